@@ -13,7 +13,13 @@ fn main() -> io::Result<()> {
     let template = root.join("workspace-template");
     let mut files = Vec::new();
     collect(&template, &mut files)?;
-    list("FILES: &[(&str, &str)]", "include_str", &template, files, &out.join("template.rs"))?;
+    list(
+        "FILES: &[(&str, &str)]",
+        "include_str",
+        &template,
+        files,
+        &out.join("template.rs"),
+    )?;
 
     let mut pages = Vec::new();
     collect(&root.join("docs"), &mut pages)?;
@@ -24,14 +30,25 @@ fn main() -> io::Result<()> {
     for page in &mut pages {
         let copy = copies.join(page.file_name().ok_or(io::ErrorKind::NotFound)?);
         let text = without_tables(&fs::read_to_string(&*page)?);
-        fs::write(&copy, miniz_oxide::deflate::compress_to_vec(text.as_bytes(), 9))?;
+        fs::write(
+            &copy,
+            miniz_oxide::deflate::compress_to_vec(text.as_bytes(), 9),
+        )?;
         *page = copy;
     }
-    list("PAGES: &[(&str, &[u8])]", "include_bytes", &copies, pages, &out.join("docs.rs"))
+    list(
+        "PAGES: &[(&str, &[u8])]",
+        "include_bytes",
+        &copies,
+        pages,
+        &out.join("docs.rs"),
+    )
 }
 
 fn directory(variable: &str) -> io::Result<PathBuf> {
-    Ok(PathBuf::from(env::var_os(variable).ok_or(io::ErrorKind::NotFound)?))
+    Ok(PathBuf::from(
+        env::var_os(variable).ok_or(io::ErrorKind::NotFound)?,
+    ))
 }
 
 /// `text` without what stands between `<!-- NAME: begin -->` and its end: the program prints that from its own tables.
@@ -41,12 +58,23 @@ fn without_tables(text: &str) -> String {
         is_table = (is_table || line.ends_with(": begin -->")) && !line.ends_with(": end -->");
         !is_table || line.ends_with(": begin -->")
     });
-    lines.filter(|line| !line.ends_with(": end -->")).flat_map(|line| [line, "\n"]).collect()
+    lines
+        .filter(|line| !line.ends_with(": end -->"))
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
-fn list(item: &str, include: &str, root: &Path, mut files: Vec<PathBuf>, to: &Path) -> io::Result<()> {
+fn list(
+    item: &str,
+    include: &str,
+    root: &Path,
+    mut files: Vec<PathBuf>,
+    to: &Path,
+) -> io::Result<()> {
     files.sort();
-    let mut code = format!("/// Paths and contents, in the order of their paths.\npub(crate) const {item} = &[\n");
+    let mut code = format!(
+        "/// Paths and contents, in the order of their paths.\npub(crate) const {item} = &[\n"
+    );
     for path in files {
         let name = path.strip_prefix(root).map_err(io::Error::other)?;
         code.push_str(&format!(

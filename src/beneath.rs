@@ -10,7 +10,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat};
+use rustix::fs::{
+    CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat,
+};
 use rustix::io::Errno;
 
 use crate::error::{Context, Error, Result};
@@ -62,8 +64,16 @@ pub(crate) enum Links {
 pub(crate) fn open_straight(path: &Path) -> Result<OwnedFd, Errno> {
     match openat2(CWD, path, SEARCH, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
         Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => {
-            let root = Dir { fd: openat(CWD, "/", SEARCH, Mode::empty())?, reach: Reach::Beneath };
-            root.open_at(path.strip_prefix("/").unwrap_or(path), SEARCH, Mode::empty(), Links::Refuse)
+            let root = Dir {
+                fd: openat(CWD, "/", SEARCH, Mode::empty())?,
+                reach: Reach::Beneath,
+            };
+            root.open_at(
+                path.strip_prefix("/").unwrap_or(path),
+                SEARCH,
+                Mode::empty(),
+                Links::Refuse,
+            )
         }
         result => result,
     }
@@ -71,16 +81,27 @@ pub(crate) fn open_straight(path: &Path) -> Result<OwnedFd, Errno> {
 
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
-        Self { fd, reach: Reach::Beneath }
+        Self {
+            fd,
+            reach: Reach::Beneath,
+        }
     }
 }
 
 impl Dir {
     /// Holds a directory whose path is trusted.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let fd = openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .doing(format_args!("opening {}", path.display()))?;
-        Ok(Self { fd, reach: Reach::Beneath })
+        let fd = openat(
+            CWD,
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .doing(format_args!("opening {}", path.display()))?;
+        Ok(Self {
+            fd,
+            reach: Reach::Beneath,
+        })
     }
 
     pub(crate) fn set_reach(&mut self, reach: Reach) {
@@ -89,8 +110,16 @@ impl Dir {
 
     /// The directory at `path`, open for reading, with the same reach.
     pub(crate) fn dir_at(&self, path: &Path, links: Links) -> Result<Self, Errno> {
-        let fd = self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty(), links)?;
-        Ok(Self { fd, reach: self.reach.clone() })
+        let fd = self.open_at(
+            path,
+            OFlags::RDONLY | OFlags::DIRECTORY,
+            Mode::empty(),
+            links,
+        )?;
+        Ok(Self {
+            fd,
+            reach: self.reach.clone(),
+        })
     }
 
     /// The names in this directory, sorted.
@@ -105,24 +134,37 @@ impl Dir {
 
     /// The directory called `name` in this one, unless it is a link or cannot be read.
     pub(crate) fn subdir(&self, name: &CStr) -> Option<Self> {
-        self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse).ok()
+        self.dir_at(Path::new(OsStr::from_bytes(name.to_bytes())), Links::Refuse)
+            .ok()
     }
 
     /// Opens `path` from this directory. `""` and `.` are the directory itself.
-    pub(crate) fn open_at(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_at(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+        links: Links,
+    ) -> Result<OwnedFd, Errno> {
         let (path, flags) = (or_dot(path), flags | OFlags::CLOEXEC);
         if let Reach::Beneath = self.reach {
             return self.open_beneath(path, flags, mode, links);
         }
         if let Reach::Everywhere { replaced } = &self.reach {
             // What does not exist counts as what would hold it.
-            let above = path.ancestors().find_map(|path| openat(&self.fd, or_dot(path), SEARCH, Mode::empty()).ok());
+            let above = path
+                .ancestors()
+                .find_map(|path| openat(&self.fd, or_dot(path), SEARCH, Mode::empty()).ok());
             let device = above.map(fstat).transpose()?.map(|stat| stat.st_dev);
             if device.is_some_and(|device| replaced.contains(&device)) {
                 return Err(Errno::REMOTE);
             }
         }
-        let last = if links == Links::Refuse { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let last = if links == Links::Refuse {
+            OFlags::NOFOLLOW
+        } else {
+            OFlags::empty()
+        };
         let fd = openat(&self.fd, path, flags | last, mode)?;
         if let Reach::Except { closed, open } = &self.reach {
             let real = readlinkat(CWD, format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new());
@@ -135,7 +177,13 @@ impl Dir {
         Ok(fd)
     }
 
-    fn open_beneath(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
+    fn open_beneath(
+        &self,
+        path: &Path,
+        flags: OFlags,
+        mode: Mode,
+        links: Links,
+    ) -> Result<OwnedFd, Errno> {
         let mut resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         if links == Links::Refuse {
             resolve |= ResolveFlags::NO_SYMLINKS;
@@ -189,7 +237,9 @@ impl Dir {
     pub(crate) fn locate(&self, path: &Path) -> Result<(Self, OsString), Errno> {
         let mut path = path.to_owned();
         for _ in 0..=MAX_LINKS {
-            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::ISDIR) };
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                return Err(Errno::ISDIR);
+            };
             let dir = self.dir_at(parent, Links::Follow)?;
             match readlinkat(&dir, name, Vec::new()) {
                 Ok(target) => path = parent.join(OsStr::from_bytes(target.to_bytes())),
@@ -202,7 +252,10 @@ impl Dir {
 
     /// Creates the directory at `path`, and those missing above it.
     pub(crate) fn make_dirs(&self, path: &Path, mode: Mode, links: Links) -> Result<(), Errno> {
-        let open = || self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links).map(drop);
+        let open = || {
+            self.open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), links)
+                .map(drop)
+        };
         match open() {
             Err(Errno::NOENT) => {}
             found => return found,
@@ -221,7 +274,9 @@ impl Dir {
 
     /// Opens a regular file for reading; never waits for a pipe or a device. Errors name it `asked`.
     pub(crate) fn read(&self, path: &Path, asked: &Path, links: Links) -> Result<fs_err::File> {
-        let fd = self.open_at(path, READ, Mode::empty(), links).map_err(|e| explain(e, asked))?;
+        let fd = self
+            .open_at(path, READ, Mode::empty(), links)
+            .map_err(|e| explain(e, asked))?;
         is_regular(&fstat(&fd)?, asked)?;
         Ok(fs_err::File::from_parts(fd.into(), asked))
     }
@@ -234,12 +289,19 @@ impl AsFd for Dir {
 }
 
 fn or_dot(path: &Path) -> &Path {
-    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+    if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    }
 }
 
 /// The components of a relative path, the last one first.
 fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
-    let names = path.components().rev().filter(|component| *component != Component::CurDir);
+    let names = path
+        .components()
+        .rev()
+        .filter(|component| *component != Component::CurDir);
     names
         .map(|component| match component {
             Component::RootDir | Component::Prefix(_) => Err(Errno::XDEV),
@@ -252,7 +314,10 @@ pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
         FileType::Directory => Err(Error::failed(format!("{} is a directory", path.display()))),
-        _ => Err(Error::failed(format!("{} is not a regular file", path.display()))),
+        _ => Err(Error::failed(format!(
+            "{} is not a regular file",
+            path.display()
+        ))),
     }
 }
 
@@ -282,7 +347,9 @@ pub(crate) const MAX_UNTRUSTED: usize = 64 << 10;
 /// See [`Dir::read_untrusted`]. `None` without the directory, too.
 pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
     match Dir::open(dir) {
-        Err(_) if matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound) => Ok(None),
+        Err(_) if matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound) => {
+            Ok(None)
+        }
         held => held?.read_untrusted(path),
     }
 }
@@ -290,7 +357,9 @@ pub(crate) fn read_untrusted(dir: &Path, path: &str) -> Result<Option<String>> {
 impl Dir {
     /// Reads the start of a file that a model can write, with a notice where it is cut.
     pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
-        let Some((file, len)) = self.open_untrusted(path)? else { return Ok(None) };
+        let Some((file, len)) = self.open_untrusted(path)? else {
+            return Ok(None);
+        };
         let mut text = read_lossy(file, len, MAX_UNTRUSTED)?;
         if len > MAX_UNTRUSTED as u64 {
             text.push_str(&format!("\n[cut at {MAX_UNTRUSTED} bytes]\n"));
@@ -299,8 +368,14 @@ impl Dir {
     }
 
     /// Reads the last `max` bytes of such a file, and whether that is all of it.
-    pub(crate) fn read_untrusted_end(&self, path: &str, max: usize) -> Result<Option<(String, bool)>> {
-        let Some((mut file, len)) = self.open_untrusted(path)? else { return Ok(None) };
+    pub(crate) fn read_untrusted_end(
+        &self,
+        path: &str,
+        max: usize,
+    ) -> Result<Option<(String, bool)>> {
+        let Some((mut file, len)) = self.open_untrusted(path)? else {
+            return Ok(None);
+        };
         let start = len.saturating_sub(max as u64);
         file.seek(SeekFrom::Start(start))?;
         Ok(Some((read_lossy(file, len, max)?, start == 0)))
@@ -317,9 +392,15 @@ impl Dir {
         let stat = fstat(&fd)?;
         is_regular(&stat, path)?;
         if stat.st_nlink != 1 {
-            return Err(Error::failed(format!("{} has several names (hard links)", path.display())));
+            return Err(Error::failed(format!(
+                "{} has several names (hard links)",
+                path.display()
+            )));
         }
-        Ok(Some((fs_err::File::from_parts(fd.into(), path), u64::try_from(stat.st_size).unwrap_or(0))))
+        Ok(Some((
+            fs_err::File::from_parts(fd.into(), path),
+            u64::try_from(stat.st_size).unwrap_or(0),
+        )))
     }
 }
 
@@ -340,7 +421,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str) -> Self {
-            let root = std::env::temp_dir().join(format!("bantam-beneath-{name}-{}", std::process::id()));
+            let root =
+                std::env::temp_dir().join(format!("bantam-beneath-{name}-{}", std::process::id()));
             std::fs::create_dir_all(root.join("tree/dir/deep")).unwrap();
             std::fs::write(root.join("outside"), "outside").unwrap();
             std::fs::write(root.join("tree/file"), "file").unwrap();
@@ -415,8 +497,18 @@ mod tests {
             let text = |fd: OwnedFd| std::io::read_to_string(std::fs::File::from(fd)).unwrap();
             let by_kernel = dir.open_at(path, read, Mode::empty(), links).map(text);
             let by_walk = dir.walk(path, read, Mode::empty(), links).map(text);
-            assert_eq!(by_kernel.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the kernel", path.display());
-            assert_eq!(by_walk.as_deref(), comes_to.as_ref().map(|text| *text), "{} by the walk", path.display());
+            assert_eq!(
+                by_kernel.as_deref(),
+                comes_to.as_ref().map(|text| *text),
+                "{} by the kernel",
+                path.display()
+            );
+            assert_eq!(
+                by_walk.as_deref(),
+                comes_to.as_ref().map(|text| *text),
+                "{} by the walk",
+                path.display()
+            );
         }
     }
 
@@ -437,11 +529,19 @@ mod tests {
             let path = Path::new(path);
             let which = |fd: OwnedFd| fstat(fd).unwrap().st_ino;
             let wanted = comes_to.map(|name| {
-                let path = if name == "tree" { tree.0.join(name) } else { tree.0.join("tree").join(name) };
+                let path = if name == "tree" {
+                    tree.0.join(name)
+                } else {
+                    tree.0.join("tree").join(name)
+                };
                 rustix::fs::stat(path).unwrap().st_ino
             });
-            let by_kernel = dir.open_at(path, flags, Mode::empty(), Links::Follow).map(which);
-            let by_walk = dir.walk(path, flags, Mode::empty(), Links::Follow).map(which);
+            let by_kernel = dir
+                .open_at(path, flags, Mode::empty(), Links::Follow)
+                .map(which);
+            let by_walk = dir
+                .walk(path, flags, Mode::empty(), Links::Follow)
+                .map(which);
             assert_eq!(by_kernel, wanted, "{} by the kernel", path.display());
             assert_eq!(by_walk, wanted, "{} by the walk", path.display());
         }
@@ -476,8 +576,18 @@ mod tests {
         let tree = Tree::new("kinds");
         let dir = tree.dir();
         rustix::fs::mkfifoat(&dir, "pipe", Mode::RUSR | Mode::WUSR).unwrap();
-        for (path, says) in [("pipe", "not a regular file"), ("dir", "is a directory"), ("out", "leads out")] {
-            let error = dir.read(Path::new(path), Path::new("the path asked for"), Links::Follow).unwrap_err();
+        for (path, says) in [
+            ("pipe", "not a regular file"),
+            ("dir", "is a directory"),
+            ("out", "leads out"),
+        ] {
+            let error = dir
+                .read(
+                    Path::new(path),
+                    Path::new("the path asked for"),
+                    Links::Follow,
+                )
+                .unwrap_err();
             assert!(
                 error.message.starts_with("the path asked for") && error.message.contains(says),
                 "{}",

@@ -39,7 +39,12 @@ pub struct Inbound {
 impl Inbound {
     /// A message that nothing keeps.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
-        Self { origin, session, text, ..Self::default() }
+        Self {
+            origin,
+            session,
+            text,
+            ..Self::default()
+        }
     }
 }
 
@@ -118,13 +123,18 @@ struct EventLogState {
 impl EventLog {
     /// Keeps each event for this time.
     pub fn new(keep: Duration) -> Self {
-        Self { keep, state: Mutex::default() }
+        Self {
+            keep,
+            state: Mutex::default(),
+        }
     }
 
     /// Adds an event and returns its number.
     pub fn add(&self, event: Event, now: Instant) -> u64 {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.kept.retain(|(_, at, _)| now.duration_since(*at) < self.keep);
+        state
+            .kept
+            .retain(|(_, at, _)| now.duration_since(*at) < self.keep);
         state.last += 1;
         let number = state.last;
         state.kept.push_back((number, now, event));
@@ -134,8 +144,15 @@ impl EventLog {
     /// The events after this number, with theirs: 0 for all that are not forgotten.
     pub fn after(&self, number: u64, now: Instant) -> Vec<(u64, Event)> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = |(n, at, _): &&(u64, Instant, Event)| *n > number && now.duration_since(*at) < self.keep;
-        state.kept.iter().filter(is_wanted).map(|(n, _, event)| (*n, event.clone())).collect()
+        let is_wanted = |(n, at, _): &&(u64, Instant, Event)| {
+            *n > number && now.duration_since(*at) < self.keep
+        };
+        state
+            .kept
+            .iter()
+            .filter(is_wanted)
+            .map(|(n, _, event)| (*n, event.clone()))
+            .collect()
     }
 }
 
@@ -251,15 +268,26 @@ mod tests {
     fn events_are_numbered_and_given_to_whoever_comes_late_until_they_are_forgotten() {
         let (log, start) = (EventLog::new(Duration::from_secs(10)), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        let numbers = |after, seconds| log.after(after, at(seconds)).iter().map(|(n, _)| *n).collect::<Vec<_>>();
+        let numbers = |after, seconds| {
+            log.after(after, at(seconds))
+                .iter()
+                .map(|(n, _)| *n)
+                .collect::<Vec<_>>()
+        };
         for n in 1..=5 {
             assert_eq!(log.add(Event::Delta(n.to_string()), at(n)), n);
         }
-        assert_eq!((numbers(0, 5), numbers(3, 5), numbers(5, 5)), (vec![1, 2, 3, 4, 5], vec![4, 5], vec![]));
+        assert_eq!(
+            (numbers(0, 5), numbers(3, 5), numbers(5, 5)),
+            (vec![1, 2, 3, 4, 5], vec![4, 5], vec![])
+        );
         assert!(matches!(&log.after(4, at(5))[0], (5, Event::Delta(text)) if text == "5"));
         assert_eq!((numbers(0, 12), numbers(0, 60)), (vec![3, 4, 5], vec![]));
         // The numbers go on after what is forgotten.
         assert_eq!(log.add(Event::TurnStarted, at(60)), 6);
-        assert_eq!((numbers(0, 60), log.state.lock().unwrap().kept.len()), (vec![6], 1));
+        assert_eq!(
+            (numbers(0, 60), log.state.lock().unwrap().kept.len()),
+            (vec![6], 1)
+        );
     }
 }

@@ -37,13 +37,19 @@ impl Cancel {
     /// After `timeout`, [`Cancel::why`] returns [`Why::Deadline`]. That wakes no thread: bound every wait by
     /// [`Cancel::remaining`].
     pub fn new(timeout: Option<Duration>) -> Self {
-        Self { shared: Arc::default(), deadline: timeout.and_then(|t| Instant::now().checked_add(t)) }
+        Self {
+            shared: Arc::default(),
+            deadline: timeout.and_then(|t| Instant::now().checked_add(t)),
+        }
     }
 
     /// The same flag, with an earlier deadline.
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         let own = Instant::now().checked_add(timeout);
-        Self { shared: self.shared.clone(), deadline: [self.deadline, own].into_iter().flatten().min() }
+        Self {
+            shared: self.shared.clone(),
+            deadline: [self.deadline, own].into_iter().flatten().min(),
+        }
     }
 
     pub(crate) fn is_same_turn(&self, other: &Self) -> bool {
@@ -68,12 +74,16 @@ impl Cancel {
         if self.lock().stopped {
             return Some(Why::Stopped);
         }
-        self.deadline.filter(|d| *d <= Instant::now()).map(|_| Why::Deadline)
+        self.deadline
+            .filter(|d| *d <= Instant::now())
+            .map(|_| Why::Deadline)
     }
 
     /// The time until the deadline, at most `cap`.
     pub fn remaining(&self, cap: Duration) -> Duration {
-        self.deadline.map_or(cap, |d| d.saturating_duration_since(Instant::now()).min(cap))
+        self.deadline.map_or(cap, |d| {
+            d.saturating_duration_since(Instant::now()).min(cap)
+        })
     }
 
     /// Sleeps for `time`, or until the turn must not go on.
@@ -85,7 +95,12 @@ impl Cancel {
             if left.is_zero() {
                 break;
             }
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         drop(state);
         self.why().map_or(Ok(()), Err)
@@ -102,11 +117,17 @@ impl Cancel {
         } else {
             state.hooks.insert(id, Box::new(hook));
         }
-        Hook { shared: self.shared.clone(), id }
+        Hook {
+            shared: self.shared.clone(),
+            id,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -118,7 +139,12 @@ pub struct Hook {
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).hooks.remove(&self.id);
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .hooks
+            .remove(&self.id);
     }
 }
 

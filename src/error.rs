@@ -66,7 +66,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+        }
     }
 
     pub fn failed(message: impl Into<String>) -> Self {
@@ -105,7 +109,9 @@ impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Self {
         let error = Self::failed(plain(&e.to_string()));
         match e.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => error.hint("free some space on that disk"),
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                error.hint("free some space on that disk")
+            }
             _ => error,
         }
     }
@@ -114,13 +120,17 @@ impl From<std::io::Error> for Error {
 /// What the system says, without its number and without the wording of our libraries:
 /// "failed to open file `/x`: No such file or directory (os error 2)".
 fn plain(text: &str) -> String {
-    let text = text.rsplit_once(" (os error ").map_or(text, |(text, _)| text);
+    let text = text
+        .rsplit_once(" (os error ")
+        .map_or(text, |(text, _)| text);
     let parts = text.strip_prefix("failed to ").and_then(|rest| {
         let (what, rest) = rest.split_once(" `")?;
         let (path, why) = rest.rsplit_once("`: ")?;
         Some((what.split(' ').next()?, path.replace('`', ""), why))
     });
-    let Some((verb, path, why)) = parts else { return text.to_owned() };
+    let Some((verb, path, why)) = parts else {
+        return text.to_owned();
+    };
     let verb = match verb {
         "canonicalize" => "find",
         "query" => "read",

@@ -66,7 +66,8 @@ enum Special {
 
 use Special::{Never, Private};
 
-const METADATA: Special = Never("a cloud metadata service, which hands out this machine's credentials");
+const METADATA: Special =
+    Never("a cloud metadata service, which hands out this machine's credentials");
 const LINK_LOCAL: Special = Never("link-local, where cloud metadata services hand out credentials");
 const LOCAL: Special = Private("a private network address");
 const THIS_MACHINE: Special = Private("this machine");
@@ -85,7 +86,11 @@ const SPECIAL: &[(Ipv6Addr, u32, Special)] = &[
     // Linux connects 0.0.0.0 to the loopback.
     v4([0, 0, 0, 0], 8, RESERVED),
     v4([10, 0, 0, 0], 8, LOCAL),
-    v4([100, 64, 0, 0], 10, Private("a carrier or VPN network address")),
+    v4(
+        [100, 64, 0, 0],
+        10,
+        Private("a carrier or VPN network address"),
+    ),
     v4([127, 0, 0, 0], 8, THIS_MACHINE),
     v4([169, 254, 0, 0], 16, LINK_LOCAL),
     v4([172, 16, 0, 0], 12, LOCAL),
@@ -99,20 +104,36 @@ const SPECIAL: &[(Ipv6Addr, u32, Special)] = &[
     v4([224, 0, 0, 0], 4, Never("a multicast address")),
     v4([240, 0, 0, 0], 4, RESERVED),
     (Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0), 32, METADATA),
-    (Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), 128, METADATA),
+    (
+        Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254),
+        128,
+        METADATA,
+    ),
     (Ipv6Addr::LOCALHOST, 128, THIS_MACHINE),
     (Ipv6Addr::new(0xfc00, 0, 0, 0, 0, 0, 0, 0), 7, LOCAL),
     (Ipv6Addr::new(0xfec0, 0, 0, 0, 0, 0, 0, 0), 10, LOCAL),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 32, TUNNEL),
     (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23, RESERVED),
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32, DOCUMENTATION),
+    (
+        Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0),
+        32,
+        DOCUMENTATION,
+    ),
     (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16, TUNNEL),
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20, DOCUMENTATION),
+    (
+        Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0),
+        20,
+        DOCUMENTATION,
+    ),
 ];
 
 /// An IPv4 range as its mapped IPv6 range.
 const fn v4([a, b, c, d]: [u8; 4], length: u32, what: Special) -> (Ipv6Addr, u32, Special) {
-    (Ipv4Addr::new(a, b, c, d).to_ipv6_mapped(), 96 + length, what)
+    (
+        Ipv4Addr::new(a, b, c, d).to_ipv6_mapped(),
+        96 + length,
+        what,
+    )
 }
 
 /// NAT64 (RFC 6052): the last 32 bits are the IPv4 address.
@@ -126,7 +147,11 @@ impl AddressGuard {
     /// refused.
     pub(crate) fn new(allow_private: bool) -> Self {
         let lookup = Arc::new(|host: &str, port| Ok((host, port).to_socket_addrs()?.collect()));
-        Self { allow_private, lookup, interfaces: sys::interfaces }
+        Self {
+            allow_private,
+            lookup,
+            interfaces: sys::interfaces,
+        }
     }
 
     #[cfg(test)]
@@ -161,29 +186,47 @@ impl AddressGuard {
     /// `host` is a name or an address, IPv6 with or without brackets. The system resolver also reads `127.1` and
     /// `0x7f000001` as addresses; the address it answers with is checked, so no notation gets past the guard.
     pub(crate) fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, ConnectError> {
-        let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
+        let name = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
+        let is_name = !name.is_empty()
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b));
         if !is_name && name.parse::<Ipv6Addr>().is_err() {
             let e = Error::failed(format!("{host:?} is neither a host name nor an address"));
             return Err(ConnectError::Refused(e));
         }
         let found = (self.lookup)(name, port);
         let found = found.map_err(|e| unreachable(format!("looking up {name}: {e}")))?;
-        let interfaces = if self.allow_private { Ok(Vec::new()) } else { (self.interfaces)() };
-        let interfaces = interfaces.map_err(|e| unreachable(format!("reading this machine's addresses: {e}")))?;
+        let interfaces = if self.allow_private {
+            Ok(Vec::new())
+        } else {
+            (self.interfaces)()
+        };
+        let interfaces = interfaces
+            .map_err(|e| unreachable(format!("reading this machine's addresses: {e}")))?;
         for address in &found {
-            self.check(address.ip(), &interfaces).map_err(ConnectError::Refused)?;
+            self.check(address.ip(), &interfaces)
+                .map_err(ConnectError::Refused)?;
         }
         if found.is_empty() {
             return Err(unreachable(format!("{name} has no address")));
         }
-        Ok(found.into_iter().map(|address| SocketAddr::new(address.ip(), port)).collect())
+        Ok(found
+            .into_iter()
+            .map(|address| SocketAddr::new(address.ip(), port))
+            .collect())
     }
 }
 
 /// Connects to the first of `addresses`, as [`AddressGuard::resolve`] returned them, that answers within its share of
 /// `timeout`: a silent one must not use up the time of the next.
-pub(crate) fn connect(addresses: &[SocketAddr], timeout: Duration) -> Result<TcpStream, ConnectError> {
+pub(crate) fn connect(
+    addresses: &[SocketAddr],
+    timeout: Duration,
+) -> Result<TcpStream, ConnectError> {
     let until = Instant::now() + timeout;
     let mut last = unreachable("no address to connect to".to_owned());
     for (address, waiting) in addresses.iter().zip((1..=addresses.len()).rev()) {
@@ -205,7 +248,14 @@ fn unreachable(message: String) -> ConnectError {
 /// Whether `host` is this machine or one of its networks, as far as that shows without a look-up. A name of one label is
 /// a container's or a machine's in the same network.
 pub(crate) fn is_private(host: &str) -> bool {
-    const SUFFIXES: [&str; 6] = [".localhost", ".local", ".lan", ".home", ".internal", ".home.arpa"];
+    const SUFFIXES: [&str; 6] = [
+        ".localhost",
+        ".local",
+        ".lan",
+        ".home",
+        ".internal",
+        ".home.arpa",
+    ];
     match host.parse() {
         Ok(address) => matches!(special(address), Some(Private(_))),
         Err(_) => !host.contains('.') || SUFFIXES.iter().any(|suffix| host.ends_with(suffix)),
@@ -230,9 +280,13 @@ fn destination(address: IpAddr) -> Ipv6Addr {
 
 fn special(address: IpAddr) -> Option<Special> {
     let address = destination(address);
-    let known = SPECIAL.iter().find(|(base, length, _)| within(address, *base, *length));
+    let known = SPECIAL
+        .iter()
+        .find(|(base, length, _)| within(address, *base, *length));
     let is_public = address.to_ipv4_mapped().is_some() || within(address, GLOBAL, 3);
-    known.map(|(_, _, what)| *what).or((!is_public).then_some(RESERVED))
+    known
+        .map(|(_, _, what)| *what)
+        .or((!is_public).then_some(RESERVED))
 }
 
 /// What an address is if it lies in a network of `interfaces`.
@@ -243,10 +297,19 @@ fn of_interface(address: IpAddr, interfaces: &[(IpAddr, u32)]) -> Option<Special
         // A prefix of nothing is a default route, not a network.
         IpAddr::V4(_) => *length > 0 && within(address, destination(*own), 96 + length),
         // DHCPv6 hands out single addresses of a network that is a /64.
-        IpAddr::V6(own) => within(*own, GLOBAL, 3) && *length > 0 && within(address, *own, (*length).min(64)),
+        IpAddr::V6(own) => {
+            within(*own, GLOBAL, 3) && *length > 0 && within(address, *own, (*length).min(64))
+        }
     };
-    let near = interfaces.iter().any(is_near).then_some(Private("an address in a network of this machine"));
-    interfaces.iter().any(is_own).then_some(THIS_MACHINE).or(near)
+    let near = interfaces
+        .iter()
+        .any(is_near)
+        .then_some(Private("an address in a network of this machine"));
+    interfaces
+        .iter()
+        .any(is_own)
+        .then_some(THIS_MACHINE)
+        .or(near)
 }
 
 #[cfg(test)]

@@ -46,8 +46,16 @@ pub(crate) struct Log {
 impl Log {
     /// `level` names the least severe level to write; `journal` is `JOURNAL_STREAM` of the environment.
     pub(crate) fn new(level: &str, json: bool, journal: Option<&str>) -> Self {
-        let least = NAMES.iter().position(|name| *name == level).unwrap_or(Level::Info as usize);
-        Self { least, json, has_time: !is_read_by_journal(journal), about: "" }
+        let least = NAMES
+            .iter()
+            .position(|name| *name == level)
+            .unwrap_or(Level::Info as usize);
+        Self {
+            least,
+            json,
+            has_time: !is_read_by_journal(journal),
+            about: "",
+        }
     }
 
     /// The same for another part of the program.
@@ -78,7 +86,11 @@ impl Log {
             return Some(format!("{line}\n"));
         }
         let colon = if self.about.is_empty() { "" } else { ": " };
-        let time = if self.has_time { rfc3339(now) + " " } else { String::new() };
+        let time = if self.has_time {
+            rfc3339(now) + " "
+        } else {
+            String::new()
+        };
         Some(format!("{time}bantam: {}{colon}{text}\n", self.about))
     }
 }
@@ -102,8 +114,14 @@ mod tests {
             "1970-01-01T00:00:00.000Z bantam: telegram: a b [0m\n"
         );
         assert_eq!(log.line(Level::Info, "a", UNIX_EPOCH), None);
-        assert!(Log::new("debug", false, None).line(Level::Debug, "a", UNIX_EPOCH).is_some());
-        let json = Log::new("info", true, None).line(Level::Error, "\"鸡\"", UNIX_EPOCH).unwrap();
+        assert!(
+            Log::new("debug", false, None)
+                .line(Level::Debug, "a", UNIX_EPOCH)
+                .is_some()
+        );
+        let json = Log::new("info", true, None)
+            .line(Level::Error, "\"鸡\"", UNIX_EPOCH)
+            .unwrap();
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&json).unwrap(),
             json!({"time": "1970-01-01T00:00:00.000Z", "level": "error", "about": "", "text": "\"鸡\""})

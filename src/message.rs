@@ -46,7 +46,11 @@ pub struct User {
 impl User {
     /// The time that the model sees: unchanged on every later turn, so that prompt caches hit.
     pub(crate) fn shown_time(&self) -> &str {
-        if self.local_time.is_empty() { &self.time } else { &self.local_time }
+        if self.local_time.is_empty() {
+            &self.time
+        } else {
+            &self.local_time
+        }
     }
 
     /// What the user said below the time, as the model sees it.
@@ -142,7 +146,11 @@ impl Media {
     /// Recognises a file by its first bytes.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let mime = media_type(bytes)?.to_owned();
-        Some(Self { mime, base64: STANDARD.encode(bytes), text: String::new() })
+        Some(Self {
+            mime,
+            base64: STANDARD.encode(bytes),
+            text: String::new(),
+        })
     }
 
     /// The same for an image alone.
@@ -188,7 +196,21 @@ pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
         [b'%', b'P', b'D', b'F', b'-', ..] => "application/pdf",
         [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
         [b'f', b'L', b'a', b'C', ..] => "audio/flac",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => "audio/wav",
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'A',
+            b'V',
+            b'E',
+            ..,
+        ] => "audio/wav",
         [_, _, _, _, b'f', b't', b'y', b'p', b'M', b'4', b'A', ..] => "audio/mp4",
         [b'I', b'D', b'3', ..] => "audio/mpeg",
         // A frame of MPEG audio, layer III.
@@ -203,7 +225,21 @@ pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
         [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
         [0xff, 0xd8, 0xff, ..] => "image/jpeg",
         [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "image/gif",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "image/webp",
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            ..,
+        ] => "image/webp",
         _ => return None,
     })
 }
@@ -238,7 +274,9 @@ impl Usage {
 
     pub fn add(&mut self, other: Self) {
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
-        self.completion_tokens = self.completion_tokens.saturating_add(other.completion_tokens);
+        self.completion_tokens = self
+            .completion_tokens
+            .saturating_add(other.completion_tokens);
         self.cached_tokens = self.cached_tokens.saturating_add(other.cached_tokens);
     }
 
@@ -273,14 +311,20 @@ impl Price {
         if self == Self::default() {
             return None;
         }
-        let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
+        let Usage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+        } = usage;
         let input = self.input.unwrap_or(0.0);
         let fresh = prompt_tokens.saturating_sub(cached_tokens);
         // Exact up to 2^53 tokens.
         #[allow(clippy::cast_precision_loss)]
         let paid = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
         let cached = paid(cached_tokens, self.cached.unwrap_or(input));
-        Some(rounded(paid(fresh, input) + cached + paid(completion_tokens, self.output.unwrap_or(0.0))))
+        Some(rounded(
+            paid(fresh, input) + cached + paid(completion_tokens, self.output.unwrap_or(0.0)),
+        ))
     }
 }
 
@@ -301,7 +345,10 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 impl Message {
     /// A user's message without a time.
     pub fn user(content: impl Into<String>) -> Self {
-        Self::User(User { content: content.into(), ..User::default() })
+        Self::User(User {
+            content: content.into(),
+            ..User::default()
+        })
     }
 
     /// Whether it belongs to no turn: a note of what was sent to the chat.
@@ -375,8 +422,19 @@ mod tests {
 
     #[test]
     fn tokens_cost_what_their_price_says() {
-        let usage = Usage { prompt_tokens: 1_000_000, completion_tokens: 100_000, cached_tokens: 400_000 };
-        let price = |input, output, cached| Price { input, output, cached }.of(usage);
+        let usage = Usage {
+            prompt_tokens: 1_000_000,
+            completion_tokens: 100_000,
+            cached_tokens: 400_000,
+        };
+        let price = |input, output, cached| {
+            Price {
+                input,
+                output,
+                cached,
+            }
+            .of(usage)
+        };
         assert_eq!(price(Some(0.25), Some(2.0), Some(0.025)), Some(0.36));
         assert_eq!(price(Some(0.25), Some(2.0), None), Some(0.45));
         assert_eq!(price(None, Some(2.0), None), Some(0.2));
@@ -390,14 +448,21 @@ mod tests {
             id: "c1".into(),
             name: "exec".into(),
             arguments: "{\"command\":\"日本\"}".into(),
-            extra: json!({"thought_signature": "xyz"}).as_object().cloned().unwrap(),
+            extra: json!({"thought_signature": "xyz"})
+                .as_object()
+                .cloned()
+                .unwrap(),
         };
         for message in [
             Message::System("be brief".into()),
             Message::user("שלום 👋"),
             Message::User(User {
                 content: "what is this?".into(),
-                media: vec![Media { mime: "image/gif".into(), base64: "R0lGODlh".into(), text: "x".into() }],
+                media: vec![Media {
+                    mime: "image/gif".into(),
+                    base64: "R0lGODlh".into(),
+                    text: "x".into(),
+                }],
                 ..User::default()
             }),
             Message::Assistant(Reply {
@@ -405,15 +470,26 @@ mod tests {
                 reasoning: "because".into(),
                 calls: vec![call],
                 stop: Stop::Length,
-                usage: Usage { prompt_tokens: 3, completion_tokens: 4, cached_tokens: 1 },
+                usage: Usage {
+                    prompt_tokens: 3,
+                    completion_tokens: 4,
+                    cached_tokens: 1,
+                },
                 partial: true,
-                extra: json!({"reasoning_details": [1]}).as_object().cloned().unwrap(),
+                extra: json!({"reasoning_details": [1]})
+                    .as_object()
+                    .cloned()
+                    .unwrap(),
             }),
             Message::ToolResult(ToolResult {
                 call_id: "c1".into(),
                 content: "no".into(),
                 is_error: true,
-                images: vec![Media { mime: "image/png".into(), base64: "iVBORw==".into(), ..Media::default() }],
+                images: vec![Media {
+                    mime: "image/png".into(),
+                    base64: "iVBORw==".into(),
+                    ..Media::default()
+                }],
             }),
         ] {
             let line = Value::Object(message.to_json());

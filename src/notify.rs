@@ -25,7 +25,10 @@ fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io:
         return action(&path);
     }
     let state = fs_err::File::open(home.state())?;
-    action(Path::new(&format!("/proc/self/fd/{}/{NAME}", state.as_raw_fd())))
+    action(Path::new(&format!(
+        "/proc/self/fd/{}/{NAME}",
+        state.as_raw_fd()
+    )))
 }
 
 /// Creates the socket, replacing that of a gateway that was killed. The caller holds the gateway's lock.
@@ -72,7 +75,10 @@ mod tests {
             signal(&home);
             let killed = bind(&home).unwrap();
             let listener = bind(&home).unwrap();
-            listener.0.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            listener
+                .0
+                .set_read_timeout(Some(Duration::from_secs(5)))
+                .unwrap();
             for _ in 0..5000 {
                 signal(&home);
             }

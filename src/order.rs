@@ -6,7 +6,11 @@ use std::cmp::Ordering;
 pub(crate) fn sort_by<T>(items: &mut Vec<T>, compare: impl Fn(&T, &T) -> Ordering) {
     let places = sorted(items.len(), &|a, b| compare(&items[a], &items[b]));
     let mut unsorted: Vec<Option<T>> = items.drain(..).map(Some).collect();
-    items.extend(places.into_iter().filter_map(|place| unsorted[place].take()));
+    items.extend(
+        places
+            .into_iter()
+            .filter_map(|place| unsorted[place].take()),
+    );
 }
 
 fn sorted(len: usize, compare: &dyn Fn(usize, usize) -> Ordering) -> Vec<usize> {

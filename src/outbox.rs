@@ -99,8 +99,13 @@ impl Outbox {
     /// Posts a message and returns its id. On disk when this returns.
     pub(crate) fn post(&self, item: &Item) -> Result<String> {
         telegram_chat(&item.to)?;
-        let new = Pending { id: fresh_id(), item: item.clone(), ..Pending::default() };
-        self.append(&json!(new), Durability::Now).doing("keeping a message to be sent")?;
+        let new = Pending {
+            id: fresh_id(),
+            item: item.clone(),
+            ..Pending::default()
+        };
+        self.append(&json!(new), Durability::Now)
+            .doing("keeping a message to be sent")?;
         Ok(new.id)
     }
 
@@ -116,13 +121,25 @@ impl Outbox {
 
     /// Records that a message will never be accepted.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.append(&json!({"over": id, "why": one_line(why, MAX_REASON)}), Durability::Later)
+        self.append(
+            &json!({"over": id, "why": one_line(why, MAX_REASON)}),
+            Durability::Later,
+        )
     }
 
     /// Redirects the rest of a message to another chat.
     pub(crate) fn redirect(&self, pending: &Pending, to: String) -> Result<()> {
-        let item = Item { to, ..pending.item.clone() };
-        self.append(&json!(Pending { item, ..pending.clone() }), Durability::Now)
+        let item = Item {
+            to,
+            ..pending.item.clone()
+        };
+        self.append(
+            &json!(Pending {
+                item,
+                ..pending.clone()
+            }),
+            Durability::Now,
+        )
     }
 
     /// The messages to send, the oldest first.
@@ -136,7 +153,11 @@ impl Outbox {
         if let Some((_, why)) = state.given_up.iter().find(|(given_up, _)| given_up == id) {
             return Ok(Outcome::GivenUp(why.clone()));
         }
-        Ok(if state.pending.iter().any(|pending| pending.id == id) { Outcome::Pending } else { Outcome::Sent })
+        Ok(if state.pending.iter().any(|pending| pending.id == id) {
+            Outcome::Pending
+        } else {
+            Outcome::Sent
+        })
     }
 
     /// The ids of the incoming messages that have an answer here, sent or not.
@@ -170,7 +191,12 @@ impl Outbox {
         if len > COMPACT_AT {
             let kept = state.lines();
             // Twice what stays, so that waiting messages are not rewritten each time.
-            if len > 2 * kept.iter().map(|line| line.to_string().len() as u64).sum::<u64>() {
+            if len
+                > 2 * kept
+                    .iter()
+                    .map(|line| line.to_string().len() as u64)
+                    .sum::<u64>()
+            {
                 journal.restart(fields(&kept))?;
             }
         }
@@ -185,7 +211,11 @@ impl Outbox {
         };
         for entry in entries {
             let entry = entry?;
-            if state.pending.iter().any(|pending| entry.file_name() == pending.item.file.as_str()) {
+            if state
+                .pending
+                .iter()
+                .any(|pending| entry.file_name() == pending.item.file.as_str())
+            {
                 continue;
             }
             // A file that is locked is being filled, to be posted next.
@@ -200,8 +230,15 @@ impl Outbox {
 /// An id that no other message in an outbox has.
 pub(crate) fn fresh_id() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-    format!("{now:x}-{:x}-{:x}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis();
+    format!(
+        "{now:x}-{:x}-{:x}",
+        std::process::id(),
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 /// What the lines of an outbox add up to.
@@ -232,23 +269,41 @@ impl OutboxState {
                 None => self.pending.push(new),
             }
         }
-        if let Some(pending) = self.pending.iter_mut().find(|pending| line["said"] == pending.id) {
-            pending.pieces = line["pieces"].as_u64().and_then(|count| count.try_into().ok()).unwrap_or(0);
+        if let Some(pending) = self
+            .pending
+            .iter_mut()
+            .find(|pending| line["said"] == pending.id)
+        {
+            pending.pieces = line["pieces"]
+                .as_u64()
+                .and_then(|count| count.try_into().ok())
+                .unwrap_or(0);
         }
         if let Some(id) = line["over"].as_str() {
             self.pending.retain(|pending| pending.id != id);
-            self.given_up.extend(line["why"].as_str().map(|why| (id.to_owned(), why.to_owned())));
+            self.given_up.extend(
+                line["why"]
+                    .as_str()
+                    .map(|why| (id.to_owned(), why.to_owned())),
+            );
         }
         let answered = line["answered"].as_array().into_iter().flatten();
-        self.answered.extend(answered.filter_map(Value::as_str).map(str::to_owned));
+        self.answered
+            .extend(answered.filter_map(Value::as_str).map(str::to_owned));
     }
 
     /// The lines of a compacted journal.
     fn lines(&self) -> Vec<Value> {
         let mut lines = vec![json!({"v": 1})];
         let given_up = &self.given_up[self.given_up.len().saturating_sub(REMEMBERED)..];
-        lines.extend(given_up.iter().map(|(id, why)| json!({"over": id, "why": why})));
-        lines.push(json!({"answered": self.answered[self.answered.len().saturating_sub(REMEMBERED)..]}));
+        lines.extend(
+            given_up
+                .iter()
+                .map(|(id, why)| json!({"over": id, "why": why})),
+        );
+        lines.push(
+            json!({"answered": self.answered[self.answered.len().saturating_sub(REMEMBERED)..]}),
+        );
         lines.extend(self.pending.iter().map(|pending| json!(pending)));
         lines
     }

@@ -22,10 +22,14 @@ pub(crate) fn inflate(mut packed: &[u8], max: usize) -> Vec<u8> {
 
 /// Unpacks gzip likewise; `None` if it is not that. The checksum at its end does not matter to a page.
 pub(crate) fn gunzip(packed: &[u8], max: usize) -> Option<Vec<u8>> {
-    let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = packed else { return None };
+    let [0x1f, 0x8b, 8, flags, _, _, _, _, _, _, rest @ ..] = packed else {
+        return None;
+    };
     let mut rest = rest;
     if flags & 4 > 0 {
-        let [low, high, after @ ..] = rest else { return None };
+        let [low, high, after @ ..] = rest else {
+            return None;
+        };
         rest = after.get(usize::from(u16::from_le_bytes([*low, *high]))..)?;
     }
     // A file's name, a comment.

@@ -26,7 +26,9 @@ impl Home {
             return e;
         }
         let root = self.root.display();
-        e.hint(format!("check that {root} is a directory you can write, or set BANTAM_HOME to another"))
+        e.hint(format!(
+            "check that {root} is a directory you can write, or set BANTAM_HOME to another"
+        ))
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -120,11 +122,16 @@ pub(crate) fn session_name(channel: &str, chat: &str) -> Result<String> {
         }
     }
     if chat.is_empty() {
-        return Err(Error::usage("the session key is empty").hint("give it a name: --session notes"));
+        return Err(
+            Error::usage("the session key is empty").hint("give it a name: --session notes")
+        );
     }
     if name.len() > MAX_NAME {
-        return Err(Error::usage(format!("the session key is too long: {} bytes of {MAX_NAME}", name.len()))
-            .hint("use a shorter --session key"));
+        return Err(Error::usage(format!(
+            "the session key is too long: {} bytes of {MAX_NAME}",
+            name.len()
+        ))
+        .hint("use a shorter --session key"));
     }
     Ok(name)
 }
@@ -135,14 +142,26 @@ pub(crate) const TELEGRAM: &str = "telegram";
 /// The chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
 pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
     let is_chat = |chat: &&str| {
-        let (number, topic) = chat.split_once('_').map_or((*chat, None), |(number, topic)| (number, Some(topic)));
+        let (number, topic) = chat
+            .split_once('_')
+            .map_or((*chat, None), |(number, topic)| (number, Some(topic)));
         // One spelling for each chat, so that it has one session and one order: not `+42` or `042`.
-        number.parse::<i64>().is_ok_and(|n| n != 0 && n.to_string() == number)
-            && topic.is_none_or(|topic| topic.parse::<u64>().is_ok_and(|n| n != 0 && n.to_string() == topic))
+        number
+            .parse::<i64>()
+            .is_ok_and(|n| n != 0 && n.to_string() == number)
+            && topic.is_none_or(|topic| {
+                topic
+                    .parse::<u64>()
+                    .is_ok_and(|n| n != 0 && n.to_string() == topic)
+            })
     };
-    to.strip_prefix(TELEGRAM).and_then(|chat| chat.strip_prefix(':')).filter(is_chat).ok_or_else(|| {
-        Error::usage(format!("invalid destination \"{}\"", one_line(to, 40))).hint("for example telegram:123456789")
-    })
+    to.strip_prefix(TELEGRAM)
+        .and_then(|chat| chat.strip_prefix(':'))
+        .filter(is_chat)
+        .ok_or_else(|| {
+            Error::usage(format!("invalid destination \"{}\"", one_line(to, 40)))
+                .hint("for example telegram:123456789")
+        })
 }
 
 #[cfg(test)]
@@ -151,13 +170,33 @@ mod tests {
 
     #[test]
     fn a_place_to_deliver_to_is_a_number_of_telegram() {
-        for (to, chat) in [("telegram:42", "42"), ("telegram:-1001", "-1001"), ("telegram:-1001_7", "-1001_7")] {
+        for (to, chat) in [
+            ("telegram:42", "42"),
+            ("telegram:-1001", "-1001"),
+            ("telegram:-1001_7", "-1001_7"),
+        ] {
             assert_eq!(telegram_chat(to).unwrap(), chat);
         }
-        for to in ["", "42", "telegram:", "telegram:me", "telegram:4 2", "telegram:1_x", "telegram:1_", "pigeon:1"] {
+        for to in [
+            "",
+            "42",
+            "telegram:",
+            "telegram:me",
+            "telegram:4 2",
+            "telegram:1_x",
+            "telegram:1_",
+            "pigeon:1",
+        ] {
             assert!(telegram_chat(to).is_err(), "{to}");
         }
-        for to in ["telegram:+42", "telegram:042", "telegram:-042", "telegram:0", "telegram:1_+7", "telegram:1_07"] {
+        for to in [
+            "telegram:+42",
+            "telegram:042",
+            "telegram:-042",
+            "telegram:0",
+            "telegram:1_+7",
+            "telegram:1_07",
+        ] {
             assert!(telegram_chat(to).is_err(), "{to}");
         }
     }

@@ -69,7 +69,9 @@ pub(crate) struct Redactor {
 impl Redactor {
     pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
         let redactor = Self::default();
-        secrets.into_iter().for_each(|secret| redactor.learn(secret));
+        secrets
+            .into_iter()
+            .for_each(|secret| redactor.learn(secret));
         redactor
     }
 
@@ -86,7 +88,12 @@ impl Redactor {
     /// blocks. A plain `password=` stays: the model must be able to edit such a file.
     pub(crate) fn redact(&self, text: String) -> String {
         let mut text = text;
-        for secret in self.known.read().unwrap_or_else(PoisonError::into_inner).iter() {
+        for secret in self
+            .known
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+        {
             if text.contains(&secret.0) {
                 text = text.replace(&secret.0, REMOVED);
             }
@@ -102,7 +109,9 @@ fn is_key_char(b: u8) -> bool {
 /// The length of the well-known key at the start of `text`.
 fn key_len(text: &str) -> Option<usize> {
     for (prefix, more) in KEY_SHAPES {
-        let Some(rest) = text.strip_prefix(prefix) else { continue };
+        let Some(rest) = text.strip_prefix(prefix) else {
+            continue;
+        };
         let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
         let key: Vec<u8> = rest.bytes().take_while(is_token).collect();
         // Real keys have a digit, `sk-learn-...` does not.
@@ -112,7 +121,11 @@ fn key_len(text: &str) -> Option<usize> {
     }
     // A Telegram bot token: the bot's id, a colon, 35 key characters.
     let (id, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let key = rest.strip_prefix(':')?.bytes().take_while(|b| is_key_char(*b)).count();
+    let key = rest
+        .strip_prefix(':')?
+        .bytes()
+        .take_while(|b| is_key_char(*b))
+        .count();
     ((6..=12).contains(&id.len()) && key == 35).then_some(id.len() + 36)
 }
 
@@ -120,7 +133,8 @@ fn key_len(text: &str) -> Option<usize> {
 fn block_len(text: &str) -> Option<usize> {
     let (kind, _) = text.strip_prefix("-----BEGIN ")?.split_once("-----")?;
     let end = format!("-----END {kind}-----");
-    kind.contains("PRIVATE KEY").then(|| text.find(&end).map_or(text.len(), |at| at + end.len()))
+    kind.contains("PRIVATE KEY")
+        .then(|| text.find(&end).map_or(text.len(), |at| at + end.len()))
 }
 
 fn redact_shapes(text: String) -> String {
@@ -128,7 +142,10 @@ fn redact_shapes(text: String) -> String {
     let (mut kept, mut at) = (0, 0);
     while at < text.len() {
         let starts_word = at == 0 || !is_key_char(text.as_bytes()[at - 1]);
-        let secret = text.get(at..).filter(|_| starts_word).and_then(|rest| key_len(rest).or_else(|| block_len(rest)));
+        let secret = text
+            .get(at..)
+            .filter(|_| starts_word)
+            .and_then(|rest| key_len(rest).or_else(|| block_len(rest)));
         match secret {
             Some(len) => {
                 out.push_str(&text[kept..at]);
@@ -154,13 +171,27 @@ mod tests {
     fn configured_secrets_and_key_shapes_are_removed_and_prose_is_not() {
         let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
         let redact = |text: &str| redactor.redact(text.to_owned());
-        assert_eq!(redact("a hunter2hunter2 b short"), format!("a {REMOVED} b short"));
+        assert_eq!(
+            redact("a hunter2hunter2 b short"),
+            format!("a {REMOVED} b short")
+        );
         redactor.clone().learn(Secret::new("hunter2hunter2hunter3"));
         assert_eq!(redact("hunter2hunter2hunter3"), REMOVED);
-        assert_eq!(redact("KEY=sk-proj-0123456789abcdefghij."), format!("KEY={REMOVED}."));
+        assert_eq!(
+            redact("KEY=sk-proj-0123456789abcdefghij."),
+            format!("KEY={REMOVED}.")
+        );
         let token = format!("1234567890:{}", "AAx".repeat(11) + "bc");
-        assert_eq!(redact(&format!("日本 {token}!")), format!("日本 {REMOVED}!"));
-        for plain in ["risk-0123456789abcdefghijklm", "sk-learn-is-a-python-library", "12:34:56", "2026:11"] {
+        assert_eq!(
+            redact(&format!("日本 {token}!")),
+            format!("日本 {REMOVED}!")
+        );
+        for plain in [
+            "risk-0123456789abcdefghijklm",
+            "sk-learn-is-a-python-library",
+            "12:34:56",
+            "2026:11",
+        ] {
             assert_eq!(redact(plain), plain);
         }
     }
@@ -178,13 +209,26 @@ mod tests {
             format!("ghp_{}", &long[..36]),
             "AKIA0123456789ABCDEF".to_owned(),
         ] {
-            assert_eq!(redact(&format!("x={key};")), format!("x={REMOVED};"), "{key}");
+            assert_eq!(
+                redact(&format!("x={key};")),
+                format!("x={REMOVED};"),
+                "{key}"
+            );
         }
-        let header = redact("GET / HTTP/1.1\nAuthorization: Bearer abc.def/g+h.1234567==\nAccept: */*");
-        assert_eq!(header, format!("GET / HTTP/1.1\nAuthorization: {REMOVED}\nAccept: */*"));
+        let header =
+            redact("GET / HTTP/1.1\nAuthorization: Bearer abc.def/g+h.1234567==\nAccept: */*");
+        assert_eq!(
+            header,
+            format!("GET / HTTP/1.1\nAuthorization: {REMOVED}\nAccept: */*")
+        );
         for kind in ["", "RSA ", "OPENSSH ", "ENCRYPTED "] {
-            let block = format!("-----BEGIN {kind}PRIVATE KEY-----\nMIIE\nvQ==\n-----END {kind}PRIVATE KEY-----");
-            assert_eq!(redact(&format!("key:\n{block}\nend")), format!("key:\n{REMOVED}\nend"));
+            let block = format!(
+                "-----BEGIN {kind}PRIVATE KEY-----\nMIIE\nvQ==\n-----END {kind}PRIVATE KEY-----"
+            );
+            assert_eq!(
+                redact(&format!("key:\n{block}\nend")),
+                format!("key:\n{REMOVED}\nend")
+            );
             assert_eq!(redact(&block[..40]), REMOVED, "cut off");
         }
         for plain in [

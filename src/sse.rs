@@ -50,7 +50,10 @@ impl Decoder {
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
         // A byte order mark may begin the stream.
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&line).trim_ascii_end();
+        let line = line
+            .strip_prefix(b"\xef\xbb\xbf")
+            .unwrap_or(&line)
+            .trim_ascii_end();
         if line.is_empty() {
             return Some(String::from_utf8_lossy(&self.data.take()?).into_owned());
         }

@@ -12,11 +12,26 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 /// Waits until one of the descriptors is ready, and tells which are. A signal or the timeout leaves none ready.
-pub(crate) fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration>) -> io::Result<Vec<bool>> {
-    let mut fds: Vec<_> = watched.iter().map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events)).collect();
+pub(crate) fn poll(
+    watched: &[(BorrowedFd, PollFlags)],
+    timeout: Option<Duration>,
+) -> io::Result<Vec<bool>> {
+    let mut fds: Vec<_> = watched
+        .iter()
+        .map(|(fd, events)| PollFd::from_borrowed_fd(*fd, *events))
+        .collect();
     // Rounded up to the next millisecond, so that a wait does not end early.
-    let timeout = timeout.map(|time| if time.is_zero() { time } else { time + Duration::from_millis(1) });
-    let timeout = timeout.map(Timespec::try_from).transpose().map_err(io::Error::other)?;
+    let timeout = timeout.map(|time| {
+        if time.is_zero() {
+            time
+        } else {
+            time + Duration::from_millis(1)
+        }
+    });
+    let timeout = timeout
+        .map(Timespec::try_from)
+        .transpose()
+        .map_err(io::Error::other)?;
     match rustix::event::poll(&mut fds, timeout.as_ref()) {
         Ok(_) => Ok(fds.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(Errno::INTR) => Ok(vec![false; watched.len()]),
@@ -26,14 +41,20 @@ pub(crate) fn poll(watched: &[(BorrowedFd, PollFlags)], timeout: Option<Duration
 
 /// Closes this process's memory, environment and descriptors to other processes of its user, and prevents core dumps.
 pub(crate) fn deny_inspection() -> io::Result<()> {
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable).map_err(Into::into)
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(Into::into)
 }
 
 /// The signals that end a run.
 pub(crate) const ENDING: &[libc::c_int] = &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 /// Those of a conversation: these, a new size of the terminal, and Ctrl-Z.
-pub(crate) const CONVERSATION: &[libc::c_int] =
-    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGWINCH, libc::SIGTSTP];
+pub(crate) const CONVERSATION: &[libc::c_int] = &[
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGWINCH,
+    libc::SIGTSTP,
+];
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the whole set before it is read, and the numbers are valid signals.
@@ -91,7 +112,12 @@ pub(crate) fn set_mount_attributes(
     set: rustix::mount::MountAttrFlags,
     below: bool,
 ) -> io::Result<()> {
-    let attr = libc::mount_attr { attr_set: set.bits().into(), attr_clr: 0, propagation: 0, userns_fd: 0 };
+    let attr = libc::mount_attr {
+        attr_set: set.bits().into(),
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
     let flags = libc::AT_EMPTY_PATH | if below { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a NUL-terminated string, and the structure lives through the call and has the size told.
     check(unsafe {
@@ -116,7 +142,17 @@ pub(crate) fn raise_loopback(socket: BorrowedFd) -> io::Result<()> {
     }
     request.ifr_ifru.ifru_flags = 1; // IFF_UP, which C has as a wider type than the field
     // SAFETY: the request is initialised and lives through the call, which reads it.
-    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) }.into()).map(drop)
+    check(
+        unsafe {
+            libc::ioctl(
+                socket.as_raw_fd(),
+                libc::SIOCSIFFLAGS as _,
+                &raw const request,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
 }
 
 /// The addresses of this machine's interfaces, each with the length of its network's prefix.
@@ -127,14 +163,27 @@ pub(crate) fn interfaces() -> io::Result<Vec<(IpAddr, u32)>> {
     let (mut found, mut entry) = (Vec::new(), list);
     while !entry.is_null() {
         // SAFETY: the entry is one of the list's, and what it points to lives as long.
-        let (address, mask, next) = unsafe { (ip((*entry).ifa_addr), ip((*entry).ifa_netmask), (*entry).ifa_next) };
+        let (address, mask, next) = unsafe {
+            (
+                ip((*entry).ifa_addr),
+                ip((*entry).ifa_netmask),
+                (*entry).ifa_next,
+            )
+        };
         if let Some(address) = address {
             let length = match mask {
                 Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
                 Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
                 None => 128,
             };
-            found.push((address, if address.is_ipv4() { length.min(32) } else { length }));
+            found.push((
+                address,
+                if address.is_ipv4() {
+                    length.min(32)
+                } else {
+                    length
+                },
+            ));
         }
         entry = next;
     }
@@ -158,9 +207,16 @@ unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
                 let address = address.cast::<libc::sockaddr_in>().read_unaligned();
                 Some(Ipv4Addr::from_bits(u32::from_be(address.sin_addr.s_addr)).into())
             }
-            libc::AF_INET6 => {
-                Some(Ipv6Addr::from(address.cast::<libc::sockaddr_in6>().read_unaligned().sin6_addr.s6_addr).into())
-            }
+            libc::AF_INET6 => Some(
+                Ipv6Addr::from(
+                    address
+                        .cast::<libc::sockaddr_in6>()
+                        .read_unaligned()
+                        .sin6_addr
+                        .s6_addr,
+                )
+                .into(),
+            ),
             _ => None,
         }
     }
@@ -172,7 +228,12 @@ pub(crate) fn landlock_abi() -> io::Result<u32> {
     const VERSION: libc::c_uint = 1;
     // SAFETY: with this flag the call takes no structure and makes no descriptor.
     let abi = check(unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0usize, VERSION)
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<libc::c_void>(),
+            0usize,
+            VERSION,
+        )
     })?;
     u32::try_from(abi).map_err(io::Error::other)
 }
@@ -180,13 +241,28 @@ pub(crate) fn landlock_abi() -> io::Result<u32> {
 /// Applies a seccomp filter to this thread and what it starts, irrevocably.
 pub(crate) fn apply_seccomp_filter(program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(io::Error::other)?;
-    let filter = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the program lives through the call, which copies it and checks it.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0u32, &raw const filter) }).map(drop)
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            0u32,
+            &raw const filter,
+        )
+    })
+    .map(drop)
 }
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
-    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result == -1 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Has `command` start as the leader of a session, in this Landlock domain and under this filter.
@@ -199,9 +275,13 @@ pub(crate) fn start_confined(
         rustix::process::setsid()?;
         if let Some(domain) = &domain {
             // SAFETY: takes a descriptor and an integer.
-            check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, domain.as_raw_fd(), 0) })?;
+            check(unsafe {
+                libc::syscall(libc::SYS_landlock_restrict_self, domain.as_raw_fd(), 0)
+            })?;
         }
-        filter.as_mut().map_or(Ok(()), |filter| apply_seccomp_filter(filter))
+        filter
+            .as_mut()
+            .map_or(Ok(()), |filter| apply_seccomp_filter(filter))
     };
     // SAFETY: the closure makes system calls and allocates nothing, as required between fork and exec.
     unsafe { command.pre_exec(confine) };

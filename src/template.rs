@@ -9,17 +9,25 @@ include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
 /// The text of the file at `path` in `workspace-template/`.
 pub(crate) fn text(path: &str) -> Option<String> {
-    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
+    FILES
+        .iter()
+        .find(|(name, _)| *name == path)
+        .map(|(_, text)| (*text).to_owned())
 }
 
 /// The files below `dir` in `workspace-template/`: paths relative to it, and texts.
 pub(crate) fn below(dir: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    FILES.iter().filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
+    FILES
+        .iter()
+        .filter_map(move |(path, text)| Some((path.strip_prefix(dir)?.strip_prefix('/')?, *text)))
 }
 
 /// The names of the files directly in `dir`.
 pub(crate) fn names(dir: &str) -> Vec<&'static str> {
-    below(dir).map(|(name, _)| name).filter(|name| !name.contains('/')).collect()
+    below(dir)
+        .map(|(name, _)| name)
+        .filter(|name| !name.contains('/'))
+        .collect()
 }
 
 /// Writes the files below `part` (`agent` or `workspace`) into `dir`, and keeps those that exist.
@@ -44,22 +52,41 @@ mod tests {
 
     #[test]
     fn every_skill_says_its_name_and_what_it_is_for() {
-        let skills: Vec<_> = FILES.iter().filter(|(path, _)| path.starts_with("agent/skills/")).collect();
+        let skills: Vec<_> = FILES
+            .iter()
+            .filter(|(path, _)| path.starts_with("agent/skills/"))
+            .collect();
         assert!(skills.len() >= 2);
         for (path, text) in skills {
             let folder = path.split('/').nth(2).unwrap();
-            let front = text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")).unwrap().0;
-            let field = |name| front.lines().find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(": "));
+            let front = text
+                .strip_prefix("---\n")
+                .and_then(|rest| rest.split_once("\n---\n"))
+                .unwrap()
+                .0;
+            let field = |name| {
+                front
+                    .lines()
+                    .find_map(|line: &str| line.strip_prefix(name)?.strip_prefix(": "))
+            };
             assert_eq!(field("name"), Some(folder), "{path}");
             // The limit of the Agent Skills format.
-            assert!(field("description").is_some_and(|text| (1..=1024).contains(&text.len())), "{path}");
+            assert!(
+                field("description").is_some_and(|text| (1..=1024).contains(&text.len())),
+                "{path}"
+            );
         }
     }
 
     #[test]
     fn what_every_call_pays_for_is_short() {
-        let paid =
-            ["agent/IDENTITY.md", "agent/AGENT.md", "agent/SOUL.md", "workspace/USER.md", "workspace/memory/MEMORY.md"];
+        let paid = [
+            "agent/IDENTITY.md",
+            "agent/AGENT.md",
+            "agent/SOUL.md",
+            "workspace/USER.md",
+            "workspace/memory/MEMORY.md",
+        ];
         let total: usize = paid.iter().map(|path| text(path).unwrap().len()).sum();
         assert!(total < 2000, "{total} bytes");
     }
@@ -72,7 +99,10 @@ mod tests {
 
     #[test]
     fn prompts_take_the_text() {
-        let prompts: Vec<_> = FILES.iter().filter(|(path, _)| path.starts_with("agent/prompts/")).collect();
+        let prompts: Vec<_> = FILES
+            .iter()
+            .filter(|(path, _)| path.starts_with("agent/prompts/"))
+            .collect();
         assert!(prompts.len() >= 2 && prompts.iter().all(|(_, text)| text.contains("{{input}}")));
     }
 }

@@ -33,7 +33,10 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
     let overrides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    for word in text.split(|c: char| c.is_whitespace() || c.is_control() || overrides(c)).filter(|w| !w.is_empty()) {
+    for word in text
+        .split(|c: char| c.is_whitespace() || c.is_control() || overrides(c))
+        .filter(|w| !w.is_empty())
+    {
         if !out.is_empty() {
             out.push(' ');
             length += 1;
@@ -68,12 +71,18 @@ pub(crate) fn fenced(text: &str) -> String {
         }
     }
     let fence = fence(&kept);
-    if kept.is_empty() { kept } else { format!("{fence}\n{kept}\n{fence}") }
+    if kept.is_empty() {
+        kept
+    } else {
+        format!("{fence}\n{kept}\n{fence}")
+    }
 }
 
 /// The fence of a text that [`fenced`] made, maybe behind a line of ours; empty without one.
 pub(crate) fn fence_of(text: &str) -> &str {
-    let is_fence = |line: &&str| (3..=MAX_BACKTICKS + 1).contains(&line.len()) && line.bytes().all(|b| b == b'`');
+    let is_fence = |line: &&str| {
+        (3..=MAX_BACKTICKS + 1).contains(&line.len()) && line.bytes().all(|b| b == b'`')
+    };
     text.lines().take(2).find(is_fence).unwrap_or_default()
 }
 
@@ -82,18 +91,28 @@ pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0..1_024 => format!("{bytes} bytes"),
         1_024..1_048_576 => format!("{} KB", bytes / 1_024),
-        _ => format!("{}.{} MB", bytes / 1_048_576, bytes % 1_048_576 * 10 / 1_048_576),
+        _ => format!(
+            "{}.{} MB",
+            bytes / 1_048_576,
+            bytes % 1_048_576 * 10 / 1_048_576
+        ),
     }
 }
 
 /// `1 file`, `2 files`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+    if count == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{count} {what}s")
+    }
 }
 
 /// Removes control characters other than tabs and line feeds, so that text cannot control a terminal.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars().filter(|c| matches!(c, '\n' | '\t') || !c.is_control()).collect()
+    text.chars()
+        .filter(|c| matches!(c, '\n' | '\t') || !c.is_control())
+        .collect()
 }
 
 /// Whether there is anything to see in it. Telegram refuses a message of white space, control and format characters alone.
@@ -105,7 +124,10 @@ pub(crate) fn has_text(text: &str) -> bool {
 pub(crate) fn is_invisible(c: char) -> bool {
     c.is_whitespace()
         || c.is_control()
-        || matches!(c, '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}')
+        || matches!(
+            c,
+            '\u{AD}' | '\u{34F}' | '\u{61C}' | '\u{115F}' | '\u{1160}' | '\u{17B4}' | '\u{17B5}'
+        )
         || matches!(c, '\u{180B}'..='\u{180F}' | '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202F}')
         || matches!(c, '\u{205F}'..='\u{206F}' | '\u{2800}' | '\u{3164}' | '\u{FE00}'..='\u{FE0F}' | '\u{FEFF}')
         || matches!(c, '\u{FFA0}' | '\u{FFF0}'..='\u{FFFC}' | '\u{1BCA0}'..='\u{1BCA3}')
@@ -113,7 +135,10 @@ pub(crate) fn is_invisible(c: char) -> bool {
 }
 
 /// The candidate nearest to `word`, if it may be a misspelling of it.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).clamp(1, 3);
     candidates
         .into_iter()
@@ -125,7 +150,11 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
 
 /// Edit distance (optimal string alignment: swapped neighbours count once), ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
-    let [a, b] = [a, b].map(|word| word.chars().map(|c| c.to_ascii_lowercase()).collect::<Vec<_>>());
+    let [a, b] = [a, b].map(|word| {
+        word.chars()
+            .map(|c| c.to_ascii_lowercase())
+            .collect::<Vec<_>>()
+    });
     // rows[i][j]: from the first i letters of a to the first j of b.
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
     for i in 1..=a.len() {
@@ -147,7 +176,11 @@ fn distance(a: &str, b: &str) -> usize {
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let stamp = zone::stamp(since.as_secs().try_into().unwrap_or_default());
-    format!("{}.{:03}Z", stamp.replacen(' ', "T", 1), since.subsec_millis())
+    format!(
+        "{}.{:03}Z",
+        stamp.replacen(' ', "T", 1),
+        since.subsec_millis()
+    )
 }
 
 /// Formats local time as `2026-11-21 22:44:35 +01:00, Saturday, Europe/Berlin`: ten characters are the day, seven the month.
@@ -218,14 +251,22 @@ mod tests {
 
     #[test]
     fn text_that_shows_nothing_is_no_text() {
-        assert!(!has_text(" \n\t\u{200b}\u{feff}\u{2060}\u{ad}\u{3164}\u{e0041}\u{fe0f}\u{85}\u{180b}"));
+        assert!(!has_text(
+            " \n\t\u{200b}\u{feff}\u{2060}\u{ad}\u{3164}\u{e0041}\u{fe0f}\u{85}\u{180b}"
+        ));
         assert!(has_text("\u{200b}.\u{200b}") && has_text("👋") && has_text("न"));
     }
 
     #[test]
     fn the_nearest_word_is_found_unless_none_is_near() {
-        assert_eq!(nearest("--sesion", ["--session", "--model"]), Some("--session"));
-        assert_eq!(nearest("tmperature", ["temperature", "timeout"]), Some("temperature"));
+        assert_eq!(
+            nearest("--sesion", ["--session", "--model"]),
+            Some("--session")
+        );
+        assert_eq!(
+            nearest("tmperature", ["temperature", "timeout"]),
+            Some("temperature")
+        );
         assert_eq!(nearest("tets", ["test", "best"]), Some("test"));
         assert_eq!(nearest("zzz", ["model", "timeout"]), None);
     }
@@ -237,6 +278,9 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00.007Z");
         assert_eq!(at(1_795_301_075), "2026-11-21T22:44:35.007Z");
         assert_eq!(at(4_107_542_399), "2100-02-28T23:59:59.007Z");
-        assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(1_795_301_075)), "2026-11-21 22:44:35");
+        assert_eq!(
+            utc(UNIX_EPOCH + Duration::from_secs(1_795_301_075)),
+            "2026-11-21 22:44:35"
+        );
     }
 }

@@ -36,7 +36,12 @@ pub(crate) struct Tree {
 impl Tree {
     /// A tree at a path that has no links.
     pub(crate) fn at(path: PathBuf, access: Access) -> Self {
-        Self { real: path.clone(), path, access, id: None }
+        Self {
+            real: path.clone(),
+            path,
+            access,
+            id: None,
+        }
     }
 
     /// The tree, held. `None` if there is none, or none that this process may reach.
@@ -48,27 +53,39 @@ impl Tree {
         match self.open_known() {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-            Err(Errno::LOOP) => {
-                Err(Error::failed(format!("{path} is, or goes through, a link that was not there before")))
-            }
-            Err(Errno::STALE) => Err(Error::failed(format!("{path} was replaced while it was in use"))),
+            Err(Errno::LOOP) => Err(Error::failed(format!(
+                "{path} is, or goes through, a link that was not there before"
+            ))),
+            Err(Errno::STALE) => Err(Error::failed(format!(
+                "{path} was replaced while it was in use"
+            ))),
             Err(e) => Err(Error::from(e).doing(format_args!("opening {path}"))),
         }
     }
 
     /// See [`Dir::read_untrusted`]. `None` without the tree, too.
     pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
-        self.open()?.map_or(Ok(None), |held| Dir::from(held).read_untrusted(path))
+        self.open()?
+            .map_or(Ok(None), |held| Dir::from(held).read_untrusted(path))
     }
 
     /// See [`Dir::read_untrusted_end`].
-    pub(crate) fn read_untrusted_end(&self, path: &str, max: usize) -> Result<Option<(String, bool)>> {
-        self.open()?.map_or(Ok(None), |held| Dir::from(held).read_untrusted_end(path, max))
+    pub(crate) fn read_untrusted_end(
+        &self,
+        path: &str,
+        max: usize,
+    ) -> Result<Option<(String, bool)>> {
+        self.open()?.map_or(Ok(None), |held| {
+            Dir::from(held).read_untrusted_end(path, max)
+        })
     }
 
     /// The same tree, known by its device and inode from now on.
     pub(crate) fn identified(&self) -> Result<Self> {
-        let id = self.open()?.map(|fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))).transpose()?;
+        let id = self
+            .open()?
+            .map(|fd| fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)))
+            .transpose()?;
         Ok(Self { id, ..self.clone() })
     }
 
@@ -78,7 +95,9 @@ impl Tree {
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
             return Err(Errno::LOOP);
         }
-        let is_other = self.id.is_some_and(|known| known != (stat.st_dev, stat.st_ino));
+        let is_other = self
+            .id
+            .is_some_and(|known| known != (stat.st_dev, stat.st_ino));
         if is_other { Err(Errno::STALE) } else { Ok(fd) }
     }
 }
@@ -96,9 +115,16 @@ impl Resolved {
         let is_plain = !path.components().any(|part| part == Component::ParentDir);
         // Without links it is one call, in place of one for each name.
         if is_plain && open_straight(path).is_ok() {
-            return Self { real: path.components().collect(), links: Vec::new() };
+            return Self {
+                real: path.components().collect(),
+                links: Vec::new(),
+            };
         }
-        Self { real: "/".into(), links: Vec::new() }.join(path)
+        Self {
+            real: "/".into(),
+            links: Vec::new(),
+        }
+        .join(path)
     }
 
     /// Follows a path from here. Of one that leads nowhere, the part that exists is followed.
@@ -129,7 +155,10 @@ impl Resolved {
 
 /// The names in a path, the last one first.
 fn reversed(path: &Path) -> Vec<OsString> {
-    let names = path.components().rev().filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+    let names = path
+        .components()
+        .rev()
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
     names.map(|part| part.as_os_str().to_owned()).collect()
 }
 
@@ -154,11 +183,21 @@ mod tests {
             ("absolute/../x/y", "dir/x/y", &["absolute", "relative"]),
         ] {
             let links = links.iter().map(|link| at(link)).collect();
-            assert_eq!(Resolved::of(&at(path)), Resolved { real: at(real), links }, "{path}");
+            assert_eq!(
+                Resolved::of(&at(path)),
+                Resolved {
+                    real: at(real),
+                    links
+                },
+                "{path}"
+            );
         }
         assert_eq!(Resolved::of(&at("loop")).links.len(), MAX_LINKS);
         let tree = Tree::at(at("dir"), Access::Write).identified().unwrap();
-        assert!(tree.open().unwrap().is_some() && Tree::at(at("none"), Access::Read).open().unwrap().is_none());
+        assert!(
+            tree.open().unwrap().is_some()
+                && Tree::at(at("none"), Access::Read).open().unwrap().is_none()
+        );
         std::fs::rename(at("dir"), at("old")).unwrap();
         symlink("old", at("dir")).unwrap();
         assert!(tree.open().unwrap_err().message.contains("a link"));

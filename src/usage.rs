@@ -59,13 +59,22 @@ struct Today {
 
 impl Today {
     fn begin(&mut self, day: &str) {
-        *self = Self { day: day.to_owned(), failing: self.failing, ..Self::default() };
+        *self = Self {
+            day: day.to_owned(),
+            failing: self.failing,
+            ..Self::default()
+        };
     }
 }
 
 impl Ledger {
     pub(crate) fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
-        Self { dir, budget, local_time, today: Mutex::default() }
+        Self {
+            dir,
+            budget,
+            local_time,
+            today: Mutex::default(),
+        }
     }
 
     fn month(&self, day: &str) -> PathBuf {
@@ -78,7 +87,10 @@ impl Ledger {
 
     /// Whether a model may be asked now.
     pub(crate) fn check(&self, now: SystemTime) -> Result<()> {
-        let Budget { daily_tokens, daily_cost } = self.budget;
+        let Budget {
+            daily_tokens,
+            daily_cost,
+        } = self.budget;
         if daily_tokens == 0 && daily_cost <= 0.0 {
             return Ok(());
         }
@@ -92,8 +104,12 @@ impl Ledger {
         let mut spent = today.spent.clone();
         let offset = read_lines(&path, today.offset, &mut |line| {
             // Searching for the day first saves parsing most lines.
-            let line = Some(line).filter(|line| line.windows(day.len()).any(|part| part == day.as_bytes()));
-            if let Some(line) = line.and_then(UsageLine::parse).filter(|line| line.date == day) {
+            let line = Some(line)
+                .filter(|line| line.windows(day.len()).any(|part| part == day.as_bytes()));
+            if let Some(line) = line
+                .and_then(UsageLine::parse)
+                .filter(|line| line.date == day)
+            {
                 spent.add(line.usage, line.cost);
             }
         });
@@ -108,10 +124,16 @@ impl Ledger {
             )))
         };
         if daily_tokens > 0 && tokens >= daily_tokens {
-            return used_up(format!("{tokens} of {daily_tokens} tokens"), "budget.daily_tokens");
+            return used_up(
+                format!("{tokens} of {daily_tokens} tokens"),
+                "budget.daily_tokens",
+            );
         }
         if daily_cost > 0.0 && cost >= daily_cost {
-            return used_up(format!("{cost:.4} of {daily_cost} in cost"), "budget.daily_cost");
+            return used_up(
+                format!("{cost:.4} of {daily_cost} in cost"),
+                "budget.daily_cost",
+            );
         }
         Ok(())
     }
@@ -121,8 +143,14 @@ impl Ledger {
         let (mut calls, cause) = (0, clip(cause, MAX_NAME));
         for name in months(&self.dir)?.iter().filter(|_| !cause.is_empty()) {
             read_lines(&self.dir.join(name), 0, &mut |line| {
-                let line = Some(line).filter(|line| line.windows(cause.len()).any(|part| part == cause.as_bytes()));
-                calls += u32::from(line.and_then(UsageLine::parse).is_some_and(|line| line.cause == cause));
+                let line = Some(line).filter(|line| {
+                    line.windows(cause.len())
+                        .any(|part| part == cause.as_bytes())
+                });
+                calls += u32::from(
+                    line.and_then(UsageLine::parse)
+                        .is_some_and(|line| line.cause == cause),
+                );
             })?;
         }
         Ok(calls)
@@ -157,7 +185,13 @@ impl Ledger {
             }
             today.spent.add(call.usage, call.cost);
         }
-        written.or_else(|e| if failed_before { Ok(()) } else { Err(e.doing("recording usage")) })
+        written.or_else(|e| {
+            if failed_before {
+                Ok(())
+            } else {
+                Err(e.doing("recording usage"))
+            }
+        })
     }
 }
 
@@ -172,7 +206,10 @@ fn months(dir: &Path) -> Result<Vec<String>> {
             }
         }
     }
-    names.retain(|name| name.strip_suffix(".jsonl").is_some_and(|month| month.len() == 7));
+    names.retain(|name| {
+        name.strip_suffix(".jsonl")
+            .is_some_and(|month| month.len() == 7)
+    });
     names.sort_unstable();
     Ok(names)
 }
@@ -250,16 +287,27 @@ pub(crate) struct UsageReport {
 /// Adds up all that was recorded below `dir` since the day `since`.
 pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
     let mut report = UsageReport::default();
-    for name in months(dir)?.into_iter().filter(|name| clip(name, 7) >= clip(since, 7)) {
+    for name in months(dir)?
+        .into_iter()
+        .filter(|name| clip(name, 7) >= clip(since, 7))
+    {
         let mut damaged = 0;
-        read_lines(&dir.join(&name), 0, &mut |line| match UsageLine::parse(line) {
-            Some(line) if line.date.as_str() >= since => {
-                report.total.add(line.usage, line.cost);
-                report.rows.entry((line.date, line.model)).or_default().add(line.usage, line.cost);
-            }
-            Some(_) => {}
-            None => damaged += 1,
-        })?;
+        read_lines(
+            &dir.join(&name),
+            0,
+            &mut |line| match UsageLine::parse(line) {
+                Some(line) if line.date.as_str() >= since => {
+                    report.total.add(line.usage, line.cost);
+                    report
+                        .rows
+                        .entry((line.date, line.model))
+                        .or_default()
+                        .add(line.usage, line.cost);
+                }
+                Some(_) => {}
+                None => damaged += 1,
+            },
+        )?;
         if damaged > 0 {
             report.damaged.push((name, damaged));
         }
@@ -281,8 +329,20 @@ mod tests {
     }
 
     fn call(tokens: u64, cost: Option<f64>) -> Call<'static> {
-        let usage = Usage { prompt_tokens: tokens, completion_tokens: 1, cached_tokens: 0 };
-        Call { model: "m/x", session: "cli_default", channel: "cli", cause: "", usage, estimated: false, cost }
+        let usage = Usage {
+            prompt_tokens: tokens,
+            completion_tokens: 1,
+            cached_tokens: 0,
+        };
+        Call {
+            model: "m/x",
+            session: "cli_default",
+            channel: "cli",
+            cause: "",
+            usage,
+            estimated: false,
+            cost,
+        }
     }
 
     /// A folder of its own, removed at the end.
@@ -299,7 +359,12 @@ mod tests {
 
         fn add(&self, text: &str) {
             let mut options = std::fs::OpenOptions::new();
-            options.append(true).open(self.0.join("2026-11.jsonl")).unwrap().write_all(text.as_bytes()).unwrap();
+            options
+                .append(true)
+                .open(self.0.join("2026-11.jsonl"))
+                .unwrap()
+                .write_all(text.as_bytes())
+                .unwrap();
         }
     }
 
@@ -312,15 +377,27 @@ mod tests {
     #[test]
     fn a_budget_is_of_a_day_and_of_all_who_spend() {
         let dir = Dir::new("day");
-        let budget = Budget { daily_tokens: 100, daily_cost: 0.0 };
+        let budget = Budget {
+            daily_tokens: 100,
+            daily_cost: 0.0,
+        };
         let (one, other) = (dir.files(budget), dir.files(budget));
         one.record(&call(59, None), at(0)).unwrap();
         assert!(one.check(at(0)).is_ok() && other.check(at(0)).is_ok());
         other.record(&call(39, None), at(1)).unwrap();
         let e = one.check(at(1)).unwrap_err();
-        assert_eq!((e.kind, e.message.as_str()), (Kind::Limit, "the day's budget is used up: 100 of 100 tokens"));
+        assert_eq!(
+            (e.kind, e.message.as_str()),
+            (
+                Kind::Limit,
+                "the day's budget is used up: 100 of 100 tokens"
+            )
+        );
         assert!(e.hint.unwrap().contains("budget.daily_tokens"));
-        assert!(other.check(at(1)).is_err() && other.check(at(2)).is_ok(), "the next day is another");
+        assert!(
+            other.check(at(1)).is_err() && other.check(at(2)).is_ok(),
+            "the next day is another"
+        );
         assert!(one.check(at(1)).is_err(), "and the clock may go back");
         assert!(dir.files(Budget::default()).check(at(1)).is_ok());
     }
@@ -328,7 +405,10 @@ mod tests {
     #[test]
     fn only_what_is_new_is_read_and_a_file_that_was_begun_anew_from_its_start() {
         let dir = Dir::new("new");
-        let files = dir.files(Budget { daily_tokens: 1000, daily_cost: 0.0 });
+        let files = dir.files(Budget {
+            daily_tokens: 1000,
+            daily_cost: 0.0,
+        });
         files.record(&call(10, None), at(0)).unwrap();
         files.check(at(0)).unwrap();
         let seen = |files: &Ledger| {
@@ -336,7 +416,15 @@ mod tests {
             (seen.offset, seen.spent.usage.total())
         };
         let (offset, tokens) = seen(&files);
-        assert_eq!((offset, tokens), (std::fs::metadata(dir.0.join("2026-11.jsonl")).unwrap().len(), 11));
+        assert_eq!(
+            (offset, tokens),
+            (
+                std::fs::metadata(dir.0.join("2026-11.jsonl"))
+                    .unwrap()
+                    .len(),
+                11
+            )
+        );
         // A write that was cut short is looked at again when it is whole, or has become a bad line.
         dir.add("{\"date\":\"2026-11-21\",\"mod");
         files.check(at(0)).unwrap();
@@ -352,14 +440,20 @@ mod tests {
     #[test]
     fn cost_has_a_budget_too_and_calls_without_a_price_cost_nothing() {
         let dir = Dir::new("cost");
-        let files = dir.files(Budget { daily_tokens: 0, daily_cost: 0.3 });
+        let files = dir.files(Budget {
+            daily_tokens: 0,
+            daily_cost: 0.3,
+        });
         for cost in [Some(0.1), None, Some(0.1)] {
             files.record(&call(1_000_000, cost), at(0)).unwrap();
             files.check(at(0)).unwrap();
         }
         files.record(&call(1, Some(0.1)), at(0)).unwrap();
         let e = files.check(at(0)).unwrap_err();
-        assert_eq!(e.message, "the day's budget is used up: 0.3000 of 0.3 in cost");
+        assert_eq!(
+            e.message,
+            "the day's budget is used up: 0.3000 of 0.3 in cost"
+        );
     }
 
     #[test]
@@ -367,26 +461,57 @@ mod tests {
         let dir = Dir::new("bad");
         let files = dir.files(Budget::default());
         files.record(&call(10, Some(0.5)), at(0)).unwrap();
-        dir.add(&format!("not json\n[]\n{}\n{{\"torn\":", "x".repeat(100_000)));
-        files.record(&Call { model: &"é".repeat(3000), ..call(20, None) }, at(2)).unwrap();
+        dir.add(&format!(
+            "not json\n[]\n{}\n{{\"torn\":",
+            "x".repeat(100_000)
+        ));
+        files
+            .record(
+                &Call {
+                    model: &"é".repeat(3000),
+                    ..call(20, None)
+                },
+                at(2),
+            )
+            .unwrap();
         std::fs::write(dir.0.join("notes.txt"), "not ours").unwrap();
         std::fs::write(dir.0.join("2026-10.jsonl"), "old\n").unwrap();
         let report = report(&dir.0, "2026-11-21").unwrap();
         assert_eq!(report.damaged, [("2026-11.jsonl".to_owned(), 4)]);
-        let rows: Vec<_> =
-            report.rows.iter().map(|((date, _), sum)| (date.as_str(), sum.usage.total(), sum.cost)).collect();
-        assert_eq!(rows, [("2026-11-21", 11, Some(0.5)), ("2026-11-22", 21, None)]);
+        let rows: Vec<_> = report
+            .rows
+            .iter()
+            .map(|((date, _), sum)| (date.as_str(), sum.usage.total(), sum.cost))
+            .collect();
+        assert_eq!(
+            rows,
+            [("2026-11-21", 11, Some(0.5)), ("2026-11-22", 21, None)]
+        );
         assert_eq!((report.total.calls, report.total.cost), (2, Some(0.5)));
         assert_eq!(super::report(&dir.0, "2026-11-22").unwrap().total.calls, 1);
-        assert_eq!(super::report(&dir.0.join("none"), "2026-11-22").unwrap().total, Totals::default());
+        assert_eq!(
+            super::report(&dir.0.join("none"), "2026-11-22")
+                .unwrap()
+                .total,
+            Totals::default()
+        );
     }
 
     #[test]
     fn a_call_that_cannot_be_written_down_is_told_once_and_counts_all_the_same() {
         let dir = Dir::new("shut");
         std::fs::create_dir_all(dir.0.join("2026-11.jsonl")).unwrap();
-        let files = dir.files(Budget { daily_tokens: 30, daily_cost: 0.0 });
-        assert!(files.record(&call(20, None), at(0)).unwrap_err().message.starts_with("recording usage: "));
+        let files = dir.files(Budget {
+            daily_tokens: 30,
+            daily_cost: 0.0,
+        });
+        assert!(
+            files
+                .record(&call(20, None), at(0))
+                .unwrap_err()
+                .message
+                .starts_with("recording usage: ")
+        );
         assert!(files.record(&call(20, None), at(0)).is_ok());
         std::fs::remove_dir(dir.0.join("2026-11.jsonl")).unwrap();
         assert_eq!(files.check(at(0)).unwrap_err().kind, Kind::Limit);

@@ -61,8 +61,16 @@ pub(crate) struct Setup {
 impl Setup {
     /// The setup with every tree as it is now, to be recognised later.
     pub(crate) fn identified(&self) -> Result<Self> {
-        let trees = self.trees.iter().map(Tree::identified).collect::<Result<_>>()?;
-        Ok(Self { workspace: self.workspace.identified()?, trees, ..self.clone() })
+        let trees = self
+            .trees
+            .iter()
+            .map(Tree::identified)
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            workspace: self.workspace.identified()?,
+            trees,
+            ..self.clone()
+        })
     }
 
     /// The trees with this access, but the workspace.
@@ -281,13 +289,19 @@ impl Reply {
 fn encode(header: &impl Serialize, body: &[u8], max: usize, max_body: usize) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(&(header, body.len()))?;
     match u32::try_from(json.len()) {
-        Ok(len) if json.len() <= max && body.len() <= max_body => Ok([&len.to_be_bytes()[..], &json].concat()),
+        Ok(len) if json.len() <= max && body.len() <= max_body => {
+            Ok([&len.to_be_bytes()[..], &json].concat())
+        }
         _ => Err(Error::failed("the message is too large")),
     }
 }
 
 /// A header of at most `max` bytes, and a body of at most `max_body`.
-fn receive<T: DeserializeOwned>(from: &mut dyn Read, max: usize, max_body: usize) -> Result<(T, Vec<u8>)> {
+fn receive<T: DeserializeOwned>(
+    from: &mut dyn Read,
+    max: usize,
+    max_body: usize,
+) -> Result<(T, Vec<u8>)> {
     let too_long = || Error::failed("the message is too long");
     let mut len = [0; 4];
     from.read_exact(&mut len)?;
@@ -295,7 +309,12 @@ fn receive<T: DeserializeOwned>(from: &mut dyn Read, max: usize, max_body: usize
     let mut json = vec![0; Some(len).filter(|len| *len <= max).ok_or_else(too_long)?];
     from.read_exact(&mut json)?;
     let (header, len) = from_json::<(T, usize)>(&json)?;
-    let mut body = vec![0; Some(len).filter(|len| *len <= max_body).ok_or_else(too_long)?];
+    let mut body = vec![
+        0;
+        Some(len)
+            .filter(|len| *len <= max_body)
+            .ok_or_else(too_long)?
+    ];
     from.read_exact(&mut body)?;
     Ok((header, body))
 }
@@ -340,8 +359,17 @@ mod tests {
             input: vec![0, 255],
         });
         let content = b"\xff".to_vec();
-        let file = FileJob::TakeFile(IncomingFile { dir: "inbox".into(), name: "a".into(), content });
-        let grep = FileJob::Grep { pattern: "a".into(), path: Some("文".into()), glob: None, max: Some(3) };
+        let file = FileJob::TakeFile(IncomingFile {
+            dir: "inbox".into(),
+            name: "a".into(),
+            content,
+        });
+        let grep = FileJob::Grep {
+            pattern: "a".into(),
+            path: Some("文".into()),
+            glob: None,
+            max: Some(3),
+        };
         for job in [exec, Job::File(file), Job::File(grep)] {
             let bytes = [&encode_job(&job).unwrap(), job.body()].concat();
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
@@ -350,8 +378,13 @@ mod tests {
 
     #[test]
     fn a_reply_arrives_as_it_was_sent() {
-        let reply =
-            Reply { header: Header::Exited { end: Termination::Signal(9), dropped: 3 }, body: vec![0, 255, 10] };
+        let reply = Reply {
+            header: Header::Exited {
+                end: Termination::Signal(9),
+                dropped: 3,
+            },
+            body: vec![0, 255, 10],
+        };
         let mut bytes = Vec::new();
         send_reply(&mut bytes, &reply).unwrap();
         assert_eq!(receive_reply(&mut bytes.as_slice()).unwrap(), reply);
@@ -360,12 +393,24 @@ mod tests {
     #[test]
     fn hostile_replies_are_refused_before_memory_is_set_aside_for_them() {
         let refusal = |bytes: &[u8]| receive_reply(&mut &*bytes).unwrap_err().message;
-        let header = |json: &str| [&u32::try_from(json.len()).unwrap().to_be_bytes()[..], json.as_bytes()].concat();
+        let header = |json: &str| {
+            [
+                &u32::try_from(json.len()).unwrap().to_be_bytes()[..],
+                json.as_bytes(),
+            ]
+            .concat()
+        };
         assert!(refusal(&u32::MAX.to_be_bytes()).contains("too long"));
         assert!(refusal(&header(r#"["text",1048577]"#)).contains("too long"));
         for json in ["{]", r#"["text",-1]"#, r#"["text"]"#, r#"[{"grant":{}},0]"#] {
-            assert!(refusal(&header(json)).contains("reading the reply"), "{json}");
+            assert!(
+                refusal(&header(json)).contains("reading the reply"),
+                "{json}"
+            );
         }
-        assert!(refusal(&header(r#"["text",1]"#)).contains("fill whole buffer") && !refusal(b"\0\0").is_empty());
+        assert!(
+            refusal(&header(r#"["text",1]"#)).contains("fill whole buffer")
+                && !refusal(b"\0\0").is_empty()
+        );
     }
 }

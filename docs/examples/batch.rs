@@ -23,7 +23,10 @@ pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<S
             return Err(Error::failed(format!("a line without a comma: {line}")));
         };
         // A conversation for each row. A turn with the id of one that is over returns its answer again.
-        let request = Request { id: id.to_owned(), ..Request::new(question, format!("batch_{id}")) };
+        let request = Request {
+            id: id.to_owned(),
+            ..Request::new(question, format!("batch_{id}"))
+        };
         let response = agent.run(&request, &|_| ());
         let (state, text) = match response.error {
             None => ("ok", response.output),
@@ -36,7 +39,9 @@ pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<S
 
 fn main() -> Result<()> {
     let (Some(file), Some(folder)) = (args().nth(1), args().nth(2)) else {
-        return Err(Error::usage("batch needs two arguments: QUESTIONS.csv FOLDER"));
+        return Err(Error::usage(
+            "batch needs two arguments: QUESTIONS.csv FOLDER",
+        ));
     };
     let questions = std::fs::read_to_string(&file).doing(&file)?;
     for row in answer(Builder::from_home()?, &questions, Path::new(&folder))? {

@@ -23,13 +23,25 @@ impl Provider for SumReader {
     }
 
     /// One step: what a host would be asked with these messages. The agent calls it again with the result of the call.
-    fn chat(&self, request: &provider::Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &provider::Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         let text = match request.messages.last() {
             Some(Message::User(user)) => match sum_in(&user.content) {
                 Some(arguments) => {
                     let name = "calculate".to_owned();
-                    let call = ToolCall { id: "1".to_owned(), name, arguments, ..ToolCall::default() };
-                    return Ok(Reply { calls: vec![call], ..Reply::default() });
+                    let call = ToolCall {
+                        id: "1".to_owned(),
+                        name,
+                        arguments,
+                        ..ToolCall::default()
+                    };
+                    return Ok(Reply {
+                        calls: vec![call],
+                        ..Reply::default()
+                    });
                 }
                 None => "Ask for a sum, like 6 * 7.".to_owned(),
             },
@@ -37,16 +49,23 @@ impl Provider for SumReader {
             _ => return Err(ProviderError::Rejected("there is no question".to_owned())),
         };
         on_delta(&text);
-        Ok(Reply { text, ..Reply::default() })
+        Ok(Reply {
+            text,
+            ..Reply::default()
+        })
     }
 }
 
 /// The first sum in a text, as the arguments of the tool.
 fn sum_in(text: &str) -> Option<String> {
-    let words: Vec<&str> = text.split_whitespace().map(|word| word.trim_end_matches(['?', '.', '!'])).collect();
+    let words: Vec<&str> = text
+        .split_whitespace()
+        .map(|word| word.trim_end_matches(['?', '.', '!']))
+        .collect();
     words.windows(3).find_map(|sum| {
         let (a, b) = (sum[0].parse::<f64>().ok()?, sum[2].parse::<f64>().ok()?);
-        matches!(sum[1], "+" | "-" | "*" | "/").then(|| json!({"a": a, "operator": sum[1], "b": b}).to_string())
+        matches!(sum[1], "+" | "-" | "*" | "/")
+            .then(|| json!({"a": a, "operator": sum[1], "b": b}).to_string())
     })
 }
 
@@ -87,7 +106,10 @@ impl Tool for Calculator {
 
 /// Runs one turn. Returns the answer and, as a web page that is opened late would ask for them, the numbered events.
 pub fn calculate(question: &str) -> Result<(String, Vec<(u64, Event)>)> {
-    let agent = Agent::builder().provider(SumReader).tool(Calculator::new()).build()?;
+    let agent = Agent::builder()
+        .provider(SumReader)
+        .tool(Calculator::new())
+        .build()?;
     let log = EventLog::new(Duration::from_secs(60));
     let response = agent.run(&Request::new(question, "sums"), &|event| {
         log.add(event, Instant::now());

@@ -11,13 +11,18 @@ use bantam::error::{Error, Result};
 use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use serde_json::Value;
 
-const TABLE: &[(&str, &str)] = &[("Aswan", "39 °C, clear"), ("Bergen", "9 °C, rain"), ("Quito", "17 °C, clouds")];
+const TABLE: &[(&str, &str)] = &[
+    ("Aswan", "39 °C, clear"),
+    ("Bergen", "9 °C, rain"),
+    ("Quito", "17 °C, clouds"),
+];
 
 struct Weather(ToolSpec);
 
 impl Weather {
     fn new() -> Self {
-        let schema = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+        let schema =
+            r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
         Self(ToolSpec {
             name: "weather".into(),
             description: "The weather in a city.".into(),
@@ -36,9 +41,14 @@ impl Tool for Weather {
     /// The arguments match the schema. An error is for the model, which can try again.
     fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
         let city = args["city"].as_str().unwrap_or_default();
-        match TABLE.iter().find(|(name, _)| name.eq_ignore_ascii_case(city)) {
+        match TABLE
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case(city))
+        {
             Some((_, weather)) => Ok(ToolOutput::text(*weather)),
-            None => Err(Error::failed(format!("there is no weather for {city}: try Aswan, Bergen or Quito"))),
+            None => Err(Error::failed(format!(
+                "there is no weather for {city}: try Aswan, Bergen or Quito"
+            ))),
         }
     }
 }
@@ -49,7 +59,9 @@ pub fn ask(builder: Builder, question: &str) -> Result<String> {
 }
 
 fn main() -> Result<()> {
-    let question = args().nth(1).unwrap_or_else(|| "Where does it rain: in Aswan, Bergen or Quito?".into());
+    let question = args()
+        .nth(1)
+        .unwrap_or_else(|| "Where does it rain: in Aswan, Bergen or Quito?".into());
     println!("{}", ask(Builder::from_home()?, &question)?);
     Ok(())
 }

@@ -25,10 +25,23 @@ impl Agent {
     ) -> Result<Reply, (ProviderError, String)> {
         let on_thought = &|text: &str| (turn.events)(Event::Thought(text.to_owned()));
         let (stream, cancel) = (self.stream, &turn.cancel);
-        let request = provider::Request { system, messages, tools, stream, on_thought, cancel };
-        let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| ledger.check(SystemTime::now()));
+        let request = provider::Request {
+            system,
+            messages,
+            tools,
+            stream,
+            on_thought,
+            cancel,
+        };
+        let budget = self
+            .ledger
+            .as_ref()
+            .map_or(Ok(()), |ledger| ledger.check(SystemTime::now()));
         budget
-            .and_then(|()| turn.spending.begin_call(&self.limits, || request_tokens(&request)))
+            .and_then(|()| {
+                turn.spending
+                    .begin_call(&self.limits, || request_tokens(&request))
+            })
             .map_err(|e| (ProviderError::Unasked(e), String::new()))?;
         // Of the reply, and of those that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
@@ -44,25 +57,54 @@ impl Agent {
             });
         };
         let started = Instant::now();
-        let (result, model) = self.chain.ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
+        let (result, model) =
+            self.chain
+                .ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
         model.model().clone_into(&mut turn.model());
         // Even half a reply has been paid for.
-        let unpaid = void.into_inner().into_iter().chain(result.is_err().then(|| arrived.borrow().clone()));
+        let unpaid = void
+            .into_inner()
+            .into_iter()
+            .chain(result.is_err().then(|| arrived.borrow().clone()));
         for text in unpaid.filter(|text| !text.is_empty()) {
-            self.bill(turn, model, &request, &Reply { text, ..Reply::default() });
+            self.bill(
+                turn,
+                model,
+                &request,
+                &Reply {
+                    text,
+                    ..Reply::default()
+                },
+            );
         }
         let reply = result.map_err(|error| (error, arrived.into_inner()))?;
         self.bill(turn, model, &request, &reply);
-        let (name, ms, Usage { prompt_tokens: read, completion_tokens: wrote, .. }) =
-            (model.model(), millis(started.elapsed()), reply.usage);
-        (turn.events)(Event::Trace(format!("{name} answered in {ms} ms ({read} + {wrote} tokens)")));
+        let (
+            name,
+            ms,
+            Usage {
+                prompt_tokens: read,
+                completion_tokens: wrote,
+                ..
+            },
+        ) = (model.model(), millis(started.elapsed()), reply.usage);
+        (turn.events)(Event::Trace(format!(
+            "{name} answered in {ms} ms ({read} + {wrote} tokens)"
+        )));
         Ok(reply)
     }
 
     /// Records a call. Estimates its usage when the host counts nothing and a budget depends on it.
-    fn bill(&self, turn: &TurnContext, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
+    fn bill(
+        &self,
+        turn: &TurnContext,
+        model: &dyn Provider,
+        request: &provider::Request,
+        reply: &Reply,
+    ) {
         let mut usage = reply.usage;
-        let estimated = usage == Usage::default() && (self.limits.budget_tokens.is_some() || self.ledger.is_some());
+        let estimated = usage == Usage::default()
+            && (self.limits.budget_tokens.is_some() || self.ledger.is_some());
         if estimated {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
@@ -70,8 +112,21 @@ impl Agent {
         let cost = model.price().of(usage);
         turn.spending.spend(usage.total(), reply.usage, cost);
         let Some(ledger) = &self.ledger else { return };
-        let (Request { session, origin, .. }, cause) = (turn.request, turn.spending.cause());
-        let call = Call { model: model.model(), session, channel: &origin.channel, cause, usage, estimated, cost };
+        let (
+            Request {
+                session, origin, ..
+            },
+            cause,
+        ) = (turn.request, turn.spending.cause());
+        let call = Call {
+            model: model.model(),
+            session,
+            channel: &origin.channel,
+            cause,
+            usage,
+            estimated,
+            cost,
+        };
         if let Err(e) = ledger.record(&call, SystemTime::now()) {
             turn.warn(e.message);
         }
@@ -81,7 +136,10 @@ impl Agent {
 /// About as many tokens as the request has.
 fn request_tokens(request: &provider::Request) -> u64 {
     let System { stable, changing } = request.system;
-    let offers = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
+    let offers = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.schema.len());
     (stable.len() + changing.len() + offers.sum::<usize>()) as u64 / 4 + tokens(request.messages)
 }
 

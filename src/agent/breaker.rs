@@ -45,12 +45,18 @@ impl Breaker {
     /// Counts a call; returns the reason not to run it, if there is one.
     pub(super) fn refuses(&mut self, call: &PreparedCall) -> Option<String> {
         let (name, fits) = (call.name(), call.is_valid());
-        let key = if fits { call.identity().to_string() } else { name.to_owned() };
+        let key = if fits {
+            call.identity().to_string()
+        } else {
+            name.to_owned()
+        };
         if fits {
             self.calls.remove(name);
         }
         let seen = self.calls.get(&key).copied();
-        let repeats = seen.filter(|seen| !fits || seen.changes == self.changes).unwrap_or_default();
+        let repeats = seen
+            .filter(|seen| !fits || seen.changes == self.changes)
+            .unwrap_or_default();
         if repeats.times == MOST {
             return Some(self.warning(&if fits {
                 format!("this same call has been made {MOST} times already, and nothing has changed since")
@@ -62,7 +68,13 @@ impl Breaker {
             self.changes += 1;
             self.warnings = 0;
         }
-        self.calls.insert(key, Repeats { times: repeats.times + 1, changes: self.changes });
+        self.calls.insert(
+            key,
+            Repeats {
+                times: repeats.times + 1,
+                changes: self.changes,
+            },
+        );
         None
     }
 
@@ -103,16 +115,34 @@ mod tests {
         let tool = |name: &str, risk| -> Box<dyn Tool> {
             let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#.into();
             let (name, description, source) = (name.to_owned().into(), "".into(), "".into());
-            Box::new(SpecOnly(ToolSpec { name, description, schema, risk, source }))
+            Box::new(SpecOnly(ToolSpec {
+                name,
+                description,
+                schema,
+                risk,
+                source,
+            }))
         };
-        let tools = vec![tool("look", Risk::Safe), tool("edit", Risk::Writes), tool("test", Risk::Runs)];
+        let tools = vec![
+            tool("look", Risk::Safe),
+            tool("edit", Risk::Writes),
+            tool("test", Risk::Runs),
+        ];
         let registry = Registry::new(tools, Redactor::default()).unwrap();
         let mut breaker = Breaker::default();
         let mut out = String::new();
         for word in calls.split_whitespace() {
             let (name, x) = word.split_at(4);
-            let arguments = if x.starts_with('!') { format!("{{oops {x}") } else { json!({"x": x}).to_string() };
-            let call = ToolCall { name: name.into(), arguments, ..ToolCall::default() };
+            let arguments = if x.starts_with('!') {
+                format!("{{oops {x}")
+            } else {
+                json!({"x": x}).to_string()
+            };
+            let call = ToolCall {
+                name: name.into(),
+                arguments,
+                ..ToolCall::default()
+            };
             breaker.next_reply();
             let refused = breaker.refuses(&registry.prepare(&call)).is_some();
             out.push(match (refused, breaker.is_stuck()) {
@@ -127,21 +157,36 @@ mod tests {
     #[test]
     fn the_fourth_of_the_same_is_refused_and_the_fifth_ends_it() {
         assert_eq!(refused("look look look look look"), "...RS");
-        assert_eq!(refused("look1 look2 look1 look2 look1 look1 look2 look2"), ".....R.S");
+        assert_eq!(
+            refused("look1 look2 look1 look2 look1 look1 look2 look2"),
+            ".....R.S"
+        );
         assert_eq!(refused("test test test test"), "...R");
     }
 
     #[test]
     fn a_call_may_be_made_again_when_something_new_was_done() {
-        assert_eq!(refused("edit1 test edit2 test edit3 test edit4 test edit5 test"), "..........");
-        assert_eq!(refused("look look look edit1 look look look look edit2 look"), ".......R..");
+        assert_eq!(
+            refused("edit1 test edit2 test edit3 test edit4 test edit5 test"),
+            ".........."
+        );
+        assert_eq!(
+            refused("look look look edit1 look look look look edit2 look"),
+            ".......R.."
+        );
         // After something new, one more warning comes before the end.
-        assert_eq!(refused("look look look look edit1 look look look look look"), "...R....RS");
+        assert_eq!(
+            refused("look look look look edit1 look look look look look"),
+            "...R....RS"
+        );
     }
 
     #[test]
     fn calls_that_take_turns_for_ever_are_still_for_ever() {
-        assert_eq!(refused("edit1 test edit1 test edit1 test edit1 test edit1"), ".......RS");
+        assert_eq!(
+            refused("edit1 test edit1 test edit1 test edit1 test edit1"),
+            ".......RS"
+        );
     }
 
     #[test]

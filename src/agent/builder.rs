@@ -62,7 +62,11 @@ impl Builder {
     }
 
     /// Adds a section to the system prompt; `text` is called in each turn. An empty text is left out.
-    pub fn context(mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) -> Self {
+    pub fn context(
+        mut self,
+        title: &str,
+        text: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self {
         self.prompt.add(title, text);
         self
     }
@@ -84,7 +88,10 @@ impl Builder {
     }
 
     /// Chooses or changes the messages of each request; the store keeps them as they are.
-    pub fn history_filter(mut self, filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static) -> Self {
+    pub fn history_filter(
+        mut self,
+        filter: impl Fn(Vec<Message>) -> Vec<Message> + Send + Sync + 'static,
+    ) -> Self {
         self.filter = Some(Arc::new(filter));
         self
     }

@@ -33,7 +33,12 @@ type Admitted<'a> = (PreparedCall<'a>, Option<String>);
 
 impl<'a> Calls<'a> {
     pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
-        Self { agent, turn, pages: Pages::default(), breaker: Breaker::default() }
+        Self {
+            agent,
+            turn,
+            pages: Pages::default(),
+            breaker: Breaker::default(),
+        }
     }
 
     /// Whether the model repeats itself, so that it should get no more tools.
@@ -58,7 +63,9 @@ impl<'a> Calls<'a> {
             let parallel = first.is_parallel();
             let mut batch = vec![self.admit(first)];
             while batch.len() < AT_ONCE {
-                let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else { break };
+                let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else {
+                    break;
+                };
                 batch.push(self.admit(next));
             }
             self.run_together(&batch, |(result, report)| {
@@ -85,12 +92,17 @@ impl<'a> Calls<'a> {
             return append(self.run_one(only));
         }
         thread::scope(|scope| {
-            let spawn =
-                |call| thread::Builder::new().name("call".to_owned()).spawn_scoped(scope, move || self.run_one(call));
+            let spawn = |call| {
+                thread::Builder::new()
+                    .name("call".to_owned())
+                    .spawn_scoped(scope, move || self.run_one(call))
+            };
             let running: Vec<_> = calls.iter().map(|call| (call, spawn(call))).collect();
             for (call, thread) in running {
                 append(match thread {
-                    Ok(thread) => thread.join().map_err(|_| Error::failed("a tool panicked"))?,
+                    Ok(thread) => thread
+                        .join()
+                        .map_err(|_| Error::failed("a tool panicked"))?,
                     // The process may start no more threads: running it here only takes longer.
                     Err(_) => self.run_one(call),
                 })?;
@@ -101,7 +113,9 @@ impl<'a> Calls<'a> {
 
     fn run_one(&self, (call, refused): &Admitted) -> (ToolResult, CallReport) {
         let (turn, started) = (self.turn, Instant::now());
-        (turn.events)(Event::ToolStarted { summary: call.summary() });
+        (turn.events)(Event::ToolStarted {
+            summary: call.summary(),
+        });
         let result = match (turn.cancel.why(), refused) {
             (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
             (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
@@ -116,21 +130,45 @@ impl<'a> Calls<'a> {
                 start_task: &|task| turn.start_task(task),
             }),
         };
-        let report = CallReport { name: call.name().to_owned(), ok: !result.is_error, ms: millis(started.elapsed()) };
-        (turn.events)(Event::ToolFinished { name: report.name.clone(), ok: report.ok, ms: report.ms });
+        let report = CallReport {
+            name: call.name().to_owned(),
+            ok: !result.is_error,
+            ms: millis(started.elapsed()),
+        };
+        (turn.events)(Event::ToolFinished {
+            name: report.name.clone(),
+            ok: report.ok,
+            ms: report.ms,
+        });
         (result, report)
     }
 
     /// Appends a result, or its first page. The last result of a reply has a `footer`, and is synced with all before it.
-    fn append_result(&self, mut result: ToolResult, footer: Option<&str>, session: &mut Session) -> Result<()> {
+    fn append_result(
+        &self,
+        mut result: ToolResult,
+        footer: Option<&str>,
+        session: &mut Session,
+    ) -> Result<()> {
         // The line number makes the name of the pages unique in the conversation.
-        result.content = self.pages.fold(&format!("r{}", session.place()), result.content);
+        result.content = self
+            .pages
+            .fold(&format!("r{}", session.place()), result.content);
         if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
             result.content.push_str(&format!("\n[{footer}]"));
         }
-        let durability = if footer.is_some() { Durability::Now } else { Durability::Later };
+        let durability = if footer.is_some() {
+            Durability::Now
+        } else {
+            Durability::Later
+        };
         let message = Message::ToolResult(result);
-        self.agent.store.append(session, &[Entry::Message(&message)], durability, SystemTime::now())?;
+        self.agent.store.append(
+            session,
+            &[Entry::Message(&message)],
+            durability,
+            SystemTime::now(),
+        )?;
         session.messages.push(message);
         Ok(())
     }

@@ -38,7 +38,13 @@ pub(super) struct Compaction<'a> {
 
 impl<'a> Compaction<'a> {
     pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>, prompt: SystemPrompt) -> Self {
-        Self { agent, turn, prompt, failed: false, left_out: false }
+        Self {
+            agent,
+            turn,
+            prompt,
+            failed: false,
+            left_out: false,
+        }
     }
 
     /// Makes room if needed and asks; asks once more with less if the host finds the request too long. The error comes with
@@ -51,7 +57,11 @@ impl<'a> Compaction<'a> {
         let mut refused = None;
         loop {
             self.prompt.set_summary(session.summary.as_deref());
-            let offers_weight = if offers.is_empty() { 0 } else { self.agent.offers_weight };
+            let offers_weight = if offers.is_empty() {
+                0
+            } else {
+                self.agent.offers_weight
+            };
             let base = self.prompt.text.len() as u64 / TOKEN + offers_weight;
             let changed = self.make_room(base, session, refused.is_some());
             if let Some(why) = self.turn.cancel.why() {
@@ -61,21 +71,39 @@ impl<'a> Compaction<'a> {
                 return Err((error, String::new()));
             }
             self.prompt.set_summary(session.summary.as_deref());
-            let filtered = self.agent.filter.as_ref().map(|filter| filter(session.messages.clone()));
+            let filtered = self
+                .agent
+                .filter
+                .as_ref()
+                .map(|filter| filter(session.messages.clone()));
             let messages = filtered.as_deref().unwrap_or(&session.messages);
             let mut on_delta = |text: &str| (self.turn.events)(Event::Delta(text.to_owned()));
-            match self.agent.ask_and_bill(self.turn, self.prompt.system(), messages, offers, &mut on_delta) {
-                Err((error @ ProviderError::ContextTooLong(_), arrived)) if arrived.is_empty() && refused.is_none() => {
+            match self.agent.ask_and_bill(
+                self.turn,
+                self.prompt.system(),
+                messages,
+                offers,
+                &mut on_delta,
+            ) {
+                Err((error @ ProviderError::ContextTooLong(_), arrived))
+                    if arrived.is_empty() && refused.is_none() =>
+                {
                     refused = Some(error);
                 }
                 Err((ProviderError::BadRequest(why), arrived))
                     if arrived.is_empty() && drop_images_of_tools(&mut session.messages) =>
                 {
-                    self.turn.notice(format!("asking again without the images that tools have read: {why}"));
+                    self.turn.notice(format!(
+                        "asking again without the images that tools have read: {why}"
+                    ));
                     self.agent.renew_as_it_is(self.turn, session);
                 }
                 Ok(reply) => {
-                    let usage = if self.left_out { Usage::default() } else { reply.usage };
+                    let usage = if self.left_out {
+                        Usage::default()
+                    } else {
+                        reply.usage
+                    };
                     return Ok(Reply { usage, ..reply });
                 }
                 failed => return failed,
@@ -89,32 +117,54 @@ impl<'a> Compaction<'a> {
     fn make_room(&mut self, base: u64, session: &mut Session, is_refused: bool) -> bool {
         let estimate = history::estimate(base, &session.messages);
         let threshold = self.agent.history.threshold();
-        let limit = if is_refused { threshold.min(estimate) / 2 } else { threshold };
+        let limit = if is_refused {
+            threshold.min(estimate) / 2
+        } else {
+            threshold
+        };
         // If the prompt alone nearly fills the window, the conversation still gets a quarter of it.
         let bound = limit.max(base.saturating_add(limit / 4));
         if estimate <= bound && !is_refused {
             return false;
         }
         // From here on in our own weights, which the host may have counted as more tokens than they say.
-        let room = scaled(bound - base, base + history::weight(&session.messages), estimate);
+        let room = scaled(
+            bound - base,
+            base + history::weight(&session.messages),
+            estimate,
+        );
         let enough = room / 4 * 3;
         let mut lighter = session.messages.clone();
         let recent = history::last_turns(&lighter, 2).unwrap_or(0);
         let stubs = history::stub(&mut lighter[..recent], |_| true);
         if stubs > 0 && !self.failed && history::weight(&lighter) <= enough {
-            self.replace(session, session.summary.clone(), lighter, &format!("{stubs} old tool results were dropped"));
+            self.replace(
+                session,
+                session.summary.clone(),
+                lighter,
+                &format!("{stubs} old tool results were dropped"),
+            );
             return true;
         }
         let mut changed = false;
         let cut = history::cut(&session.messages, room);
         if cut > 0 && (is_refused || history::weight(&session.messages[..cut]) > room / 8) {
-            let summary = if self.failed { None } else { self.summarize(session, cut, limit) };
+            let summary = if self.failed {
+                None
+            } else {
+                self.summarize(session, cut, limit)
+            };
             if self.turn.cancel.why().is_some() {
                 return false;
             }
             self.failed |= summary.is_none();
             let (summary, kept) = (summary.or(session.summary.clone()), lighter.split_off(cut));
-            self.replace(session, summary, kept, &format!("{cut} messages are now a summary"));
+            self.replace(
+                session,
+                summary,
+                kept,
+                &format!("{cut} messages are now a summary"),
+            );
             changed = true;
         }
         if history::weight(&session.messages) > enough {
@@ -124,17 +174,31 @@ impl<'a> Compaction<'a> {
     }
 
     /// Continues with `kept` in a new segment or, after a failure, only in this turn.
-    fn replace(&mut self, session: &mut Session, summary: Option<String>, mut kept: Vec<Message>, what: &str) {
+    fn replace(
+        &mut self,
+        session: &mut Session,
+        summary: Option<String>,
+        mut kept: Vec<Message>,
+        what: &str,
+    ) {
         history::forget_usage(&mut kept);
         if !self.failed {
-            match self.agent.store.renew(session, summary.clone(), kept.clone(), SystemTime::now()) {
+            match self
+                .agent
+                .store
+                .renew(session, summary.clone(), kept.clone(), SystemTime::now())
+            {
                 Ok(old) => {
-                    let place = old.map_or(String::new(), |old| format!("; all of it is in {}", old.display()));
-                    return self.turn.notice(format!("the conversation was getting long: {what}{place}"));
+                    let place = old.map_or(String::new(), |old| {
+                        format!("; all of it is in {}", old.display())
+                    });
+                    return self
+                        .turn
+                        .notice(format!("the conversation was getting long: {what}{place}"));
                 }
-                Err(e) => self
-                    .turn
-                    .notice(format!("the conversation is getting long, and a shorter one could not be saved: {e}")),
+                Err(e) => self.turn.notice(format!(
+                    "the conversation is getting long, and a shorter one could not be saved: {e}"
+                )),
             }
             self.failed = true;
         }
@@ -144,13 +208,17 @@ impl<'a> Compaction<'a> {
     /// Drops older results of a turn that outgrows the window alone; the store keeps them.
     fn stub_this_turn(&mut self, session: &mut Session, enough: u64) -> bool {
         let is_result = |message: &Message| matches!(message, Message::ToolResult(_));
-        let Some(newest) = session.messages.iter().rposition(is_result) else { return false };
+        let Some(newest) = session.messages.iter().rposition(is_result) else {
+            return false;
+        };
         let excess = history::weight(&session.messages).saturating_sub(enough);
         let stubs = history::stub(&mut session.messages[..newest], |saved| saved < excess);
         if stubs > 0 {
             self.left_out = true;
             history::forget_usage(&mut session.messages);
-            self.turn.notice(format!("the turn was getting long: {stubs} of its older tool results were dropped"));
+            self.turn.notice(format!(
+                "the turn was getting long: {stubs} of its older tool results were dropped"
+            ));
         }
         stubs > 0
     }
@@ -168,7 +236,10 @@ impl<'a> Compaction<'a> {
             let most = (room.saturating_sub(overhead).max(room / 2) / parts).max(1024);
             let piece = history::piece(rest, most);
             match self.summarize_piece(&summary, piece, words) {
-                Ok(text) => summary = clip(&text, usize::try_from(words * 12).unwrap_or(usize::MAX)).to_owned(),
+                Ok(text) => {
+                    summary =
+                        clip(&text, usize::try_from(words * 12).unwrap_or(usize::MAX)).to_owned();
+                }
                 // The window is smaller than configured.
                 Err(ProviderError::ContextTooLong(_)) if most > 2048 => {
                     parts *= 2;
@@ -191,20 +262,33 @@ impl<'a> Compaction<'a> {
     }
 
     /// Asks a model for the summary of `summary` and `piece`.
-    fn summarize_piece(&self, summary: &str, piece: &str, words: u64) -> Result<String, ProviderError> {
+    fn summarize_piece(
+        &self,
+        summary: &str,
+        piece: &str,
+        words: u64,
+    ) -> Result<String, ProviderError> {
         let (earlier, what) = match summary {
             "" => (String::new(), "the summary"),
-            summary => (format!("The summary so far:\n{}\n\n", fenced(summary)), "one new summary of both"),
+            summary => (
+                format!("The summary so far:\n{}\n\n", fenced(summary)),
+                "one new summary of both",
+            ),
         };
         let piece = format!("The conversation:\n{}\n\n", fenced(piece));
-        let question =
-            Message::user(format!("{earlier}{piece}Write {what}, in at most {words} words, and nothing else."));
+        let question = Message::user(format!(
+            "{earlier}{piece}Write {what}, in at most {words} words, and nothing else."
+        ));
         let system = System::marked(SUMMARIZE, SUMMARIZE.len());
-        let asked = self.agent.ask_and_bill(self.turn, system, &[question], &[], &mut |_| ());
+        let asked = self
+            .agent
+            .ask_and_bill(self.turn, system, &[question], &[], &mut |_| ());
         let reply = asked.map_err(|(error, _)| error)?;
         match reply.text.trim() {
             "" => Err(ProviderError::Rejected("the summary was empty".to_owned())),
-            _ if reply.stop == Stop::Refused => Err(ProviderError::Rejected("the summary was refused".to_owned())),
+            _ if reply.stop == Stop::Refused => Err(ProviderError::Rejected(
+                "the summary was refused".to_owned(),
+            )),
             text => Ok(text.to_owned()),
         }
     }
@@ -212,7 +296,9 @@ impl<'a> Compaction<'a> {
 
 /// A host may refuse a request for one bad image, and says seldom which.
 fn drop_images_of_tools(messages: &mut [Message]) -> bool {
-    let results = messages.iter_mut().filter(|message| matches!(message, Message::ToolResult(_)));
+    let results = messages
+        .iter_mut()
+        .filter(|message| matches!(message, Message::ToolResult(_)));
     history::drop_images(results, "refused by the model's host") > 0
 }
 
@@ -226,20 +312,35 @@ fn scaled(room: u64, all: u64, counted: u64) -> u64 {
 
 impl Agent {
     /// Starts a conversation over that has been idle for too long, before its next message.
-    pub(super) fn expire_idle(&self, turn: &TurnContext, session: &mut Session, now: SystemTime) -> Result<()> {
-        let Some(since) = self.history.ttl.and_then(|ttl| now.checked_sub(ttl)) else { return Ok(()) };
+    pub(super) fn expire_idle(
+        &self,
+        turn: &TurnContext,
+        session: &mut Session,
+        now: SystemTime,
+    ) -> Result<()> {
+        let Some(since) = self.history.ttl.and_then(|ttl| now.checked_sub(ttl)) else {
+            return Ok(());
+        };
         // RFC 3339 times in UTC sort as texts.
-        if session.messages.is_empty() || session.last.is_empty() || session.last >= rfc3339(since) {
+        if session.messages.is_empty() || session.last.is_empty() || session.last >= rfc3339(since)
+        {
             return Ok(());
         }
-        turn.notice(format!("idle since {}: a new conversation begins", session.last));
+        turn.notice(format!(
+            "idle since {}: a new conversation begins",
+            session.last
+        ));
         self.store.renew(session, None, Vec::new(), now).map(drop)
     }
 
     /// Leaves out messages beyond `session.history_limit`; if they are many, a new segment drops them.
     pub(super) fn apply_message_limit(&self, turn: &TurnContext, session: &mut Session) {
         let limit = self.history.limit;
-        let from = if limit == 0 { 0 } else { history::newest(&session.messages, limit) };
+        let from = if limit == 0 {
+            0
+        } else {
+            history::newest(&session.messages, limit)
+        };
         session.messages.drain(..from);
         if from > limit.max(100) {
             self.renew_as_it_is(turn, session);

@@ -30,20 +30,40 @@ fn weight_of(message: &Message) -> u64 {
         Message::System(text) => (text.len(), 0),
         Message::User(user) => {
             let texts: usize = user.media.iter().map(|media| media.text.len()).sum();
-            (user.content.len() + user.shown_time().len() + texts, user.media.len())
+            (
+                user.content.len() + user.shown_time().len() + texts,
+                user.media.len(),
+            )
         }
-        Message::ToolResult(result) => (result.content.len() + result.call_id.len(), result.images.len()),
+        Message::ToolResult(result) => (
+            result.content.len() + result.call_id.len(),
+            result.images.len(),
+        ),
         Message::Assistant(reply) => {
-            let call = |call: &crate::message::ToolCall| call.id.len() + call.name.len() + call.arguments.len();
-            let extra = reply.extra.values().map(|value| value.to_string().len()).sum::<usize>();
-            (reply.text.len() + reply.reasoning.len() + extra + reply.calls.iter().map(call).sum::<usize>(), 0)
+            let call = |call: &crate::message::ToolCall| {
+                call.id.len() + call.name.len() + call.arguments.len()
+            };
+            let extra = reply
+                .extra
+                .values()
+                .map(|value| value.to_string().len())
+                .sum::<usize>();
+            (
+                reply.text.len()
+                    + reply.reasoning.len()
+                    + extra
+                    + reply.calls.iter().map(call).sum::<usize>(),
+                0,
+            )
         }
     };
     bytes as u64 / TOKEN + FRAMING + images as u64 * IMAGE
 }
 
 pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
-    let bytes = offers.iter().map(|o| o.name.len() + o.description.len() + o.schema.len());
+    let bytes = offers
+        .iter()
+        .map(|o| o.name.len() + o.description.len() + o.schema.len());
     bytes.sum::<usize>() as u64 / TOKEN
 }
 
@@ -51,12 +71,20 @@ pub(super) fn weight_of_offers(offers: &[ToolOffer]) -> u64 {
 /// reply, if that is plausible.
 pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
     let all = base + weight(messages);
-    let counted = messages.iter().enumerate().rev().find_map(|(at, message)| match message {
-        Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => Some((at, usage.total())),
-        _ => None,
-    });
+    let counted = messages
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(at, message)| match message {
+            Message::Assistant(Reply { usage, .. }) if usage.prompt_tokens > 0 => {
+                Some((at, usage.total()))
+            }
+            _ => None,
+        });
     match counted {
-        Some((at, tokens)) => tokens.saturating_add(weight(&messages[at + 1..])).max(all * TOKEN / MOST_PER_TOKEN),
+        Some((at, tokens)) => tokens
+            .saturating_add(weight(&messages[at + 1..]))
+            .max(all * TOKEN / MOST_PER_TOKEN),
         None => all,
     }
 }
@@ -65,21 +93,32 @@ pub(super) fn estimate(base: u64, messages: &[Message]) -> u64 {
 /// before them.
 pub(super) fn last_turns(messages: &[Message], turns: usize) -> Option<usize> {
     let begins = |(_, message): &(usize, &Message)| matches!(message, Message::User(_));
-    let start = messages.iter().enumerate().rev().filter(begins).nth(turns.checked_sub(1)?);
+    let start = messages
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(begins)
+        .nth(turns.checked_sub(1)?);
     start.map(|(at, _)| at).filter(|at| *at > 0)
 }
 
 /// Where to cut so that what is kept leaves half of `room` free: before the last two whole turns and the current one if
 /// possible, else before the last whole turn, else before the current one. 0: there is nothing to cut off.
 pub(super) fn cut(messages: &[Message], room: u64) -> usize {
-    let fits = |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
-    fits(3, room / 2).or_else(|| fits(2, room / 4 * 3)).or_else(|| last_turns(messages, 1)).unwrap_or(0)
+    let fits =
+        |turns, room| last_turns(messages, turns).filter(|at| weight(&messages[*at..]) <= room);
+    fits(3, room / 2)
+        .or_else(|| fits(2, room / 4 * 3))
+        .or_else(|| last_turns(messages, 1))
+        .unwrap_or(0)
 }
 
 /// Where the newest messages begin, at most `most`, the first of them a user's.
 pub(super) fn newest(messages: &[Message], most: usize) -> usize {
     let from = messages.len().saturating_sub(most);
-    let user = messages[from..].iter().position(|message| matches!(message, Message::User(_)));
+    let user = messages[from..]
+        .iter()
+        .position(|message| matches!(message, Message::User(_)));
     // A longer turn stays whole.
     user.map_or_else(|| last_turns(messages, 1).unwrap_or(0), |at| from + at)
 }
@@ -91,14 +130,29 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
     for message in messages {
         match message {
             Message::Assistant(reply) => {
-                names = reply.calls.iter().map(|call| (call.id.clone(), call.name.clone())).collect();
+                names = reply
+                    .calls
+                    .iter()
+                    .map(|call| (call.id.clone(), call.name.clone()))
+                    .collect();
             }
             Message::ToolResult(result) if is_worth_a_stub(result) && more(saved) => {
-                let name = names.iter().find(|(id, _)| *id == result.call_id).map_or("a tool", |(_, name)| name);
-                let images: usize = result.images.iter().map(|image| image.base64.len() / 4 * 3).sum();
+                let name = names
+                    .iter()
+                    .find(|(id, _)| *id == result.call_id)
+                    .map_or("a tool", |(_, name)| name);
+                let images: usize = result
+                    .images
+                    .iter()
+                    .map(|image| image.base64.len() / 4 * 3)
+                    .sum();
                 let bytes = result.content.len() + images;
                 let content = format!("[result of {name}, {bytes} bytes, dropped to save room]");
-                let short = ToolResult { content, images: Vec::new(), ..result.clone() };
+                let short = ToolResult {
+                    content,
+                    images: Vec::new(),
+                    ..result.clone()
+                };
                 let before = weight_of(message);
                 *message = Message::ToolResult(short);
                 saved += before.saturating_sub(weight_of(message));
@@ -115,14 +169,23 @@ fn is_worth_a_stub(result: &ToolResult) -> bool {
 }
 
 /// Replaces media by text, and returns how many.
-pub(super) fn drop_images<'a>(messages: impl IntoIterator<Item = &'a mut Message>, why: &str) -> usize {
-    messages.into_iter().map(|message| message.replace_media(|_| true, why)).sum()
+pub(super) fn drop_images<'a>(
+    messages: impl IntoIterator<Item = &'a mut Message>,
+    why: &str,
+) -> usize {
+    messages
+        .into_iter()
+        .map(|message| message.replace_media(|_| true, why))
+        .sum()
 }
 
 /// Replaces the images before the last two turns and the current one: they are sent again with every request.
 pub(super) fn drop_old_images(messages: &mut [Message]) {
     let recent = last_turns(messages, 3).unwrap_or(0);
-    drop_images(&mut messages[..recent], "no longer shown; attach or read it again if needed");
+    drop_images(
+        &mut messages[..recent],
+        "no longer shown; attach or read it again if needed",
+    );
 }
 
 /// Forgets what the host counted: it was for longer requests.
@@ -141,9 +204,16 @@ pub(super) fn transcript(messages: &[Message]) -> String {
         match message {
             Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
             Message::User(user @ User { content, media, .. }) => {
-                let time = user.shown_time().get(..16).map(|time| format!(" ({})", time.replace('T', " ")));
+                let time = user
+                    .shown_time()
+                    .get(..16)
+                    .map(|time| format!(" ({})", time.replace('T', " ")));
                 let time = time.unwrap_or_default();
-                let with = if media.is_empty() { String::new() } else { format!(" [with {} files]", media.len()) };
+                let with = if media.is_empty() {
+                    String::new()
+                } else {
+                    format!(" [with {} files]", media.len())
+                };
                 text.push_str(&format!("User{time}: {content}{with}\n\n"));
             }
             Message::Assistant(reply) => {
@@ -156,7 +226,10 @@ pub(super) fn transcript(messages: &[Message]) -> String {
                 }
             }
             Message::ToolResult(result) => {
-                text.push_str(&format!("Result: {}\n\n", shortened(&result.content, SHOWN_OF_A_RESULT)));
+                text.push_str(&format!(
+                    "Result: {}\n\n",
+                    shortened(&result.content, SHOWN_OF_A_RESULT)
+                ));
             }
         }
     }
@@ -164,7 +237,11 @@ pub(super) fn transcript(messages: &[Message]) -> String {
 }
 
 fn shortened(text: &str, most: usize) -> String {
-    if text.len() <= most { text.to_owned() } else { format!("{} [...]", clip(text, most)) }
+    if text.len() <= most {
+        text.to_owned()
+    } else {
+        format!("{} [...]", clip(text, most))
+    }
 }
 
 /// The beginning of `text`, at most `most` bytes, cut between two messages if that wastes less than half of it. Empty only
@@ -186,21 +263,43 @@ mod tests {
     use crate::message::{Media, ToolCall};
 
     fn says(text: &str) -> Message {
-        Message::Assistant(Reply { text: text.into(), ..Reply::default() })
+        Message::Assistant(Reply {
+            text: text.into(),
+            ..Reply::default()
+        })
     }
 
     fn calls(name: &str) -> Message {
-        let call = ToolCall { id: "c".into(), name: name.into(), ..ToolCall::default() };
-        Message::Assistant(Reply { calls: vec![call], ..Reply::default() })
+        let call = ToolCall {
+            id: "c".into(),
+            name: name.into(),
+            ..ToolCall::default()
+        };
+        Message::Assistant(Reply {
+            calls: vec![call],
+            ..Reply::default()
+        })
     }
 
     fn result(content: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: "c".into(), content: content.into(), ..ToolResult::default() })
+        Message::ToolResult(ToolResult {
+            call_id: "c".into(),
+            content: content.into(),
+            ..ToolResult::default()
+        })
     }
 
     fn counted(text: &str, prompt_tokens: u64, completion_tokens: u64) -> Message {
-        let usage = Usage { prompt_tokens, completion_tokens, ..Usage::default() };
-        Message::Assistant(Reply { text: text.into(), usage, ..Reply::default() })
+        let usage = Usage {
+            prompt_tokens,
+            completion_tokens,
+            ..Usage::default()
+        };
+        Message::Assistant(Reply {
+            text: text.into(),
+            usage,
+            ..Reply::default()
+        })
     }
 
     #[test]
@@ -211,19 +310,45 @@ mod tests {
         assert_eq!(estimate(50, &messages), 730 + 10 + FRAMING);
         // A count that cannot be true is not believed.
         messages.insert(0, Message::user("x".repeat(80_000)));
-        assert!(estimate(50, &messages) >= 10_000, "{}", estimate(50, &messages));
+        assert!(
+            estimate(50, &messages) >= 10_000,
+            "{}",
+            estimate(50, &messages)
+        );
         forget_usage(&mut messages);
         assert_eq!(estimate(0, &messages), weight(&messages));
-        let image = Media { mime: "image/png".into(), base64: "x".repeat(1_000_000), ..Media::default() };
-        let with = Message::User(User { media: vec![image], ..User::default() });
+        let image = Media {
+            mime: "image/png".into(),
+            base64: "x".repeat(1_000_000),
+            ..Media::default()
+        };
+        let with = Message::User(User {
+            media: vec![image],
+            ..User::default()
+        });
         assert_eq!(weight(&[with]), IMAGE + FRAMING);
     }
 
     #[test]
     fn a_cut_is_before_a_users_message_and_never_parts_a_call_from_its_result() {
-        let turn = |n: usize| vec![Message::user(format!("{n}")), calls("look"), result("r"), says(&"x".repeat(300))];
-        let messages: Vec<Message> = (0..6).flat_map(turn).chain([Message::user("now")]).collect();
-        let turns = |at: usize| messages[at..].iter().filter(|m| matches!(m, Message::User(_))).count();
+        let turn = |n: usize| {
+            vec![
+                Message::user(format!("{n}")),
+                calls("look"),
+                result("r"),
+                says(&"x".repeat(300)),
+            ]
+        };
+        let messages: Vec<Message> = (0..6)
+            .flat_map(turn)
+            .chain([Message::user("now")])
+            .collect();
+        let turns = |at: usize| {
+            messages[at..]
+                .iter()
+                .filter(|m| matches!(m, Message::User(_)))
+                .count()
+        };
         let of_one = weight(&turn(0));
         assert_eq!(turns(cut(&messages, of_one * 6)), 3);
         assert_eq!(turns(cut(&messages, of_one * 2)), 2);
@@ -238,21 +363,39 @@ mod tests {
     #[test]
     fn a_limit_on_messages_begins_with_a_users() {
         let turn = || [Message::user("u"), calls("look"), result("r"), says("a")];
-        let messages: Vec<Message> = (0..3).flat_map(|_| turn()).chain([Message::user("now")]).collect();
+        let messages: Vec<Message> = (0..3)
+            .flat_map(|_| turn())
+            .chain([Message::user("now")])
+            .collect();
         for (most, from) in [(100, 0), (13, 0), (12, 4), (9, 4), (8, 8), (4, 12), (1, 12)] {
             assert_eq!(newest(&messages, most), from, "{most}");
         }
-        let long = [Message::user("u"), calls("look"), result("r"), calls("look"), result("r")];
+        let long = [
+            Message::user("u"),
+            calls("look"),
+            result("r"),
+            calls("look"),
+            result("r"),
+        ];
         assert_eq!(newest(&long, 2), 0, "a turn is not torn apart");
     }
 
     #[test]
     fn a_stub_says_whose_result_it_was_and_is_not_stubbed_again() {
         let long = "x".repeat(1000);
-        let mut messages =
-            vec![calls("grep"), result(&long), calls("look"), result("short"), calls("look"), result(&long)];
+        let mut messages = vec![
+            calls("grep"),
+            result(&long),
+            calls("look"),
+            result("short"),
+            calls("look"),
+            result(&long),
+        ];
         assert_eq!(stub(&mut messages, |saved| saved < 10), 1);
-        assert_eq!(messages[1], result("[result of grep, 1000 bytes, dropped to save room]"));
+        assert_eq!(
+            messages[1],
+            result("[result of grep, 1000 bytes, dropped to save room]")
+        );
         assert_eq!(messages[5], result(&long));
         assert_eq!(stub(&mut messages, |_| true), 1);
         let before = messages.clone();
@@ -277,9 +420,23 @@ mod tests {
 
     #[test]
     fn a_transcript_has_who_said_what_with_the_beginnings_of_results() {
-        let user = User { content: "where?".into(), time: "2026-11-21T22:44:35.120Z".into(), ..User::default() };
-        let told = transcript(&[Message::User(user), calls("look"), result(&"r".repeat(5000)), says("There.")]);
-        assert!(told.starts_with("User (2026-11-21 22:44): where?\n\nAssistant calls look \n\nResult: rrr"), "{told}");
+        let user = User {
+            content: "where?".into(),
+            time: "2026-11-21T22:44:35.120Z".into(),
+            ..User::default()
+        };
+        let told = transcript(&[
+            Message::User(user),
+            calls("look"),
+            result(&"r".repeat(5000)),
+            says("There."),
+        ]);
+        assert!(
+            told.starts_with(
+                "User (2026-11-21 22:44): where?\n\nAssistant calls look \n\nResult: rrr"
+            ),
+            "{told}"
+        );
         assert!(told.ends_with("r [...]\n\nAssistant: There.\n\n") && told.len() < 1200);
     }
 }

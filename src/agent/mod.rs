@@ -69,7 +69,11 @@ impl Default for Limits {
             timeout: Duration::from_secs(600),
             budget_tokens: None,
             max_calls: 500,
-            retry: Retry { max: 3, first_wait: Duration::from_secs(1), partial: false },
+            retry: Retry {
+                max: 3,
+                first_wait: Duration::from_secs(1),
+                partial: false,
+            },
         }
     }
 }
@@ -89,15 +93,28 @@ pub struct History {
 
 impl Default for History {
     fn default() -> Self {
-        Self { window: 131_072, compact_at: 0.8, limit: 0, ttl: None }
+        Self {
+            window: 131_072,
+            compact_at: 0.8,
+            limit: 0,
+            ttl: None,
+        }
     }
 }
 
 impl History {
     /// Compacts above so many tokens.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)] // windows are small
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss
+    )] // windows are small
     fn threshold(&self) -> u64 {
-        if self.window == 0 { u64::MAX } else { (self.window as f64 * self.compact_at) as u64 }
+        if self.window == 0 {
+            u64::MAX
+        } else {
+            (self.window as f64 * self.compact_at) as u64
+        }
     }
 }
 
@@ -150,7 +167,10 @@ impl Request {
     /// A turn of the channel `library`, which nothing stops.
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
-        let origin = Origin { channel: "library".to_owned(), chat: session.clone() };
+        let origin = Origin {
+            channel: "library".to_owned(),
+            chat: session.clone(),
+        };
         Self {
             input: input.into(),
             media: Vec::new(),
@@ -167,7 +187,14 @@ impl Request {
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));
-        User { content, media, time, local_time, id: self.id.clone(), notes: String::new() }
+        User {
+            content,
+            media,
+            time,
+            local_time,
+            id: self.id.clone(),
+            notes: String::new(),
+        }
     }
 }
 
@@ -181,7 +208,8 @@ impl Agent {
     /// # Errors
     /// The turn failed, or was stopped by a limit.
     pub fn ask(&self, question: &str) -> Result<String> {
-        let Response { output, error, .. } = self.run(&Request::new(question, "library_default"), &|_| ());
+        let Response { output, error, .. } =
+            self.run(&Request::new(question, "library_default"), &|_| ());
         error.map_or(Ok(output), Err)
     }
 
@@ -208,7 +236,10 @@ impl Agent {
         session.close_turn();
         let mut messages = session.messages;
         let now = SystemTime::now();
-        messages.push(Message::User(User { notes: self.prompt.notes(now).0, ..request.message(&self.prompt, now) }));
+        messages.push(Message::User(User {
+            notes: self.prompt.notes(now).0,
+            ..request.message(&self.prompt, now)
+        }));
         if self.history.limit > 0 {
             messages.drain(..history::newest(&messages, self.history.limit));
         }
@@ -218,7 +249,9 @@ impl Agent {
         }
         let mut prompt = self.prompt.build(&self.tools, &request.origin)?;
         prompt.set_summary(session.summary.as_deref());
-        let Some(first) = self.chain.first() else { return Ok(String::new()) };
+        let Some(first) = self.chain.first() else {
+            return Ok(String::new());
+        };
         let body = first.preview(&provider::Request {
             system: prompt.system(),
             messages: &messages,
@@ -238,7 +271,9 @@ impl Agent {
         let used = history::estimate(self.offers_weight, &self.store.peek(session)?.messages);
         let window = self.history.window;
         let share = used.saturating_mul(100).checked_div(window);
-        Ok(share.map_or(format!("about {used} tokens"), |share| format!("about {used} of {window} tokens ({share} %)")))
+        Ok(share.map_or(format!("about {used} tokens"), |share| {
+            format!("about {used} of {window} tokens ({share} %)")
+        }))
     }
 
     fn with_tools(self, tools: Registry) -> Self {
@@ -248,6 +283,11 @@ impl Agent {
             schema: spec.schema.clone(),
         };
         let offers: Vec<ToolOffer> = tools.specs().map(offer).collect();
-        Self { offers_weight: history::weight_of_offers(&offers), offers, tools, ..self }
+        Self {
+            offers_weight: history::weight_of_offers(&offers),
+            offers,
+            tools,
+            ..self
+        }
     }
 }

@@ -23,37 +23,69 @@ impl Outcome {
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
         if !has_text(&reply.text) {
             return Self::of_error(match limit {
-                Some(limit) => Error { message: format!("{}, and the model gave no answer", limit.message), ..limit },
+                Some(limit) => Error {
+                    message: format!("{}, and the model gave no answer", limit.message),
+                    ..limit
+                },
                 None => Error::failed("the model gave an empty answer")
                     .hint("ask again, or use another model (--model, /model)"),
             });
         }
         let error = limit.filter(|_| reply.stop != Stop::Length);
-        Self { reply: Some(reply), error, undo: false }
+        Self {
+            reply: Some(reply),
+            error,
+            undo: false,
+        }
     }
 
     pub(super) fn of_error(error: Error) -> Self {
-        Self { reply: None, error: Some(error), undo: false }
+        Self {
+            reply: None,
+            error: Some(error),
+            undo: false,
+        }
     }
 
     /// A request that failed after the text `arrived`, of which the beginning is kept. The turn is undone if it is `unanswered` and was not asked, or was
     /// refused for good: sent again, it would be refused again.
-    pub(super) fn of_failure(error: ProviderError, arrived: &str, model: &str, unanswered: bool) -> Self {
+    pub(super) fn of_failure(
+        error: ProviderError,
+        arrived: &str,
+        model: &str,
+        unanswered: bool,
+    ) -> Self {
         use ProviderError::{Auth, BadRequest, Unasked};
         let undo = unanswered && matches!(error, Auth(_) | Unasked(_) | BadRequest(_));
         let is_refused = undo && matches!(error, BadRequest(_));
         let mut error = error.into_error(model);
         if is_refused {
-            error.message.push_str("; the message is left out of the conversation from now on");
+            error
+                .message
+                .push_str("; the message is left out of the conversation from now on");
         }
         let text = clip(arrived, MOST_PARTIAL).to_owned();
-        let reply = (!text.is_empty()).then(|| Reply { text, partial: true, ..Reply::default() });
-        Self { reply, undo, error: Some(error) }
+        let reply = (!text.is_empty()).then(|| Reply {
+            text,
+            partial: true,
+            ..Reply::default()
+        });
+        Self {
+            reply,
+            undo,
+            error: Some(error),
+        }
     }
 
     pub(super) fn stop(&self) -> TurnStop {
         match &self.error {
-            None if self.reply.as_ref().is_some_and(|reply| reply.stop == Stop::Length) => TurnStop::Length,
+            None if self
+                .reply
+                .as_ref()
+                .is_some_and(|reply| reply.stop == Stop::Length) =>
+            {
+                TurnStop::Length
+            }
             None => TurnStop::Done,
             Some(e) if e.kind == Kind::Interrupted => TurnStop::Cancelled,
             Some(e) if e.kind == Kind::Limit => TurnStop::Limit,

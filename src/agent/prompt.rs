@@ -68,12 +68,17 @@ impl Prompt {
 
     /// The user's message, with the skill that it calls by name.
     pub(super) fn expand_skill(&self, input: &str) -> String {
-        self.files.as_ref().and_then(|files| files.skills.expand(input)).unwrap_or_else(|| input.to_owned())
+        self.files
+            .as_ref()
+            .and_then(|files| files.skills.expand(input))
+            .unwrap_or_else(|| input.to_owned())
     }
 
     /// The time of a message, for the model; empty if the zone is unknown.
     pub(super) fn local_time(&self, now: SystemTime) -> String {
-        self.files.as_ref().map_or(String::new(), |files| (files.local_time)(now))
+        self.files
+            .as_ref()
+            .map_or(String::new(), |files| (files.local_time)(now))
     }
 
     /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones of the workspace.
@@ -85,13 +90,31 @@ impl Prompt {
         if let Some(files) = &self.files {
             files.add_instructions(&mut prompt, tools)?;
         }
-        let purposes = tools.specs().map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
+        let purposes = tools
+            .specs()
+            .map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
         prompt.section("TOOLS", &purposes.collect::<Vec<_>>().join("\n"));
-        if let Some(PromptFiles { workspace, unrestricted, .. }) = &self.files {
-            let (os, arch, at) = (std::env::consts::OS, std::env::consts::ARCH, workspace.path.display());
-            let beyond = if *unrestricted { " (your tools also reach files elsewhere)" } else { "" };
+        if let Some(PromptFiles {
+            workspace,
+            unrestricted,
+            ..
+        }) = &self.files
+        {
+            let (os, arch, at) = (
+                std::env::consts::OS,
+                std::env::consts::ARCH,
+                workspace.path.display(),
+            );
+            let beyond = if *unrestricted {
+                " (your tools also reach files elsewhere)"
+            } else {
+                ""
+            };
             let channel = &origin.channel;
-            prompt.section("RUNTIME", &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"));
+            prompt.section(
+                "RUNTIME",
+                &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"),
+            );
         }
         for (title, part) in &self.parts {
             prompt.section(title, &part());
@@ -99,11 +122,23 @@ impl Prompt {
         prompt.mark = prompt.text.len();
         if let Some(PromptFiles { workspace, .. }) = &self.files {
             for (title, name, most, reader) in [
-                ("USER PREFERENCES", "USER.md", SHOWN_OF_USER, "read_file shows them"),
-                ("MEMORY", "memory/MEMORY.md", SHOWN_OF_MEMORY, "the memory tool shows them"),
+                (
+                    "USER PREFERENCES",
+                    "USER.md",
+                    SHOWN_OF_USER,
+                    "read_file shows them",
+                ),
+                (
+                    "MEMORY",
+                    "memory/MEMORY.md",
+                    SHOWN_OF_MEMORY,
+                    "the memory tool shows them",
+                ),
             ] {
                 match workspace.read_untrusted(name) {
-                    Ok(text) => prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader)),
+                    Ok(text) => {
+                        prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
+                    }
                     Err(e) => prompt.warnings.push(left_out(&workspace.path, name, &e)),
                 }
             }
@@ -115,7 +150,14 @@ impl Prompt {
     /// The end of today's and yesterday's notes, which goes with the newest user message only, and problems with them.
     pub(super) fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
         let (mut notes, mut notices) = (String::new(), Vec::new());
-        let Some(PromptFiles { workspace, local_time, .. }) = &self.files else { return (notes, notices) };
+        let Some(PromptFiles {
+            workspace,
+            local_time,
+            ..
+        }) = &self.files
+        else {
+            return (notes, notices);
+        };
         let day = |time| clip(&local_time(time), 10).to_owned();
         let today = day(now);
         // Days have up to 25 hours.
@@ -126,7 +168,11 @@ impl Prompt {
             match workspace.read_untrusted_end(&name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // Half a line may say something else.
-                    let cut = if whole { 0 } else { text.find('\n').map_or(0, |end| end + 1) };
+                    let cut = if whole {
+                        0
+                    } else {
+                        text.find('\n').map_or(0, |end| end + 1)
+                    };
                     let fenced = fenced(&text[cut..]);
                     if !fenced.is_empty() {
                         let title = if whole { "NOTES" } else { "END OF THE NOTES" };
@@ -144,7 +190,8 @@ impl Prompt {
 impl PromptFiles {
     fn add_instructions(&self, prompt: &mut SystemPrompt, tools: &Registry) -> Result<()> {
         let dir = &self.agent_dir;
-        let has_dir = !matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound);
+        let has_dir =
+            !matches!(fs_err::symlink_metadata(dir), Err(e) if e.kind() == ErrorKind::NotFound);
         for (title, names) in [
             ("IDENTITY", &["IDENTITY.md"][..]),
             ("AGENT GUIDELINES", &["AGENT.md", "AGENTS.md"]),
@@ -153,7 +200,11 @@ impl PromptFiles {
             let mut text = None;
             for name in names {
                 if text.is_none() {
-                    text = if has_dir { prompt.read(dir, name)? } else { template::text(&format!("agent/{name}")) };
+                    text = if has_dir {
+                        prompt.read(dir, name)?
+                    } else {
+                        template::text(&format!("agent/{name}"))
+                    };
                 }
             }
             prompt.section(title, &text.unwrap_or_default());
@@ -178,7 +229,10 @@ impl SystemPrompt {
     /// turns.
     pub(super) fn set_summary(&mut self, summary: Option<&str>) {
         self.text.truncate(self.base_len);
-        self.section("EARLIER IN THIS CONVERSATION", &fenced(summary.unwrap_or_default()));
+        self.section(
+            "EARLIER IN THIS CONVERSATION",
+            &fenced(summary.unwrap_or_default()),
+        );
     }
 
     fn section(&mut self, title: &str, text: &str) {
@@ -195,17 +249,22 @@ impl SystemPrompt {
     /// Reads a file that the agent obeys.
     fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
         let path = dir.join(name);
-        let text = beneath::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
+        let text =
+            beneath::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
         if fs_err::metadata(&path).is_ok_and(|meta| meta.len() > MAX_UNTRUSTED as u64) {
-            self.warnings.push(format!("{} is cut at {MAX_UNTRUSTED} bytes", path.display()));
+            self.warnings.push(format!(
+                "{} is cut at {MAX_UNTRUSTED} bytes",
+                path.display()
+            ));
         }
         Ok(text)
     }
 }
 
 fn unreadable(e: &Error) -> Error {
-    Error::config(format!("reading {}", e.message))
-        .hint("make it a readable file, or remove it: the agent does not answer without what it obeys")
+    Error::config(format!("reading {}", e.message)).hint(
+        "make it a readable file, or remove it: the agent does not answer without what it obeys",
+    )
 }
 
 fn left_out(dir: &Path, name: &str, error: &impl std::fmt::Display) -> String {
@@ -227,13 +286,20 @@ fn bounded(text: &str, most: usize, reader: &str) -> String {
 fn catalogue(skills: &[Skill], readable: bool) -> String {
     let mut text = String::new();
     let offered = || skills.iter().filter(|skill| skill.is_offered());
-    let listed: Vec<&Skill> = offered().filter(|skill| readable && !skill.always).collect();
+    let listed: Vec<&Skill> = offered()
+        .filter(|skill| readable && !skill.always)
+        .collect();
     if !listed.is_empty() {
-        text.push_str(&format!("Before a task that a skill is for, read the skill with {READ_SKILL}.\n"));
+        text.push_str(&format!(
+            "Before a task that a skill is for, read the skill with {READ_SKILL}.\n"
+        ));
     }
     for (n, skill) in listed.iter().enumerate() {
         if text.len() > MOST_SKILLS {
-            let names: Vec<&str> = listed[n..].iter().map(|skill| skill.name.as_str()).collect();
+            let names: Vec<&str> = listed[n..]
+                .iter()
+                .map(|skill| skill.name.as_str())
+                .collect();
             text.push_str(&format!("More: {}\n", names.join(", ")));
             break;
         }
@@ -256,7 +322,13 @@ mod tests {
         let (agent_dir, local_time) = ("/no/such/folder".into(), Arc::new(crate::text::utc));
         let workspace = Tree::at(workspace.to_owned(), Access::Write);
         Prompt {
-            files: Some(PromptFiles { agent_dir, workspace, unrestricted: false, skills, local_time }),
+            files: Some(PromptFiles {
+                agent_dir,
+                workspace,
+                unrestricted: false,
+                skills,
+                local_time,
+            }),
             parts: Vec::new(),
         }
     }
@@ -265,7 +337,13 @@ mod tests {
     fn what_is_too_long_is_cut_at_a_line_and_the_rest_is_counted() {
         let text = "äpfel\n".repeat(100);
         let shown = bounded(&text, 20, "ask");
-        assert_eq!(shown, format!("```\näpfel\näpfel\n```\n[{} more bytes are left out here: ask]", 700 - 14 - 1));
+        assert_eq!(
+            shown,
+            format!(
+                "```\näpfel\näpfel\n```\n[{} more bytes are left out here: ask]",
+                700 - 14 - 1
+            )
+        );
         assert_eq!(bounded("short\n", 20, "ask"), "```\nshort\n```");
     }
 
@@ -285,11 +363,20 @@ mod tests {
         let (notes, notices) = at(1_772_325_000);
         let none = at(1_772_325_000 + 2 * 86_400);
         fs_err::remove_dir_all(workspace).unwrap();
-        assert!(notices.is_empty() && none == (String::new(), Vec::new()), "{notices:?} {none:?}");
+        assert!(
+            notices.is_empty() && none == (String::new(), Vec::new()),
+            "{notices:?} {none:?}"
+        );
         let (yesterday, today) = notes.split_once("\n[NOTES OF 2026-03-01]\n").unwrap();
         assert_eq!(today, "````\n- sowed ``` peas\n````");
-        assert!(yesterday.starts_with("[END OF THE NOTES OF 2026-02-28]\n```\n- fed the cat\n"), "{yesterday}");
-        assert!(yesterday.len() < SHOWN_OF_A_DAY + 60 && !notes.contains("too old"), "{yesterday}");
+        assert!(
+            yesterday.starts_with("[END OF THE NOTES OF 2026-02-28]\n```\n- fed the cat\n"),
+            "{yesterday}"
+        );
+        assert!(
+            yesterday.len() < SHOWN_OF_A_DAY + 60 && !notes.contains("too old"),
+            "{yesterday}"
+        );
     }
 
     #[test]
@@ -298,10 +385,16 @@ mod tests {
         prompt.add("ONE", || "1".into());
         prompt.add("NONE", || " ".into());
         prompt.add("TWO", || "2".into());
-        let origin = Origin { channel: "cli".into(), chat: "x".into() };
+        let origin = Origin {
+            channel: "cli".into(),
+            chat: "x".into(),
+        };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt.build(&tools, &origin).unwrap();
-        assert_eq!((built.text.as_str(), built.mark), ("[ONE]\n1\n\n[TWO]\n2", 16));
+        assert_eq!(
+            (built.text.as_str(), built.mark),
+            ("[ONE]\n1\n\n[TWO]\n2", 16)
+        );
     }
 
     #[test]
@@ -316,19 +409,39 @@ mod tests {
             missing: Vec::new(),
             text: format!("Do {name}."),
         };
-        let mut skills = vec![skill("a", false, false), skill("b", true, false), skill("c", false, true)];
-        skills.push(Skill { missing: vec!["the program x".into()], ..skill("d", true, false) });
-        skills.push(Skill { disabled: true, ..skill("e", true, false) });
+        let mut skills = vec![
+            skill("a", false, false),
+            skill("b", true, false),
+            skill("c", false, true),
+        ];
+        skills.push(Skill {
+            missing: vec!["the program x".into()],
+            ..skill("d", true, false)
+        });
+        skills.push(Skill {
+            disabled: true,
+            ..skill("e", true, false)
+        });
         let text = catalogue(&skills, true);
-        assert!(text.contains("- a: For a.") && text.ends_with("Do b.\n"), "{text}");
         assert!(
-            !text.contains("- b") && !text.contains("Do a") && !text.contains('c') && !text.contains("Do d"),
+            text.contains("- a: For a.") && text.ends_with("Do b.\n"),
+            "{text}"
+        );
+        assert!(
+            !text.contains("- b")
+                && !text.contains("Do a")
+                && !text.contains('c')
+                && !text.contains("Do d"),
             "{text}"
         );
         assert!(!catalogue(&skills, false).contains("- a"));
-        let many: Vec<Skill> = (0..2000).map(|n| skill(&format!("skill-{n:04}"), false, false)).collect();
+        let many: Vec<Skill> = (0..2000)
+            .map(|n| skill(&format!("skill-{n:04}"), false, false))
+            .collect();
         let text = catalogue(&many, true);
-        assert!(text.contains("\nMore: ") && text.ends_with("skill-1999\n") && text.len() < 48 << 10);
+        assert!(
+            text.contains("\nMore: ") && text.ends_with("skill-1999\n") && text.len() < 48 << 10
+        );
     }
 
     #[test]
@@ -337,12 +450,21 @@ mod tests {
         fs_err::create_dir_all(&workspace).unwrap();
         fs_err::write(workspace.join("USER.md"), "likes tea").unwrap();
         let prompt = of_files(&workspace);
-        let origin = Origin { channel: "cli".into(), chat: "x".into() };
+        let origin = Origin {
+            channel: "cli".into(),
+            chat: "x".into(),
+        };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt.build(&tools, &origin).unwrap();
         fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);
-        assert!(stable.contains("[RUNTIME]") && !stable.contains("tea"), "{stable}");
-        assert!(changing.contains("[USER PREFERENCES]") && changing.contains("tea"), "{changing}");
+        assert!(
+            stable.contains("[RUNTIME]") && !stable.contains("tea"),
+            "{stable}"
+        );
+        assert!(
+            changing.contains("[USER PREFERENCES]") && changing.contains("tea"),
+            "{changing}"
+        );
     }
 }

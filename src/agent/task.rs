@@ -26,7 +26,14 @@ impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
         let chat = format!("{CHANNEL}_{}", turn.spending.begin_subagent()?);
-        self.perform(task, &chat, turn.spending.clone(), &turn.cancel, turn.events).map(ToolOutput::text)
+        self.perform(
+            task,
+            &chat,
+            turn.spending.clone(),
+            &turn.cancel,
+            turn.events,
+        )
+        .map(ToolOutput::text)
     }
 
     /// Runs a task as a subagent on this thread and returns its report. The ledger records its calls under the session `chat`.
@@ -42,7 +49,9 @@ impl Agent {
         events: Events,
     ) -> Result<String> {
         if self.is_subagent {
-            return Err(Error::failed("a subagent cannot start others: do the task yourself"));
+            return Err(Error::failed(
+                "a subagent cannot start others: do the task yourself",
+            ));
         }
         let input = format!(
             "You are a subagent. Another agent gave you the task below; you do not see its conversation, and nobody can \
@@ -51,7 +60,10 @@ impl Agent {
             task.text
         );
         let request = Request {
-            origin: Origin { channel: CHANNEL.to_owned(), chat: chat.to_owned() },
+            origin: Origin {
+                channel: CHANNEL.to_owned(),
+                chat: chat.to_owned(),
+            },
             cancel: cancel.clone(),
             spending: Some(spending),
             ..Request::new(input, chat)
@@ -60,7 +72,9 @@ impl Agent {
             // The subagent's text is for its caller, not for the user.
             Event::Delta(_) | Event::Thought(_) | Event::Progress(_) => {}
             Event::ToolStarted { summary } => {
-                events(Event::ToolStarted { summary: format!("{}: {summary}", task.label) });
+                events(Event::ToolStarted {
+                    summary: format!("{}: {summary}", task.label),
+                });
             }
             event => events(event),
         };
@@ -68,8 +82,16 @@ impl Agent {
             store: Arc::new(Memory::default()),
             filter: None,
             is_subagent: true,
-            limits: Limits { retry: Retry { partial: true, ..self.limits.retry }, ..self.limits },
-            ..self.clone().with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
+            limits: Limits {
+                retry: Retry {
+                    partial: true,
+                    ..self.limits.retry
+                },
+                ..self.limits
+            },
+            ..self
+                .clone()
+                .with_tools(self.tools.without(&NOT_FOR_SUBAGENTS))
         };
         let response = subagent.run(&request, &shown);
         let output = response.output.trim();
@@ -77,7 +99,10 @@ impl Agent {
             None => Ok(output.to_owned()),
             Some(error) if error.kind == Kind::Interrupted => Err(error),
             Some(error) if output.is_empty() => Err(error.doing("the subagent failed")),
-            Some(error) => Ok(format!("{output}\n[the subagent had to stop: {}]", error.message)),
+            Some(error) => Ok(format!(
+                "{output}\n[the subagent had to stop: {}]",
+                error.message
+            )),
         }
     }
 }
@@ -86,7 +111,9 @@ impl TurnContext<'_> {
     /// Hands a task to the turn's background.
     pub(super) fn start_task(&self, task: Task) -> Result<()> {
         let Some(begin) = &self.request.background else {
-            return Err(Error::failed("background tasks are not available here: use subagent, which waits"));
+            return Err(Error::failed(
+                "background tasks are not available here: use subagent, which waits",
+            ));
         };
         self.spending.begin_subagent()?;
         begin(task, self.spending.clone())

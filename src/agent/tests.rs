@@ -24,7 +24,10 @@ struct ScriptedProvider {
 
 impl ScriptedProvider {
     fn new(replies: impl IntoIterator<Item = Reply>) -> Self {
-        Self { replies: Mutex::new(replies.into_iter().collect()), ..Self::default() }
+        Self {
+            replies: Mutex::new(replies.into_iter().collect()),
+            ..Self::default()
+        }
     }
 }
 
@@ -33,27 +36,45 @@ impl Provider for ScriptedProvider {
         "script/x"
     }
 
-    fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &provider::Request,
+        _: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         self.offered.lock().unwrap().push(request.tools.len());
         Ok(self.replies.lock().unwrap().remove(0))
     }
 }
 
 fn says(text: &str) -> Reply {
-    Reply { text: text.into(), ..Reply::default() }
+    Reply {
+        text: text.into(),
+        ..Reply::default()
+    }
 }
 
 /// A reply with these calls of tools, each with its place as its argument.
 fn calls(names: &[&str]) -> Reply {
     let call = |(n, name): (usize, &&str)| {
         let arguments = json!({"n": n}).to_string();
-        ToolCall { id: format!("c{n}"), name: (*name).into(), arguments, ..ToolCall::default() }
+        ToolCall {
+            id: format!("c{n}"),
+            name: (*name).into(),
+            arguments,
+            ..ToolCall::default()
+        }
     };
-    Reply { calls: names.iter().enumerate().map(call).collect(), ..Reply::default() }
+    Reply {
+        calls: names.iter().enumerate().map(call).collect(),
+        ..Reply::default()
+    }
 }
 
 fn spent(mut reply: Reply, prompt_tokens: u64) -> Reply {
-    reply.usage = Usage { prompt_tokens, ..Usage::default() };
+    reply.usage = Usage {
+        prompt_tokens,
+        ..Usage::default()
+    };
     reply
 }
 
@@ -70,8 +91,18 @@ impl Watched {
     fn new(name: &str, risk: Risk, meets: usize, log: &Log) -> Self {
         let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
         let name = name.to_owned().into();
-        let spec = ToolSpec { name, description: "".into(), schema, risk, source: "".into() };
-        Self { spec, meets, log: log.clone() }
+        let spec = ToolSpec {
+            name,
+            description: "".into(),
+            schema,
+            risk,
+            source: "".into(),
+        };
+        Self {
+            spec,
+            meets,
+            log: log.clone(),
+        }
     }
 }
 
@@ -83,23 +114,36 @@ impl Tool for Watched {
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let (log, changed) = &*self.log;
         let (name, n) = (&self.spec.name, &args["n"]);
-        let begun = |log: &[String]| log.iter().filter(|line| line.starts_with(&format!("{name} begins"))).count();
+        let begun = |log: &[String]| {
+            log.iter()
+                .filter(|line| line.starts_with(&format!("{name} begins")))
+                .count()
+        };
         let mut log = log.lock().unwrap();
         log.push(format!("{name} begins {n}"));
         changed.notify_all();
         let few = |log: &mut Vec<String>| begun(log) < self.meets;
-        let (mut log, waited) = changed.wait_timeout_while(log, Duration::from_secs(20), few).unwrap();
+        let (mut log, waited) = changed
+            .wait_timeout_while(log, Duration::from_secs(20), few)
+            .unwrap();
         log.push(format!("{name} ends {n}"));
         drop(log);
         if name == "stop" {
             turn.cancel.stop();
         }
-        if waited.timed_out() { Err(Error::failed("alone")) } else { Ok(ToolOutput::text(format!("{name} {n}"))) }
+        if waited.timed_out() {
+            Err(Error::failed("alone"))
+        } else {
+            Ok(ToolOutput::text(format!("{name} {n}")))
+        }
     }
 }
 
 /// Runs one turn. The response, what was kept of it, and how many tools each request offered.
-fn run(replies: Vec<Reply>, build: impl FnOnce(Builder) -> Builder) -> (Response, Vec<Message>, Vec<usize>) {
+fn run(
+    replies: Vec<Reply>,
+    build: impl FnOnce(Builder) -> Builder,
+) -> (Response, Vec<Message>, Vec<usize>) {
     let script = ScriptedProvider::new(replies);
     let (offered, store) = (script.offered.clone(), Arc::new(Memory::default()));
     let mut agent = build(Agent::builder().provider(script)).build().unwrap();
@@ -112,9 +156,17 @@ fn run(replies: Vec<Reply>, build: impl FnOnce(Builder) -> Builder) -> (Response
 
 /// The ids and texts of the results, as they are kept.
 fn results(kept: &[Message]) -> Vec<(String, String)> {
-    let result =
-        |message: &Message| if let Message::ToolResult(result) = message { Some(result.clone()) } else { None };
-    kept.iter().filter_map(result).map(|result| (result.call_id, result.content)).collect()
+    let result = |message: &Message| {
+        if let Message::ToolResult(result) = message {
+            Some(result.clone())
+        } else {
+            None
+        }
+    };
+    kept.iter()
+        .filter_map(result)
+        .map(|result| (result.call_id, result.content))
+        .collect()
 }
 
 #[test]
@@ -123,7 +175,9 @@ fn calls_that_only_look_are_run_together_and_their_results_stand_in_order() {
     let tool = Watched::new("look", Risk::Safe, 8, &log);
     let (response, kept, _) = run(vec![calls(&["look"; 8]), says("done")], |b| b.tool(tool));
     assert_eq!(response.output, "done");
-    let expected: Vec<(String, String)> = (0..8).map(|n| (format!("c{n}"), format!("look {n}"))).collect();
+    let expected: Vec<(String, String)> = (0..8)
+        .map(|n| (format!("c{n}"), format!("look {n}")))
+        .collect();
     assert_eq!(results(&kept), expected);
     assert!(response.tool_calls.iter().all(|report| report.ok));
 }
@@ -136,7 +190,11 @@ fn no_more_than_eight_are_run_at_once() {
     assert_eq!(results(&kept).len(), 64);
     let (mut under_way, mut most) = (0_usize, 0);
     for line in log.0.lock().unwrap().iter() {
-        under_way = if line.contains("begins") { under_way + 1 } else { under_way - 1 };
+        under_way = if line.contains("begins") {
+            under_way + 1
+        } else {
+            under_way - 1
+        };
         most = most.max(under_way);
     }
     assert!(most <= 8, "{most} at once");
@@ -145,19 +203,31 @@ fn no_more_than_eight_are_run_at_once() {
 #[test]
 fn a_call_that_does_more_keeps_its_place() {
     let log = Log::default();
-    let (look, write) = (Watched::new("look", Risk::Safe, 2, &log), Watched::new("write", Risk::Writes, 1, &log));
+    let (look, write) = (
+        Watched::new("look", Risk::Safe, 2, &log),
+        Watched::new("write", Risk::Writes, 1, &log),
+    );
     let names = ["look", "look", "write", "write", "look", "write"];
-    let (response, kept, _) = run(vec![calls(&names), says("done")], |b| b.tool(look).tool(write));
+    let (response, kept, _) = run(vec![calls(&names), says("done")], |b| {
+        b.tool(look).tool(write)
+    });
     assert!(response.error.is_none());
     let log = log.0.lock().unwrap();
     // The first two looks may swap; everything else is as it was called.
     assert_eq!(
         log[4..],
-        ["write begins 2", "write ends 2", "write begins 3", "write ends 3", "look begins 4", "look ends 4"]
-            .into_iter()
-            .chain(["write begins 5", "write ends 5"])
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
+        [
+            "write begins 2",
+            "write ends 2",
+            "write begins 3",
+            "write ends 3",
+            "look begins 4",
+            "look ends 4"
+        ]
+        .into_iter()
+        .chain(["write begins 5", "write ends 5"])
+        .map(str::to_owned)
+        .collect::<Vec<_>>()
     );
     let ids: Vec<String> = results(&kept).into_iter().map(|(id, _)| id).collect();
     assert_eq!(ids, ["c0", "c1", "c2", "c3", "c4", "c5"]);
@@ -166,32 +236,68 @@ fn a_call_that_does_more_keeps_its_place() {
 #[test]
 fn calls_after_a_stop_are_not_run_and_have_results_all_the_same() {
     let log = Log::default();
-    let (stop, look) = (Watched::new("stop", Risk::Writes, 1, &log), Watched::new("look", Risk::Safe, 1, &log));
-    let (response, kept, _) = run(vec![calls(&["stop", "look", "look", "stop"])], |b| b.tool(stop).tool(look));
+    let (stop, look) = (
+        Watched::new("stop", Risk::Writes, 1, &log),
+        Watched::new("look", Risk::Safe, 1, &log),
+    );
+    let (response, kept, _) = run(vec![calls(&["stop", "look", "look", "stop"])], |b| {
+        b.tool(stop).tool(look)
+    });
     assert_eq!(response.stop, TurnStop::Cancelled);
     let not_run = "not run: the user stopped the turn";
-    let expected = [("c0", "stop 0"), ("c1", not_run), ("c2", not_run), ("c3", not_run)];
-    assert_eq!(results(&kept), expected.map(|(id, text)| (id.to_owned(), text.to_owned())));
+    let expected = [
+        ("c0", "stop 0"),
+        ("c1", not_run),
+        ("c2", not_run),
+        ("c3", not_run),
+    ];
+    assert_eq!(
+        results(&kept),
+        expected.map(|(id, text)| (id.to_owned(), text.to_owned()))
+    );
     assert_eq!(response.tool_calls.len(), 4);
 }
 
 /// A turn of three requests, each of 1000 tokens, with this budget.
 fn budgeted(budget: Option<u64>) -> (Response, Vec<Message>, Vec<usize>) {
     let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-    let replies = vec![spent(calls(&["look"]), 1000), spent(calls(&["look", "look"]), 1000), spent(says("done"), 1000)];
-    run(replies, |b| b.tool(tool).limits(Limits { budget_tokens: budget, ..Limits::default() }))
+    let replies = vec![
+        spent(calls(&["look"]), 1000),
+        spent(calls(&["look", "look"]), 1000),
+        spent(says("done"), 1000),
+    ];
+    run(replies, |b| {
+        b.tool(tool).limits(Limits {
+            budget_tokens: budget,
+            ..Limits::default()
+        })
+    })
 }
 
 #[test]
 fn a_request_that_would_exceed_the_budget_is_not_made() {
     for (budget, requests) in [(0, 0), (1, 0), (500, 1), (1000, 1), (1500, 2), (2000, 2)] {
         let (response, kept, offered) = budgeted(Some(budget));
-        assert_eq!((offered.len(), response.stop), (requests, TurnStop::Limit), "{budget}");
+        assert_eq!(
+            (offered.len(), response.stop),
+            (requests, TurnStop::Limit),
+            "{budget}"
+        );
         let error = response.error.unwrap();
         assert_eq!(error.kind, Kind::Limit);
-        assert!(error.message.contains(&format!("budget of {budget} tokens")), "{}", error.message);
+        assert!(
+            error
+                .message
+                .contains(&format!("budget of {budget} tokens")),
+            "{}",
+            error.message
+        );
         assert!(error.hint.unwrap().contains("--budget-tokens"));
-        assert_eq!(results(&kept).len(), [0, 1, 3][requests], "every call has its result");
+        assert_eq!(
+            results(&kept).len(),
+            [0, 1, 3][requests],
+            "every call has its result"
+        );
     }
     for budget in [Some(2500), None] {
         let (response, _, offered) = budgeted(budget);
@@ -203,27 +309,60 @@ fn a_request_that_would_exceed_the_budget_is_not_made() {
 #[test]
 fn a_budget_holds_though_the_server_counts_nothing() {
     let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-    let long = Reply { text: "x".repeat(4000), ..calls(&["look"]) };
-    let limits = Limits { budget_tokens: Some(1000), ..Limits::default() };
+    let long = Reply {
+        text: "x".repeat(4000),
+        ..calls(&["look"])
+    };
+    let limits = Limits {
+        budget_tokens: Some(1000),
+        ..Limits::default()
+    };
     let (response, _, offered) = run(vec![long, says("done")], |b| b.tool(tool).limits(limits));
     assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
-    assert_eq!(response.usage, Usage::default(), "what is reported is not guessed");
+    assert_eq!(
+        response.usage,
+        Usage::default(),
+        "what is reported is not guessed"
+    );
 }
 
 #[test]
 fn the_last_step_has_no_tools() {
     for max_steps in [0, 1] {
         let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-        let limits = Limits { max_steps, ..Limits::default() };
+        let limits = Limits {
+            max_steps,
+            ..Limits::default()
+        };
         let (response, _, offered) = run(vec![says("at once")], |b| b.tool(tool).limits(limits));
-        assert_eq!((offered.as_slice(), response.output.as_str(), response.error), (&[0][..], "at once", None));
+        assert_eq!(
+            (offered.as_slice(), response.output.as_str(), response.error),
+            (&[0][..], "at once", None)
+        );
     }
     let tool = Watched::new("look", Risk::Safe, 1, &Log::default());
-    let limits = Limits { max_steps: 2, ..Limits::default() };
-    let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| b.tool(tool).limits(limits));
-    assert_eq!((offered.as_slice(), response.output.as_str()), (&[2, 0][..], "so far"));
-    assert!(response.error.unwrap().message.ends_with("limit of 2 steps"));
-    assert_eq!(results(&kept)[0].1, "look 0\n[no more tools in this turn: answer with what you have]");
+    let limits = Limits {
+        max_steps: 2,
+        ..Limits::default()
+    };
+    let (response, kept, offered) = run(vec![calls(&["look"]), says("so far")], |b| {
+        b.tool(tool).limits(limits)
+    });
+    assert_eq!(
+        (offered.as_slice(), response.output.as_str()),
+        (&[2, 0][..], "so far")
+    );
+    assert!(
+        response
+            .error
+            .unwrap()
+            .message
+            .ends_with("limit of 2 steps")
+    );
+    assert_eq!(
+        results(&kept)[0].1,
+        "look 0\n[no more tools in this turn: answer with what you have]"
+    );
 }
 
 /// Answers with what the turn's metadata has under `who`.
@@ -244,13 +383,24 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
     let spec = ToolSpec::built_in("who", Risk::Safe, "", &[], 0);
     let script = ScriptedProvider::new([calls(&["who"]), says("done")]);
     let (store, mut request) = (Memory::default(), Request::new("go", "a-key"));
-    let agent = Agent::builder().provider(script).tool(Who(spec)).store(store.clone()).build().unwrap();
+    let agent = Agent::builder()
+        .provider(script)
+        .tool(Who(spec))
+        .store(store.clone())
+        .build()
+        .unwrap();
     request.metadata.insert("who".into(), "Ada".into());
     let response = agent.run(&request, &|_| ());
-    assert_eq!((response.session.as_str(), response.output.as_str()), ("a-key", "done"));
+    assert_eq!(
+        (response.session.as_str(), response.output.as_str()),
+        ("a-key", "done")
+    );
     assert_eq!(results(&store.peek("a-key").unwrap().messages)[0].1, "Ada");
     let error = agent.run(&Request::new("go", ""), &|_| ()).error.unwrap();
-    assert_eq!((error.kind, error.message.as_str()), (Kind::Usage, "the conversation has no key"));
+    assert_eq!(
+        (error.kind, error.message.as_str()),
+        (Kind::Usage, "the conversation has no key")
+    );
 }
 
 #[test]
@@ -259,16 +409,38 @@ fn only_the_chosen_tools_are_offered() {
     let write = || Watched::new("write", Risk::Writes, 1, &Log::default());
     let offered = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        run(vec![says("done")], |b| b.tool(look()).tool(write()).only(names)).2[0]
+        run(vec![says("done")], |b| {
+            b.tool(look()).tool(write()).only(names)
+        })
+        .2[0]
     };
     assert_eq!(offered(&["look", "write"]), 3);
     assert_eq!(offered(&["write"]), 2, "and read_more");
     assert_eq!(offered(&[]), 0);
     // A call of a tool that was not chosen is one of a tool that is not there.
-    let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| b.tool(look()).tool(write()).only(["look"]));
-    assert!(results(&kept)[0].1.contains("there is no tool called \"write\""), "{kept:?}");
-    let e = Agent::builder().provider(ScriptedProvider::default()).tool(look()).only(["lok"]).build().err().unwrap();
-    assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"lok\"; did you mean look?"));
+    let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| {
+        b.tool(look()).tool(write()).only(["look"])
+    });
+    assert!(
+        results(&kept)[0]
+            .1
+            .contains("there is no tool called \"write\""),
+        "{kept:?}"
+    );
+    let e = Agent::builder()
+        .provider(ScriptedProvider::default())
+        .tool(look())
+        .only(["lok"])
+        .build()
+        .err()
+        .unwrap();
+    assert_eq!(
+        (e.kind, e.message.as_str()),
+        (
+            Kind::Usage,
+            "there is no tool called \"lok\"; did you mean look?"
+        )
+    );
 }
 
 #[test]
@@ -277,7 +449,14 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
     let dir = std::env::temp_dir().join(format!("bantam-ledger-{}", std::process::id()));
     let ledger = |daily_tokens| {
         drop(fs_err::remove_dir_all(&dir));
-        let ledger = Ledger::new(dir.clone(), Budget { daily_tokens, daily_cost: 0.0 }, Arc::new(crate::text::utc));
+        let ledger = Ledger::new(
+            dir.clone(),
+            Budget {
+                daily_tokens,
+                daily_cost: 0.0,
+            },
+            Arc::new(crate::text::utc),
+        );
         Some(Arc::new(ledger))
     };
     let spends = |daily_tokens| {
@@ -289,23 +468,53 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         })
     };
     let (response, ..) = spends(0);
-    assert_eq!((response.output.as_str(), response.cost), ("done", None), "{:?}", response.error);
+    assert_eq!(
+        (response.output.as_str(), response.cost),
+        ("done", None),
+        "{:?}",
+        response.error
+    );
     let total = crate::usage::report(&dir, "2026-01-01").unwrap().total;
     assert_eq!((total.calls, total.usage.total()), (2, 6));
 
     let (response, kept, offered) = spends(1);
     assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
-    assert!(response.error.unwrap().message.contains("the day's budget is used up"));
+    assert!(
+        response
+            .error
+            .unwrap()
+            .message
+            .contains("the day's budget is used up")
+    );
     assert_eq!(results(&kept).len(), 1, "what was done is kept");
 
     let used_up = ledger(1);
-    let usage = Usage { prompt_tokens: 1, ..Usage::default() };
-    let call = Call { model: "m", session: "s", channel: "c", cause: "", usage, estimated: false, cost: None };
-    used_up.as_ref().unwrap().record(&call, SystemTime::now()).unwrap();
+    let usage = Usage {
+        prompt_tokens: 1,
+        ..Usage::default()
+    };
+    let call = Call {
+        model: "m",
+        session: "s",
+        channel: "c",
+        cause: "",
+        usage,
+        estimated: false,
+        cost: None,
+    };
+    used_up
+        .as_ref()
+        .unwrap()
+        .record(&call, SystemTime::now())
+        .unwrap();
     let (response, kept, offered) = run(vec![says("done")], |mut b| {
         b.ledger = used_up;
         b
     });
-    assert_eq!((offered.len(), kept.len(), response.steps), (0, 0, 0), "a turn that never began leaves no trace");
+    assert_eq!(
+        (offered.len(), kept.len(), response.steps),
+        (0, 0, 0),
+        "a turn that never began leaves no trace"
+    );
     fs_err::remove_dir_all(dir).unwrap();
 }

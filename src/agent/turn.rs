@@ -25,13 +25,21 @@ impl Agent {
     pub fn run(&self, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let turn = TurnContext::new(request, &self.limits, events, self.model());
-        let mut response = Response { session: request.session.clone(), ..Response::default() };
-        let outcome = self.run_turn(&turn, &mut response).unwrap_or_else(Outcome::of_error);
+        let mut response = Response {
+            session: request.session.clone(),
+            ..Response::default()
+        };
+        let outcome = self
+            .run_turn(&turn, &mut response)
+            .unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
         let reply = outcome.reply.unwrap_or_default();
         (response.output, response.partial) = (reply.text, reply.partial);
         // A host may quote the key that it refuses.
-        response.error = outcome.error.map(|e| Error { message: self.redactor.redact(e.message), ..e });
+        response.error = outcome.error.map(|e| Error {
+            message: self.redactor.redact(e.message),
+            ..e
+        });
         response.model.clone_from(&turn.model());
         if !self.is_subagent {
             (response.usage, response.cost) = turn.spending.tell();
@@ -52,7 +60,9 @@ impl Agent {
         let resumed = has_message(&session, &turn.request.id);
         match session.ended.filter(|_| resumed) {
             Some(TurnEnd::Done) => return Ok(Outcome::of_reply(last_reply(session), None)),
-            Some(TurnEnd::Cancelled) => return Err(Error::new(Kind::Interrupted, "stopped by the user")),
+            Some(TurnEnd::Cancelled) => {
+                return Err(Error::new(Kind::Interrupted, "stopped by the user"));
+            }
             Some(TurnEnd::Failed) | None => {}
         }
         if let Some(ledger) = self.ledger.as_ref().filter(|_| resumed) {
@@ -62,7 +72,10 @@ impl Agent {
             }
         }
         let mut prompt = self.prompt.build(&self.tools, &turn.request.origin)?;
-        prompt.warnings.drain(..).for_each(|warning| turn.warn(warning));
+        prompt
+            .warnings
+            .drain(..)
+            .for_each(|warning| turn.warn(warning));
         if !resumed {
             self.append_user_message(turn, &mut session)?;
         }
@@ -74,7 +87,8 @@ impl Agent {
         entries.extend(reply.as_ref().map(Entry::Message));
         entries.extend(outcome.undo.then(|| session.undo_turn()));
         entries.push(Entry::TurnEnd(outcome.turn_end()));
-        self.store.append(&mut session, &entries, Durability::Now, SystemTime::now())?;
+        self.store
+            .append(&mut session, &entries, Durability::Now, SystemTime::now())?;
         Ok(outcome)
     }
 
@@ -82,7 +96,12 @@ impl Agent {
         let now = SystemTime::now();
         self.expire_idle(turn, session, now)?;
         let user = turn.request.message(&self.prompt, now);
-        self.store.append(session, &[Entry::Message(&Message::User(user.clone()))], Durability::Now, now)?;
+        self.store.append(
+            session,
+            &[Entry::Message(&Message::User(user.clone()))],
+            Durability::Now,
+            now,
+        )?;
         let (notes, warnings) = self.prompt.notes(now);
         session.close_turn();
         session.messages.push(Message::User(User { notes, ..user }));
@@ -105,13 +124,22 @@ impl Agent {
         loop {
             step += 1;
             let limit = self.limit_reached(turn, step, calls.is_stuck());
-            let offers = if limit.is_some() || answered_nothing { &[][..] } else { &self.offers };
+            let offers = if limit.is_some() || answered_nothing {
+                &[][..]
+            } else {
+                &self.offers
+            };
             let mut reply = match compaction.ask_with_compaction(session, offers) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
                         && (!turn.follows || matches!(error, ProviderError::BadRequest(_)));
-                    return Ok(Outcome::of_failure(error, &arrived, &turn.model(), unanswered));
+                    return Ok(Outcome::of_failure(
+                        error,
+                        &arrived,
+                        &turn.model(),
+                        unanswered,
+                    ));
                 }
             };
             response.steps += 1;
@@ -124,16 +152,29 @@ impl Agent {
                 let may_ask_again = !answered_nothing && step < self.limits.max_steps;
                 if !may_ask_again || has_text(&reply.text) {
                     // A first step may have needed no tools.
-                    return Ok(Outcome::of_reply(reply, limit.filter(|_| step > 1 || wants_tools)));
+                    return Ok(Outcome::of_reply(
+                        reply,
+                        limit.filter(|_| step > 1 || wants_tools),
+                    ));
                 }
                 answered_nothing = true;
-                (turn.events)(Event::Trace("the model answered nothing: asking again, without tools".to_owned()));
+                (turn.events)(Event::Trace(
+                    "the model answered nothing: asking again, without tools".to_owned(),
+                ));
                 continue;
             }
             let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
-            self.run_calls(&mut calls, reply, no_more_tools, session, &mut response.tool_calls)?;
+            self.run_calls(
+                &mut calls,
+                reply,
+                no_more_tools,
+                session,
+                &mut response.tool_calls,
+            )?;
             if let Some(why) = turn.cancel.why() {
-                return Ok(Outcome::of_error(ProviderError::Cancelled(why).into_error(self.model())));
+                return Ok(Outcome::of_error(
+                    ProviderError::Cancelled(why).into_error(self.model()),
+                ));
             }
         }
     }
@@ -144,12 +185,16 @@ impl Agent {
         if stuck {
             let message = "the model made the same calls over and over, so tools were withheld";
             return Some(
-                Error::new(Kind::Limit, message).hint("rephrase the request, or use another model (--model, /model)"),
+                Error::new(Kind::Limit, message)
+                    .hint("rephrase the request, or use another model (--model, /model)"),
             );
         }
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
-            let error = Error::new(Kind::Limit, format!("the turn reached its limit of {limit} step{s}"));
+            let error = Error::new(
+                Kind::Limit,
+                format!("the turn reached its limit of {limit} step{s}"),
+            );
             return Some(error.hint("allow more with --max-steps, or ask it to continue"));
         }
         (turn.spending.calls_left(&self.limits) <= 1).then(|| no_call_left(&self.limits))
@@ -168,12 +213,19 @@ impl Agent {
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = self.tools.meant(&self.redactor.redact(std::mem::take(&mut call.name)));
+            call.name = self
+                .tools
+                .meant(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();
         let reply = Message::Assistant(reply);
-        self.store.append(session, &[Entry::Message(&reply)], Durability::Now, SystemTime::now())?;
+        self.store.append(
+            session,
+            &[Entry::Message(&reply)],
+            Durability::Now,
+            SystemTime::now(),
+        )?;
         session.messages.push(reply);
         calls.run(&wanted, &footer, session, reports)
     }
@@ -186,20 +238,39 @@ fn has_message(session: &Session, id: &str) -> bool {
         Message::User(user) if !message.is_note() => Some(user.id.clone()),
         _ => None,
     };
-    let last = session.messages.iter().rev().find_map(user_id).unwrap_or_default();
-    last.split('+').any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
+    let last = session
+        .messages
+        .iter()
+        .rev()
+        .find_map(user_id)
+        .unwrap_or_default();
+    last.split('+')
+        .any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
 }
 
 fn last_reply(session: Session) -> Reply {
-    let reply = |message| if let Message::Assistant(reply) = message { Some(reply) } else { None };
-    session.messages.into_iter().rev().find_map(reply).unwrap_or_default()
+    let reply = |message| {
+        if let Message::Assistant(reply) = message {
+            Some(reply)
+        } else {
+            None
+        }
+    };
+    session
+        .messages
+        .into_iter()
+        .rev()
+        .find_map(reply)
+        .unwrap_or_default()
 }
 
 /// What the model reads below the last result of a reply that made so many calls.
 fn footer(calls: usize, no_more_tools: bool) -> String {
     let mut notes = Vec::new();
     if calls > MOST_CALLS {
-        notes.push(format!("your reply made {calls} calls; only the first {MOST_CALLS} were run"));
+        notes.push(format!(
+            "your reply made {calls} calls; only the first {MOST_CALLS} were run"
+        ));
     }
     if no_more_tools {
         notes.push("no more tools in this turn: answer with what you have".to_owned());

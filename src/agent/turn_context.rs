@@ -28,10 +28,25 @@ pub(super) struct TurnContext<'a> {
 }
 
 impl<'a> TurnContext<'a> {
-    pub(super) fn new(request: &'a Request, limits: &Limits, events: Events<'a>, model: &str) -> Self {
-        let (cancel, model) = (request.cancel.with_timeout(limits.timeout), Mutex::new(model.to_owned()));
+    pub(super) fn new(
+        request: &'a Request,
+        limits: &Limits,
+        events: Events<'a>,
+        model: &str,
+    ) -> Self {
+        let (cancel, model) = (
+            request.cancel.with_timeout(limits.timeout),
+            Mutex::new(model.to_owned()),
+        );
         let spending = request.spending.clone().unwrap_or_default();
-        Self { request, cancel, events, follows: spending.calls() > 0, spending, model }
+        Self {
+            request,
+            cancel,
+            events,
+            follows: spending.calls() > 0,
+            spending,
+            model,
+        }
     }
 
     pub(super) fn notice(&self, text: impl Into<String>) {
@@ -66,7 +81,10 @@ pub struct Spending {
 impl Spending {
     /// Of the message with this id.
     pub(crate) fn of(cause: String) -> Self {
-        Self { cause, ..Self::default() }
+        Self {
+            cause,
+            ..Self::default()
+        }
     }
 
     pub(super) fn cause(&self) -> &str {
@@ -121,19 +139,28 @@ impl Spending {
         if let Some(limit) = limits.budget_tokens {
             let (spent, expected) = (self.tokens.load(Ordering::Relaxed), expected());
             if spent.saturating_add(expected) > limit {
-                let spent = format!("{spent} are spent, and the next request needs about {expected}");
-                return Err(Error::new(Kind::Limit, format!("the turn has a budget of {limit} tokens: {spent}"))
-                    .hint("allow more with --budget-tokens"));
+                let spent =
+                    format!("{spent} are spent, and the next request needs about {expected}");
+                return Err(Error::new(
+                    Kind::Limit,
+                    format!("the turn has a budget of {limit} tokens: {spent}"),
+                )
+                .hint("allow more with --budget-tokens"));
             }
         }
         let count = |calls| (calls < limits.max_calls).then_some(calls + 1);
-        let counted = self.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
+        let counted = self
+            .calls
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);
         counted.map(drop).map_err(|_| no_call_left(limits))
     }
 }
 
 pub(super) fn no_call_left(limits: &Limits) -> Error {
     let most = limits.max_calls;
-    Error::new(Kind::Limit, format!("the {most} model calls that one message may cause are used up"))
-        .hint("send another message to continue, or raise agents.defaults.max_calls")
+    Error::new(
+        Kind::Limit,
+        format!("the {most} model calls that one message may cause are used up"),
+    )
+    .hint("send another message to continue, or raise agents.defaults.max_calls")
 }

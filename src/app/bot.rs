@@ -26,7 +26,11 @@ impl Bot {
     pub(super) fn of(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
         let settings = &loaded.config.channels.telegram;
         let is_wanted = settings.enabled || !settings.token.is_empty();
-        if is_wanted && is_enabled(loaded) { Self::new(settings, home, env).map(Some) } else { Ok(None) }
+        if is_wanted && is_enabled(loaded) {
+            Self::new(settings, home, env).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     pub(crate) fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
@@ -35,38 +39,64 @@ impl Bot {
             return Err(Error::config("there is no channels.telegram.token")
                 .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
         }
-        settings.token = keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;
+        settings.token =
+            keys::resolve(&settings.token, env, &home.config()).doing("channels.telegram.token")?;
         if !settings.api_base.is_empty() && !settings.api_base.starts_with("http") {
-            return Err(Error::config("channels.telegram.api_base has no scheme").hint("write it as http://HOST:PORT"));
+            return Err(Error::config("channels.telegram.api_base has no scheme")
+                .hint("write it as http://HOST:PORT"));
         }
-        let base = if settings.api_base.is_empty() { BASE } else { &settings.api_base };
-        let api = Arc::new(Api::new(http_settings(base, &settings.proxy, env), &settings.api_base, &settings.token));
+        let base = if settings.api_base.is_empty() {
+            BASE
+        } else {
+            &settings.api_base
+        };
+        let api = Arc::new(Api::new(
+            http_settings(base, &settings.proxy, env),
+            &settings.api_base,
+            &settings.token,
+        ));
         Ok(Self { settings, api })
     }
 
     /// The bot's account. Fails if Telegram refuses the token; without an answer the gateway starts, and keeps asking.
     pub(super) fn account(&self, cancel: &Cancel) -> Result<Option<Value>> {
         match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
-            Err(Failure::Unauthorized(why)) => {
-                Err(Error::new(Kind::Auth, format!("Telegram refused the token ({why})"))
-                    .hint("copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN"))
-            }
+            Err(Failure::Unauthorized(why)) => Err(Error::new(
+                Kind::Auth,
+                format!("Telegram refused the token ({why})"),
+            )
+            .hint(
+                "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN",
+            )),
             result => Ok(result.ok()),
         }
     }
 
     pub(super) fn channel_settings(&self) -> Settings {
-        let config::Telegram { streaming, group_trigger, .. } = &self.settings;
-        Settings { allow_from: self.settings.ids(), answers_all: group_trigger == "all", drafts: *streaming }
+        let config::Telegram {
+            streaming,
+            group_trigger,
+            ..
+        } = &self.settings;
+        Settings {
+            allow_from: self.settings.ids(),
+            answers_all: group_trigger == "all",
+            drafts: *streaming,
+        }
     }
 
     /// What its user should know about `allow_from`.
     pub(super) fn warnings(&self) -> Vec<String> {
-        let (valid, invalid): (Vec<&String>, Vec<&String>) =
-            self.settings.allow_from.iter().partition(|written| config::user_id(written).is_some());
+        let (valid, invalid): (Vec<&String>, Vec<&String>) = self
+            .settings
+            .allow_from
+            .iter()
+            .partition(|written| config::user_id(written).is_some());
         let ignored = |written: &String| {
             let written = one_line(written, 40);
-            format!("channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored")
+            format!(
+                "channels.telegram.allow_from: \"{written}\" is not a numeric id and is ignored"
+            )
         };
         let mut warnings: Vec<String> = invalid.into_iter().map(ignored).collect();
         if valid.is_empty() {
@@ -80,11 +110,18 @@ impl Bot {
 
     /// The bot's numeric id, the first part of its token.
     pub(crate) fn id(&self) -> i64 {
-        self.settings.token.reveal().split(':').next().and_then(|id| id.parse().ok()).unwrap_or_default()
+        self.settings
+            .token
+            .reveal()
+            .split(':')
+            .next()
+            .and_then(|id| id.parse().ok())
+            .unwrap_or_default()
     }
 }
 
 /// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.
 pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
-    loaded.config.channels.telegram.enabled || !loaded.origins.contains_key("channels.telegram.enabled")
+    loaded.config.channels.telegram.enabled
+        || !loaded.origins.contains_key("channels.telegram.enabled")
 }

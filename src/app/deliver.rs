@@ -43,7 +43,12 @@ impl Delivery {
             Err(_) => Ok(None),
             Ok(bot) => {
                 let outbox = Outbox::new(home.clone());
-                Ok(Some(Self { home: home.clone(), outbox, api: bot.api, notice }))
+                Ok(Some(Self {
+                    home: home.clone(),
+                    outbox,
+                    api: bot.api,
+                    notice,
+                }))
             }
         }
     }
@@ -51,12 +56,19 @@ impl Delivery {
     /// Delivers the answer of a turn to the chat of `to`, noted there under the title, and what the turn has posted with the
     /// tool `message`. A failure becomes the turn's error, unless it has one.
     pub(crate) fn deliver(&self, response: &mut Response, to: Option<(String, String)>) {
-        match (to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title)), &response.error) {
+        match (
+            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title)),
+            &response.error,
+        ) {
             (Ok(()), _) => {}
             (Err(e), None) => response.error = Some(e),
             (Err(e), Some(_)) => (self.notice)(&e.message),
         }
-        if response.tool_calls.iter().any(|call| call.ok && call.name == "message") {
+        if response
+            .tool_calls
+            .iter()
+            .any(|call| call.ok && call.name == "message")
+        {
             self.send_posted();
         }
     }
@@ -68,7 +80,11 @@ impl Delivery {
             return Ok(());
         }
         let to = format!("{CHANNEL}:{chat}");
-        let id = self.outbox.post(&Item { to: to.clone(), text: text.to_owned(), ..Item::default() })?;
+        let id = self.outbox.post(&Item {
+            to: to.clone(),
+            text: text.to_owned(),
+            ..Item::default()
+        })?;
         notify::signal(&self.home);
         let session = session_name(CHANNEL, chat)?;
         if session != response.session {
@@ -76,30 +92,50 @@ impl Delivery {
                 (self.notice)(&one_line(&e.message, 300));
             }
         }
-        let last = self.send_until(&|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
+        let last =
+            self.send_until(&|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");
         match self.outbox.outcome(&id)? {
             Outcome::Sent => Ok(()),
-            Outcome::GivenUp(why) => Err(Error::failed(why).doing(what).hint("write to the bot from that chat first")),
+            Outcome::GivenUp(why) => Err(Error::failed(why)
+                .doing(what)
+                .hint("write to the bot from that chat first")),
             Outcome::Pending => {
-                let last = if last.is_empty() { last } else { format!(" ({last})") };
+                let last = if last.is_empty() {
+                    last
+                } else {
+                    format!(" ({last})")
+                };
                 let runs = is_running(&self.home);
-                let next = if runs { "the gateway keeps trying" } else { "bantam gateway sends it when it runs" };
-                Err(Error::failed(format!("{what}: not taken within {} s{last}", WAIT.as_secs()))
-                    .hint(format!("it stays in the outbox; {next}")))
+                let next = if runs {
+                    "the gateway keeps trying"
+                } else {
+                    "bantam gateway sends it when it runs"
+                };
+                Err(Error::failed(format!(
+                    "{what}: not taken within {} s{last}",
+                    WAIT.as_secs()
+                ))
+                .hint(format!("it stays in the outbox; {next}")))
             }
         }
     }
 
     /// Sends what turns have posted with the tool `message`, unless a gateway does.
     pub(crate) fn send_posted(&self) {
-        let is_done = || self.outbox.pending().is_ok_and(|pending| pending.is_empty());
+        let is_done = || {
+            self.outbox
+                .pending()
+                .is_ok_and(|pending| pending.is_empty())
+        };
         if is_done() || is_running(&self.home) {
             return;
         }
         let why = self.send_until(&is_done).unwrap_or_else(|e| e.message);
         if !is_done() {
-            (self.notice)(&format!("a message waits in the outbox until bantam gateway runs: {why}"));
+            (self.notice)(&format!(
+                "a message waits in the outbox until bantam gateway runs: {why}"
+            ));
         }
     }
 
@@ -107,9 +143,12 @@ impl Delivery {
     fn send_until(&self, is_done: &dyn Fn() -> bool) -> Result<String> {
         let last = Arc::new(Mutex::new(String::new()));
         let heard = last.clone();
-        let log = move |_, line: &str| *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
+        let log = move |_, line: &str| {
+            *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
+        };
         let (api, outbox) = (self.api.clone(), self.outbox.clone());
-        MessageSender::new(api, outbox, Cancel::new(Some(WAIT)), Arc::new(log)).deliver_until(is_done)?;
+        MessageSender::new(api, outbox, Cancel::new(Some(WAIT)), Arc::new(log))
+            .deliver_until(is_done)?;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(last)
     }

@@ -27,7 +27,13 @@ pub(crate) struct AgentFactory {
 impl AgentFactory {
     pub(crate) fn new(home: &Home, env: &Env) -> Result<Self> {
         let (file, overrides, options) = (config::read(home)?, Vec::new(), Options::default());
-        Ok(Self { home: home.clone(), env: env.clone(), file, overrides, options })
+        Ok(Self {
+            home: home.clone(),
+            env: env.clone(),
+            file,
+            overrides,
+            options,
+        })
     }
 
     /// The configuration, with this model or the configured one.
@@ -39,7 +45,11 @@ impl AgentFactory {
 
     /// This home and environment, with a configuration that [`AgentFactory::load`] has made.
     pub(crate) fn parts<'a>(&'a self, config: &'a Config) -> Parts<'a> {
-        Parts { home: &self.home, config, env: &self.env }
+        Parts {
+            home: &self.home,
+            config,
+            env: &self.env,
+        }
     }
 
     pub(crate) fn build(&self, config: &Config) -> Result<Ready> {
@@ -53,11 +63,16 @@ impl AgentFactory {
             let ready = self.build(&loaded.config)?;
             Ok((loaded, ready))
         };
-        let Some(chosen) = self.chosen_model(session) else { return with_model(None) };
+        let Some(chosen) = self.chosen_model(session) else {
+            return with_model(None);
+        };
         with_model(Some(&chosen)).or_else(|e| {
             let (loaded, mut ready) = with_model(None)?;
             let chosen = one_line(&chosen, 80);
-            ready.notices.push(format!("cannot use {chosen}, the model of this conversation: {}", e.message));
+            ready.notices.push(format!(
+                "cannot use {chosen}, the model of this conversation: {}",
+                e.message
+            ));
             Ok((loaded, ready))
         })
     }
@@ -65,7 +80,8 @@ impl AgentFactory {
     /// Whether a flag or the environment names the model of every conversation.
     pub(crate) fn is_model_fixed(&self) -> bool {
         let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
-        variable.is_some_and(|name| !name.is_empty()) || self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME)
+        variable.is_some_and(|name| !name.is_empty())
+            || self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME)
     }
 
     /// The model that was chosen in a conversation, unless it is fixed.
@@ -109,7 +125,12 @@ impl AgentFactory {
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
         let store = self.store();
         let mut session = store.load(session, &Cancel::new(None))?;
-        store.append(&mut session, &[Entry::Model(model)], Durability::Now, SystemTime::now())
+        store.append(
+            &mut session,
+            &[Entry::Model(model)],
+            Durability::Now,
+            SystemTime::now(),
+        )
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.
@@ -120,8 +141,12 @@ impl AgentFactory {
 
 /// The last question of a conversation.
 fn question(session: &Session) -> Option<User> {
-    session.messages.iter().rev().find_map(|message| match message {
-        Message::User(user) if message.is_question() => Some(user.clone()),
-        _ => None,
-    })
+    session
+        .messages
+        .iter()
+        .rev()
+        .find_map(|message| match message {
+            Message::User(user) if message.is_question() => Some(user.clone()),
+            _ => None,
+        })
 }

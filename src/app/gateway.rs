@@ -59,22 +59,45 @@ impl Startup {
         factory.options.unseen = bot.is_none() || !loaded.config.channels.telegram.streaming;
         let beat = &loaded.config.heartbeat;
         if bot.is_none() && !loaded.config.cron.enabled && !beat.enabled {
-            return Err(Error::config("the gateway has nothing to do: Telegram, cron and the heartbeat are off")
-                .hint("set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json"));
+            return Err(Error::config(
+                "the gateway has nothing to do: Telegram, cron and the heartbeat are off",
+            )
+            .hint(
+                "set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json",
+            ));
         }
         let parts = factory.parts(&loaded.config);
         let hands = hands(parts)?;
         make_workspace(parts)?;
-        let told = loaded.config.choose_model(env)?.and_then(|model| learn_window(parts, &model));
-        let owner = bot.as_ref().and_then(|bot| bot.settings.ids().first().map(|id| format!("telegram:{id}")));
-        let to = if beat.to.is_empty() { owner.unwrap_or_default() } else { beat.to.clone() };
+        let told = loaded
+            .config
+            .choose_model(env)?
+            .and_then(|model| learn_window(parts, &model));
+        let owner = bot.as_ref().and_then(|bot| {
+            bot.settings
+                .ids()
+                .first()
+                .map(|id| format!("telegram:{id}"))
+        });
+        let to = if beat.to.is_empty() {
+            owner.unwrap_or_default()
+        } else {
+            beat.to.clone()
+        };
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
         let pool = AgentPool::new(factory, bot.as_ref().map(|bot| bot.settings.token.clone()));
         let mut notices = pool.get(None)?.1;
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));
-        Ok(Self { loaded, bot, hands, pool, heartbeat, notices })
+        Ok(Self {
+            loaded,
+            bot,
+            hands,
+            pool,
+            heartbeat,
+            notices,
+        })
     }
 }
 
@@ -86,15 +109,37 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let home = config::home(env)?;
     // Before the file is read, so that no change goes unnoticed.
     let seen = monitor::stamp(&home);
-    let Startup { loaded, bot, hands, pool, heartbeat, notices } = Startup::load(&home, env)?;
+    let Startup {
+        loaded,
+        bot,
+        hands,
+        pool,
+        heartbeat,
+        notices,
+    } = Startup::load(&home, env)?;
     let config = &loaded.config;
-    let log = Log::new(&config.log.level, config.log.json, env.get("JOURNAL_STREAM").map(String::as_str));
+    let log = Log::new(
+        &config.log.level,
+        config.log.json,
+        env.get("JOURNAL_STREAM").map(String::as_str),
+    );
     let _lock = lock(&home)?;
-    let account = bot.as_ref().map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
+    let account = bot
+        .as_ref()
+        .map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
     let (tasks, damaged) = Tasks::open(&home)?;
     let warn = |text: &String| log.write(Level::Warn, text);
-    loaded.warnings.iter().chain(&notices).chain(&damaged).for_each(warn);
-    let dispatcher = Arc::new(Dispatcher::new(Arc::new(pool), config.gateway.workers, tasks));
+    loaded
+        .warnings
+        .iter()
+        .chain(&notices)
+        .chain(&damaged)
+        .for_each(warn);
+    let dispatcher = Arc::new(Dispatcher::new(
+        Arc::new(pool),
+        config.gateway.workers,
+        tasks,
+    ));
     let sender = bot.as_ref().map(|bot| {
         let (outbox, log) = (Outbox::new(home.clone()), log.sink("telegram"));
         MessageSender::new(bot.api.clone(), outbox, shutdown.cancel.clone(), log)
@@ -119,17 +164,31 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         log,
     }
     .start();
-    let parts = Parts { home: &home, config, env };
-    let gateway = Gateway { parts, cancel: shutdown.cancel.clone(), wake, log };
+    let parts = Parts {
+        home: &home,
+        config,
+        env,
+    };
+    let gateway = Gateway {
+        parts,
+        cancel: shutdown.cancel.clone(),
+        wake,
+        log,
+    };
     gateway.listen();
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
     if config.cron.enabled || heartbeat.is_some() {
         channels.push(Box::new(gateway.clock(heartbeat, change, changed)));
     }
     match (bot, sender.clone()) {
-        (Some(bot), Some(sender)) => channels.push(Box::new(gateway.telegram(&bot, sender, account, hands, watch)?)),
+        (Some(bot), Some(sender)) => channels.push(Box::new(
+            gateway.telegram(&bot, sender, account, hands, watch)?,
+        )),
         _ => {
-            log.write(Level::Info, "Telegram is off; scheduled jobs and heartbeats run");
+            log.write(
+                Level::Info,
+                "Telegram is off; scheduled jobs and heartbeats run",
+            );
             monitor::tick(watch, shutdown.cancel.clone())?;
         }
     }
@@ -156,7 +215,9 @@ impl Gateway<'_> {
         let listener = match notify::bind(self.parts.home) {
             Ok(listener) => listener,
             Err(e) => {
-                let text = format!("new jobs may start up to an hour late, and messages wait for the next one: {e}");
+                let text = format!(
+                    "new jobs may start up to an hour late, and messages wait for the next one: {e}"
+                );
                 return self.log.write(Level::Warn, &text);
             }
         };
@@ -173,14 +234,26 @@ impl Gateway<'_> {
         let context = Arc::new(RunContext {
             home: home.clone(),
             jobs: Jobs::new(home.clone(), env),
-            grace: i64::try_from(config.cron.grace_minutes).unwrap_or(i64::MAX).saturating_mul(60_000),
+            grace: i64::try_from(config.cron.grace_minutes)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(60_000),
             outbox: Outbox::new(home.clone()),
             posted: self.wake.clone(),
             cancel: self.cancel.clone(),
             log: self.log.sink("jobs"),
         });
-        let (zone, runs_jobs) = (Zone::local(env).unwrap_or_else(|_| Zone::utc()), config.cron.enabled);
-        Clock { context, zone, runs_jobs, heartbeat, wake, changed }
+        let (zone, runs_jobs) = (
+            Zone::local(env).unwrap_or_else(|_| Zone::utc()),
+            config.cron.enabled,
+        );
+        Clock {
+            context,
+            zone,
+            runs_jobs,
+            heartbeat,
+            wake,
+            changed,
+        }
     }
 
     fn telegram(
@@ -195,9 +268,22 @@ impl Gateway<'_> {
         for damage in &damaged {
             self.log.write(Level::Warn, damage);
         }
-        let (settings, hands, local_time) = (bot.channel_settings(), Arc::new(hands), local_time(self.parts.env));
+        let (settings, hands, local_time) = (
+            bot.channel_settings(),
+            Arc::new(hands),
+            local_time(self.parts.env),
+        );
         let transcribe = media::transcriber(self.parts)?;
-        Ok(Telegram { sender, settings, account, inbox, hands, local_time, transcribe, watch })
+        Ok(Telegram {
+            sender,
+            settings,
+            account,
+            inbox,
+            hands,
+            local_time,
+            transcribe,
+            watch,
+        })
     }
 }
 

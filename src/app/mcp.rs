@@ -24,12 +24,24 @@ use crate::tree::{Access, Resolved, Tree};
 use crate::wire::{ServeJob, Setup};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not.
-pub(super) fn add_tools(servers: &Servers, parts: Parts, tools: &mut Vec<Function>, notices: &mut Vec<String>) {
-    let mut taken = tools.iter().map(|tool| tool.spec().name.to_string()).collect();
+pub(super) fn add_tools(
+    servers: &Servers,
+    parts: Parts,
+    tools: &mut Vec<Function>,
+    notices: &mut Vec<String>,
+) {
+    let mut taken = tools
+        .iter()
+        .map(|tool| tool.spec().name.to_string())
+        .collect();
     for (name, entry) in &parts.config.mcp_servers {
         let mut add = || {
             let server = server(servers, parts, name, entry)?;
-            tools.extend(mcp_tools(&server, &list(&server, parts, entry, notices)?, &mut taken));
+            tools.extend(mcp_tools(
+                &server,
+                &list(&server, parts, entry, notices)?,
+                &mut taken,
+            ));
             Ok(())
         };
         if let Err::<_, Error>(e) = add() {
@@ -52,7 +64,12 @@ pub(crate) fn failed(home: &Home, config: &Config) -> Vec<String> {
 }
 
 /// The tools in the list on disk, or in a fresh one. A failure is told when it happens, and kept for a while.
-fn list(server: &Arc<Server>, parts: Parts, entry: &McpServer, notices: &mut Vec<String>) -> Result<Vec<RemoteTool>> {
+fn list(
+    server: &Arc<Server>,
+    parts: Parts,
+    entry: &McpServer,
+    notices: &mut Vec<String>,
+) -> Result<Vec<RemoteTool>> {
     let now = SystemTime::now();
     if let Some(known) = ToolList::read(&parts.home.mcp_tools(&server.name), entry, now) {
         return known.into_tools().or_else(|_| Ok(Vec::new()));
@@ -69,43 +86,86 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     if !name.is_empty() && name.len() <= 40 && name.chars().all(is_plain) {
         return Ok(());
     }
-    Err(Error::usage(format!("{}: not a name for an MCP server", one_line(name, 80)))
-        .hint("use letters, digits, - and _, 40 at most"))
+    Err(Error::usage(format!(
+        "{}: not a name for an MCP server",
+        one_line(name, 80)
+    ))
+    .hint("use letters, digits, - and _, 40 at most"))
 }
 
 /// The server of an entry, which is not started yet.
-pub(crate) fn server(servers: &Servers, parts: Parts, name: &str, entry: &McpServer) -> Result<Arc<Server>> {
+pub(crate) fn server(
+    servers: &Servers,
+    parts: Parts,
+    name: &str,
+    entry: &McpServer,
+) -> Result<Arc<Server>> {
     check_name(name)?;
     match (entry.command.is_empty(), entry.url.is_empty()) {
-        (true, true) => return Err(Error::config(format!("mcpServers.{name} has neither a command nor a url"))),
-        (false, false) => return Err(Error::config(format!("mcpServers.{name} has a command and a url"))),
+        (true, true) => {
+            return Err(Error::config(format!(
+                "mcpServers.{name} has neither a command nor a url"
+            )));
+        }
+        (false, false) => {
+            return Err(Error::config(format!(
+                "mcpServers.{name} has a command and a url"
+            )));
+        }
         _ => {}
     }
-    let connect = if entry.url.is_empty() { local(parts, name, entry)? } else { remote(parts.env, entry)? };
+    let connect = if entry.url.is_empty() {
+        local(parts, name, entry)?
+    } else {
+        remote(parts.env, entry)?
+    };
     Ok(servers.get(name, entry, parts.home.mcp_tools(name), connect))
 }
 
 /// Speaks HTTP to a server elsewhere.
 fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
-    let (url, headers, settings) =
-        (entry.url.clone(), expanded(&entry.headers, env)?, http_settings(&entry.url, "", env));
+    let (url, headers, settings) = (
+        entry.url.clone(),
+        expanded(&entry.headers, env)?,
+        http_settings(&entry.url, "", env),
+    );
     Ok(Box::new(move |_| {
-        let headers = headers.iter().map(|(name, value)| (name.clone(), Secret::new(value.clone()))).collect();
-        Ok(Box::new(Http::new(Client::new(settings.clone()), url.clone(), headers)) as Box<dyn Transport>)
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), Secret::new(value.clone())))
+            .collect();
+        Ok(Box::new(Http::new(
+            Client::new(settings.clone()),
+            url.clone(),
+            headers,
+        )) as Box<dyn Transport>)
     }))
 }
 
 /// Starts a program in a jail of its own: it may change the workspace, its home and what its entry names.
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let (read, write) = (format!("mcpServers.{name}.read"), format!("mcpServers.{name}.write"));
+    let (read, write) = (
+        format!("mcpServers.{name}.read"),
+        format!("mcpServers.{name}.write"),
+    );
     let layout = Layout::new(parts)?;
-    let mut trees = layout.trees(&[(&write, &entry.write, Access::Write), (&read, &entry.read, Access::Read)])?;
+    let mut trees = layout.trees(&[
+        (&write, &entry.write, Access::Write),
+        (&read, &entry.read, Access::Read),
+    ])?;
     let named_sockets = entry.network || trees.len() == 1;
     let own_home = parts.home.mcp_home(name);
-    trees.push(Tree { real: Resolved::of(&own_home).real, ..Tree::at(own_home.clone(), Access::Write) });
+    trees.push(Tree {
+        real: Resolved::of(&own_home).real,
+        ..Tree::at(own_home.clone(), Access::Write)
+    });
     let setup = Setup {
         confinement: Confinement::Unconfined,
-        network: if entry.network { Network::Full } else { Network::None },
+        network: if entry.network {
+            Network::Full
+        } else {
+            Network::None
+        },
         workspace: trees.remove(0),
         trees,
         all_except: None,
@@ -116,11 +176,19 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
         program: entry.command.clone(),
         args: entry.args.clone(),
         env: expanded(&entry.env, parts.env)?,
-        working_dir: if entry.cwd.is_empty() { ".".to_owned() } else { entry.cwd.clone() },
+        working_dir: if entry.cwd.is_empty() {
+            ".".to_owned()
+        } else {
+            entry.cwd.clone()
+        },
         home: own_home.clone(),
         counts_processes: rustix::process::geteuid().is_root(),
     };
-    let hands = Hands::new(setup, parts.config.tools.exec.sandbox, AddressGuard::new(false));
+    let hands = Hands::new(
+        setup,
+        parts.config.tools.exec.sandbox,
+        AddressGuard::new(false),
+    );
     Ok(Box::new(move |cancel| {
         disk::make_dir(&own_home)?;
         Ok(Box::new(Stdio::new(hands.serve(job.clone(), cancel)?)?) as Box<dyn Transport>)
@@ -129,5 +197,8 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
 
 /// Names and values, with variables replaced.
 fn expanded(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String, String)>> {
-    values.iter().map(|(name, value)| Ok((name.clone(), keys::expand(value, env)?))).collect()
+    values
+        .iter()
+        .map(|(name, value)| Ok((name.clone(), keys::expand(value, env)?)))
+        .collect()
 }

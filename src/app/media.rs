@@ -14,7 +14,11 @@ use crate::telegram::Transcribe;
 use crate::text::{fenced, one_line};
 
 /// The model that a setting names for something else than chat; `None` if it names none.
-pub(super) fn endpoint(setting: &'static str, name: &str, parts: Parts) -> Result<Option<Endpoint>> {
+pub(super) fn endpoint(
+    setting: &'static str,
+    name: &str,
+    parts: Parts,
+) -> Result<Option<Endpoint>> {
     if name.is_empty() {
         return Ok(None);
     }
@@ -22,14 +26,20 @@ pub(super) fn endpoint(setting: &'static str, name: &str, parts: Parts) -> Resul
     let host = host(&model, model.keys.first(), parts, &Redactor::default());
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
         Some(host) => Ok(Some(Endpoint { setting, host })),
-        None => Err(Error::config(format!("{setting}: {name} is for chats alone"))
-            .hint("name a model of a host with the OpenAI API")),
+        None => Err(
+            Error::config(format!("{setting}: {name} is for chats alone"))
+                .hint("name a model of a host with the OpenAI API"),
+        ),
     }
 }
 
 /// Makes words of recordings.
 pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
-    let endpoint = endpoint("tools.transcribe.model", &parts.config.tools.transcribe.model, parts)?;
+    let endpoint = endpoint(
+        "tools.transcribe.model",
+        &parts.config.tools.transcribe.model,
+        parts,
+    )?;
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
         Arc::new(move |recording, cancel| endpoint.transcribe(recording, cancel))
     }))
@@ -43,7 +53,9 @@ pub(crate) enum Attachment {
 
 /// Converts an attached file to what a model accepts.
 pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
-    let Attachment::Media(mut media) = attachment else { return Ok(attachment) };
+    let Attachment::Media(mut media) = attachment else {
+        return Ok(attachment);
+    };
     let (cancel, name) = (Cancel::new(None), one_line(path, 200));
     match media.kind() {
         MediaKind::Image => {}
@@ -54,7 +66,10 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
                 let words = transcribe(&media, &cancel).doing(format_args!("attaching {name}"))?;
-                return Ok(Attachment::Text(format!("[what is said in {name}]\n{}", fenced(&words))));
+                return Ok(Attachment::Text(format!(
+                    "[what is said in {name}]\n{}",
+                    fenced(&words)
+                )));
             }
             None if media.audio_format().is_none() => {
                 return Err(Error::usage(format!("attaching {name}: a recording that is neither WAV nor MP3"))

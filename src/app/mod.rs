@@ -93,13 +93,28 @@ pub(crate) fn make_workspace(parts: Parts) -> Result<()> {
     if workspace.is_dir() {
         return Ok(());
     } else if workspace.exists() {
-        return Err(Error::config(format!("the workspace {} is a file, not a directory", workspace.display()))
-            .hint("move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory"));
+        return Err(Error::config(format!(
+            "the workspace {} is a file, not a directory",
+            workspace.display()
+        ))
+        .hint(
+            "move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory",
+        ));
     }
-    let setting = if workspace == parts.home.workspace() { "BANTAM_HOME" } else { "agents.defaults.workspace" };
-    let created = template::write("workspace", &workspace).map(drop).doing("creating the workspace");
+    let setting = if workspace == parts.home.workspace() {
+        "BANTAM_HOME"
+    } else {
+        "agents.defaults.workspace"
+    };
+    let created = template::write("workspace", &workspace)
+        .map(drop)
+        .doing("creating the workspace");
     created.map_err(|e| {
-        if e.hint.is_some() { e } else { e.hint(format!("set {setting} to a directory that you can write")) }
+        if e.hint.is_some() {
+            e
+        } else {
+            e.hint(format!("set {setting} to a directory that you can write"))
+        }
     })
 }
 
@@ -114,17 +129,27 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     if let Some(names) = &options.tools {
         builder = builder.only(names);
     }
-    Ok(Ready { agent: builder.build()?, notices })
+    Ok(Ready {
+        agent: builder.build()?,
+        notices,
+    })
 }
 
 /// All of the agent but its tools.
-fn builder(parts: Parts, options: &Options, hands: &Hands, notices: &mut Vec<String>) -> Result<Builder> {
+fn builder(
+    parts: Parts,
+    options: &Options,
+    hands: &Hands,
+    notices: &mut Vec<String>,
+) -> Result<Builder> {
     let Parts { home, config, env } = parts;
     let redactor = Redactor::new(config.secrets(env));
     let (chain, window) = chain(parts, &redactor, notices)?;
     let defaults = &config.agents.defaults;
     if config.budget.daily_cost > 0.0 {
-        let unpriced = |name| format!("budget.daily_cost does not count {name}: its entry in model_list has no price");
+        let unpriced = |name| {
+            format!("budget.daily_cost does not count {name}: its entry in model_list has no price")
+        };
         notices.extend(chain.unpriced().map(unpriced));
     }
     let local_time = local_time(env);
@@ -135,11 +160,15 @@ fn builder(parts: Parts, options: &Options, hands: &Hands, notices: &mut Vec<Str
         max_calls: defaults.max_calls,
         retry: Retry {
             max: defaults.max_retries,
-            first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay).unwrap_or(Duration::from_secs(1)),
+            first_wait: Duration::try_from_secs_f64(defaults.retry_initial_delay)
+                .unwrap_or(Duration::from_secs(1)),
             partial: options.unseen,
         },
     };
-    let mut builder = Agent::builder().stream(!options.whole_replies).history(history(config, window)).limits(limits);
+    let mut builder = Agent::builder()
+        .stream(!options.whole_replies)
+        .history(history(config, window))
+        .limits(limits);
     builder.chain = chain;
     builder.redactor = redactor;
     builder.prompt.files = Some(PromptFiles {
@@ -149,7 +178,11 @@ fn builder(parts: Parts, options: &Options, hands: &Hands, notices: &mut Vec<Str
         skills: skills(home, config),
         local_time: local_time.clone(),
     });
-    builder.ledger = Some(Arc::new(Ledger::new(home.usage(), config.budget, local_time)));
+    builder.ledger = Some(Arc::new(Ledger::new(
+        home.usage(),
+        config.budget,
+        local_time,
+    )));
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
@@ -184,7 +217,11 @@ impl Builder {
 fn of_home(home: &Home, env: &Env) -> Result<Builder> {
     let factory = AgentFactory::new(home, env)?;
     let config = factory.load(None)?.config;
-    let parts = Parts { home, config: &config, env };
+    let parts = Parts {
+        home,
+        config: &config,
+        env,
+    };
     make_workspace(parts)?;
     builder(parts, &factory.options, &hands(parts)?, &mut Vec::new())
 }
@@ -199,7 +236,12 @@ fn history(config: &Config, window: u64) -> History {
         limit => limit,
     };
     let ttl = ttl.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    History { window, compact_at: session.compact_at, limit, ttl }
+    History {
+        window,
+        compact_at: session.compact_at,
+        limit,
+        ttl,
+    }
 }
 
 /// Runs the file and exec jobs of all tools.
@@ -208,8 +250,10 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
     let (layout, exec, tools) = (Layout::new(parts)?, &config.tools.exec, &config.tools);
     if let Some(tree) = hands::readable(layout.home()).filter(|_| exec.sandbox != Sandbox::Off) {
         let root = home.root().display();
-        return Err(Error::config(format!("{root} is in {tree}, which commands can read: they could read its keys"))
-            .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
+        return Err(Error::config(format!(
+            "{root} is in {tree}, which commands can read: they could read its keys"
+        ))
+        .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
     }
     let mut trees = layout.trees(&[
         ("tools.write_paths", &tools.write_paths, Access::Write),
@@ -227,13 +271,21 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
         named_sockets,
         memory_mb: exec.memory_mb,
     };
-    Ok(Hands::new(setup, exec.sandbox, AddressGuard::new(config.tools.web.fetch.allow_private)))
+    Ok(Hands::new(
+        setup,
+        exec.sandbox,
+        AddressGuard::new(config.tools.web.fetch.allow_private),
+    ))
 }
 
 /// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.
 pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
-    let names = ["TZ", "TZDIR"].into_iter().chain(config.tools.exec.pass_env.iter().map(String::as_str));
-    names.filter_map(|name| Some((name.to_owned(), env.get(name)?.clone()))).collect()
+    let names = ["TZ", "TZDIR"]
+        .into_iter()
+        .chain(config.tools.exec.pass_env.iter().map(String::as_str));
+    names
+        .filter_map(|name| Some((name.to_owned(), env.get(name)?.clone())))
+        .collect()
 }
 
 /// The skills of a home.
@@ -242,7 +294,11 @@ pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
 }
 
 /// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
-pub(crate) fn tools(hands: &Arc<Hands>, parts: Parts, servers: &Servers) -> (Vec<Box<dyn Tool>>, Vec<String>) {
+pub(crate) fn tools(
+    hands: &Arc<Hands>,
+    parts: Parts,
+    servers: &Servers,
+) -> (Vec<Box<dyn Tool>>, Vec<String>) {
     let Parts { home, config, env } = parts;
     let mut notices = Vec::new();
     let meaning = meaning(parts).unwrap_or_else(|e| {
@@ -251,12 +307,27 @@ pub(crate) fn tools(hands: &Arc<Hands>, parts: Parts, servers: &Servers) -> (Vec
     });
     let skills = skills(home, config);
     let mut tools: Vec<Function> = file_tools(hands).collect();
-    tools.extend([think(), read_skill(skills.clone()), run_skill(skills), subagent(), spawn()]);
+    tools.extend([
+        think(),
+        read_skill(skills.clone()),
+        run_skill(skills),
+        subagent(),
+        spawn(),
+    ]);
     tools.push(memory(hands.clone(), local_time(env), meaning));
     let settings = &config.tools.exec;
     if settings.enabled {
-        let network = if settings.sandbox == Sandbox::Off { Network::Full } else { settings.network };
-        tools.push(exec(hands.clone(), settings.timeout, passed(config, env), network));
+        let network = if settings.sandbox == Sandbox::Off {
+            Network::Full
+        } else {
+            settings.network
+        };
+        tools.push(exec(
+            hands.clone(),
+            settings.timeout,
+            passed(config, env),
+            network,
+        ));
     }
     let telegram = &config.channels.telegram;
     if !telegram.token.is_empty() {
@@ -273,7 +344,13 @@ pub(crate) fn tools(hands: &Arc<Hands>, parts: Parts, servers: &Servers) -> (Vec
     }
     tools.extend(web_tools(config, env));
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
-    (tools.into_iter().map(|tool| Box::new(tool) as Box<dyn Tool>).collect(), notices)
+    (
+        tools
+            .into_iter()
+            .map(|tool| Box::new(tool) as Box<dyn Tool>)
+            .collect(),
+        notices,
+    )
 }
 
 /// Compares meanings, if the configuration names a model for it.
@@ -291,12 +368,21 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
 /// The tools that reach the web. They make no connection before they are called.
 fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
-    let is_network_variable = |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
-    let env: Env =
-        env.iter().filter(|(name, _)| is_network_variable(name)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let is_network_variable =
+        |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
+    let env: Env = env
+        .iter()
+        .filter(|(name, _)| is_network_variable(name))
+        .map(|(n, v)| (n.clone(), v.clone()))
+        .collect();
     let connect = |guard: Option<AddressGuard>| -> Box<web::Connect> {
         let env = env.clone();
-        Box::new(move |url| Client::new(http::Settings { guard: guard.clone(), ..http_settings(url, "", &env) }))
+        Box::new(move |url| {
+            Client::new(http::Settings {
+                guard: guard.clone(),
+                ..http_settings(url, "", &env)
+            })
+        })
     };
     let timeout = Duration::from_secs(fetch.timeout);
     let engines = Search {
@@ -307,14 +393,28 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
         timeout,
     };
     let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
-    [web_fetch(guarded, timeout, fetch.max_chars), web_search(engines, search.max_results)]
+    [
+        web_fetch(guarded, timeout, fetch.max_chars),
+        web_search(engines, search.max_results),
+    ]
 }
 
 /// The proxy and the certificates for requests to `url`; the `proxy` of an entry comes before the environment's.
 fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
-    let proxy = if proxy.is_empty() { config::proxy::proxy(url, env) } else { proxy.to_owned() };
-    let ca_file = env.get("SSL_CERT_FILE").filter(|file| !file.is_empty()).map(Into::into);
-    http::Settings { proxy, ca_file, guard: None }
+    let proxy = if proxy.is_empty() {
+        config::proxy::proxy(url, env)
+    } else {
+        proxy.to_owned()
+    };
+    let ca_file = env
+        .get("SSL_CERT_FILE")
+        .filter(|file| !file.is_empty())
+        .map(Into::into);
+    http::Settings {
+        proxy,
+        ca_file,
+        guard: None,
+    }
 }
 
 /// Local time, which decides where the days of notes and of usage begin and end.
@@ -323,7 +423,10 @@ pub(crate) fn local_time(env: &Env) -> LocalTime {
     let (env, zone) = (env.clone(), OnceLock::new());
     Arc::new(move |time| {
         let zone = zone.get_or_init(|| Zone::local(&env).unwrap_or_else(|_| Zone::utc()));
-        let unix = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let unix = time
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         zone.clock(unix.try_into().unwrap_or_default())
     })
 }

@@ -19,7 +19,11 @@ use crate::secret::{Redactor, Secret};
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
 /// what the user should know about the choice.
-pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>) -> Result<(ModelChain, u64)> {
+pub(crate) fn chain(
+    parts: Parts,
+    redactor: &Redactor,
+    notices: &mut Vec<String>,
+) -> Result<(ModelChain, u64)> {
     let mut chain = ModelChain::default();
     let Some(first) = first(parts, notices)? else {
         chain.push(vec![Box::new(Demo)]);
@@ -32,9 +36,15 @@ pub(crate) fn chain(parts: Parts, redactor: &Redactor, notices: &mut Vec<String>
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
             // One that is there already would fail in the same way.
-            Ok(model) if models.iter().any(|m| m.name == model.name && m.base == model.base) => {}
+            Ok(model)
+                if models
+                    .iter()
+                    .any(|m| m.name == model.name && m.base == model.base) => {}
             Ok(model) => models.push(model),
-            Err(e) => notices.push(format!("model_fallbacks: {} is left out: {e}", crate::text::one_line(name, 80))),
+            Err(e) => notices.push(format!(
+                "model_fallbacks: {} is left out: {e}",
+                crate::text::one_line(name, 80)
+            )),
         }
     }
     for model in &models {
@@ -48,14 +58,19 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return Ok(Some(model)),
         None if parts.config.has_file => {
-            return Err(Error::config("choosing the model: no model is configured and no key was found")
-                .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
+            return Err(Error::config(
+                "choosing the model: no model is configured and no key was found",
+            )
+            .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
         }
         None => {}
     }
     if let Some(id) = ollama::pick_model(parts.env) {
         let model = parts.config.named(&format!("ollama/{id}"), parts.env)?;
-        notices.push(format!("no key is set: asking {id} of Ollama at {}", authority(&model.base)));
+        notices.push(format!(
+            "no key is set: asking {id} of Ollama at {}",
+            authority(&model.base)
+        ));
         notices.extend(learn_window(parts, &model));
         return Ok(Some(model));
     }
@@ -71,7 +86,9 @@ fn window(model: &Model, parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => Learned::of(model, parts.home).window().map_or(default, |window| window.min(default)),
+        0 => Learned::of(model, parts.home)
+            .window()
+            .map_or(default, |window| window.min(default)),
         window => window,
     }
 }
@@ -80,7 +97,10 @@ fn window(model: &Model, parts: Parts) -> u64 {
 /// the user should know.
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
     let mut learned = Learned::of(model, parts.home);
-    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 || learned.window().is_some() {
+    if !model.name.starts_with("ollama/")
+        || model.entry.context_window > 0
+        || learned.window().is_some()
+    {
         return None;
     }
     let window = ollama::offer(&model.base, &model.id)?.window?;
@@ -101,11 +121,20 @@ fn providers(model: &Model, parts: Parts, redactor: &Redactor) -> Vec<Box<dyn Pr
         None => Box::new(Demo),
     };
     let keys: Vec<_> = model.keys.iter().map(|key| provider(Some(key))).collect();
-    if keys.is_empty() { vec![provider(None)] } else { keys }
+    if keys.is_empty() {
+        vec![provider(None)]
+    } else {
+        keys
+    }
 }
 
 /// The host of a model; `None` for the demo.
-pub(super) fn host(model: &Model, key: Option<&Secret>, parts: Parts, redactor: &Redactor) -> Option<Host> {
+pub(super) fn host(
+    model: &Model,
+    key: Option<&Secret>,
+    parts: Parts,
+    redactor: &Redactor,
+) -> Option<Host> {
     let dialect = match model.protocol {
         Protocol::OpenAi => &OPENAI,
         Protocol::Azure => &AZURE,
@@ -113,7 +142,20 @@ pub(super) fn host(model: &Model, key: Option<&Secret>, parts: Parts, redactor: 
         Protocol::Demo => return None,
     };
     let Parts { home, env, .. } = parts;
-    let key = key.map(|key| ApiKey::new(key.clone(), Arc::new(env.clone()), home.config(), redactor.clone()));
+    let key = key.map(|key| {
+        ApiKey::new(
+            key.clone(),
+            Arc::new(env.clone()),
+            home.config(),
+            redactor.clone(),
+        )
+    });
     let settings = http_settings(&model.base, &model.entry.proxy, env);
-    Some(Host::new(dialect, model.clone(), key, settings, Learned::of(model, home)))
+    Some(Host::new(
+        dialect,
+        model.clone(),
+        key,
+        settings,
+        Learned::of(model, home),
+    ))
 }

@@ -38,8 +38,16 @@ impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
     pub(super) fn on_signal() -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
-        let (cancel, signalled, restart) = (Cancel::new(None), AtomicBool::default(), AtomicBool::default());
-        let shutdown = Arc::new(Self { cancel, signalled, restart });
+        let (cancel, signalled, restart) = (
+            Cancel::new(None),
+            AtomicBool::default(),
+            AtomicBool::default(),
+        );
+        let shutdown = Arc::new(Self {
+            cancel,
+            signalled,
+            restart,
+        });
         let own = shutdown.clone();
         let wait = move || {
             sys::wait_for_signal(sys::ENDING);
@@ -103,15 +111,27 @@ impl Monitor {
                 monitor.logged(written);
             }
         });
-        let tell = move |event: PollEvent| monitor.lock().unwrap_or_else(PoisonError::into_inner).handle(event);
-        (Watch { tell: Box::new(tell), within }, at_end)
+        let tell = move |event: PollEvent| {
+            monitor
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .handle(event);
+        };
+        (
+            Watch {
+                tell: Box::new(tell),
+                within,
+            },
+            at_end,
+        )
     }
 
     fn handle(&mut self, event: PollEvent) {
         let now = SystemTime::now();
         let written = match event {
             PollEvent::Serving(name) => {
-                self.manager.notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
+                self.manager
+                    .notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
                 self.status.serves_as(name)
             }
             PollEvent::Polled => self.status.polls(None, now),
@@ -131,10 +151,14 @@ impl Monitor {
     /// Restarts the gateway if it can start with the new configuration.
     fn restart(&mut self) {
         if let Err(e) = Startup::load(&self.home, &self.env) {
-            let text = format!("config.json has changed but cannot be used, so the old one stays: {}", e.message);
+            let text = format!(
+                "config.json has changed but cannot be used, so the old one stays: {}",
+                e.message
+            );
             return self.log.write(Level::Error, &text);
         }
-        let (dispatcher, shutdown, log) = (self.dispatcher.clone(), self.shutdown.clone(), self.log);
+        let (dispatcher, shutdown, log) =
+            (self.dispatcher.clone(), self.shutdown.clone(), self.log);
         let restart = move || {
             if shutdown.cancel.why().is_none() && !shutdown.restart.swap(true, Ordering::SeqCst) {
                 log.write(Level::Info, "config.json has changed: restarting");
@@ -143,7 +167,8 @@ impl Monitor {
             }
         };
         if let Err(e) = Builder::new().spawn(restart) {
-            self.log.write(Level::Error, &format!("starting a thread: {e}"));
+            self.log
+                .write(Level::Error, &format!("starting a thread: {e}"));
             // The next check tries again.
             self.seen = None;
         }
@@ -151,7 +176,8 @@ impl Monitor {
 
     fn logged(&self, written: Result<()>) {
         if let Err(e) = written {
-            self.log.write(Level::Error, &format!("writing the status file: {e}"));
+            self.log
+                .write(Level::Error, &format!("writing the status file: {e}"));
         }
     }
 }
@@ -164,5 +190,8 @@ pub(super) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
             (watch.tell)(PollEvent::Waiting);
         }
     };
-    Builder::new().spawn(work).map(drop).doing("starting a thread")
+    Builder::new()
+        .spawn(work)
+        .map(drop)
+        .doing("starting a thread")
 }

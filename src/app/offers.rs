@@ -35,14 +35,26 @@ impl Offer {
     /// What it can do, as far as its host tells.
     pub(crate) fn abilities(&self) -> String {
         let able = [(self.tools, "tools"), (self.images, "images")];
-        let able = able.into_iter().filter(|(can, _)| *can == Some(true)).map(|(_, what)| what.to_owned());
-        self.window.map(|tokens| format!("{tokens} tokens")).into_iter().chain(able).collect::<Vec<_>>().join(", ")
+        let able = able
+            .into_iter()
+            .filter(|(can, _)| *can == Some(true))
+            .map(|(_, what)| what.to_owned());
+        self.window
+            .map(|tokens| format!("{tokens} tokens"))
+            .into_iter()
+            .chain(able)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }
 
 /// The models of the host of a vendor or an entry, for somebody who waits.
 pub(crate) fn of(parts: Parts, name: &str) -> Result<HostOffers> {
-    Ok(of_host(&any_of(parts.config, name, parts.env)?, parts, PROMPT_PATIENCE))
+    Ok(of_host(
+        &any_of(parts.config, name, parts.env)?,
+        parts,
+        PROMPT_PATIENCE,
+    ))
 }
 
 /// The offered model that an id may be a misspelling of, unless that is offered itself.
@@ -66,10 +78,16 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
         None => configured(parts.config, parts.env),
     };
     if models.is_empty() {
-        return Err(Error::config("no model is configured and no key was found")
-            .hint("name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=..."));
+        return Err(
+            Error::config("no model is configured and no key was found").hint(
+                "name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=...",
+            ),
+        );
     }
-    Ok(models.iter().map(|model| of_host(model, parts, PATIENCE)).collect())
+    Ok(models
+        .iter()
+        .map(|model| of_host(model, parts, PATIENCE))
+        .collect())
 }
 
 /// Stands for any model of a host.
@@ -78,20 +96,34 @@ pub(crate) const ANY_MODEL: &str = "-";
 /// A model of a vendor or an entry; which one does not matter.
 fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
     let is_vendor = crate::config::vendors::find(name).is_some();
-    config
-        .named(name, env)
-        .or_else(|e| if is_vendor { config.named(&format!("{name}/{ANY_MODEL}"), env) } else { Err(e) })
+    config.named(name, env).or_else(|e| {
+        if is_vendor {
+            config.named(&format!("{name}/{ANY_MODEL}"), env)
+        } else {
+            Err(e)
+        }
+    })
 }
 
 /// One model for each address and key.
 fn configured(config: &Config, env: &Env) -> Vec<Model> {
-    let entries = config.model_list.iter().map(|entry| entry.model.replace("/*", &format!("/{ANY_MODEL}")));
+    let entries = config
+        .model_list
+        .iter()
+        .map(|entry| entry.model.replace("/*", &format!("/{ANY_MODEL}")));
     let has_key = |name: &str| env.get(name).is_some_and(|key| !key.trim().is_empty());
-    let vendors =
-        VENDORS.iter().filter(|v| has_key(v.key_env) && !v.base.is_empty()).map(|v| format!("{}/{ANY_MODEL}", v.name));
+    let vendors = VENDORS
+        .iter()
+        .filter(|v| has_key(v.key_env) && !v.base.is_empty())
+        .map(|v| format!("{}/{ANY_MODEL}", v.name));
     let mut models: Vec<Model> = Vec::new();
-    for model in entries.chain(vendors).filter_map(|name| config.named(&name, env).ok()) {
-        let is_known = models.iter().any(|m| m.base == model.base && m.keys.first() == model.keys.first());
+    for model in entries
+        .chain(vendors)
+        .filter_map(|name| config.named(&name, env).ok())
+    {
+        let is_known = models
+            .iter()
+            .any(|m| m.base == model.base && m.keys.first() == model.keys.first());
         if !is_known && model.protocol != Protocol::Demo {
             models.push(model);
         }
@@ -104,14 +136,27 @@ fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
     for offer in offers.iter().flatten() {
         keep(offer, model, parts);
     }
-    let prefix = model.name.strip_suffix(&model.id).unwrap_or_default().to_owned();
-    HostOffers { prefix, host: authority(&model.base).to_owned(), models: offers }
+    let prefix = model
+        .name
+        .strip_suffix(&model.id)
+        .unwrap_or_default()
+        .to_owned();
+    HostOffers {
+        prefix,
+        host: authority(&model.base).to_owned(),
+        models: offers,
+    }
 }
 
 fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
     let redactor = Redactor::new(parts.config.secrets(parts.env));
     let Some(host) = host(model, model.keys.first(), parts, &redactor) else {
-        return Ok(vec![Offer { id: model.id.clone(), tools: Some(true), images: Some(false), ..Offer::default() }]);
+        return Ok(vec![Offer {
+            id: model.id.clone(),
+            tools: Some(true),
+            images: Some(false),
+            ..Offer::default()
+        }]);
     };
     let cancel = Cancel::new(Some(within));
     let name = model.name.trim_end_matches(ANY_MODEL).trim_end_matches('/');
@@ -119,14 +164,19 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
         host.get(path, &cancel).map_err(|e| match e {
             ProviderError::Cancelled(Why::Deadline) => {
                 let seconds = within.as_secs();
-                Error::new(Kind::Unavailable, format!("asking {name}: no list of models within {seconds} s"))
+                Error::new(
+                    Kind::Unavailable,
+                    format!("asking {name}: no list of models within {seconds} s"),
+                )
             }
             e => e.into_error(name),
         })
     };
     let is_lm_studio = model.name.starts_with("lmstudio/");
     let listed = get(is_lm_studio.then_some("/api/v0/models"))?;
-    let list = [&listed["data"], &listed["models"], &listed].into_iter().find_map(Value::as_array);
+    let list = [&listed["data"], &listed["models"], &listed]
+        .into_iter()
+        .find_map(Value::as_array);
     let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
     if model.name.starts_with("ollama/") {
         for offer in &mut offers {
@@ -136,7 +186,9 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
         && offers.iter().all(|o| o.window.is_none())
     {
         // llama.cpp's server has one model.
-        let window = get(Some("/props")).ok().and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
+        let window = get(Some("/props"))
+            .ok()
+            .and_then(|props| props["default_generation_settings"]["n_ctx"].as_u64());
         for offer in &mut offers {
             offer.window = window;
         }
@@ -147,7 +199,9 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
 
 /// Reads what hosts tell of a model: each has its own names.
 fn offer(value: &Value) -> Option<Offer> {
-    let id = ["id", "name", "model"].iter().find_map(|name| value[*name].as_str())?;
+    let id = ["id", "name", "model"]
+        .iter()
+        .find_map(|name| value[*name].as_str())?;
     let windows = [
         &value["loaded_context_length"],
         &value["top_provider"]["context_length"],
@@ -158,7 +212,10 @@ fn offer(value: &Value) -> Option<Offer> {
         &value["max_input_tokens"],
     ];
     let has = |list: &Value, words: &[&str]| {
-        list.as_array().map(|all| all.iter().any(|word| words.iter().any(|known| word == known)))
+        list.as_array().map(|all| {
+            all.iter()
+                .any(|word| words.iter().any(|known| word == known))
+        })
     };
     let able = &value["capabilities"];
     let tools = has(&value["supported_parameters"], &["tools"])
@@ -166,17 +223,36 @@ fn offer(value: &Value) -> Option<Offer> {
         .or_else(|| able["function_calling"].as_bool());
     let images = has(&value["architecture"]["input_modalities"], &["image"])
         .or_else(|| able["vision"].as_bool())
-        .or_else(|| value["type"].as_str().map(|kind| kind == "vlm").filter(|_| value["max_context_length"].is_u64()));
-    let window = windows.into_iter().find_map(Value::as_u64).filter(|window| *window > 0);
-    Some(Offer { id: id.trim_start_matches("models/").to_owned(), window, tools, images })
+        .or_else(|| {
+            value["type"]
+                .as_str()
+                .map(|kind| kind == "vlm")
+                .filter(|_| value["max_context_length"].is_u64())
+        });
+    let window = windows
+        .into_iter()
+        .find_map(Value::as_u64)
+        .filter(|window| *window > 0);
+    Some(Offer {
+        id: id.trim_start_matches("models/").to_owned(),
+        window,
+        tools,
+        images,
+    })
 }
 
 /// Stores the window of a model that is configured.
 fn keep(offer: &Offer, host: &Model, parts: Parts) {
     let Some(window) = offer.window else { return };
-    let entries = parts.config.model_list.iter().map(|entry| entry.model.clone());
+    let entries = parts
+        .config
+        .model_list
+        .iter()
+        .map(|entry| entry.model.clone());
     let chosen = parts.config.choose_model(parts.env).ok().flatten();
-    let models = entries.filter_map(|name| parts.config.named(&name, parts.env).ok()).chain(chosen);
+    let models = entries
+        .filter_map(|name| parts.config.named(&name, parts.env).ok())
+        .chain(chosen);
     for model in models.filter(|model| model.base == host.base && model.id == offer.id) {
         Learned::of(&model, parts.home).keep_window(window);
     }
@@ -200,8 +276,18 @@ mod tests {
                 Some(true),
                 Some(true),
             ),
-            (json!({"id": "m", "max_model_len": 8192}), Some(8192), None, None),
-            (json!({"id": "m", "context_window": 8192}), Some(8192), None, None),
+            (
+                json!({"id": "m", "max_model_len": 8192}),
+                Some(8192),
+                None,
+                None,
+            ),
+            (
+                json!({"id": "m", "context_window": 8192}),
+                Some(8192),
+                None,
+                None,
+            ),
             (
                 json!({"id": "m", "max_context_length": 32_768, "capabilities": {"function_calling": true, "vision": false}}),
                 Some(32_768),
@@ -217,9 +303,23 @@ mod tests {
                 Some(true),
                 Some(true),
             ),
-            (json!({"name": "models/m", "max_input_tokens": 5000}), Some(5000), None, None),
+            (
+                json!({"name": "models/m", "max_input_tokens": 5000}),
+                Some(5000),
+                None,
+                None,
+            ),
         ] {
-            assert_eq!(offer(&told), Some(Offer { id: "m".to_owned(), window, tools, images }), "{told}");
+            assert_eq!(
+                offer(&told),
+                Some(Offer {
+                    id: "m".to_owned(),
+                    window,
+                    tools,
+                    images
+                }),
+                "{told}"
+            );
         }
         assert_eq!(offer(&json!({"object": "model"})), None);
     }

@@ -21,7 +21,9 @@ const DEFAULT_WINDOW: u64 = 4096;
 
 /// The address where one is expected that nobody configured.
 pub(crate) fn usual_base(env: &Env) -> String {
-    vendors::find("ollama").map(|vendor| vendors::base(vendor, env)).unwrap_or_default()
+    vendors::find("ollama")
+        .map(|vendor| vendors::base(vendor, env))
+        .unwrap_or_default()
 }
 
 /// Whether one answers there.
@@ -33,9 +35,18 @@ pub(crate) fn is_there(env: &Env) -> bool {
 pub(super) fn pick_model(env: &Env) -> Option<String> {
     let base = &usual_base(env);
     let tags = ask(base, "tags", None)?;
-    let names: Vec<&str> = tags["models"].as_array()?.iter().filter_map(|model| model["name"].as_str()).collect();
-    let has_tools = |name: &&&str| show(base, name).is_some_and(|shown| can(&shown, "tools") == Some(true));
-    names.iter().find(has_tools).or(names.first()).map(|name| (*name).to_owned())
+    let names: Vec<&str> = tags["models"]
+        .as_array()?
+        .iter()
+        .filter_map(|model| model["name"].as_str())
+        .collect();
+    let has_tools =
+        |name: &&&str| show(base, name).is_some_and(|shown| can(&shown, "tools") == Some(true));
+    names
+        .iter()
+        .find(has_tools)
+        .or(names.first())
+        .map(|name| (*name).to_owned())
 }
 
 /// What it tells of a model. The window is that of the model as it is loaded, else by its own parameters.
@@ -43,13 +54,28 @@ pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
     let loaded = ask(base, "ps", None).unwrap_or_default();
     // A name without a tag means the latest.
     let plain = |name: &str| name.trim_end_matches(":latest").to_owned();
-    let is_it = |entry: &&Value| entry["name"].as_str().is_some_and(|name| plain(name) == plain(model));
-    let loaded = loaded["models"].as_array().and_then(|models| models.iter().find(is_it)?["context_length"].as_u64());
+    let is_it = |entry: &&Value| {
+        entry["name"]
+            .as_str()
+            .is_some_and(|name| plain(name) == plain(model))
+    };
+    let loaded = loaded["models"]
+        .as_array()
+        .and_then(|models| models.iter().find(is_it)?["context_length"].as_u64());
     let shown = show(base, model)?;
     let parameters = shown["parameters"].as_str().unwrap_or_default();
-    let num_ctx = || parameters.lines().find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok());
+    let num_ctx = || {
+        parameters
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("num_ctx")?.trim().parse().ok())
+    };
     let window = loaded.or_else(num_ctx).or(Some(DEFAULT_WINDOW));
-    Some(Offer { id: model.to_owned(), window, tools: can(&shown, "tools"), images: can(&shown, "vision") })
+    Some(Offer {
+        id: model.to_owned(),
+        window,
+        tools: can(&shown, "tools"),
+        images: can(&shown, "vision"),
+    })
 }
 
 fn show(base: &str, model: &str) -> Option<Value> {
@@ -58,14 +84,25 @@ fn show(base: &str, model: &str) -> Option<Value> {
 
 /// `None` if it does not tell.
 fn can(shown: &Value, what: &str) -> Option<bool> {
-    shown["capabilities"].as_array().map(|all| all.iter().any(|name| name == what))
+    shown["capabilities"]
+        .as_array()
+        .map(|all| all.iter().any(|name| name == what))
 }
 
 /// Calls Ollama's own API, which stands beside the OpenAI-compatible one at `base`.
 fn ask(base: &str, path: &str, body: Option<&Value>) -> Option<Value> {
-    let url = format!("{}/api/{path}", base.trim_end_matches('/').trim_end_matches("/v1"));
-    let request = Outgoing { url, headers: Vec::new(), body: body.map(Body::json) };
-    let mut exchange = Client::new(Settings::default()).send(request, &Cancel::new(None)).ok()?;
+    let url = format!(
+        "{}/api/{path}",
+        base.trim_end_matches('/').trim_end_matches("/v1")
+    );
+    let request = Outgoing {
+        url,
+        headers: Vec::new(),
+        body: body.map(Body::json),
+    };
+    let mut exchange = Client::new(Settings::default())
+        .send(request, &Cancel::new(None))
+        .ok()?;
     let until = Instant::now() + TIMEOUT;
     let head = exchange.head(left(until)).ok()?;
     let body = exchange.whole_body(MAX_ANSWER, until).ok()?;

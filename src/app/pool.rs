@@ -26,7 +26,11 @@ pub(super) struct AgentPool {
 
 impl AgentPool {
     pub(super) fn new(factory: AgentFactory, token: Option<Secret>) -> Self {
-        Self { factory, token, agents: Mutex::default() }
+        Self {
+            factory,
+            token,
+            agents: Mutex::default(),
+        }
     }
 
     /// The agent for a model, and notices about a new one.
@@ -55,13 +59,17 @@ impl AgentPool {
         let names = loaded.config.model_names().join(", ");
         let or = if names.is_empty() { "" } else { ", or " };
         let model = self.agent(session)?.model().to_owned();
-        Ok(format!("`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"))
+        Ok(format!(
+            "`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"
+        ))
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
         if self.factory.is_model_fixed() {
-            return Err(Error::config("the gateway's environment names the model of every conversation")
-                .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
+            return Err(Error::config(
+                "the gateway's environment names the model of every conversation",
+            )
+            .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
         let (agent, _) = self.get(Some(name))?;
         self.factory.choose_model(session, name)?;
@@ -69,7 +77,10 @@ impl AgentPool {
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let messages = Files::new(self.factory.home.clone()).peek(session)?.messages.len();
+        let messages = Files::new(self.factory.home.clone())
+            .peek(session)?
+            .messages
+            .len();
         let agent = self.agent(session)?;
         Ok(format!(
             "bantam {}, `{}`\nmessages in this conversation: {messages}\ncontext: {}",
@@ -82,7 +93,9 @@ impl AgentPool {
     fn usage(&self, session: &str) -> Result<String> {
         let today = local_time(&self.factory.env)(SystemTime::now());
         let total = usage::report(&self.factory.home.usage(), clip(&today, 10))?.total;
-        let cost = total.cost.map_or(String::new(), |cost| format!(", cost {cost}"));
+        let cost = total
+            .cost
+            .map_or(String::new(), |cost| format!(", cost {cost}"));
         let (calls, usage) = (total.calls, total.usage);
         Ok(format!(
             "Today: {calls} calls, {} tokens read and {} written{cost}.\nContext of this conversation: {}.",

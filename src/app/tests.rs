@@ -16,9 +16,15 @@ use crate::tool::{Registry, Tool};
 /// Replies as hosts send them, to begin with.
 fn corpus() -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/hosts");
-    let mut paths: Vec<_> = fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> = fs_err::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     paths.sort();
-    paths.into_iter().map(|path| fs_err::read(path).unwrap()).collect()
+    paths
+        .into_iter()
+        .map(|path| fs_err::read(path).unwrap())
+        .collect()
 }
 
 fn below(chance: &mut Rng, limit: usize) -> usize {
@@ -51,7 +57,10 @@ fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
         let end = (at + more).min(bytes.len());
         match below(chance, 6) {
             0 => drop(bytes.drain(at..end)),
-            1 => bytes.get_mut(at).into_iter().for_each(|byte| *byte ^= 1 << (more % 8)),
+            1 => bytes
+                .get_mut(at)
+                .into_iter()
+                .for_each(|byte| *byte ^= 1 << (more % 8)),
             2 => drop(bytes.splice(at..end, PIECES[below(chance, PIECES.len())].iter().copied())),
             3 => bytes.extend_from_within(at..end),
             4 => bytes.truncate(at),
@@ -67,16 +76,34 @@ fn mutated(chance: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 
 #[test]
 fn no_bytes_of_a_host_make_reading_them_panic() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
     let seed = number("BANTAM_FUZZ_SEED").unwrap_or(time) | 1;
     println!("BANTAM_FUZZ_SEED={seed}");
     let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
     let (mut chance, corpus) = (Rng(seed), corpus());
     let home = Home::new(std::env::temp_dir());
-    let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new()).unwrap().config;
-    let hands = Arc::new(hands(Parts { home: &home, config: &config, env: &Env::new() }).unwrap());
-    let tools: Vec<Box<dyn Tool>> = file_tools(&hands).map(|tool| Box::new(tool) as Box<dyn Tool>).collect();
+    let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new())
+        .unwrap()
+        .config;
+    let hands = Arc::new(
+        hands(Parts {
+            home: &home,
+            config: &config,
+            env: &Env::new(),
+        })
+        .unwrap(),
+    );
+    let tools: Vec<Box<dyn Tool>> = file_tools(&hands)
+        .map(|tool| Box::new(tool) as Box<dyn Tool>)
+        .collect();
     let tools = Registry::new(tools, Redactor::default()).unwrap();
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
@@ -93,7 +120,10 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                     drop(streamed.event(&event));
                 }
             }
-            events.finish().into_iter().for_each(|event| drop(streamed.event(&event)));
+            events
+                .finish()
+                .into_iter()
+                .for_each(|event| drop(streamed.event(&event)));
             for reply in [whole.finish(), streamed.finish()] {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());
@@ -114,11 +144,23 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     let dir = std::env::temp_dir().join(format!("bantam-home-{}", std::process::id()));
     let (home, env) = (Home::new(dir.clone()), Env::new());
     fs_err::create_dir_all(home.workspace()).unwrap();
-    fs_err::write(home.config(), r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#).unwrap();
+    fs_err::write(
+        home.config(),
+        r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#,
+    )
+    .unwrap();
     fs_err::write(home.workspace().join("USER.md"), "likes tea").unwrap();
     let agent = of_home(&home, &env).unwrap().build().unwrap();
-    let preview = agent.preview(&crate::agent::Request::new("hello", "library_x")).unwrap();
-    assert!(!agent.ask("time").unwrap().is_empty() && !preview.contains("read_file"), "{preview}");
-    assert!(preview.contains("likes tea") && home.session("library_default").exists(), "{preview}");
+    let preview = agent
+        .preview(&crate::agent::Request::new("hello", "library_x"))
+        .unwrap();
+    assert!(
+        !agent.ask("time").unwrap().is_empty() && !preview.contains("read_file"),
+        "{preview}"
+    );
+    assert!(
+        preview.contains("likes tea") && home.session("library_default").exists(),
+        "{preview}"
+    );
     fs_err::remove_dir_all(dir).unwrap();
 }

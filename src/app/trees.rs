@@ -21,11 +21,19 @@ struct Place {
 
 impl Place {
     fn new(setting: &str, path: PathBuf) -> Self {
-        Self { setting: setting.to_owned(), found: Resolved::of(&path), path }
+        Self {
+            setting: setting.to_owned(),
+            found: Resolved::of(&path),
+            path,
+        }
     }
 
     fn below(&self, name: &str, path: PathBuf) -> Self {
-        Self { setting: name.to_owned(), found: self.found.join(name.as_ref()), path }
+        Self {
+            setting: name.to_owned(),
+            found: self.found.join(name.as_ref()),
+            path,
+        }
     }
 
     fn real(&self) -> &Path {
@@ -37,7 +45,12 @@ impl Place {
     }
 
     fn tree(&self, access: Access) -> Tree {
-        Tree { path: self.path.clone(), real: self.found.real.clone(), access, id: None }
+        Tree {
+            path: self.path.clone(),
+            real: self.found.real.clone(),
+            access,
+            id: None,
+        }
     }
 }
 
@@ -69,10 +82,16 @@ impl<'a> Layout<'a> {
         workspace.setting = "agents.defaults.workspace".to_owned();
         let mut writable = vec![workspace];
         let of_tools = ("tools.write_paths".to_owned(), &config.tools.write_paths);
-        let of_servers =
-            config.mcp_servers.iter().map(|(name, entry)| (format!("mcpServers.{name}.write"), &entry.write));
+        let of_servers = config
+            .mcp_servers
+            .iter()
+            .map(|(name, entry)| (format!("mcpServers.{name}.write"), &entry.write));
         for (setting, written) in [of_tools].into_iter().chain(of_servers) {
-            writable.extend(paths(written, &setting, env)?.into_iter().map(|path| Place::new(&setting, path)));
+            writable.extend(
+                paths(written, &setting, env)?
+                    .into_iter()
+                    .map(|path| Place::new(&setting, path)),
+            );
         }
         let layout = Self {
             env,
@@ -82,9 +101,14 @@ impl<'a> Layout<'a> {
             all_open: !config.agents.defaults.restrict_to_workspace,
         };
         let config = layout.home.below("config.json", home.config());
-        layout.writable.iter().try_for_each(|tree| layout.check(tree))?;
+        layout
+            .writable
+            .iter()
+            .try_for_each(|tree| layout.check(tree))?;
         for own in [&layout.home, &layout.agent, &config] {
-            if let Some((entry, by)) = layout.changeable([own.real()].into_iter().chain(own.links())) {
+            if let Some((entry, by)) =
+                layout.changeable([own.real()].into_iter().chain(own.links()))
+            {
                 return Err(Error::config(format!("{own} leads through {entry}, which tools can change ({by})"))
                     .hint("bantam obeys what is there: keep it, and the links that lead there, away from the tools"));
             }
@@ -108,8 +132,13 @@ impl<'a> Layout<'a> {
                 self.check(&place)?;
                 fs_err::metadata(place.real()).map_err(|e| {
                     let missing = e.kind() == std::io::ErrorKind::NotFound;
-                    let why = if missing { "does not exist".to_owned() } else { e.to_string() };
-                    Error::config(format!("{place} {why}")).hint(format!("make it, or take it out of {setting}"))
+                    let why = if missing {
+                        "does not exist".to_owned()
+                    } else {
+                        e.to_string()
+                    };
+                    Error::config(format!("{place} {why}"))
+                        .hint(format!("make it, or take it out of {setting}"))
                 })?;
                 named.push((place, *access));
             }
@@ -121,9 +150,9 @@ impl<'a> Layout<'a> {
         let mut trees: Vec<Tree> = Vec::new();
         for (n, &(place, access)) in places.iter().enumerate() {
             let within = |other: &Place| place.real().starts_with(other.real());
-            let clash = places[..n]
-                .iter()
-                .find(|(other, mode)| *mode != access && (within(other) || other.real().starts_with(place.real())));
+            let clash = places[..n].iter().find(|(other, mode)| {
+                *mode != access && (within(other) || other.real().starts_with(place.real()))
+            });
             if let Some((other, _)) = clash {
                 return Err(Error::config(format!(
                     "{place} and {other} overlap, and tools may change only one of them"
@@ -131,7 +160,10 @@ impl<'a> Layout<'a> {
                 .hint("choose trees that are apart from each other"));
             }
             // The outer one opens it already.
-            let mut others = places.iter().enumerate().filter(|(m, (other, _))| *m != n && within(other));
+            let mut others = places
+                .iter()
+                .enumerate()
+                .filter(|(m, (other, _))| *m != n && within(other));
             if n == 0 || !others.any(|(m, (other, _))| m < n || other.real() != place.real()) {
                 trees.push(place.tree(access));
             }
@@ -146,14 +178,22 @@ impl<'a> Layout<'a> {
     /// A link that a tool may have made leads there.
     pub(crate) fn hold_in(&self, path: &Path) -> Result<Option<(Dir, PathBuf)>> {
         let file = Place::new("-a", std::path::absolute(path)?);
-        let holding = self.writable.iter().find_map(|tree| Some((tree, file.real().strip_prefix(tree.real()).ok()?)));
+        let holding = self
+            .writable
+            .iter()
+            .find_map(|tree| Some((tree, file.real().strip_prefix(tree.real()).ok()?)));
         if let Some((tree, below)) = holding {
-            return Ok(Some((Dir::from(open_straight(tree.real())?), below.to_owned())));
+            return Ok(Some((
+                Dir::from(open_straight(tree.real())?),
+                below.to_owned(),
+            )));
         }
         match self.changeable(file.links()) {
             // Where everything is open, only the home is shut.
             Some((link, _)) if !self.all_open || file.real().starts_with(self.home()) => {
-                Err(Error::failed(format!("the link {link}, which tools can change, leads out of their trees")))
+                Err(Error::failed(format!(
+                    "the link {link}, which tools can change, leads out of their trees"
+                )))
             }
             _ => Ok(None),
         }
@@ -162,23 +202,34 @@ impl<'a> Layout<'a> {
     /// Bantam's own instructions, and the files of the local time zone that `TZ` and `TZDIR` name by their paths: readable
     /// where they exist.
     pub(super) fn always_readable(&self) -> impl Iterator<Item = Tree> {
-        let named = ["TZ", "TZDIR"].into_iter().filter_map(|name| Some((name, self.env.get(name)?)));
-        let paths = named.map(|(name, path)| (name, Path::new(path.strip_prefix(':').unwrap_or(path))));
-        let zones = paths.filter(|(_, path)| path.is_absolute()).map(|(name, path)| Place::new(name, path.to_owned()));
-        let zones = zones.filter(|zone| self.check(zone).is_ok() && self.changeable([zone.real()]).is_none());
-        [self.agent.tree(Access::Read)].into_iter().chain(zones.map(|zone| zone.tree(Access::Read)))
+        let named = ["TZ", "TZDIR"]
+            .into_iter()
+            .filter_map(|name| Some((name, self.env.get(name)?)));
+        let paths =
+            named.map(|(name, path)| (name, Path::new(path.strip_prefix(':').unwrap_or(path))));
+        let zones = paths
+            .filter(|(_, path)| path.is_absolute())
+            .map(|(name, path)| Place::new(name, path.to_owned()));
+        let zones = zones
+            .filter(|zone| self.check(zone).is_ok() && self.changeable([zone.real()]).is_none());
+        [self.agent.tree(Access::Read)]
+            .into_iter()
+            .chain(zones.map(|zone| zone.tree(Access::Read)))
     }
 
     /// Keeps tools away from the keys, the conversations and what the agent obeys: none of their trees may contain the home
     /// or be inside it, except the workspace there; nor may tools decide where it leads.
     fn check(&self, place: &Place) -> Result<()> {
         let (root, real) = (self.home(), place.real());
-        let within = real.strip_prefix(root).is_ok_and(|below| !below.starts_with("workspace"));
+        let within = real
+            .strip_prefix(root)
+            .is_ok_and(|below| !below.starts_with("workspace"));
         let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
         // A bind mount gives one of them another name. The workspace in the home is not looked at so closely.
         let is_own = || {
             let mut own = root.ancestors().chain([self.agent.real()]);
-            !real.starts_with(root) && id(real).is_some_and(|given| own.any(|own| id(own) == Some(given)))
+            !real.starts_with(root)
+                && id(real).is_some_and(|given| own.any(|own| id(own) == Some(given)))
         };
         if within || root.starts_with(real) || is_own() {
             let root = root.display();
@@ -190,20 +241,34 @@ impl<'a> Layout<'a> {
             .hint(format!("choose a directory that is not in {root} and does not contain it, or set BANTAM_HOME")));
         }
         if let Some((entry, by)) = self.changeable(place.links()) {
-            return Err(Error::config(format!("{place} goes through the link {entry}, which tools can change ({by})"))
-                .hint(format!("write the path without links in {}", place.setting)));
+            return Err(Error::config(format!(
+                "{place} goes through the link {entry}, which tools can change ({by})"
+            ))
+            .hint(format!("write the path without links in {}", place.setting)));
         }
         Ok(())
     }
 
     /// The first of these entries that tools can change, and the setting that lets them.
-    fn changeable<'p>(&self, entries: impl IntoIterator<Item = &'p Path>) -> Option<(std::path::Display<'p>, String)> {
+    fn changeable<'p>(
+        &self,
+        entries: impl IntoIterator<Item = &'p Path>,
+    ) -> Option<(std::path::Display<'p>, String)> {
         entries.into_iter().find_map(|entry| {
-            let by = self.writable.iter().find(|tree| entry.starts_with(tree.real())).map(Place::to_string);
+            let by = self
+                .writable
+                .iter()
+                .find(|tree| entry.starts_with(tree.real()))
+                .map(Place::to_string);
             // What leads down to the home is closed, and with it the names in those directories.
-            let is_open =
-                entry.parent().is_some_and(|dir| !self.home().starts_with(dir)) && !entry.starts_with(self.home());
-            let open = || (self.all_open && is_open).then(|| "agents.defaults.restrict_to_workspace".to_owned());
+            let is_open = entry
+                .parent()
+                .is_some_and(|dir| !self.home().starts_with(dir))
+                && !entry.starts_with(self.home());
+            let open = || {
+                (self.all_open && is_open)
+                    .then(|| "agents.defaults.restrict_to_workspace".to_owned())
+            };
             Some((entry.display(), by.or_else(open)?))
         })
     }
@@ -219,12 +284,18 @@ pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
 
 /// The absolute paths of a setting.
 pub(crate) fn paths(written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
-    written.iter().filter(|path| !path.is_empty()).map(|path| absolute(path, env).doing(setting)).collect()
+    written
+        .iter()
+        .filter(|path| !path.is_empty())
+        .map(|path| absolute(path, env).doing(setting))
+        .collect()
 }
 
 fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
     std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
-        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => PathBuf::from(format!("{user}{rest}")),
+        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => {
+            PathBuf::from(format!("{user}{rest}"))
+        }
         _ => PathBuf::from(written),
     })
 }

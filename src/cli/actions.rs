@@ -37,7 +37,8 @@ impl Conversation {
     }
 
     pub(super) fn attach_next(&mut self, path: &str) -> Result<String> {
-        self.attach(path).map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
+        self.attach(path)
+            .map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
     }
 
     /// What the host of a model offers.
@@ -50,12 +51,18 @@ impl Conversation {
     /// Lists the models, or changes to one.
     pub(super) fn model(&self, name: &str) -> Result<String> {
         if name.is_empty() {
-            let (model, models) = (self.agent.agent("")?.model().to_owned(), self.repl.models.join(", "));
+            let (model, models) = (
+                self.agent.agent("")?.model().to_owned(),
+                self.repl.models.join(", "),
+            );
             let or = if models.is_empty() { "" } else { ", or " };
-            let offers = self.offers(&model).map_or(String::new(), |HostOffers { prefix, models, .. }| {
-                let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
-                table(&models.iter().flatten().map(row).collect::<Vec<_>>())
-            });
+            let offers = self.offers(&model).map_or(
+                String::new(),
+                |HostOffers { prefix, models, .. }| {
+                    let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
+                    table(&models.iter().flatten().map(row).collect::<Vec<_>>())
+                },
+            );
             return Ok(format!(
                 "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
             ));
@@ -63,13 +70,22 @@ impl Conversation {
         let model = self.set_model(Some(name))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
         let done = format!("bantam: the model is now {model}");
-        let Some((vendor, id)) = name.split_once('/').filter(|_| !self.repl.models.iter().any(|known| known == name))
+        let Some((vendor, id)) = name
+            .split_once('/')
+            .filter(|_| !self.repl.models.iter().any(|known| known == name))
         else {
             return Ok(done);
         };
-        let offers = self.offers(name).and_then(|host| host.models).unwrap_or_default();
-        let meant = offers::meant(&offers, id)
-            .map(|near| format!("; not offered: did you mean /model {vendor}/{}?", one_line(near, 80)));
+        let offers = self
+            .offers(name)
+            .and_then(|host| host.models)
+            .unwrap_or_default();
+        let meant = offers::meant(&offers, id).map(|near| {
+            format!(
+                "; not offered: did you mean /model {vendor}/{}?",
+                one_line(near, 80)
+            )
+        });
         Ok(done + &meant.unwrap_or_default())
     }
 
@@ -90,11 +106,15 @@ impl Conversation {
         let question = match self.unanswered.take() {
             Some(question) => question,
             None => match self.repl.factory.undo(&self.repl.session)? {
-                Some(user) => Question { text: user.content, media: user.media },
+                Some(user) => Question {
+                    text: user.content,
+                    media: user.media,
+                },
                 None => return Ok("bantam: nothing was asked yet".to_owned()),
             },
         };
-        self.screen.detail(&format!("asking again: {}", one_line(&question.text, 60)));
+        self.screen
+            .detail(&format!("asking again: {}", one_line(&question.text, 60)));
         self.turn(dispatcher, question)
     }
 
@@ -109,18 +129,31 @@ impl Conversation {
     /// By OSC 52, which also reaches the clipboard over SSH.
     pub(super) fn copy(&self) -> Result<String> {
         let session = self.repl.factory.peek(&self.repl.session)?;
-        let answer = session.messages.iter().rev().find_map(|message| match message {
-            Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text.trim()),
-            _ => None,
-        });
-        let Some(answer) = answer else { return Ok("bantam: there is no answer yet".to_owned()) };
+        let answer = session
+            .messages
+            .iter()
+            .rev()
+            .find_map(|message| match message {
+                Message::Assistant(reply) if !reply.text.trim().is_empty() => {
+                    Some(reply.text.trim())
+                }
+                _ => None,
+            });
+        let Some(answer) = answer else {
+            return Ok("bantam: there is no answer yet".to_owned());
+        };
         if !self.screen.style.ansi || !self.screen.stderr_is_terminal {
-            return Err(Error::failed("this terminal has no clipboard").hint("/export FILE writes a file"));
+            return Err(
+                Error::failed("this terminal has no clipboard").hint("/export FILE writes a file")
+            );
         }
-        self.screen.draw(&format!("\x1b]52;c;{}\x07", STANDARD.encode(answer)));
+        self.screen
+            .draw(&format!("\x1b]52;c;{}\x07", STANDARD.encode(answer)));
         self.screen.entered();
         let what = counted(answer.chars().count(), "character");
-        Ok(format!("bantam: sent the last answer to the clipboard ({what}), if your terminal allows it"))
+        Ok(format!(
+            "bantam: sent the last answer to the clipboard ({what}), if your terminal allows it"
+        ))
     }
 
     /// Writes what was said, without tool calls and their results.
@@ -128,12 +161,17 @@ impl Conversation {
         let session = self.repl.factory.peek(&self.repl.session)?;
         let mut page = String::new();
         if let Some(summary) = &session.summary {
-            page.push_str(&format!("## Summary of what came before\n\n{}\n\n", summary.trim()));
+            page.push_str(&format!(
+                "## Summary of what came before\n\n{}\n\n",
+                summary.trim()
+            ));
         }
         for message in &session.messages {
             let (who, text) = match message {
                 Message::User(user) => ("You", &user.content),
-                Message::Assistant(reply) if !reply.text.trim().is_empty() => ("bantam", &reply.text),
+                Message::Assistant(reply) if !reply.text.trim().is_empty() => {
+                    ("bantam", &reply.text)
+                }
                 _ => continue,
             };
             page.push_str(&format!("## {who}\n\n{}\n\n", text.trim()));
@@ -142,8 +180,12 @@ impl Conversation {
             return Ok("bantam: the conversation is empty".to_owned());
         }
         let shown = one_line(path, 200);
-        if !disk::write_new(Path::new(path), page.as_bytes()).doing(format_args!("writing {shown}"))? {
-            return Err(Error::usage(format!("{shown} exists already")).hint("/export another name"));
+        if !disk::write_new(Path::new(path), page.as_bytes())
+            .doing(format_args!("writing {shown}"))?
+        {
+            return Err(
+                Error::usage(format!("{shown} exists already")).hint("/export another name")
+            );
         }
         Ok(format!("bantam: wrote {shown}"))
     }
@@ -154,48 +196,80 @@ impl Conversation {
             return "bantam: no conversations yet".to_owned();
         }
         let page = super::sessions::page(&all, &self.repl.factory.env);
-        format!("{page}bantam: this is {}; /resume KEY goes on with another", self.repl.chat)
+        format!(
+            "{page}bantam: this is {}; /resume KEY goes on with another",
+            self.repl.chat
+        )
     }
 
     pub(super) fn resume(&mut self, key: &str) -> Result<String> {
         let factory = &self.repl.factory;
         if factory.options.memory.is_some() {
-            return Err(Error::usage("this conversation is not kept, and goes on with no other")
-                .hint("start bantam agent without --no-session"));
+            return Err(
+                Error::usage("this conversation is not kept, and goes on with no other")
+                    .hint("start bantam agent without --no-session"),
+            );
         }
         let listed = archive::find(&factory.home, &format!("cli_{key}"));
         let session = listed.or_else(|_| archive::find(&factory.home, key))?;
         let Some(chat) = session.strip_prefix("cli_") else {
             let shown = one_line(key, 80);
-            return Err(Error::usage(format!("{shown} belongs to another channel")).hint("/sessions lists yours"));
+            return Err(Error::usage(format!("{shown} belongs to another channel"))
+                .hint("/sessions lists yours"));
         };
         let (_, ready) = factory.for_session(&session)?;
-        ready.notices.iter().for_each(|notice| self.screen.note(&format!("bantam: {notice}")));
+        ready
+            .notices
+            .iter()
+            .for_each(|notice| self.screen.note(&format!("bantam: {notice}")));
         let last = factory.last_question(&session)?;
         let model = self.set_agent(ready.agent);
         self.repl.chat = chat.to_owned();
         self.repl.session = session;
         self.unanswered = None;
-        let last = last.map_or(String::new(), |user| format!("; you asked last: {}", one_line(&user.content, 60)));
-        Ok(format!("bantam: this is {} now, with {model}{last}", self.repl.chat))
+        let last = last.map_or(String::new(), |user| {
+            format!("; you asked last: {}", one_line(&user.content, 60))
+        });
+        Ok(format!(
+            "bantam: this is {} now, with {model}{last}",
+            self.repl.chat
+        ))
     }
 
     pub(super) fn skills(&self) -> String {
-        let names: Vec<String> = self.repl.skills.iter().map(|name| format!("/{name}")).collect();
-        if names.is_empty() { "bantam: no skills".to_owned() } else { format!("bantam: {}", names.join(", ")) }
+        let names: Vec<String> = self
+            .repl
+            .skills
+            .iter()
+            .map(|name| format!("/{name}"))
+            .collect();
+        if names.is_empty() {
+            "bantam: no skills".to_owned()
+        } else {
+            format!("bantam: {}", names.join(", "))
+        }
     }
 
     pub(super) fn toggle_thinking(&mut self) -> String {
         let thinking = &mut self.repl.output.thinking;
         *thinking = !*thinking;
-        format!("bantam: what the model thinks is {}", if *thinking { "shown" } else { "hidden" })
+        format!(
+            "bantam: what the model thinks is {}",
+            if *thinking { "shown" } else { "hidden" }
+        )
     }
 
     pub(super) fn usage(&self) -> Result<String> {
         let Totals { calls, usage, cost } = &self.total;
-        let Usage { prompt_tokens, completion_tokens, cached_tokens } = usage;
+        let Usage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+        } = usage;
         let turns = counted(usize::try_from(*calls).unwrap_or(usize::MAX), "turn");
-        let cost = cost.map_or(String::new(), |_| format!("; cost {}", super::usage::cost(*cost)));
+        let cost = cost.map_or(String::new(), |_| {
+            format!("; cost {}", super::usage::cost(*cost))
+        });
         let context = self.agent.agent("")?.window_use(&self.repl.session)?;
         Ok(format!(
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}\n\

@@ -28,7 +28,14 @@ impl Command {
         run: fn(&Args, &Env) -> Result<u8>,
         about: &'static str,
     ) -> Self {
-        Self { name, words, run, about, flags: &[], examples: &[] }
+        Self {
+            name,
+            words,
+            run,
+            about,
+            flags: &[],
+            examples: &[],
+        }
     }
 
     pub(super) const fn with_flags(self, flags: &'static [(&'static str, &'static str)]) -> Self {
@@ -47,7 +54,13 @@ impl Command {
         self.flags.iter().map(|(typed, help)| {
             let (short, long) = typed.split_once("--").unwrap_or(("", typed));
             let (long, value) = long.split_once(' ').unwrap_or((long, ""));
-            Flag { typed, short: short.chars().nth(1), long, value, help }
+            Flag {
+                typed,
+                short: short.chars().nth(1),
+                long,
+                value,
+                help,
+            }
         })
     }
 }
@@ -82,14 +95,21 @@ impl Args {
 
     /// Every value given, in order.
     pub(super) fn values(&self, flag: &str) -> impl Iterator<Item = &str> {
-        self.flags.get(flag).into_iter().flatten().map(String::as_str)
+        self.flags
+            .get(flag)
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     /// The value as a number of at least 1.
     pub(super) fn number(&self, flag: &str) -> Result<Option<u64>> {
-        let Some(text) = self.value(flag) else { return Ok(None) };
+        let Some(text) = self.value(flag) else {
+            return Ok(None);
+        };
         let wrong = |what| {
-            Error::usage(format!("--{flag} {}: {what}", one_line(text, 40))).hint(format!("for example --{flag} 30"))
+            Error::usage(format!("--{flag} {}: {what}", one_line(text, 40)))
+                .hint(format!("for example --{flag} 30"))
         };
         match text.parse() {
             Ok(0) => Err(wrong("must be at least 1")),
@@ -101,24 +121,31 @@ impl Args {
     /// Fails when both flags are given.
     pub(super) fn exclude(&self, one: &str, other: &str) -> Result<()> {
         if self.has(one) && self.has(other) {
-            return Err(Error::usage(format!("--{one} contradicts --{other}")).hint("leave one out"));
+            return Err(
+                Error::usage(format!("--{one} contradicts --{other}")).hint("leave one out")
+            );
         }
         Ok(())
     }
 }
 
 /// Parses the words behind the command's name; `None` if they ask for help.
-pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> Result<Option<Args>> {
+pub(super) fn parse(
+    command: &Command,
+    args: impl Iterator<Item = OsString>,
+) -> Result<Option<Args>> {
     let help = || format!("bantam help {}", command.name);
     let utf8 = |word: OsString| {
-        word.into_string()
-            .map_err(|_| Error::usage("an argument is not UTF-8").hint("pass such text through standard input"))
+        word.into_string().map_err(|_| {
+            Error::usage("an argument is not UTF-8").hint("pass such text through standard input")
+        })
     };
     let mut parsed = Args::default();
     let mut parser = lexopt::Parser::from_args(args);
     let misplaced = |e: lexopt::Error| match e {
         lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value")).hint(format!("{option} alone, without ="))
+            Error::usage(format!("{option} takes no value"))
+                .hint(format!("{option} alone, without ="))
         }
         e => Error::usage(e.to_string()).hint(help()),
     };
@@ -129,15 +156,24 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
                 parsed.words.push(utf8(word)?);
                 continue;
             }
-            Arg::Long(name) => (command.flags().find(|f| f.long == name), format!("--{name}")),
-            Arg::Short(c) => (command.flags().find(|f| f.short == Some(c)), format!("-{c}")),
+            Arg::Long(name) => (
+                command.flags().find(|f| f.long == name),
+                format!("--{name}"),
+            ),
+            Arg::Short(c) => (
+                command.flags().find(|f| f.short == Some(c)),
+                format!("-{c}"),
+            ),
         };
         let Some(flag) = flag else {
             let known: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
             let hint = match nearest(&shown, known.iter().map(String::as_str)) {
                 Some(near) => format!("did you mean {near}?"),
                 None if command.words.contains("...") => {
-                    format!("put -- before text that starts with -; {} lists the flags", help())
+                    format!(
+                        "put -- before text that starts with -; {} lists the flags",
+                        help()
+                    )
                 }
                 None => help(),
             };
@@ -146,7 +182,10 @@ pub(super) fn parse(command: &Command, args: impl Iterator<Item = OsString>) -> 
         let value = if flag.value.is_empty() {
             String::new()
         } else {
-            let missing = |_| Error::usage(format!("{shown} needs a value")).hint(format!("{shown} {}", flag.value));
+            let missing = |_| {
+                Error::usage(format!("{shown} needs a value"))
+                    .hint(format!("{shown} {}", flag.value))
+            };
             utf8(parser.value().map_err(missing)?)?
         };
         parsed.flags.entry(flag.long).or_default().push(value);
@@ -160,11 +199,15 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
     let declared: Vec<&str> = words.split_whitespace().collect();
     match (declared.get(given.len()), given.get(declared.len())) {
         (Some(missing), _) if !missing.starts_with('[') => {
-            Err(Error::usage(format!("bantam {name} needs {missing}")).hint(format!("bantam {name} {words}")))
+            Err(Error::usage(format!("bantam {name} needs {missing}"))
+                .hint(format!("bantam {name} {words}")))
         }
         (_, Some(extra)) if !words.contains("...") => {
             let extra = one_line(extra, 40);
-            Err(Error::usage(format!("bantam {name} does not take \"{extra}\"")).hint(format!("bantam help {name}")))
+            Err(
+                Error::usage(format!("bantam {name} does not take \"{extra}\""))
+                    .hint(format!("bantam help {name}")),
+            )
         }
         _ => Ok(()),
     }
@@ -174,8 +217,8 @@ fn check_words(command: &Command, given: &[String]) -> Result<()> {
 mod tests {
     use super::*;
 
-    const COMMAND: Command =
-        Command::row("test", "A [B...]", |_, _| Ok(0), "").with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
+    const COMMAND: Command = Command::row("test", "A [B...]", |_, _| Ok(0), "")
+        .with_flags(&[("-m, --message TEXT", ""), ("--json", "")]);
 
     fn parsed(args: &[&str]) -> Result<Args> {
         parse(&COMMAND, args.iter().map(OsString::from)).map(Option::unwrap)
@@ -187,7 +230,10 @@ mod tests {
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x y"));
         assert!(given.has("json") && !given.has("message-not"));
-        assert_eq!(parsed(&["a", "--message=x"]).unwrap().value("message"), Some("x"));
+        assert_eq!(
+            parsed(&["a", "--message=x"]).unwrap().value("message"),
+            Some("x")
+        );
     }
 
     #[test]
@@ -205,11 +251,23 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_what_is_right() {
         for (args, message, hint) in [
-            (&["--mesage", "x"][..], "unknown flag --mesage", "did you mean --message?"),
+            (
+                &["--mesage", "x"][..],
+                "unknown flag --mesage",
+                "did you mean --message?",
+            ),
             (&[], "bantam test needs A", "bantam test A [B...]"),
-            (&["-z"], "unknown flag -z", "put -- before text that starts with -; bantam help test lists the flags"),
+            (
+                &["-z"],
+                "unknown flag -z",
+                "put -- before text that starts with -; bantam help test lists the flags",
+            ),
             (&["-m"], "-m needs a value", "-m TEXT"),
-            (&["--json=1"], "--json takes no value", "--json alone, without ="),
+            (
+                &["--json=1"],
+                "--json takes no value",
+                "--json alone, without =",
+            ),
         ] {
             let error = parsed(args).unwrap_err();
             assert!(error.message.contains(message), "{error}");

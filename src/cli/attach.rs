@@ -20,11 +20,13 @@ const MAX_IMAGE: usize = 4 << 20;
 /// The files that a message names as `@PATH`.
 pub(super) fn named_in(text: &str) -> impl Iterator<Item = &str> {
     let is_file = |path: &&str| std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    let paths = text.split_whitespace().filter_map(|word| word.strip_prefix('@'));
+    let paths = text
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('@'));
     paths.filter_map(move |path| {
-        Some(path)
-            .filter(is_file)
-            .or_else(|| Some(path.trim_end_matches([',', '.', ';', ':', '!', '?', ')'])).filter(is_file))
+        Some(path).filter(is_file).or_else(|| {
+            Some(path.trim_end_matches([',', '.', ';', ':', '!', '?', ')'])).filter(is_file)
+        })
     })
 }
 
@@ -34,18 +36,23 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     // The user named it, so it may be a pipe or a link, but not one that a model made.
     let file = match Layout::new(parts)?.hold_in(Path::new(path)) {
-        Ok(Some((tree, below))) => tree.read(&below, Path::new(path), Links::Refuse).map_err(|e| wrong(e.message))?,
+        Ok(Some((tree, below))) => tree
+            .read(&below, Path::new(path), Links::Refuse)
+            .map_err(|e| wrong(e.message))?,
         Ok(None) => open(path).map_err(|e| {
             let what = match e.kind() {
                 std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
                 _ => e.to_string(),
             };
-            wrong(what).hint("check the path; -a takes one file, and can be given again for another")
+            wrong(what)
+                .hint("check the path; -a takes one file, and can be given again for another")
         })?,
         Err(e) => return Err(wrong(e.message)),
     };
     let mut bytes = Vec::new();
-    file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes).map_err(|e| wrong(e.to_string()))?;
+    file.take(MAX_FILE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|e| wrong(e.to_string()))?;
     if let Some(media) = Media::of(&bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
@@ -65,13 +72,22 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     match String::from_utf8(bytes) {
         Ok(text) if !text.contains('\0') => {
             let (text, fence) = (text.trim_end_matches('\n'), fence(&text));
-            Ok(Attachment::Text(format!("[file: {shown}]\n{fence}\n{text}\n{fence}")))
+            Ok(Attachment::Text(format!(
+                "[file: {shown}]\n{fence}\n{text}\n{fence}"
+            )))
         }
-        _ => Err(wrong("neither text in UTF-8 nor an image, a PDF or a recording that is known here".to_owned())
-            .hint("convert it, for example to PDF, or put it into the workspace and name it")),
+        _ => Err(wrong(
+            "neither text in UTF-8 nor an image, a PDF or a recording that is known here"
+                .to_owned(),
+        )
+        .hint("convert it, for example to PDF, or put it into the workspace and name it")),
     }
 }
 
 fn open(path: &str) -> std::io::Result<File> {
-    if std::fs::metadata(path)?.is_dir() { Err(std::io::ErrorKind::IsADirectory.into()) } else { File::open(path) }
+    if std::fs::metadata(path)?.is_dir() {
+        Err(std::io::ErrorKind::IsADirectory.into())
+    } else {
+        File::open(path)
+    }
 }

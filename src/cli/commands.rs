@@ -20,24 +20,100 @@ pub(super) struct Command {
 type Run = fn(&mut Conversation, &Connection, &str) -> Result<Option<String>>;
 
 const COMMANDS: [Command; 14] = [
-    row("/help", "", "show this", &["/?"], |_, _, _| Ok(Some(help()))),
-    row("/new", "", "start a new conversation", &["/clear", "/reset"], |talk, _, _| talk.start_over().map(Some)),
-    row("/model", "[NAME]", "list the models, or change to one", &[], |talk, _, name| talk.model(name).map(Some)),
-    row("/attach", "FILE", "send a file with the next message", &[], |talk, _, path| talk.attach_next(path).map(Some)),
-    row("/retry", "", "ask the last question again", &[], |talk, dispatcher, _| talk.retry(dispatcher).map(Some)),
-    row("/undo", "", "take back the last question and its answer", &[], |talk, _, _| talk.undo().map(Some)),
-    row("/copy", "", "copy the last answer to the clipboard", &[], |talk, _, _| talk.copy().map(Some)),
-    row("/export", "FILE", "write the conversation to a new Markdown file", &[], |talk, _, path| {
-        talk.export(path).map(Some)
+    row("/help", "", "show this", &["/?"], |_, _, _| {
+        Ok(Some(help()))
     }),
-    row("/sessions", "", "list the conversations", &[], |talk, _, _| Ok(Some(talk.sessions()))),
-    row("/resume", "KEY", "go on with another conversation", &[], |talk, _, key| talk.resume(key).map(Some)),
-    row("/thinking", "", "show what the model thinks, or hide it again", &[], |talk, _, _| {
-        Ok(Some(talk.toggle_thinking()))
-    }),
-    row("/usage", "", "show tokens and cost so far", &[], |talk, _, _| talk.usage().map(Some)),
-    row("/skills", "", "list the skills; /NAME runs one", &[], |talk, _, _| Ok(Some(talk.skills()))),
-    row("/quit", "", "leave", &["/exit", "exit", "quit"], |_, _, _| Ok(None)),
+    row(
+        "/new",
+        "",
+        "start a new conversation",
+        &["/clear", "/reset"],
+        |talk, _, _| talk.start_over().map(Some),
+    ),
+    row(
+        "/model",
+        "[NAME]",
+        "list the models, or change to one",
+        &[],
+        |talk, _, name| talk.model(name).map(Some),
+    ),
+    row(
+        "/attach",
+        "FILE",
+        "send a file with the next message",
+        &[],
+        |talk, _, path| talk.attach_next(path).map(Some),
+    ),
+    row(
+        "/retry",
+        "",
+        "ask the last question again",
+        &[],
+        |talk, dispatcher, _| talk.retry(dispatcher).map(Some),
+    ),
+    row(
+        "/undo",
+        "",
+        "take back the last question and its answer",
+        &[],
+        |talk, _, _| talk.undo().map(Some),
+    ),
+    row(
+        "/copy",
+        "",
+        "copy the last answer to the clipboard",
+        &[],
+        |talk, _, _| talk.copy().map(Some),
+    ),
+    row(
+        "/export",
+        "FILE",
+        "write the conversation to a new Markdown file",
+        &[],
+        |talk, _, path| talk.export(path).map(Some),
+    ),
+    row(
+        "/sessions",
+        "",
+        "list the conversations",
+        &[],
+        |talk, _, _| Ok(Some(talk.sessions())),
+    ),
+    row(
+        "/resume",
+        "KEY",
+        "go on with another conversation",
+        &[],
+        |talk, _, key| talk.resume(key).map(Some),
+    ),
+    row(
+        "/thinking",
+        "",
+        "show what the model thinks, or hide it again",
+        &[],
+        |talk, _, _| Ok(Some(talk.toggle_thinking())),
+    ),
+    row(
+        "/usage",
+        "",
+        "show tokens and cost so far",
+        &[],
+        |talk, _, _| talk.usage().map(Some),
+    ),
+    row(
+        "/skills",
+        "",
+        "list the skills; /NAME runs one",
+        &[],
+        |talk, _, _| Ok(Some(talk.skills())),
+    ),
+    row(
+        "/quit",
+        "",
+        "leave",
+        &["/exit", "exit", "quit"],
+        |_, _, _| Ok(None),
+    ),
 ];
 
 const fn row(
@@ -47,7 +123,13 @@ const fn row(
     aliases: &'static [&'static str],
     run: Run,
 ) -> Command {
-    Command { name, argument, about, aliases, run }
+    Command {
+        name,
+        argument,
+        about,
+        aliases,
+        run,
+    }
 }
 
 const KEYS: &str = "\
@@ -71,14 +153,22 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
         return Input::Empty;
     }
     if let Some(command) = find(line) {
-        let rest = trimmed.split_once(char::is_whitespace).map_or("", |(_, rest)| rest.trim());
+        let rest = trimmed
+            .split_once(char::is_whitespace)
+            .map_or("", |(_, rest)| rest.trim());
         return Input::Command(command, rest.to_owned());
     }
-    let (message, first) =
-        (Input::Message(line.trim_end().to_owned()), line.split_whitespace().next().unwrap_or_default());
+    let (message, first) = (
+        Input::Message(line.trim_end().to_owned()),
+        line.split_whitespace().next().unwrap_or_default(),
+    );
     // Paths such as /etc/hosts are text.
-    let is_command = |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '-');
-    let Some(name) = first.strip_prefix('/').filter(|word| line.starts_with('/') && is_command(word)) else {
+    let is_command =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '-');
+    let Some(name) = first
+        .strip_prefix('/')
+        .filter(|word| line.starts_with('/') && is_command(word))
+    else {
         return message;
     };
     if skills.iter().any(|skill| skill == name) {
@@ -86,7 +176,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     }
     let words = words(skills);
     let near = nearest(first, words.iter().map(String::as_str));
-    let hint = near.map_or("/help lists them".to_owned(), |near| format!("did you mean {near}?"));
+    let hint = near.map_or("/help lists them".to_owned(), |near| {
+        format!("did you mean {near}?")
+    });
     Input::Unknown(first.to_owned(), hint)
 }
 
@@ -94,7 +186,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
 fn find(line: &str) -> Option<&'static Command> {
     let mut words = line.split_whitespace();
     let first = words.next()?;
-    let command = COMMANDS.iter().find(|command| command.name == first || command.aliases.contains(&first))?;
+    let command = COMMANDS
+        .iter()
+        .find(|command| command.name == first || command.aliases.contains(&first))?;
     let fits = line.starts_with(first) && (!command.argument.is_empty() || words.next().is_none());
     fits.then_some(command)
 }
@@ -102,13 +196,27 @@ fn find(line: &str) -> Option<&'static Command> {
 /// The words that a command or a skill begins with.
 pub(super) fn words(skills: &[String]) -> Vec<String> {
     let skills = skills.iter().map(|name| format!("/{name}"));
-    COMMANDS.iter().map(|command| command.name.to_owned()).chain(skills).collect()
+    COMMANDS
+        .iter()
+        .map(|command| command.name.to_owned())
+        .chain(skills)
+        .collect()
 }
 
 fn help() -> String {
     let line = |command: &Command| {
-        let Command { name, argument, about, aliases, .. } = command;
-        let also = if aliases.is_empty() { String::new() } else { format!(" (also {})", aliases.join(", ")) };
+        let Command {
+            name,
+            argument,
+            about,
+            aliases,
+            ..
+        } = command;
+        let also = if aliases.is_empty() {
+            String::new()
+        } else {
+            format!(" (also {})", aliases.join(", "))
+        };
         format!("{:<15} {about}{also}\n", format!("{name} {argument}"))
     };
     COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
@@ -140,11 +248,22 @@ mod tests {
         is("/export my talk.md", "/export", "my talk.md");
         is("/exit", "/quit", "");
         is("exit", "/quit", "");
-        for line in ["exit the loop", "/etc/hosts: what is it?", " /help me", "// a comment", "/ 2", "quit smoking"] {
+        for line in [
+            "exit the loop",
+            "/etc/hosts: what is it?",
+            " /help me",
+            "// a comment",
+            "/ 2",
+            "quit smoking",
+        ] {
             assert_eq!(kind(line, &skills), format!("message {line}"));
         }
         for line in ["/weather in Berlin", "/write-news"] {
-            assert_eq!(kind(line, &skills), format!("message {line}"), "the agent adds the skill");
+            assert_eq!(
+                kind(line, &skills),
+                format!("message {line}"),
+                "the agent adds the skill"
+            );
         }
         for (line, hint) in [
             ("/modle x", "did you mean /model?"),
@@ -159,6 +278,10 @@ mod tests {
 
     #[test]
     fn the_help_fits_a_narrow_terminal() {
-        assert!(help().lines().all(|line| line.chars().count() < 80), "{}", help());
+        assert!(
+            help().lines().all(|line| line.chars().count() < 80),
+            "{}",
+            help()
+        );
     }
 }

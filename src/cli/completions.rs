@@ -15,8 +15,13 @@ pub(super) const COMMANDS: &[Command] = &[
         "print a script that completes commands and flags in a shell",
     )
     .with_examples(&["bantam completions bash >~/.local/share/bash-completion/completions/bantam"]),
-    Command::row("man", "", man, "print a manual page; redirect it into a file")
-        .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
+    Command::row(
+        "man",
+        "",
+        man,
+        "print a manual page; redirect it into a file",
+    )
+    .with_examples(&["bantam man >~/.local/share/man/man1/bantam.1"]),
 ];
 
 const BASH: &str = r#"# bash completion for bantam: source it, or put it into
@@ -58,12 +63,14 @@ end
 fn completions(given: &Args, _: &Env) -> Result<u8> {
     let script = match given.words[0].as_str() {
         "bash" => BASH.replace("{cases}", &cases(|word, _| word.to_owned())),
-        "zsh" => ZSH.replace("{cases}", &cases(|word, help| quoted(&format!("{}:{help}", word.replace(':', "\\:"))))),
+        "zsh" => ZSH.replace(
+            "{cases}",
+            &cases(|word, help| quoted(&format!("{}:{help}", word.replace(':', "\\:")))),
+        ),
         "fish" => FISH.replace("{cases}", &fish()),
         other => {
-            return Err(
-                Error::usage(format!("no completions for \"{other}\"")).hint("bantam completions bash, or zsh or fish")
-            );
+            return Err(Error::usage(format!("no completions for \"{other}\""))
+                .hint("bantam completions bash, or zsh or fish"));
         }
     };
     print(&script).map(|()| 0)
@@ -76,26 +83,46 @@ fn places() -> BTreeMap<&'static str, Vec<(String, &'static str)>> {
     for command in commands() {
         let (group, word) = command.name.split_once(' ').unwrap_or(("", command.name));
         if !group.is_empty() && !places.contains_key(group) {
-            places.entry("").or_default().push((group.to_owned(), command.about));
+            places
+                .entry("")
+                .or_default()
+                .push((group.to_owned(), command.about));
         }
-        places.entry(group).or_default().push((word.to_owned(), command.about));
-        let flags = command.flags().map(|flag| (format!("--{} {}", flag.long, flag.value), flag.help));
-        places.entry(command.name).or_default().extend(flags.chain([("--help".to_owned(), "show its page")]));
+        places
+            .entry(group)
+            .or_default()
+            .push((word.to_owned(), command.about));
+        let flags = command
+            .flags()
+            .map(|flag| (format!("--{} {}", flag.long, flag.value), flag.help));
+        places
+            .entry(command.name)
+            .or_default()
+            .extend(flags.chain([("--help".to_owned(), "show its page")]));
     }
     places
 }
 
 /// The pattern of a shell for what is typed before a word: exactly `before`, or for flags anything that begins so.
 fn pattern(before: &str, words: &[(String, &str)]) -> (String, &'static str) {
-    (format!("{before} "), if words[0].0.starts_with("--") { "*" } else { "" })
+    (
+        format!("{before} "),
+        if words[0].0.starts_with("--") {
+            "*"
+        } else {
+            ""
+        },
+    )
 }
 
 /// The places as cases of bash and zsh.
 fn cases(entry: impl Fn(&str, &str) -> String) -> String {
     let case = |(before, words): (&str, Vec<(String, &str)>)| {
         let (before, star) = pattern(before, &words);
-        let list: Vec<String> =
-            words.iter().map(|(word, help)| entry(word.split(' ').next().unwrap_or_default(), help)).collect();
+        let list: Vec<String> = words
+            .iter()
+            .map(|(word, help)| entry(word.split(' ').next().unwrap_or_default(), help))
+            .collect();
         format!("        \"{before}\"{star}) list=({}) ;;\n", list.join(" "))
     };
     places().into_iter().map(case).collect()
@@ -106,13 +133,18 @@ fn fish() -> String {
     for (before, words) in places() {
         let (before, star) = pattern(before, &words);
         for (word, help) in &words {
-            let word = match word.strip_prefix("--").map(|flag| flag.split_once(' ').unwrap_or((flag, ""))) {
+            let word = match word
+                .strip_prefix("--")
+                .map(|flag| flag.split_once(' ').unwrap_or((flag, "")))
+            {
                 None => format!("-f -a {word}"),
                 Some((flag, "")) => format!("-l {flag}"),
                 Some((flag, _)) => format!("-l {flag} -r"),
             };
             let help = quoted(help);
-            script.push_str(&format!("complete -c bantam -n \"__bantam_after '{before}{star}'\" {word} -d {help}\n"));
+            script.push_str(&format!(
+                "complete -c bantam -n \"__bantam_after '{before}{star}'\" {word} -d {help}\n"
+            ));
         }
     }
     script
@@ -132,13 +164,18 @@ fn man(_: &Args, _: &Env) -> Result<u8> {
     );
     for command in commands() {
         // A backslash and a dash mean something, as does a dot at the beginning.
-        let text = help::section(command).replace('\\', "\\e").replace('-', "\\-").replace("\n.", "\n\\&.");
+        let text = help::section(command)
+            .replace('\\', "\\e")
+            .replace('-', "\\-")
+            .replace("\n.", "\n\\&.");
         page.push_str(&format!(".SS {}\n.EX\n{text}.EE\n", command.name));
     }
     page.push_str(".SH EXIT STATUS\n");
     for (code, meaning) in help::EXIT_CODES {
         page.push_str(&format!(".TP\n{code}\n{meaning}\n"));
     }
-    page.push_str(".SH FILES\n~/.bantam, or $BANTAM_HOME: see \\(lqbantam help files\\-and\\-formats\\(rq.\n");
+    page.push_str(
+        ".SH FILES\n~/.bantam, or $BANTAM_HOME: see \\(lqbantam help files\\-and\\-formats\\(rq.\n",
+    );
     print(&page).map(|()| 0)
 }

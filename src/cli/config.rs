@@ -40,7 +40,9 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// `model_list[0].model` as its names.
 fn names(path: &str) -> Vec<&str> {
-    path.split(['.', '[']).map(|name| name.strip_suffix(']').unwrap_or(name)).collect()
+    path.split(['.', '['])
+        .map(|name| name.strip_suffix(']').unwrap_or(name))
+        .collect()
 }
 
 /// The setting itself, or `None` for a section or an entry of a map.
@@ -62,17 +64,23 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let setting = setting(path)?;
     let Loaded { values, .. } = load(env)?.1;
     let value = settings::value_at(&values, &names(path)).ok_or_else(|| {
-        Error::failed(format!("config.json has no {path}")).hint("bantam status shows what is configured")
+        Error::failed(format!("config.json has no {path}"))
+            .hint("bantam status shows what is configured")
     })?;
     if setting.is_none() && (value.is_object() || value.is_array()) {
-        return Err(Error::usage(format!("{path} is a section, not a setting"))
-            .hint("bantam status shows what is set, and bantam help settings lists every setting"));
+        return Err(
+            Error::usage(format!("{path} is a section, not a setting")).hint(
+                "bantam status shows what is set, and bantam help settings lists every setting",
+            ),
+        );
     }
     match viewable(setting, value) {
         Some(Value::String(text)) => print(&format!("{text}\n")),
         Some(value) => print(&format!("{value}\n")),
-        None => Err(Error::failed(format!("{path} may hold a secret, which is not shown"))
-            .hint("bantam config edit, or bantam status to see where it comes from")),
+        None => Err(
+            Error::failed(format!("{path} may hold a secret, which is not shown"))
+                .hint("bantam config edit, or bantam status to see where it comes from"),
+        ),
     }
     .map(|()| 0)
 }
@@ -81,16 +89,30 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
     let (path, mut text) = (&given.words[0], given.words[1].clone());
     let setting = setting(path)?;
     if text == "-" {
-        text = io::read_to_string(io::stdin()).doing("reading the value")?.trim_end().to_owned();
+        text = io::read_to_string(io::stdin())
+            .doing("reading the value")?
+            .trim_end()
+            .to_owned();
     }
     let value = match setting {
-        Some(setting) => Some(setting.parse(&text)).filter(|v| v.is_null() || setting.check(v).is_some()),
-        None => parse_json(&text).ok().or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into())),
+        Some(setting) => {
+            Some(setting.parse(&text)).filter(|v| v.is_null() || setting.check(v).is_some())
+        }
+        None => parse_json(&text)
+            .ok()
+            .or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into())),
     };
     let value = value.ok_or_else(|| {
         let is_secret = setting.is_some_and(Setting::is_secret);
-        let shown = if is_secret { String::new() } else { format!(" to \"{}\"", one_line(&text, 40)) };
-        let expected = setting.map_or("JSON, for example {\"a\": \"b\"}".to_owned(), Setting::expected);
+        let shown = if is_secret {
+            String::new()
+        } else {
+            format!(" to \"{}\"", one_line(&text, 40))
+        };
+        let expected = setting.map_or(
+            "JSON, for example {\"a\": \"b\"}".to_owned(),
+            Setting::expected,
+        );
         Error::usage(format!("cannot set {path}{shown}")).hint(format!("it must be {expected}"))
     })?;
     let home = config::home(env)?;
@@ -113,13 +135,24 @@ fn warn(loaded: &Loaded, env: &Env) {
 fn edit(_: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Error::usage("cannot open an editor: not a terminal").hint("bantam config set PATH VALUE"));
+        return Err(Error::usage("cannot open an editor: not a terminal")
+            .hint("bantam config set PATH VALUE"));
     }
     let draft = home.root().join("config.json.draft");
-    if !disk::write_new(&draft, config::read(&home)?.unwrap_or("{\n}\n".to_owned()).as_bytes())? {
-        notice(&format!("continuing with {}, which was not saved", draft.display()));
+    if !disk::write_new(
+        &draft,
+        config::read(&home)?
+            .unwrap_or("{\n}\n".to_owned())
+            .as_bytes(),
+    )? {
+        notice(&format!(
+            "continuing with {}, which was not saved",
+            draft.display()
+        ));
     }
-    let editor = ["VISUAL", "EDITOR"].iter().find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
+    let editor = ["VISUAL", "EDITOR"]
+        .iter()
+        .find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
     let editor = editor.map_or("vi", String::as_str);
     loop {
         open(editor, &draft)?;
@@ -133,7 +166,10 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             Err(e) => {
                 report(&e);
                 if matches!(ask("Edit it again? [Y/n] ")?.as_str(), "n" | "N" | "no") {
-                    notice(&format!("config.json is unchanged; your text is in {}", draft.display()));
+                    notice(&format!(
+                        "config.json is unchanged; your text is in {}",
+                        draft.display()
+                    ));
                     return Ok(e.kind.exit_code());
                 }
             }
@@ -143,9 +179,16 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
 
 fn open(editor: &str, file: &Path) -> Result<()> {
     let fail = |what: String| Error::new(Kind::Failed, what).hint("EDITOR=nano bantam config edit");
-    let words = shell_words::split(editor).map_err(|e| fail(format!("cannot read $EDITOR: {e}")))?;
-    let (program, args) = words.split_first().ok_or_else(|| fail("$EDITOR is empty".to_owned()))?;
+    let words =
+        shell_words::split(editor).map_err(|e| fail(format!("cannot read $EDITOR: {e}")))?;
+    let (program, args) = words
+        .split_first()
+        .ok_or_else(|| fail("$EDITOR is empty".to_owned()))?;
     let status = child::by_user(program).args(args).arg(file).status();
     let status = status.map_err(|_| fail(format!("cannot start the editor \"{program}\"")))?;
-    if status.success() { Ok(()) } else { Err(fail(format!("the editor \"{program}\" failed"))) }
+    if status.success() {
+        Ok(())
+    } else {
+        Err(fail(format!("the editor \"{program}\" failed")))
+    }
 }

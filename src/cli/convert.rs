@@ -17,21 +17,48 @@ const TABLE: &[(&str, &str)] = &[
     ("max_tokens", "agents.defaults.max_tokens"),
     ("temperature", "agents.defaults.temperature"),
     ("tools.web_search.api_key", "tools.web.search.api_key"),
-    ("tools.web_search.max_results", "tools.web.search.max_results"),
+    (
+        "tools.web_search.max_results",
+        "tools.web.search.max_results",
+    ),
     // nanobot
-    ("agents.defaults.context_window_tokens", "agents.defaults.context_window"),
+    (
+        "agents.defaults.context_window_tokens",
+        "agents.defaults.context_window",
+    ),
     ("tools.exec.enable", "tools.exec.enabled"),
-    ("tools.restrict_to_workspace", "agents.defaults.restrict_to_workspace"),
+    (
+        "tools.restrict_to_workspace",
+        "agents.defaults.restrict_to_workspace",
+    ),
     ("gateway.heartbeat.enabled", "heartbeat.enabled"),
     // picoclaw
-    ("agents.defaults.max_llm_retries", "agents.defaults.max_retries"),
-    ("agents.defaults.llm_retry_backoff_secs", "agents.defaults.retry_initial_delay"),
+    (
+        "agents.defaults.max_llm_retries",
+        "agents.defaults.max_retries",
+    ),
+    (
+        "agents.defaults.llm_retry_backoff_secs",
+        "agents.defaults.retry_initial_delay",
+    ),
     ("channels.telegram.base_url", "channels.telegram.api_base"),
     ("channel_list.telegram.enabled", "channels.telegram.enabled"),
-    ("channel_list.telegram.allow_from", "channels.telegram.allow_from"),
-    ("channel_list.telegram.settings.token", "channels.telegram.token"),
-    ("channel_list.telegram.settings.base_url", "channels.telegram.api_base"),
-    ("channel_list.telegram.settings.proxy", "channels.telegram.proxy"),
+    (
+        "channel_list.telegram.allow_from",
+        "channels.telegram.allow_from",
+    ),
+    (
+        "channel_list.telegram.settings.token",
+        "channels.telegram.token",
+    ),
+    (
+        "channel_list.telegram.settings.base_url",
+        "channels.telegram.api_base",
+    ),
+    (
+        "channel_list.telegram.settings.proxy",
+        "channels.telegram.proxy",
+    ),
     ("tools.exec.timeout_seconds", "tools.exec.timeout"),
     ("tools.web.fetch_limit_bytes", "tools.web.fetch.max_chars"),
     ("heartbeat.interval", "heartbeat.interval_minutes"),
@@ -81,9 +108,17 @@ pub(super) fn convert(mut theirs: Value, old_home: Option<&Path>) -> (Value, Vec
 fn section(theirs: &mut Value, pattern: &str) -> Value {
     let mut ours = json!({});
     for setting in SETTINGS {
-        let Some(path) = setting.path.strip_prefix(pattern) else { continue };
-        let others = TABLE.iter().filter(|(_, to)| *to == path).map(|(from, _)| *from);
-        if let Some(value) = others.chain([path]).find_map(|path| take(theirs, path, setting)) {
+        let Some(path) = setting.path.strip_prefix(pattern) else {
+            continue;
+        };
+        let others = TABLE
+            .iter()
+            .filter(|(_, to)| *to == path)
+            .map(|(from, _)| *from);
+        if let Some(value) = others
+            .chain([path])
+            .find_map(|path| take(theirs, path, setting))
+        {
             put(&mut ours, path, value);
         }
     }
@@ -104,14 +139,26 @@ fn take(theirs: &mut Value, path: &str, setting: &Setting) -> Option<Value> {
 fn servers(theirs: &mut Value, old_home: Option<&Path>) -> Value {
     for place in ["tools.mcp_servers", "tools.mcp"] {
         let found = find(theirs, place).filter(|found| is_enabled(found));
-        let found = found.and_then(|found| if place == "tools.mcp" { found.get_mut("servers") } else { Some(found) });
+        let found = found.and_then(|found| {
+            if place == "tools.mcp" {
+                found.get_mut("servers")
+            } else {
+                Some(found)
+            }
+        });
         if let Some(moved @ Value::Object(_)) = found.map(Value::take) {
             theirs["mcpServers"] = moved;
         }
     }
     let mut ours = json!({});
-    let is_old = |server: &Value| old_home.is_some_and(|dir| server.to_string().contains(&*dir.to_string_lossy()));
-    for (name, server) in find(theirs, "mcpServers").and_then(Value::as_object_mut).into_iter().flatten() {
+    let is_old = |server: &Value| {
+        old_home.is_some_and(|dir| server.to_string().contains(&*dir.to_string_lossy()))
+    };
+    for (name, server) in find(theirs, "mcpServers")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten()
+    {
         if is_enabled(server) && !is_old(server) {
             ours[name] = section(server, "mcpServers.*.");
         }
@@ -123,15 +170,30 @@ fn servers(theirs: &mut Value, old_home: Option<&Path>) -> Value {
 fn models(theirs: &mut Value) -> (Value, Value, Value) {
     let (mut list, mut listed, mut providers) = (Vec::new(), Vec::new(), Vec::new());
     let entries = find(theirs, "model_list").and_then(Value::as_array_mut);
-    for entry in entries.into_iter().flatten().filter(|entry| is_enabled(entry)) {
+    for entry in entries
+        .into_iter()
+        .flatten()
+        .filter(|entry| is_enabled(entry))
+    {
         let mut ours = section(entry, "model_list[].");
-        if let (Some(provider), Some(model)) = (take_text(entry, "provider"), ours["model"].as_str()) {
+        if let (Some(provider), Some(model)) =
+            (take_text(entry, "provider"), ours["model"].as_str())
+        {
             ours["model"] = with_vendor(&vendors::canonical(&provider), model).into();
         }
-        listed.extend([&ours["model_name"], &ours["model"]].into_iter().filter_map(Value::as_str).map(str::to_owned));
+        listed.extend(
+            [&ours["model_name"], &ours["model"]]
+                .into_iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned),
+        );
         list.push(ours);
     }
-    for (name, entry) in find(theirs, "providers").and_then(Value::as_object_mut).into_iter().flatten() {
+    for (name, entry) in find(theirs, "providers")
+        .and_then(Value::as_object_mut)
+        .into_iter()
+        .flatten()
+    {
         let vendor = vendors::canonical(name);
         let needs_key = vendors::find(&vendor).is_some_and(|vendor| !vendor.key_env.is_empty());
         let mut ours = section(entry, "model_list[].");
@@ -141,27 +203,67 @@ fn models(theirs: &mut Value) -> (Value, Value, Value) {
             providers.push(vendor);
         }
     }
-    let fixed = ["agents.defaults.provider", "provider"].iter().find_map(|path| take_text(theirs, path));
-    let fixed = fixed.filter(|name| name != "auto").map(|name| vendors::canonical(&name));
-    let name = |name: String| if listed.contains(&name) { name } else { routed(&name, fixed.as_deref(), &providers) };
-    let models = ["agents.defaults.model_name", "agents.defaults.model", "model"];
-    let model = models.iter().find_map(|path| take_text(theirs, path)).map(name);
-    let fallbacks = ["agents.defaults.model_fallbacks", "agents.defaults.fallback_models"];
-    let fallbacks = fallbacks.iter().filter_map(|path| find(theirs, path).map(Value::take));
-    let fallbacks: Vec<Value> = fallbacks.filter_map(|list| list.as_array().cloned()).flatten().collect();
-    let fallbacks = fallbacks.iter().filter_map(Value::as_str).map(|model| name(model.to_owned()));
+    let fixed = ["agents.defaults.provider", "provider"]
+        .iter()
+        .find_map(|path| take_text(theirs, path));
+    let fixed = fixed
+        .filter(|name| name != "auto")
+        .map(|name| vendors::canonical(&name));
+    let name = |name: String| {
+        if listed.contains(&name) {
+            name
+        } else {
+            routed(&name, fixed.as_deref(), &providers)
+        }
+    };
+    let models = [
+        "agents.defaults.model_name",
+        "agents.defaults.model",
+        "model",
+    ];
+    let model = models
+        .iter()
+        .find_map(|path| take_text(theirs, path))
+        .map(name);
+    let fallbacks = [
+        "agents.defaults.model_fallbacks",
+        "agents.defaults.fallback_models",
+    ];
+    let fallbacks = fallbacks
+        .iter()
+        .filter_map(|path| find(theirs, path).map(Value::take));
+    let fallbacks: Vec<Value> = fallbacks
+        .filter_map(|list| list.as_array().cloned())
+        .flatten()
+        .collect();
+    let fallbacks = fallbacks
+        .iter()
+        .filter_map(Value::as_str)
+        .map(|model| name(model.to_owned()));
     (list.into(), model.into(), fallbacks.collect())
 }
 
 /// `vendor/model` for a model's name: the fixed provider, else the one that the name begins with, else the maker of the model,
 /// else a gateway for all models.
 fn routed(name: &str, fixed: Option<&str>, providers: &[String]) -> String {
-    let prefix = name.split_once('/').map(|(prefix, _)| vendors::canonical(prefix));
-    let maker = vendors::by_model(name.rsplit('/').next().unwrap_or(name)).map(|vendor| vendor.name.to_owned());
+    let prefix = name
+        .split_once('/')
+        .map(|(prefix, _)| vendors::canonical(prefix));
+    let maker = vendors::by_model(name.rsplit('/').next().unwrap_or(name))
+        .map(|vendor| vendor.name.to_owned());
     let is_provider = |vendor: &String| providers.contains(vendor);
-    let gateway = ["openrouter".to_owned()].into_iter().find(is_provider).or_else(|| providers.first().cloned());
-    let known = [prefix.clone().filter(is_provider), maker.clone().filter(is_provider), gateway];
-    let vendor = fixed.map(str::to_owned).or_else(|| known.into_iter().flatten().next());
+    let gateway = ["openrouter".to_owned()]
+        .into_iter()
+        .find(is_provider)
+        .or_else(|| providers.first().cloned());
+    let known = [
+        prefix.clone().filter(is_provider),
+        maker.clone().filter(is_provider),
+        gateway,
+    ];
+    let vendor = fixed
+        .map(str::to_owned)
+        .or_else(|| known.into_iter().flatten().next());
     match vendor.or_else(|| maker.filter(|_| prefix.is_none())) {
         Some(vendor) => with_vendor(&vendor, name),
         None => name.to_owned(),
@@ -179,7 +281,10 @@ fn with_vendor(vendor: &str, model: &str) -> String {
 /// The value at a path, in any spelling.
 fn find<'a>(tree: &'a mut Value, path: &str) -> Option<&'a mut Value> {
     path.split('.').try_fold(tree, |at, name| {
-        at.as_object_mut()?.iter_mut().find(|(key, _)| same_name(key, name)).map(|(_, value)| value)
+        at.as_object_mut()?
+            .iter_mut()
+            .find(|(key, _)| same_name(key, name))
+            .map(|(_, value)| value)
     })
 }
 
@@ -200,7 +305,9 @@ fn is_enabled(entry: &Value) -> bool {
 fn is_filled(value: &Value) -> bool {
     match value {
         Value::Null => false,
-        Value::String(text) => !text.trim().is_empty() && !text.starts_with("YOUR_") && !text.ends_with("xxx"),
+        Value::String(text) => {
+            !text.trim().is_empty() && !text.starts_with("YOUR_") && !text.ends_with("xxx")
+        }
         Value::Array(items) => items.iter().any(is_filled),
         Value::Object(object) => !object.is_empty(),
         Value::Bool(_) | Value::Number(_) => true,
@@ -209,31 +316,48 @@ fn is_filled(value: &Value) -> bool {
 
 /// Whether a key refers to something else: a command, a file, what the other program encrypted.
 fn refers(value: &Value) -> bool {
-    let mut keys = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter().filter_map(Value::as_str);
-    keys.any(|key| ["cmd:", "file:", "enc:"].iter().any(|scheme| key.trim().starts_with(scheme)))
+    let mut keys = value
+        .as_array()
+        .map_or(std::slice::from_ref(value), Vec::as_slice)
+        .iter()
+        .filter_map(Value::as_str);
+    keys.any(|key| {
+        ["cmd:", "file:", "enc:"]
+            .iter()
+            .any(|scheme| key.trim().starts_with(scheme))
+    })
 }
 
 /// Adds the paths of all that is set and not taken, as deep as our own settings go.
 fn leftovers(value: &Value, path: &mut Vec<String>, found: &mut Vec<String>) {
     let names: Vec<&str> = path.iter().map(String::as_str).collect();
-    let is_theirs = |names: &[&str]| matches!(names[0], "providers" | "channel_list") && names.len() < 3;
+    let is_theirs =
+        |names: &[&str]| matches!(names[0], "providers" | "channel_list") && names.len() < 3;
     let is_ours = names.is_empty() || is_known(&names, Place::Anywhere);
     let members: Vec<(String, &Value)> = match value {
-        Value::Object(members) if is_ours || is_theirs(&names) => {
-            members.iter().map(|(name, value)| (name.clone(), value)).collect()
-        }
+        Value::Object(members) if is_ours || is_theirs(&names) => members
+            .iter()
+            .map(|(name, value)| (name.clone(), value))
+            .collect(),
         Value::Array(items) if is_ours && items.iter().any(Value::is_object) => {
             (0..).map(|n: usize| n.to_string()).zip(items).collect()
         }
         value => {
-            let is_set = if is_ours { is_filled(value) } else { is_on(value) };
+            let is_set = if is_ours {
+                is_filled(value)
+            } else {
+                is_on(value)
+            };
             if is_set && !matches!(names.last(), Some(&("enabled" | "type"))) {
                 found.push(path.join("."));
             }
             return;
         }
     };
-    for (name, value) in members.into_iter().filter(|(_, value)| !value.is_object() || is_enabled(value)) {
+    for (name, value) in members
+        .into_iter()
+        .filter(|(_, value)| !value.is_object() || is_enabled(value))
+    {
         path.push(name);
         leftovers(value, path, found);
         path.pop();
@@ -245,7 +369,10 @@ fn is_on(value: &Value) -> bool {
     let is_name = |name: &str| !matches!(name, "enabled" | "type");
     match value {
         Value::Object(members) => {
-            is_enabled(value) && members.iter().any(|(name, value)| is_name(name) && is_on(value))
+            is_enabled(value)
+                && members
+                    .iter()
+                    .any(|(name, value)| is_name(name) && is_on(value))
         }
         Value::Array(items) => items.iter().any(is_on),
         value => is_filled(value) && *value != json!(false) && *value != json!(0),
@@ -311,7 +438,12 @@ mod tests {
             assert!(left.iter().any(|left| left == path), "{path}: {left:?}");
         }
         let gone = ["hooks", "mqtt", "mcp", "model_list.0", "custom_headers"];
-        assert!(!left.iter().any(|path| gone.iter().any(|gone| path.contains(gone))), "{left:?}");
+        assert!(
+            !left
+                .iter()
+                .any(|path| gone.iter().any(|gone| path.contains(gone))),
+            "{left:?}"
+        );
     }
 
     #[test]
@@ -358,10 +490,20 @@ mod tests {
         let both = ["zhipu", "openrouter"];
         for (providers, fixed, model, want) in [
             (&both[..], Some("zhipu"), "glm-4.7", "zhipu/glm-4.7"),
-            (&both, Some("openrouter"), "anthropic/claude-x", "openrouter/anthropic/claude-x"),
+            (
+                &both,
+                Some("openrouter"),
+                "anthropic/claude-x",
+                "openrouter/anthropic/claude-x",
+            ),
             (&both, None, "glm/glm-4.7", "zhipu/glm-4.7"),
             (&both, None, "glm-4.7", "zhipu/glm-4.7"),
-            (&both, None, "anthropic/claude-x", "openrouter/anthropic/claude-x"),
+            (
+                &both,
+                None,
+                "anthropic/claude-x",
+                "openrouter/anthropic/claude-x",
+            ),
             (&["siliconflow"], None, "a/b", "siliconflow/a/b"),
             (&[], None, "claude/claude-x", "claude/claude-x"),
             (&[], None, "claude-x", "anthropic/claude-x"),

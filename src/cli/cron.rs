@@ -22,36 +22,82 @@ use crate::session::{Files, Store};
 use crate::text::{one_line, printable};
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::row("cron add", "[TEXT...]", add, "schedule a message to the agent; bantam gateway runs it")
-        .with_flags(&[
-            ("-m, --message TEXT", "what to do"),
-            ("-e, --every INTERVAL", "repeat: 300 (seconds), 5m, 2h or 1d"),
-            ("-c, --cron EXPR", "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily"),
-            ("--at TIME", "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d"),
-            ("--tz ZONE", "the time zone of EXPR or TIME (default: this machine's)"),
-            ("-n, --name NAME", "a name for the job"),
-            ("-s, --session KEY", "continue the conversation KEY (default: a new one for each run)"),
-            ("--to telegram:CHAT", "where to deliver the answer"),
-        ])
-        .with_examples(&[
-            "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
-            "bantam cron add -e 30m \"Is the disk filling up?\"",
-            "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
-        ]),
-    Command::row("cron list", "", list, "list the jobs: next run, how the last one ended, schedule and name")
-        .with_flags(&[("--json", "print one JSON object with the jobs as cron/jobs.json has them")]),
-    Command::row("cron remove", "ID", remove, "remove a job; its runs stay on record")
-        .with_examples(&["bantam cron remove logs"]),
+    Command::row(
+        "cron add",
+        "[TEXT...]",
+        add,
+        "schedule a message to the agent; bantam gateway runs it",
+    )
+    .with_flags(&[
+        ("-m, --message TEXT", "what to do"),
+        (
+            "-e, --every INTERVAL",
+            "repeat: 300 (seconds), 5m, 2h or 1d",
+        ),
+        (
+            "-c, --cron EXPR",
+            "minute hour day month weekday, as in \"30 7 * * mon-fri\", or @daily",
+        ),
+        (
+            "--at TIME",
+            "once: 18:00, 2026-03-29T18:00, 2026-03-29T18:00:00+02:00, +20m, +2h or +1d",
+        ),
+        (
+            "--tz ZONE",
+            "the time zone of EXPR or TIME (default: this machine's)",
+        ),
+        ("-n, --name NAME", "a name for the job"),
+        (
+            "-s, --session KEY",
+            "continue the conversation KEY (default: a new one for each run)",
+        ),
+        ("--to telegram:CHAT", "where to deliver the answer"),
+    ])
+    .with_examples(&[
+        "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
+        "bantam cron add -e 30m \"Is the disk filling up?\"",
+        "bantam cron add --at 18:00 --to telegram:123456789 \"Water the tomatoes\"",
+    ]),
+    Command::row(
+        "cron list",
+        "",
+        list,
+        "list the jobs: next run, how the last one ended, schedule and name",
+    )
+    .with_flags(&[(
+        "--json",
+        "print one JSON object with the jobs as cron/jobs.json has them",
+    )]),
+    Command::row(
+        "cron remove",
+        "ID",
+        remove,
+        "remove a job; its runs stay on record",
+    )
+    .with_examples(&["bantam cron remove logs"]),
     Command::row("cron enable", "ID", enable, "let a disabled job run again")
         .with_examples(&["bantam cron enable logs"]),
-    Command::row("cron disable", "ID", disable, "keep a job without running it")
-        .with_examples(&["bantam cron disable logs"]),
-    Command::row("cron run", "ID", run_now, "run a job now and print its answer; exits like bantam agent")
-        .with_flags(&[
-            ("-q, --quiet", "print only the answer and errors"),
-            ("-v, --verbose", "print tool calls, retries and timings to standard error"),
-        ])
-        .with_examples(&["bantam cron run logs"]),
+    Command::row(
+        "cron disable",
+        "ID",
+        disable,
+        "keep a job without running it",
+    )
+    .with_examples(&["bantam cron disable logs"]),
+    Command::row(
+        "cron run",
+        "ID",
+        run_now,
+        "run a job now and print its answer; exits like bantam agent",
+    )
+    .with_flags(&[
+        ("-q, --quiet", "print only the answer and errors"),
+        (
+            "-v, --verbose",
+            "print tool calls, retries and timings to standard error",
+        ),
+    ])
+    .with_examples(&["bantam cron run logs"]),
     Command::row(
         "cron history",
         "[ID]",
@@ -76,27 +122,46 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     let every = given.value("every").map(schedule::interval).transpose()?;
     let when = match (every, given.value("cron"), given.value("at")) {
         (Some(_), None, None) if given.has("tz") => {
-            return Err(Error::usage("--tz without a time of day").hint("an interval is the same in every zone"));
+            return Err(Error::usage("--tz without a time of day")
+                .hint("an interval is the same in every zone"));
         }
         (Some(seconds), None, None) => When::Every(seconds),
         (None, Some(expr), None) => When::Cron(expr.to_owned()),
         (None, None, Some(at)) => When::At(at.to_owned()),
         _ => {
-            return Err(Error::usage("a job needs exactly one time").hint("-e 5m, -c \"30 7 * * *\" or --at 18:00"));
+            return Err(Error::usage("a job needs exactly one time")
+                .hint("-e 5m, -c \"30 7 * * *\" or --at 18:00"));
         }
     };
     if given.has("message") && !given.words.is_empty() {
-        return Err(Error::usage("the message is given twice").hint("leave out -m, or quote the text behind it"));
+        return Err(Error::usage("the message is given twice")
+            .hint("leave out -m, or quote the text behind it"));
     }
-    let message = if given.words.is_empty() { text("message") } else { given.words.join(" ") };
+    let message = if given.words.is_empty() {
+        text("message")
+    } else {
+        given.words.join(" ")
+    };
     let (name, tz) = (text("name"), text("tz"));
-    let new = NewJob { name, message, when, tz, to: text("to"), session: text("session") };
+    let new = NewJob {
+        name,
+        message,
+        when,
+        tz,
+        to: text("to"),
+        session: text("session"),
+    };
     let (home, jobs) = jobs(env)?;
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
-    print(&format!("Added job {id} ({name})\n{}", upcoming(&jobs, &job, 3)?))?;
+    print(&format!(
+        "Added job {id} ({name})\n{}",
+        upcoming(&jobs, &job, 3)?
+    ))?;
     if !is_running(&home) {
-        notice(&format!("no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"));
+        notice(&format!(
+            "no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"
+        ));
     }
     Ok(0)
 }
@@ -119,7 +184,10 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let zone = zone(env);
     let mut rows = Vec::new();
     for job in &list {
-        let next = match jobs.zone(job.tz()).and_then(|meant| job.due(now, 0, &meant)) {
+        let next = match jobs
+            .zone(job.tz())
+            .and_then(|meant| job.due(now, 0, &meant))
+        {
             Err(e) => {
                 notice(&one_line(&e.message, 300));
                 "cannot run".to_owned()
@@ -129,20 +197,37 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             Ok(Due::Now | Due::Missed(_)) => "overdue".to_owned(),
         };
         let to = job.to().map(|to| format!(" -> {to}")).unwrap_or_default();
-        let status = if job.last_status().is_empty() { "-" } else { job.last_status() };
-        rows.push([job.id().to_owned(), next, status.to_owned(), job.when(&zone), format!("{}{to}", job.name())]);
+        let status = if job.last_status().is_empty() {
+            "-"
+        } else {
+            job.last_status()
+        };
+        rows.push([
+            job.id().to_owned(),
+            next,
+            status.to_owned(),
+            job.when(&zone),
+            format!("{}{to}", job.name()),
+        ]);
     }
     let heartbeat = load(env)?.1.config.heartbeat;
     if heartbeat.enabled {
         let minutes = heartbeat.interval_minutes;
         let next = heartbeat::job(minutes, "")?.schedule()?.next(now, &zone);
         let next = next.map_or(String::new(), |at| zone.stamp(at / 1000));
-        let (when, name) = (format!("every {minutes} min"), "built in: agent/HEARTBEAT.md".to_owned());
+        let (when, name) = (
+            format!("every {minutes} min"),
+            "built in: agent/HEARTBEAT.md".to_owned(),
+        );
         rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; bantam cron add makes one");
     }
-    print(&super::list(["id", "next run", "last run", "schedule", "name"], rows)).map(|()| 0)
+    print(&super::list(
+        ["id", "next run", "last run", "schedule", "name"],
+        rows,
+    ))
+    .map(|()| 0)
 }
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
@@ -153,7 +238,12 @@ fn remove(given: &Args, env: &Env) -> Result<u8> {
 fn enable(given: &Args, env: &Env) -> Result<u8> {
     let (_, jobs) = jobs(env)?;
     let job = jobs.set_enabled(&given.words[0], true, now())?;
-    print(&format!("Enabled job {}, {}", printable(job.id()), upcoming(&jobs, &job, 1)?)).map(|()| 0)
+    print(&format!(
+        "Enabled job {}, {}",
+        printable(job.id()),
+        upcoming(&jobs, &job, 1)?
+    ))
+    .map(|()| 0)
 }
 
 fn disable(given: &Args, env: &Env) -> Result<u8> {
@@ -166,7 +256,11 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let run = jobs.start(&given.words[0], now())?;
     let answered = turn(&run.job, &home, given, env);
     let outcome = match &answered {
-        Ok(Response { error: None, output, .. }) => Ok(output.clone()),
+        Ok(Response {
+            error: None,
+            output,
+            ..
+        }) => Ok(output.clone()),
         Ok(Response { error: Some(e), .. }) | Err(e) => Err(e.message.clone()),
     };
     let recorded = jobs.finish(run.job.id(), run.at, &outcome, Some(now()));
@@ -177,14 +271,18 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
 /// Asks the job's message, like `bantam agent`.
 fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     if job.message().trim().is_empty() {
-        return Err(
-            Error::config("the job has no message").hint("its payload.message in cron/jobs.json says what to do")
-        );
+        return Err(Error::config("the job has no message")
+            .hint("its payload.message in cron/jobs.json says what to do"));
     }
     let output = Output::of(given);
     let factory = AgentFactory::new(home, env)?;
     let loaded = factory.load(None)?;
-    let chat = job.to().as_deref().map(telegram_chat).transpose()?.map(str::to_owned);
+    let chat = job
+        .to()
+        .as_deref()
+        .map(telegram_chat)
+        .transpose()?
+        .map(str::to_owned);
     let delivery = Delivery::find(home, &loaded.config, env, chat.as_deref(), notice)?;
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(factory.parts(&loaded.config))?;
@@ -193,11 +291,17 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     if is_fresh {
         reset_session(home, &session)?;
     }
-    let origin = Origin { channel: "cron".to_owned(), chat: job.id().to_owned() };
+    let origin = Origin {
+        channel: "cron".to_owned(),
+        chat: job.id().to_owned(),
+    };
     let inbound = Inbound::message(origin, session, job.message().to_owned());
     let mut response = terminal::ask(ready.agent, inbound, output, env)?;
     if let Some(delivery) = delivery {
-        let title = format!("The job “{}” sent this to the chat", one_line(job.name(), 80));
+        let title = format!(
+            "The job “{}” sent this to the chat",
+            one_line(job.name(), 80)
+        );
         delivery.deliver(&mut response, chat.map(|chat| (chat, title)));
     }
     Ok(response)
@@ -207,10 +311,13 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
 fn last_answer(home: &Home, run: &Run) -> Option<String> {
     let session = session_name("cron", &run.job).ok()?;
     let messages = Files::new(home.clone()).peek(&session).ok()?.messages;
-    messages.into_iter().rev().find_map(|message| match message {
-        Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
-        _ => None,
-    })
+    messages
+        .into_iter()
+        .rev()
+        .find_map(|message| match message {
+            Message::Assistant(reply) if !reply.text.trim().is_empty() => Some(reply.text),
+            _ => None,
+        })
 }
 
 fn history(given: &Args, env: &Env) -> Result<u8> {
@@ -218,11 +325,17 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     let list = jobs.list()?;
     let mut runs = jobs.history()?;
     if let Some(wanted) = given.words.first() {
-        let named = list.iter().find(|job| job.name() == wanted).map_or(wanted.as_str(), Job::id);
+        let named = list
+            .iter()
+            .find(|job| job.name() == wanted)
+            .map_or(wanted.as_str(), Job::id);
         runs.retain(|run| run.job == *wanted || run.job == named);
         if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
-            return Err(Error::failed(format!("there is no job \"{}\" and no record of one", one_line(wanted, 40)))
-                .hint("bantam cron list shows the jobs, bantam cron history all runs"));
+            return Err(Error::failed(format!(
+                "there is no job \"{}\" and no record of one",
+                one_line(wanted, 40)
+            ))
+            .hint("bantam cron list shows the jobs, bantam cron history all runs"));
         }
     }
     if given.has("json") {
@@ -234,18 +347,40 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     }
     let zone = zone(env);
     let rows = runs.iter().map(|run| {
-        let took = run.ended.filter(|_| run.status != Status::Unknown).map(|ended| (ended - run.at) / 1000);
-        let took = took.map(|seconds| format!("{seconds} s")).unwrap_or_default();
-        let name = list.iter().find(|job| job.id() == run.job).map(Job::name).unwrap_or_default();
+        let took = run
+            .ended
+            .filter(|_| run.status != Status::Unknown)
+            .map(|ended| (ended - run.at) / 1000);
+        let took = took
+            .map(|seconds| format!("{seconds} s"))
+            .unwrap_or_default();
+        let name = list
+            .iter()
+            .find(|job| job.id() == run.job)
+            .map(Job::name)
+            .unwrap_or_default();
         let what = match (run.error.as_str(), run.answer.as_str()) {
             ("", "") => name.to_owned(),
             ("", answer) => format!("{name}: {answer}"),
             (error, _) => error.to_owned(),
         };
-        [zone.stamp(run.at / 1000), run.job.clone(), run.status.name().to_owned(), took, what]
+        [
+            zone.stamp(run.at / 1000),
+            run.job.clone(),
+            run.status.name().to_owned(),
+            took,
+            what,
+        ]
     });
-    print(&super::list(["time", "job", "status", "took", "answer or error"], rows.collect()))?;
-    if let Some(answer) = given.words.first().and_then(|_| last_answer(&home, runs.last()?)) {
+    print(&super::list(
+        ["time", "job", "status", "took", "answer or error"],
+        rows.collect(),
+    ))?;
+    if let Some(answer) = given
+        .words
+        .first()
+        .and_then(|_| last_answer(&home, runs.last()?))
+    {
         print(&format!("\n{}\n", printable(answer.trim())))?;
     }
     Ok(0)

@@ -19,7 +19,10 @@ pub(super) const COMMAND: Command = Command::row(
     run,
     "check this installation and suggest fixes; exit code 1 if a check fails",
 )
-.with_flags(&[("--provider", "also ask the model (or the one called NAME): tools, streaming, images, speed")])
+.with_flags(&[(
+    "--provider",
+    "also ask the model (or the one called NAME): tools, streaming, images, speed",
+)])
 .with_examples(&["bantam doctor", "bantam doctor --provider"]);
 
 /// Prints checks as they come.
@@ -44,9 +47,14 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let name = match given.words.as_slice() {
         [] => None,
         [name] if ask => Some(name.as_str()),
-        _ => return Err(Error::usage("NAME needs --provider").hint("bantam doctor --provider NAME")),
+        _ => {
+            return Err(Error::usage("NAME needs --provider").hint("bantam doctor --provider NAME"));
+        }
     };
-    let mut report = Report { failed: false, printed: Ok(()) };
+    let mut report = Report {
+        failed: false,
+        printed: Ok(()),
+    };
     let home = config::home(env)?;
     report.add([home::directory(&home)]);
     let there = home.config().exists();
@@ -71,7 +79,10 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         }
         Err(_) => {
             let why = "the configuration is not valid";
-            report.add([Check::info("jail", format!("not checked, and neither are model and workspace: {why}"))]);
+            report.add([Check::info(
+                "jail",
+                format!("not checked, and neither are model and workspace: {why}"),
+            )]);
         }
     }
     report.printed?;
@@ -87,23 +98,40 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
     let made = if there { "" } else { " (created)" };
-    report.add([Check::ok(NAME, format!("{}{made}", hands.workspace().path.display()))]);
+    report.add([Check::ok(
+        NAME,
+        format!("{}{made}", hands.workspace().path.display()),
+    )]);
     let exec = &config.tools.exec;
     let holds = match jail::jail(&hands, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,
         Err(e) => return report.add([Check::of_error("jail", e)]),
     };
     if !holds {
-        let why = if exec.sandbox == Sandbox::Off { "the sandbox is off" } else { "commands cannot run" };
+        let why = if exec.sandbox == Sandbox::Off {
+            "the sandbox is off"
+        } else {
+            "commands cannot run"
+        };
         return report.add([Check::info("canaries", format!("not tested: {why}"))]);
     }
     let passed = app::passed(config, env);
-    let subject = Subject { home, hands: &hands, passed, network: exec.network };
+    let subject = Subject {
+        home,
+        hands: &hands,
+        passed,
+        network: exec.network,
+    };
     report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", e)]));
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
-pub(super) fn question(home: &Home, mut config: Config, env: &Env, name: Option<&str>) -> Vec<Check> {
+pub(super) fn question(
+    home: &Home,
+    mut config: Config,
+    env: &Env,
+    name: Option<&str>,
+) -> Vec<Check> {
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -113,13 +141,23 @@ pub(super) fn question(home: &Home, mut config: Config, env: &Env, name: Option<
         entry.max_tokens = 0;
     }
     let redactor = Redactor::new(config.secrets(env));
-    let parts = Parts { home, config: &config, env };
+    let parts = Parts {
+        home,
+        config: &config,
+        env,
+    };
     match app::chain(parts, &redactor, &mut Vec::new()) {
         Ok((chain, _)) => {
-            let mut checks = chain.first().map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
+            let mut checks = chain
+                .first()
+                .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
             let learned = asked.map_or_else(Vec::new, |model| Learned::of(&model, home).words());
-            checks.extend(learned.into_iter().map(|words| Check::info("learned", format!("the host {words}"))));
+            checks.extend(
+                learned
+                    .into_iter()
+                    .map(|words| Check::info("learned", format!("the host {words}"))),
+            );
             checks
         }
         Err(e) => vec![Check::of_error("answer", e)],

@@ -6,8 +6,12 @@ use crate::config::Env;
 use crate::error::Result;
 use crate::gateway::init;
 
-pub(super) const COMMAND: Command =
-    Command::row("gateway", "", run, "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM");
+pub(super) const COMMAND: Command = Command::row(
+    "gateway",
+    "",
+    run,
+    "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM",
+);
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     if init::is_needed() {

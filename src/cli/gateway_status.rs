@@ -24,50 +24,89 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64
     let pending = to.or_warn(Outbox::new(home.clone()).pending());
     // An id begins with the time of posting, in hexadecimal milliseconds.
     let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
-    let oldest = pending.first().and_then(|pending| posted(&pending.id)).map(time);
-    let heartbeat = sessions.iter().find(|session| session.key == "cron_heartbeat").map(|session| &session.last);
+    let oldest = pending
+        .first()
+        .and_then(|pending| posted(&pending.id))
+        .map(time);
+    let heartbeat = sessions
+        .iter()
+        .find(|session| session.key == "cron_heartbeat")
+        .map(|session| &session.last);
     let mut object = status::read(home).unwrap_or_else(|| json!({}));
     object["running"] = status::is_running(home).into();
     let state = state(&object, to);
     to.lines.push(("gateway", state));
     if object["running"] == true && object["polling"]["ok"] == false {
-        let (since, why) =
-            (to.time(object["polling"]["since"].as_str().unwrap_or_default()), &object["polling"]["why"]);
-        to.lines.push(("", format!("polling fails since {since}: {}", why.as_str().unwrap_or_default())));
+        let (since, why) = (
+            to.time(object["polling"]["since"].as_str().unwrap_or_default()),
+            &object["polling"]["why"],
+        );
+        to.lines.push((
+            "",
+            format!(
+                "polling fails since {since}: {}",
+                why.as_str().unwrap_or_default()
+            ),
+        ));
     }
     object["waiting"] = inbox.waiting.into();
     if object["waiting"] != 0 {
-        to.lines.push(("", format!("messages waiting for an answer: {}", inbox.waiting)));
+        to.lines.push((
+            "",
+            format!("messages waiting for an answer: {}", inbox.waiting),
+        ));
     }
     object["undelivered"] = json!({"count": pending.len(), "oldest": oldest});
     if !pending.is_empty() {
-        let oldest = oldest.map_or(String::new(), |oldest| format!(", the oldest from {}", to.time(&oldest)));
-        to.lines.push(("", format!("answers not delivered yet: {}{oldest}", pending.len())));
+        let oldest = oldest.map_or(String::new(), |oldest| {
+            format!(", the oldest from {}", to.time(&oldest))
+        });
+        to.lines.push((
+            "",
+            format!("answers not delivered yet: {}{oldest}", pending.len()),
+        ));
     }
     if !inbox.unknown_users.is_empty() {
         let ids: Vec<String> = inbox.unknown_users.iter().map(i64::to_string).collect();
-        to.lines.push(("strangers", format!("{} wrote and got no answer: {}", ids.len(), ids.join(", "))));
-        to.lines.push(("", "to let one in, add the id to channels.telegram.allow_from".to_owned()));
+        to.lines.push((
+            "strangers",
+            format!("{} wrote and got no answer: {}", ids.len(), ids.join(", ")),
+        ));
+        to.lines.push((
+            "",
+            "to let one in, add the id to channels.telegram.allow_from".to_owned(),
+        ));
     }
     object["strangers"] = inbox.unknown_users.into();
     object["jobs"] = jobs(to).into();
     object["heartbeat"] = json!(heartbeat);
     if let Some(last) = heartbeat {
-        to.lines.push(("heartbeat", format!("the last was at {}", to.time(last))));
+        to.lines
+            .push(("heartbeat", format!("the last was at {}", to.time(last))));
     }
     to.object["gateway"] = object;
 }
 
 fn state(object: &Value, to: &Status) -> String {
-    match (object["running"] == true, object["started"].as_str(), object["ended"].as_str()) {
+    match (
+        object["running"] == true,
+        object["started"].as_str(),
+        object["ended"].as_str(),
+    ) {
         (true, None, _) => "running".to_owned(),
         (true, Some(started), _) => {
             let bot = object["bot"].as_str().filter(|bot| !bot.is_empty());
             let bot = bot.map_or(String::new(), |bot| format!(", as {bot}"));
-            format!("running since {}{bot} (process {})", to.time(started), object["pid"])
+            format!(
+                "running since {}{bot} (process {})",
+                to.time(started),
+                object["pid"]
+            )
         }
         (false, None, _) => "not running; bantam gateway starts it".to_owned(),
-        (false, Some(started), None) => format!("not running: the one started at {} died", to.time(started)),
+        (false, Some(started), None) => {
+            format!("not running: the one started at {} died", to.time(started))
+        }
         (false, Some(_), Some(ended)) => format!("not running: it ended at {}", to.time(ended)),
     }
 }
@@ -91,18 +130,32 @@ fn jobs(to: &mut Status) -> Vec<Value> {
     order::sort_by(&mut jobs, |(a, _), (b, _)| a.cmp(b));
     let mut shown = Vec::new();
     for (next, job) in &jobs {
-        let (name, next, last) = (one_line(job.name(), 60), time(*next), job.last_run().map(time));
+        let (name, next, last) = (
+            one_line(job.name(), 60),
+            time(*next),
+            job.last_run().map(time),
+        );
         let status = Some(one_line(job.last_status(), 20)).filter(|status| !status.is_empty());
         if shown.len() < MAX_JOBS {
-            let at = last.as_ref().map_or(String::new(), |last| format!(" at {}", to.time(last)));
-            let went = status.as_ref().map_or(String::new(), |status| format!(" (last: {status}{at})"));
+            let at = last
+                .as_ref()
+                .map_or(String::new(), |last| format!(" at {}", to.time(last)));
+            let went = status
+                .as_ref()
+                .map_or(String::new(), |status| format!(" (last: {status}{at})"));
             let label = if shown.is_empty() { "jobs" } else { "" };
-            to.lines.push((label, format!("{} {name}{went}", to.time(&next))));
+            to.lines
+                .push((label, format!("{} {name}{went}", to.time(&next))));
         }
-        shown.push(json!({"id": job.id(), "name": name, "next": next, "last": last, "status": status}));
+        shown.push(
+            json!({"id": job.id(), "name": name, "next": next, "last": last, "status": status}),
+        );
     }
     if jobs.len() > MAX_JOBS {
-        to.lines.push(("", format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS)));
+        to.lines.push((
+            "",
+            format!("and {} more: bantam cron list", jobs.len() - MAX_JOBS),
+        ));
     }
     shown
 }

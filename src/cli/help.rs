@@ -5,9 +5,13 @@ use super::{commands, find, print, topics};
 use crate::config::Env;
 use crate::error::Result;
 
-pub(super) const COMMAND: Command =
-    Command::row("help", "[COMMAND|TOPIC...]", run, "show this page, or that of a command")
-        .with_examples(&["bantam help cron add", "bantam help jail"]);
+pub(super) const COMMAND: Command = Command::row(
+    "help",
+    "[COMMAND|TOPIC...]",
+    run,
+    "show this page, or that of a command",
+)
+.with_examples(&["bantam help cron add", "bantam help jail"]);
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (0, "answered"),
@@ -35,7 +39,11 @@ fn run(args: &Args, _: &Env) -> Result<u8> {
                 // `cron` is a group of commands, too.
                 Some(text) => {
                     let is_group = commands().any(|command| command.group() == Some(&name));
-                    let list = if is_group { sections(&find(&name)?) + "\n" } else { String::new() };
+                    let list = if is_group {
+                        sections(&find(&name)?) + "\n"
+                    } else {
+                        String::new()
+                    };
                     print(&(list + &text)).map(|()| 0)
                 }
             }
@@ -49,7 +57,11 @@ pub(super) fn show(commands: &[&Command]) -> Result<u8> {
 }
 
 fn sections(commands: &[&Command]) -> String {
-    commands.iter().map(|command| section(command)).collect::<Vec<_>>().join("\n")
+    commands
+        .iter()
+        .map(|command| section(command))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 pub(super) fn overview() -> Result<u8> {
@@ -62,7 +74,10 @@ fn page() -> String {
         page.push_str(&row(&usage(command), command.about));
     }
     let topics: Vec<&str> = topics::names().collect();
-    page.push_str(&format!("\n{}\n", wrapped(0, &format!("Topics: {}.", topics.join(", ")))));
+    page.push_str(&format!(
+        "\n{}\n",
+        wrapped(0, &format!("Topics: {}.", topics.join(", ")))
+    ));
     page.push_str("bantam keeps everything in $BANTAM_HOME (default ~/.bantam).\n");
     let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
     page.push_str(&wrapped(0, &format!("Exit codes: {}.", codes.join(", "))));
@@ -91,11 +106,17 @@ pub(super) fn section(command: &Command) -> String {
 }
 
 fn usage(command: &Command) -> String {
-    format!("bantam {} {}", command.name, command.words).trim_end().to_owned()
+    format!("bantam {} {}", command.name, command.words)
+        .trim_end()
+        .to_owned()
 }
 
 fn row(left: &str, right: &str) -> String {
-    let gap = if left.len() > LEFT { format!("\n{:1$}", "", LEFT + 3) } else { " ".repeat(LEFT + 1 - left.len()) };
+    let gap = if left.len() > LEFT {
+        format!("\n{:1$}", "", LEFT + 3)
+    } else {
+        " ".repeat(LEFT + 1 - left.len())
+    };
     format!("  {left}{gap}{}", wrapped(LEFT + 3, right))
 }
 
@@ -134,12 +155,27 @@ mod tests {
     fn every_command_has_examples_that_are_understood() {
         for command in commands() {
             let is_plain = command.words.is_empty();
-            assert!(is_plain || !command.examples.is_empty(), "{} has no example", command.name);
+            assert!(
+                is_plain || !command.examples.is_empty(),
+                "{} has no example",
+                command.name
+            );
             for line in command.examples {
                 let (_, words) = line.split_once("bantam ").unwrap();
-                let words = words.strip_prefix(command.name).unwrap().split(['<', '>']).next().unwrap();
-                let words = shell_words::split(words).unwrap().into_iter().map(Into::into);
-                assert!(matches!(super::super::args::parse(command, words), Ok(Some(_))), "{line}");
+                let words = words
+                    .strip_prefix(command.name)
+                    .unwrap()
+                    .split(['<', '>'])
+                    .next()
+                    .unwrap();
+                let words = shell_words::split(words)
+                    .unwrap()
+                    .into_iter()
+                    .map(Into::into);
+                assert!(
+                    matches!(super::super::args::parse(command, words), Ok(Some(_))),
+                    "{line}"
+                );
             }
         }
     }
@@ -148,14 +184,35 @@ mod tests {
     fn every_command_and_flag_has_a_name_of_its_own_and_a_line_of_help() {
         let mut names = BTreeSet::new();
         for command in commands() {
-            assert!(names.insert(command.name), "{} is there twice", command.name);
-            assert!(!command.about.is_empty(), "{} says nothing about itself", command.name);
+            assert!(
+                names.insert(command.name),
+                "{} is there twice",
+                command.name
+            );
+            assert!(
+                !command.about.is_empty(),
+                "{} says nothing about itself",
+                command.name
+            );
             let mut flags = BTreeSet::from(["--help".to_owned(), "-h".to_owned()]);
             for flag in command.flags() {
-                assert!(!flag.help.is_empty(), "--{} of {} says nothing about itself", flag.long, command.name);
-                let spelled = flag.short.map(|c| format!("-{c}")).into_iter().chain([format!("--{}", flag.long)]);
+                assert!(
+                    !flag.help.is_empty(),
+                    "--{} of {} says nothing about itself",
+                    flag.long,
+                    command.name
+                );
+                let spelled = flag
+                    .short
+                    .map(|c| format!("-{c}"))
+                    .into_iter()
+                    .chain([format!("--{}", flag.long)]);
                 for name in spelled {
-                    assert!(flags.insert(name.clone()), "{name} of {} is there twice", command.name);
+                    assert!(
+                        flags.insert(name.clone()),
+                        "{name} of {} is there twice",
+                        command.name
+                    );
                 }
             }
         }

@@ -63,29 +63,62 @@ impl Import {
     }
 
     fn read(path: &str, home: &Home) -> Result<Self> {
-        let usage = |e: Error| Error::usage(e.message).hint("name a directory or a config.json: --import ~/.picoclaw");
+        let usage = |e: Error| {
+            Error::usage(e.message).hint("name a directory or a config.json: --import ~/.picoclaw")
+        };
         let path = fs_err::canonicalize(path).map_err(|e| usage(e.into()))?;
         if path.is_file() {
-            return Ok(Self { config: Some(read_config(&path, None)?), config_path: path, home: None });
+            return Ok(Self {
+                config: Some(read_config(&path, None)?),
+                config_path: path,
+                home: None,
+            });
         }
         let ours = real(home.root());
         if ours.starts_with(&path) || path.starts_with(&ours) {
-            let e = Error::usage(format!("it and bantam's home {} are one inside the other", ours.display()));
+            let e = Error::usage(format!(
+                "it and bantam's home {} are one inside the other",
+                ours.display()
+            ));
             return Err(e.hint("set BANTAM_HOME to a directory of its own"));
         }
-        let mut home = ForeignHome { dir: Dir::open(&path).map_err(usage)?, workspace: WORKSPACE.into(), path };
-        let is_file = |name: &str| home.kind(Path::new(name)).is_some_and(|kind| kind.is_file());
-        let (has_config, is_nested) = (is_file("config.json"), home.path.join(&home.workspace).is_dir());
-        if !is_nested && !has_config && !["USER.md"].into_iter().chain(PARTS.map(|(name, ..)| name)).any(is_file) {
+        let mut home = ForeignHome {
+            dir: Dir::open(&path).map_err(usage)?,
+            workspace: WORKSPACE.into(),
+            path,
+        };
+        let is_file = |name: &str| {
+            home.kind(Path::new(name))
+                .is_some_and(|kind| kind.is_file())
+        };
+        let (has_config, is_nested) = (
+            is_file("config.json"),
+            home.path.join(&home.workspace).is_dir(),
+        );
+        if !is_nested
+            && !has_config
+            && !["USER.md"]
+                .into_iter()
+                .chain(PARTS.map(|(name, ..)| name))
+                .any(is_file)
+        {
             let e = Error::usage("there is no config.json, no workspace/ and no AGENT.md in it");
-            return Err(e.hint("name the home of a picoclaw, nanobot or OpenClaw, such as ~/.picoclaw"));
+            return Err(
+                e.hint("name the home of a picoclaw, nanobot or OpenClaw, such as ~/.picoclaw")
+            );
         }
         if !is_nested {
             home.workspace = PathBuf::new();
         }
         let config_path = home.path.join("config.json");
-        let config = has_config.then(|| read_config(&config_path, Some(&home.path))).transpose()?;
-        Ok(Self { config, config_path, home: Some(home) })
+        let config = has_config
+            .then(|| read_config(&config_path, Some(&home.path)))
+            .transpose()?;
+        Ok(Self {
+            config,
+            config_path,
+            home: Some(home),
+        })
     }
 
     pub(super) fn has_config(&self) -> bool {
@@ -97,7 +130,9 @@ impl Import {
         if let Some((config, left)) = &self.config {
             self.write_config(config, left, home)?;
         }
-        self.home.as_ref().map_or(Ok(()), |source| source.copy_to(home))
+        self.home
+            .as_ref()
+            .map_or(Ok(()), |source| source.copy_to(home))
     }
 
     fn write_config(&self, config: &Value, left: &[String], home: &Home) -> Result<()> {
@@ -105,14 +140,19 @@ impl Import {
         if real(&path) == self.config_path {
             let old = path.with_file_name("config.json.old");
             if !disk::rename_new(&path, &old)? {
-                return Err(Error::failed(format!("{} is in the way", old.display())).hint("move it away"));
+                return Err(
+                    Error::failed(format!("{} is in the way", old.display())).hint("move it away")
+                );
             }
             print(&format!("kept     the original as {}\n", old.display()))?;
         }
         if !disk::write_new(&path, format!("{config:#}\n").as_bytes())? {
             return print("kept     config.json (already there)\n");
         }
-        print(&format!("created  config.json from {}\n", self.config_path.display()))?;
+        print(&format!(
+            "created  config.json from {}\n",
+            self.config_path.display()
+        ))?;
         if left.is_empty() {
             return Ok(());
         }
@@ -124,9 +164,12 @@ impl Import {
 }
 
 fn read_config(path: &Path, old_home: Option<&Path>) -> Result<(Value, Vec<String>)> {
-    let fail = |e: String| Error::config(format!("cannot read {}: {e}", path.display())).hint("correct or remove it");
+    let fail = |e: String| {
+        Error::config(format!("cannot read {}: {e}", path.display())).hint("correct or remove it")
+    };
     let text = config::read_json(path).map_err(|e| fail(e.to_string()))?;
-    let theirs = parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
+    let theirs =
+        parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
     Ok(convert(theirs, old_home))
 }
 
@@ -141,29 +184,48 @@ fn real(path: &Path) -> PathBuf {
 impl ForeignHome {
     /// What is at `path`; for a link, the link itself.
     fn kind(&self, path: &Path) -> Option<FileType> {
-        self.path.join(path).symlink_metadata().ok().map(|meta| meta.file_type())
+        self.path
+            .join(path)
+            .symlink_metadata()
+            .ok()
+            .map(|meta| meta.file_type())
     }
 
     /// The names in a directory: parts of an agent first, in their order.
     fn names(&self, dir: &Path) -> Result<Vec<OsString>> {
         let entries = fs_err::read_dir(self.path.join(dir))?;
-        let mut names = entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
-        let place = |name: &OsString| PARTS.iter().position(|(part, ..)| name == part).unwrap_or(PARTS.len());
-        order::sort_by(&mut names, |a, b| place(a).cmp(&place(b)).then_with(|| a.cmp(b)));
+        let mut names = entries
+            .map(|entry| Ok(entry?.file_name()))
+            .collect::<Result<Vec<_>>>()?;
+        let place = |name: &OsString| {
+            PARTS
+                .iter()
+                .position(|(part, ..)| name == part)
+                .unwrap_or(PARTS.len())
+        };
+        order::sort_by(&mut names, |a, b| {
+            place(a).cmp(&place(b)).then_with(|| a.cmp(b))
+        });
         Ok(names)
     }
 
     fn copy_to(&self, home: &Home) -> Result<()> {
         let is_nested = self.workspace != Path::new("");
-        for base in [self.workspace.as_path(), Path::new("")].into_iter().take(1 + usize::from(is_nested)) {
+        for base in [self.workspace.as_path(), Path::new("")]
+            .into_iter()
+            .take(1 + usize::from(is_nested))
+        {
             for name in self.names(base)? {
                 let path = base.join(&name);
-                let is_config = path == Path::new("config.json") && self.kind(&path).is_some_and(|kind| kind.is_file());
+                let is_config = path == Path::new("config.json")
+                    && self.kind(&path).is_some_and(|kind| kind.is_file());
                 match PARTS.iter().find(|(part, ..)| name == *part) {
                     Some((.., "jobs.json")) => self.copy_jobs(&path.join("jobs.json"), home)?,
                     Some((_, dir, to)) => self.copy(&path, home, dir, Path::new(to))?,
                     None if is_config || path == self.workspace => {}
-                    None if base != self.workspace || FOREIGN.iter().any(|foreign| name == *foreign) => {
+                    None if base != self.workspace
+                        || FOREIGN.iter().any(|foreign| name == *foreign) =>
+                    {
                         self.skip(&path, "only the other program uses it")?;
                     }
                     None => self.copy(&path, home, WORKSPACE, Path::new(&name))?,
@@ -180,7 +242,12 @@ impl ForeignHome {
             file.take(4 << 20).read_to_end(&mut bytes).ok()?;
             parse_json(&bytes).ok()
         };
-        let mut list = self.dir.read(from, from, Links::Refuse).ok().and_then(read).unwrap_or_default();
+        let mut list = self
+            .dir
+            .read(from, from, Links::Refuse)
+            .ok()
+            .and_then(read)
+            .unwrap_or_default();
         let Some(jobs) = list.get_mut("jobs").and_then(Value::as_array_mut) else {
             return self.skip(from, "not a known list of jobs");
         };
@@ -189,10 +256,16 @@ impl ForeignHome {
         }
         let (jobs, text) = (counted(jobs.len(), "job"), list.to_string());
         let to = Path::new("jobs.json");
-        match disk::copy_new(&home.root().join("cron"), to, &mut text.as_bytes(), disk::PLAIN)? {
-            CopyOutcome::Created => {
-                print(&format!("copied   {} -> cron/jobs.json ({jobs}, disabled: bantam cron list)\n", from.display()))
-            }
+        match disk::copy_new(
+            &home.root().join("cron"),
+            to,
+            &mut text.as_bytes(),
+            disk::PLAIN,
+        )? {
+            CopyOutcome::Created => print(&format!(
+                "copied   {} -> cron/jobs.json ({jobs}, disabled: bantam cron list)\n",
+                from.display()
+            )),
             _ => print("kept     cron/jobs.json (already there)\n"),
         }
     }
@@ -205,22 +278,36 @@ impl ForeignHome {
         let to = one_line(&Path::new(dir).join(to).to_string_lossy(), 100);
         if copied > 0 {
             let from = one_line(&from.to_string_lossy(), 100);
-            print(&format!("copied   {from} -> {to} ({})\n", counted(copied, "file")))?;
+            print(&format!(
+                "copied   {from} -> {to} ({})\n",
+                counted(copied, "file")
+            ))?;
         }
         if kept > 0 {
-            print(&format!("kept     {to} ({} already there)\n", counted(kept, "file")))?;
+            print(&format!(
+                "kept     {to} ({} already there)\n",
+                counted(kept, "file")
+            ))?;
         }
         Ok(())
     }
 
     /// Counts the files that were copied, and those that were there already.
-    fn copy_tree(&self, from: &Path, root: &Path, to: &Path, counts: &mut [usize; 2]) -> Result<()> {
+    fn copy_tree(
+        &self,
+        from: &Path,
+        root: &Path,
+        to: &Path,
+        counts: &mut [usize; 2],
+    ) -> Result<()> {
         if self.kind(from).is_some_and(|kind| kind.is_dir()) {
             let names = match self.names(from) {
                 Ok(names) => names,
                 Err(e) => return self.skip(from, &e.message),
             };
-            return names.iter().try_for_each(|name| self.copy_tree(&from.join(name), root, &to.join(name), counts));
+            return names.iter().try_for_each(|name| {
+                self.copy_tree(&from.join(name), root, &to.join(name), counts)
+            });
         }
         if !self.kind(from).is_some_and(|kind| kind.is_file()) {
             return self.skip(from, "not a file");
@@ -242,6 +329,9 @@ impl ForeignHome {
     fn skip(&self, path: &Path, why: &str) -> Result<()> {
         let is_link = self.kind(path).is_some_and(|kind| kind.is_symlink());
         let why = if is_link { "a symbolic link" } else { why };
-        print(&format!("skipped  {}: {why}\n", one_line(&path.to_string_lossy(), 200)))
+        print(&format!(
+            "skipped  {}: {why}\n",
+            one_line(&path.to_string_lossy(), 200)
+        ))
     }
 }

@@ -55,7 +55,14 @@ use args::{Args, Command};
 use printer::{Output, Verbosity};
 
 const COMMANDS: &[&[Command]] = &[
-    &[agent::COMMAND, gateway::COMMAND, onboard::COMMAND, doctor::COMMAND, status::COMMAND, service::COMMAND],
+    &[
+        agent::COMMAND,
+        gateway::COMMAND,
+        onboard::COMMAND,
+        doctor::COMMAND,
+        status::COMMAND,
+        service::COMMAND,
+    ],
     &[tools::COMMAND, models::COMMAND],
     config::COMMANDS,
     sessions::COMMANDS,
@@ -75,11 +82,19 @@ fn commands() -> impl Iterator<Item = &'static Command> {
 pub fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     let first = args.next();
-    if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str) {
-        return hands::main(role, settings::environment().get(hands::SETUP).map(String::as_str));
+    if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str)
+    {
+        return hands::main(
+            role,
+            settings::environment()
+                .get(hands::SETUP)
+                .map(String::as_str),
+        );
     }
     let args: Vec<OsString> = first.into_iter().chain(args).collect();
-    ExitCode::from(run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)))
+    ExitCode::from(
+        run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)),
+    )
 }
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
@@ -89,7 +104,9 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         return help::overview();
     };
     let name = match first.to_string_lossy().as_ref() {
-        "--version" | "-V" => return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0),
+        "--version" | "-V" => {
+            return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0);
+        }
         "--help" | "-h" => "help".to_owned(),
         name => name.to_owned(),
     };
@@ -112,9 +129,21 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
 
 /// Prints an error, and its object for `--json`. The arguments may be wrong, so they are not parsed.
 fn fail(args: &[OsString], e: &Error) -> u8 {
-    let has = |flag: &str| args.iter().take_while(|arg| *arg != "--").any(|arg| arg == flag);
-    let is_named = |command: &&Command| command.name.split(' ').zip(args).all(|(name, arg)| arg == name);
-    let command = commands().filter(is_named).find(|command| command.flags().any(|flag| flag.long == "json"));
+    let has = |flag: &str| {
+        args.iter()
+            .take_while(|arg| *arg != "--")
+            .any(|arg| arg == flag)
+    };
+    let is_named = |command: &&Command| {
+        command
+            .name
+            .split(' ')
+            .zip(args)
+            .all(|(name, arg)| arg == name)
+    };
+    let command = commands()
+        .filter(is_named)
+        .find(|command| command.flags().any(|flag| flag.long == "json"));
     if let Some(command) = command.filter(|_| has("--json") || has("--events")) {
         let object = match command.name {
             "agent" => printer::failure_json(e),
@@ -128,7 +157,9 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 
 /// The command of this name, or all subcommands of the group of this name. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
-    let found: Vec<&Command> = commands().filter(|c| c.name == name || c.group() == Some(name)).collect();
+    let found: Vec<&Command> = commands()
+        .filter(|c| c.name == name || c.group() == Some(name))
+        .collect();
     if !found.is_empty() {
         return Ok(found);
     }
@@ -151,7 +182,9 @@ fn subcommands(commands: &[&Command]) -> String {
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Error::from(e).doing("writing the answer")),
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::from(e).doing("writing the answer"))
+        }
         _ => Ok(()),
     }
 }
@@ -170,15 +203,25 @@ fn json_line(json: impl Display) -> String {
 
 /// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|cell| one_line(cell, 100))).collect();
-    let widths: [usize; COLUMNS] =
-        std::array::from_fn(|n| rows.iter().map(|row| row[n].chars().count()).max().unwrap_or_default());
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| row.each_ref().map(|cell| one_line(cell, 100)))
+        .collect();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|n| {
+        rows.iter()
+            .map(|row| row[n].chars().count())
+            .max()
+            .unwrap_or_default()
+    });
     let mut page = String::new();
     for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| match cell.parse::<f64>() {
-            Ok(_) => format!("{cell:>width$}"),
-            Err(_) => format!("{cell:<width$}"),
-        });
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| match cell.parse::<f64>() {
+                Ok(_) => format!("{cell:>width$}"),
+                Err(_) => format!("{cell:<width$}"),
+            });
         page.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
         page.push('\n');
     }
@@ -208,8 +251,16 @@ fn ask(question: &str) -> Result<String> {
     // The lock on standard error is not held while waiting: other threads may write meanwhile.
     drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
-    if io::stdin().lock().read_line(&mut answer).doing("reading the answer")? == 0 {
-        return Err(Error::new(Kind::Interrupted, "stopped: the question was not answered"));
+    if io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .doing("reading the answer")?
+        == 0
+    {
+        return Err(Error::new(
+            Kind::Interrupted,
+            "stopped: the question was not answered",
+        ));
     }
     Ok(answer.trim().to_owned())
 }
@@ -227,7 +278,10 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
 
 /// Asks whether to do something; the default is no.
 fn agrees(question: &str) -> Result<bool> {
-    Ok(matches!(ask(&format!("{question} [y/N] "))?.as_str(), "y" | "Y" | "yes"))
+    Ok(matches!(
+        ask(&format!("{question} [y/N] "))?.as_str(),
+        "y" | "Y" | "yes"
+    ))
 }
 
 /// Prints an error and its hint, and returns the exit code.
@@ -256,7 +310,10 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
 /// a crontab would repeat it for ever.
 fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
     let told = factory.home.state().join("warned");
-    let change = format!("{:08x}", disk::crc32(factory.file.as_deref().unwrap_or_default().as_bytes()));
+    let change = format!(
+        "{:08x}",
+        disk::crc32(factory.file.as_deref().unwrap_or_default().as_bytes())
+    );
     let is_new = fs_err::read_to_string(&told).map_or(true, |told| told != change);
     if is_new && !loaded.warnings.is_empty() && output.verbosity != Verbosity::Quiet {
         output.warn(&loaded.warnings);

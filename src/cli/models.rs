@@ -20,7 +20,11 @@ pub(super) const COMMAND: Command = Command::row(
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
-    let parts = Parts { home: &home, config: &loaded.config, env };
+    let parts = Parts {
+        home: &home,
+        config: &loaded.config,
+        env,
+    };
     let mut code = 0;
     for host in offers::list(parts, given.words.first().map(String::as_str))? {
         if given.has("json") {
@@ -36,9 +40,14 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 }
 
 fn page(host: &HostOffers, offers: &[Offer]) -> String {
-    let told = |what: Option<bool>| what.map_or("?", |can| if can { "yes" } else { "no" }).to_owned();
+    let told = |what: Option<bool>| {
+        what.map_or("?", |can| if can { "yes" } else { "no" })
+            .to_owned()
+    };
     let row = |offer: &Offer| {
-        let window = offer.window.map_or("?".to_owned(), |tokens| tokens.to_string());
+        let window = offer
+            .window
+            .map_or("?".to_owned(), |tokens| tokens.to_string());
         let name = format!("{}{}", host.prefix, offer.id);
         [name, window, told(offer.tools), told(offer.images)]
     };
@@ -46,7 +55,10 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
         "{}: {} models\n{}",
         host.host,
         offers.len(),
-        list(["model", "window in tokens", "tools", "images"], offers.iter().map(row).collect())
+        list(
+            ["model", "window in tokens", "tools", "images"],
+            offers.iter().map(row).collect()
+        )
     )
 }
 

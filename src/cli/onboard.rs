@@ -27,10 +27,20 @@ pub(super) const COMMAND: Command = Command::row(
     "set bantam up, step by step, or only the model or the bot; never overwrites",
 )
 .with_flags(&[
-    ("-y, --yes", "ask nothing: use the first vendor whose key variable is set, else the demo"),
-    ("--import PATH", "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json"),
+    (
+        "-y, --yes",
+        "ask nothing: use the first vendor whose key variable is set, else the demo",
+    ),
+    (
+        "--import PATH",
+        "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json",
+    ),
 ])
-.with_examples(&["bantam onboard", "bantam onboard telegram", "bantam onboard --yes"]);
+.with_examples(&[
+    "bantam onboard",
+    "bantam onboard telegram",
+    "bantam onboard --yes",
+]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
@@ -38,15 +48,23 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let step = given.words.first().map(String::as_str);
     if let Some(step) = step {
         if !matches!(step, "model" | "telegram") {
-            return Err(Error::usage(format!("no step is called \"{}\"", one_line(step, 40)))
-                .hint("bantam onboard model, or bantam onboard telegram"));
+            return Err(
+                Error::usage(format!("no step is called \"{}\"", one_line(step, 40)))
+                    .hint("bantam onboard model, or bantam onboard telegram"),
+            );
         }
         if !can_ask {
-            return Err(Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE"));
+            return Err(
+                Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE")
+            );
         }
     }
-    let import = given.value("import").map(|path| Import::open(path, &home)).transpose()?;
-    let has_config = fs_err::symlink_metadata(home.config()).is_ok() || import.as_ref().is_some_and(Import::has_config);
+    let import = given
+        .value("import")
+        .map(|path| Import::open(path, &home))
+        .transpose()?;
+    let has_config = fs_err::symlink_metadata(home.config()).is_ok()
+        || import.as_ref().is_some_and(Import::has_config);
     let chosen = if step == Some("telegram") || (has_config && step.is_none()) {
         None
     } else if given.has("yes") {
@@ -63,7 +81,8 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     if step.is_none() || !home.agent().exists() {
         write(&home, import.as_ref(), chosen.as_ref()).map_err(|e| {
             let root = home.root().display();
-            let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
+            let hint =
+                format!("check that {root} is a directory you can write, or set BANTAM_HOME");
             if e.hint.is_none() { e.hint(hint) } else { e }
         })?;
     }
@@ -80,7 +99,10 @@ fn offer_more(home: &Home, env: &Env) -> Result<()> {
     if offer("Connect a Telegram bot? [y/N] ", false)? {
         onboard_telegram::connect(home, env)?;
     }
-    if offer("Let the agent work through agent/HEARTBEAT.md every 30 minutes? [y/N] ", false)? {
+    if offer(
+        "Let the agent work through agent/HEARTBEAT.md every 30 minutes? [y/N] ",
+        false,
+    )? {
         edit::set(home, env, &["heartbeat", "enabled"], &true.into())?;
     }
     Ok(())
@@ -91,7 +113,10 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
     let loaded = load(env)?.1;
     let list = &loaded.config.model_list;
     let mut entry = chosen["model_list"][0].clone();
-    let mut name = chosen["agents"]["defaults"]["model_name"].as_str().unwrap_or_default().to_owned();
+    let mut name = chosen["agents"]["defaults"]["model_name"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned();
     if entry.is_object() {
         let base = name.clone();
         for n in 2.. {
@@ -105,7 +130,12 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         print(&format!("added    {name} to model_list\n"))?;
     }
     if offer(&format!("Let {name} answer from now on? [Y/n] "), true)? {
-        edit::set(home, env, &["agents", "defaults", "model_name"], &name.into())?;
+        edit::set(
+            home,
+            env,
+            &["agents", "defaults", "model_name"],
+            &name.into(),
+        )?;
     }
     Ok(())
 }
@@ -139,7 +169,10 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
     if let Some(chosen) = chosen {
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
-        report(disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?, &home.config())?;
+        report(
+            disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?,
+            &home.config(),
+        )?;
     } else if home.config().exists() && !import.is_some_and(Import::has_config) {
         report(CopyOutcome::Exists, &home.config())?;
     }
@@ -165,29 +198,46 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
 fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let (_, loaded) = load(env)?;
     loaded.warnings.iter().for_each(|line| notice(line));
-    let workspace = app::workspace(Parts { home, config: &loaded.config, env })?;
+    let workspace = app::workspace(Parts {
+        home,
+        config: &loaded.config,
+        env,
+    })?;
     if workspace != home.workspace() {
         let (named, ours) = (workspace.display(), home.workspace());
-        print(&format!("\nThe agent works in {named} (agents.defaults.workspace), not in {}.\n", ours.display()))?;
+        print(&format!(
+            "\nThe agent works in {named} (agents.defaults.workspace), not in {}.\n",
+            ours.display()
+        ))?;
     }
     let first = "bantam agent -m \"What can you do?\"";
     let next = match loaded.config.choose_model(env) {
         Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
-        Ok(None) => "No model is configured.\nNext: bantam onboard model, or export OPENROUTER_API_KEY=...".to_owned(),
+        Ok(None) => {
+            "No model is configured.\nNext: bantam onboard model, or export OPENROUTER_API_KEY=..."
+                .to_owned()
+        }
         Ok(Some(model)) if model.protocol == Protocol::Demo => String::from(
             "The built-in demo answers. It lists and reads files and runs commands; it is not a language model.\n\
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), then bantam onboard model.\n\
              Next: bantam agent -m \"list files\"",
         ),
         Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
-            Some(variable) => format!("{} needs its key.\nNext: export {variable}=...; {first}", model.name),
-            None => format!("{} is configured; bantam doctor --provider tests it.\nNext: {first}", model.name),
+            Some(variable) => format!(
+                "{} needs its key.\nNext: export {variable}=...; {first}",
+                model.name
+            ),
+            None => format!(
+                "{} is configured; bantam doctor --provider tests it.\nNext: {first}",
+                model.name
+            ),
         },
     };
     let bot = if loaded.config.channels.telegram.token.is_empty() {
         "Later: bantam onboard telegram connects a bot.".to_owned()
     } else {
-        "The bot runs with: bantam gateway\nHow it keeps running when you log out: bantam service".to_owned()
+        "The bot runs with: bantam gateway\nHow it keeps running when you log out: bantam service"
+            .to_owned()
     };
     print(&format!("\n{next}\n{bot}\n")).map(|()| 0)
 }

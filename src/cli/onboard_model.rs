@@ -25,7 +25,10 @@ const MOST_SHOWN: usize = 40;
 
 /// A configuration with the first vendor whose key is in the environment, else the demo.
 pub(super) fn by_key(env: &Env) -> Value {
-    match VENDORS.iter().find(|v| has_key(v, env) && !v.default_model.is_empty()) {
+    match VENDORS
+        .iter()
+        .find(|v| has_key(v, env) && !v.default_model.is_empty())
+    {
         Some(vendor) => configuration(vendor, vendor.default_model, "", Some(&variable(vendor))),
         None => configuration(&VENDORS[VENDORS.len() - 1], "demo", "", None),
     }
@@ -34,7 +37,9 @@ pub(super) fn by_key(env: &Env) -> Value {
 /// The configuration that the user chooses; `None` if the step is skipped.
 pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
     loop {
-        let Some(chosen) = choose(home, env)? else { return Ok(None) };
+        let Some(chosen) = choose(home, env)? else {
+            return Ok(None);
+        };
         if is_proven(home, env, &chosen)? {
             return Ok(Some(chosen));
         }
@@ -55,7 +60,9 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
         Choice::Other => (vendors::find(OTHER), true),
         Choice::Vendor(vendor) => (Some(vendor), false),
     };
-    let Some(vendor) = vendor else { return Ok(None) };
+    let Some(vendor) = vendor else {
+        return Ok(None);
+    };
     if vendor.protocol == Protocol::Demo {
         return Ok(Some(configuration(vendor, vendor.default_model, "", None)));
     }
@@ -65,20 +72,39 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
         api_base.clear();
     }
     if is_other || vendor.base.is_empty() {
-        api_base = ask_until("Address, for example http://192.168.1.20:8080/v1: ", |text| {
-            let is_http = text.starts_with("http://") || text.starts_with("https://");
-            if is_http { Ok(text.to_owned()) } else { Err("it must begin with http:// or https://".to_owned()) }
-        })?;
+        api_base = ask_until(
+            "Address, for example http://192.168.1.20:8080/v1: ",
+            |text| {
+                let is_http = text.starts_with("http://") || text.starts_with("https://");
+                if is_http {
+                    Ok(text.to_owned())
+                } else {
+                    Err("it must begin with http:// or https://".to_owned())
+                }
+            },
+        )?;
     }
     let mut has_key = is_other || !vendor.key_env.is_empty();
     let (key, offers) = loop {
         let key = if has_key { ask_key(vendor, env)? } else { None };
         let listed = configuration(vendor, offers::ANY_MODEL, &api_base, key.as_ref()).to_string();
         let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
-        if key.as_ref().is_some_and(|key| keys::missing(key, env).is_some()) {
+        if key
+            .as_ref()
+            .is_some_and(|key| keys::missing(key, env).is_some())
+        {
             break (key, Vec::new());
         }
-        match offers::of(Parts { home, config: &listed, env }, vendor.name).and_then(|host| host.models) {
+        match offers::of(
+            Parts {
+                home,
+                config: &listed,
+                env,
+            },
+            vendor.name,
+        )
+        .and_then(|host| host.models)
+        {
             Ok(offers) => break (key, offers),
             Err(e) => {
                 tell(&format!("The models could not be listed: {}", e.message));
@@ -102,22 +128,44 @@ fn ask_model(vendor: &Vendor, offers: &[Offer]) -> Result<String> {
         tell(table(&(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>()).trim_end());
     }
     if offers.len() > shown {
-        tell(&format!("and {} more, by their names", offers.len() - shown));
+        tell(&format!(
+            "and {} more, by their names",
+            offers.len() - shown
+        ));
     }
-    let first = offers.iter().find(|offer| offer.tools == Some(true)).or(offers.first());
+    let first = offers
+        .iter()
+        .find(|offer| offer.tools == Some(true))
+        .or(offers.first());
     let default = match vendor.default_model {
         "" => first.map_or("", |offer| &offer.id),
         model => model,
     };
-    let enter = if default.is_empty() { String::new() } else { format!(" [{}]", one_line(default, 80)) };
-    let model = ask_until(&format!("Model{enter}: "), |text| match (text, text.parse()) {
-        ("", _) if default.is_empty() => Err("type the model's name, as the vendor spells it".to_owned()),
-        ("", _) => Ok(default.to_owned()),
-        (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
-        _ => Ok(without_vendor(vendor, text).to_owned()),
+    let enter = if default.is_empty() {
+        String::new()
+    } else {
+        format!(" [{}]", one_line(default, 80))
+    };
+    let model = ask_until(&format!("Model{enter}: "), |text| {
+        match (text, text.parse()) {
+            ("", _) if default.is_empty() => {
+                Err("type the model's name, as the vendor spells it".to_owned())
+            }
+            ("", _) => Ok(default.to_owned()),
+            (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
+            _ => Ok(without_vendor(vendor, text).to_owned()),
+        }
     })?;
     match offers::meant(offers, &model) {
-        Some(meant) if offer(&format!("{model} is not offered. Take {}? [Y/n] ", one_line(meant, 80)), true)? => {
+        Some(meant)
+            if offer(
+                &format!(
+                    "{model} is not offered. Take {}? [Y/n] ",
+                    one_line(meant, 80)
+                ),
+                true,
+            )? =>
+        {
             Ok(meant.to_owned())
         }
         _ => Ok(model),
@@ -127,9 +175,15 @@ fn ask_model(vendor: &Vendor, offers: &[Offer]) -> Result<String> {
 /// Whether the model has answered, or is taken as it is.
 fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
     let loaded = config::load_for(home, Some(&chosen.to_string()), env, Vec::new())?;
-    let model = loaded.config.choose_model(env)?.filter(|model| model.protocol != Protocol::Demo);
+    let model = loaded
+        .config
+        .choose_model(env)?
+        .filter(|model| model.protocol != Protocol::Demo);
     let Some(model) = model else { return Ok(true) };
-    let has_key = model.keys.first().is_none_or(|key| keys::missing(key, env).is_none());
+    let has_key = model
+        .keys
+        .first()
+        .is_none_or(|key| keys::missing(key, env).is_none());
     if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
         return Ok(true);
     }
@@ -164,20 +218,29 @@ fn variable(vendor: &Vendor) -> Secret {
 }
 
 fn has_key(vendor: &Vendor, env: &Env) -> bool {
-    !vendor.key_env.is_empty() && env.get(vendor.key_env).is_some_and(|key| !key.trim().is_empty())
+    !vendor.key_env.is_empty()
+        && env
+            .get(vendor.key_env)
+            .is_some_and(|key| !key.trim().is_empty())
 }
 
 /// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
 fn without_vendor<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
     let prefix = format!("{}/", vendor.name);
-    if vendor.default_model.starts_with(&prefix) { typed } else { typed.strip_prefix(&prefix).unwrap_or(typed) }
+    if vendor.default_model.starts_with(&prefix) {
+        typed
+    } else {
+        typed.strip_prefix(&prefix).unwrap_or(typed)
+    }
 }
 
 /// Lists first the vendors whose key is set, else an Ollama that answers.
 fn ask_vendor(env: &Env) -> Result<Choice> {
     let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_there(env);
     let is_ollama = |vendor: &Vendor| has_ollama && vendor.name == "ollama";
-    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS.iter().partition(|v| has_key(v, env) || is_ollama(v));
+    let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS
+        .iter()
+        .partition(|v| has_key(v, env) || is_ollama(v));
     list.extend(others);
     tell("Which provider?");
     for (n, vendor) in (1..).zip(&list) {
@@ -191,24 +254,30 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
         tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));
     }
     let other = list.len() + 1;
-    tell(&format!("  {other:>2}  {:<11} another address that speaks the OpenAI API", "other"));
-    ask_until(&format!("Number or name, or skip [1, {}]: ", list[0].name), |text| {
-        let text = if text.is_empty() { "1" } else { text };
-        match text.parse::<usize>() {
-            _ if text == "skip" => return Ok(Choice::Skip),
-            _ if text == "other" => return Ok(Choice::Other),
-            Ok(n) if n == other => return Ok(Choice::Other),
-            Ok(n) if (1..other).contains(&n) => return Ok(Choice::Vendor(list[n - 1])),
-            _ => {}
-        }
-        vendors::find(text).map(Choice::Vendor).ok_or_else(|| {
-            let hint = match nearest(text, VENDORS.iter().map(|v| v.name)) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("type 1 to {other}, or a name from the list"),
-            };
-            format!("unknown provider \"{}\": {hint}", one_line(text, 40))
-        })
-    })
+    tell(&format!(
+        "  {other:>2}  {:<11} another address that speaks the OpenAI API",
+        "other"
+    ));
+    ask_until(
+        &format!("Number or name, or skip [1, {}]: ", list[0].name),
+        |text| {
+            let text = if text.is_empty() { "1" } else { text };
+            match text.parse::<usize>() {
+                _ if text == "skip" => return Ok(Choice::Skip),
+                _ if text == "other" => return Ok(Choice::Other),
+                Ok(n) if n == other => return Ok(Choice::Other),
+                Ok(n) if (1..other).contains(&n) => return Ok(Choice::Vendor(list[n - 1])),
+                _ => {}
+            }
+            vendors::find(text).map(Choice::Vendor).ok_or_else(|| {
+                let hint = match nearest(text, VENDORS.iter().map(|v| v.name)) {
+                    Some(near) => format!("did you mean {near}?"),
+                    None => format!("type 1 to {other}, or a name from the list"),
+                };
+                format!("unknown provider \"{}\": {hint}", one_line(text, 40))
+            })
+        },
+    )
 }
 
 fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
@@ -223,7 +292,9 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
         // A command that prints the key may have spaces.
         if text.is_empty() {
             Ok((!name.is_empty()).then(|| variable(vendor)))
-        } else if !text.starts_with("cmd:") && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        } else if !text.starts_with("cmd:")
+            && text.contains(|c: char| c.is_whitespace() || c.is_control())
+        {
             Err("a key has no spaces in it".to_owned())
         } else {
             Ok(Some(Secret::new(text)))
@@ -243,18 +314,30 @@ mod tests {
             "agents": {"defaults": {"model_name": "openai"}},
             "model_list": [{"model_name": "openai", "model": "openai/m", "api_key": "${OPENAI_API_KEY}"}],
         });
-        assert_eq!(configuration(openai, "m", "", Some(&variable(openai))), expected);
-        assert_eq!(by_key(&Env::new()), json!({"agents": {"defaults": {"model_name": "demo/demo"}}}));
+        assert_eq!(
+            configuration(openai, "m", "", Some(&variable(openai))),
+            expected
+        );
+        assert_eq!(
+            by_key(&Env::new()),
+            json!({"agents": {"defaults": {"model_name": "demo/demo"}}})
+        );
     }
 
     #[test]
     fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
         for vendor in VENDORS {
-            let api_base = if vendor.base.is_empty() { "http://h/v1" } else { "" };
+            let api_base = if vendor.base.is_empty() {
+                "http://h/v1"
+            } else {
+                ""
+            };
             let text = configuration(vendor, "m", api_base, Some(&Secret::new("k"))).to_string();
             let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
             assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
-            let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else { panic!("{text}") };
+            let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else {
+                panic!("{text}")
+            };
             assert_eq!(model.name, format!("{}/m", vendor.name));
         }
     }

@@ -27,7 +27,9 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     if configured {
         tell("A token is configured already; it is kept.");
     } else {
-        tell("Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot: it gives you a token.");
+        tell(
+            "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot: it gives you a token.",
+        );
     }
     let bot = loop {
         if !configured {
@@ -55,15 +57,31 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     };
     let (bot, name) = bot;
     if !configured {
-        edit::set(home, env, &["channels", "telegram", "token"], &settings.token.reveal().into())?;
-        edit::set(home, env, &["channels", "telegram", "enabled"], &true.into())?;
+        edit::set(
+            home,
+            env,
+            &["channels", "telegram", "token"],
+            &settings.token.reveal().into(),
+        )?;
+        edit::set(
+            home,
+            env,
+            &["channels", "telegram", "enabled"],
+            &true.into(),
+        )?;
     }
     if !settings.ids().is_empty() {
         tell("channels.telegram.allow_from names its owner already.");
         return Ok(());
     }
     match first_writer(&bot, &name)? {
-        Some(id) => edit::set(home, env, &["channels", "telegram", "allow_from"], &json!([id])).map(drop)?,
+        Some(id) => edit::set(
+            home,
+            env,
+            &["channels", "telegram", "allow_from"],
+            &json!([id]),
+        )
+        .map(drop)?,
         None => tell("The bot has no owner yet and answers nobody. Later: bantam onboard telegram"),
     }
     Ok(())
@@ -72,7 +90,10 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
 fn ask_token(env: &Env) -> Result<String> {
     let _hidden = Hidden::begin(env)?;
     ask_until("Token, not shown (Enter: skip): ", |text| {
-        let is_token = text.split_once(':').is_some_and(|(id, _)| id.parse::<u64>().is_ok()) || text.contains("${");
+        let is_token = text
+            .split_once(':')
+            .is_some_and(|(id, _)| id.parse::<u64>().is_ok())
+            || text.contains("${");
         if text.is_empty() || is_token {
             Ok(text.to_owned())
         } else {
@@ -83,7 +104,9 @@ fn ask_token(env: &Env) -> Result<String> {
 
 /// Waits until somebody writes to the bot who is the user. Their message stays with Telegram, for the gateway to answer.
 fn first_writer(bot: &Bot, name: &str) -> Result<Option<i64>> {
-    tell(&format!("Now write to it: https://t.me/{name} (waiting 5 minutes; Ctrl-C stops)"));
+    tell(&format!(
+        "Now write to it: https://t.me/{name} (waiting 5 minutes; Ctrl-C stops)"
+    ));
     let until = Instant::now() + PATIENCE;
     let mut offset = 0;
     while Instant::now() < until {
@@ -102,7 +125,10 @@ fn first_writer(bot: &Bot, name: &str) -> Result<Option<i64>> {
         };
         for update in updates.as_array().into_iter().flatten() {
             if let Some((id, who)) = writer(update) {
-                if offer(&format!("A message from {who} (id {id}). Is that you? [Y/n] "), true)? {
+                if offer(
+                    &format!("A message from {who} (id {id}). Is that you? [Y/n] "),
+                    true,
+                )? {
                     return Ok(Some(id));
                 }
             }
@@ -116,6 +142,16 @@ fn first_writer(bot: &Bot, name: &str) -> Result<Option<i64>> {
 fn writer(update: &Value) -> Option<(i64, String)> {
     let from = &update["message"]["from"];
     let name = |field: &str| from[field].as_str().unwrap_or_default();
-    let at = if name("username").is_empty() { String::new() } else { format!(" @{}", name("username")) };
-    Some((from["id"].as_i64()?, one_line(format!("{} {}{at}", name("first_name"), name("last_name")).trim(), 80)))
+    let at = if name("username").is_empty() {
+        String::new()
+    } else {
+        format!(" @{}", name("username"))
+    };
+    Some((
+        from["id"].as_i64()?,
+        one_line(
+            format!("{} {}{at}", name("first_name"), name("last_name")).trim(),
+            80,
+        ),
+    ))
 }

@@ -53,7 +53,11 @@ impl Output {
             (_, true) => Verbosity::Verbose,
             _ => Verbosity::Normal,
         };
-        Self { format, verbosity, thinking: args.has("show-thinking") }
+        Self {
+            format,
+            verbosity,
+            thinking: args.has("show-thinking"),
+        }
     }
 
     /// Prints warnings and notices, unless quiet.
@@ -79,10 +83,26 @@ pub(super) struct Printer {
 impl Printer {
     pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
-        let Style { ansi, colors, links, .. } = screen.style;
-        let look = || Look { colors: colors >= 256, links, columns: tty::size().0 };
+        let Style {
+            ansi,
+            colors,
+            links,
+            ..
+        } = screen.style;
+        let look = || Look {
+            colors: colors >= 256,
+            links,
+            columns: tty::size().0,
+        };
         let markdown = (streams && ansi).then(|| Markdown::new(look()));
-        Self { output, screen, streams, markdown, log: EventLog::new(Duration::ZERO), answers: String::new() }
+        Self {
+            output,
+            screen,
+            streams,
+            markdown,
+            log: EventLog::new(Duration::ZERO),
+            answers: String::new(),
+        }
     }
 
     /// A second has passed without an event.
@@ -104,12 +124,15 @@ impl Printer {
             drop(self.screen.answer(&json_line(line)));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
-        let watched = verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
+        let watched =
+            verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
             Event::Delta(text) if self.streams => self.delta(&printable(&text)),
             Event::Thought(text) if self.output.thinking => self.screen.thought(&printable(&text)),
             Event::Progress(_) if self.streams => self.end_text(),
-            Event::Progress(text) if verbose && !text.trim().is_empty() => self.screen.detail(text.trim()),
+            Event::Progress(text) if verbose && !text.trim().is_empty() => {
+                self.screen.detail(text.trim());
+            }
             Event::ToolStarted { summary } => {
                 if watched {
                     self.screen.detail(&summary);
@@ -118,13 +141,17 @@ impl Printer {
             }
             Event::ToolFinished { name, ok, ms } => {
                 if verbose {
-                    self.screen.detail(&format!("{name} {} in {ms} ms", if ok { "done" } else { "failed" }));
+                    self.screen.detail(&format!(
+                        "{name} {} in {ms} ms",
+                        if ok { "done" } else { "failed" }
+                    ));
                 }
                 self.progress("thinking...");
             }
             Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
             Event::Warning(text) if self.output.verbosity != Verbosity::Quiet => {
-                self.screen.note(&format!("bantam: {}", one_line(&text, 500)));
+                self.screen
+                    .note(&format!("bantam: {}", one_line(&text, 500)));
             }
             Event::Trace(text) if verbose => self.screen.detail(&text),
             _ => {}
@@ -150,8 +177,13 @@ impl Printer {
         // A pipe gets no half answers.
         if !response.partial && !response.output.is_empty() {
             let gap = if self.answers.is_empty() { "" } else { "\n" };
-            let end = if response.output.ends_with('\n') { "" } else { "\n" };
-            self.answers.push_str(&format!("{gap}{}{end}", response.output));
+            let end = if response.output.ends_with('\n') {
+                ""
+            } else {
+                "\n"
+            };
+            self.answers
+                .push_str(&format!("{gap}{}{end}", response.output));
         }
         if tasks > 0 {
             self.progress("waiting for background tasks...");
@@ -176,7 +208,9 @@ fn event_json(event: &Event) -> Value {
         Event::Thought(text) => json!({"event": "thought", "text": text}),
         Event::Progress(text) => json!({"event": "progress", "text": text}),
         Event::ToolStarted { summary } => json!({"event": "tool_started", "summary": summary}),
-        Event::ToolFinished { name, ok, ms } => json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms}),
+        Event::ToolFinished { name, ok, ms } => {
+            json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms})
+        }
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Warning(text) => json!({"event": "warning", "text": text}),
         Event::Trace(text) => json!({"event": "trace", "text": text}),
@@ -205,6 +239,14 @@ pub(super) fn response_json(response: &Response) -> Value {
 
 /// The object of `--json` for a failure before the turn.
 pub(super) fn failure_json(e: &Error) -> Value {
-    let stop = if e.kind == ErrorKind::Interrupted { TurnStop::Cancelled } else { TurnStop::Error };
-    response_json(&Response { stop, error: Some(e.clone()), ..Response::default() })
+    let stop = if e.kind == ErrorKind::Interrupted {
+        TurnStop::Cancelled
+    } else {
+        TurnStop::Error
+    };
+    response_json(&Response {
+        stop,
+        error: Some(e.clone()),
+        ..Response::default()
+    })
 }

@@ -18,7 +18,10 @@ use crate::template;
 use crate::text::one_line;
 
 /// Silence on standard input after which the user is told that it is read.
-const SILENCE: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+const SILENCE: Timespec = Timespec {
+    tv_sec: 3,
+    tv_nsec: 0,
+};
 /// More than any model reads at once.
 const MAX_INPUT: u64 = 8 << 20;
 
@@ -33,15 +36,23 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     let words = args.words.join(" ");
     let asked = match args.value("message") {
         Some(_) if !words.is_empty() => {
-            return Err(Error::usage("the question is given twice").hint("use -m or words, not both"));
+            return Err(
+                Error::usage("the question is given twice").hint("use -m or words, not both")
+            );
         }
         Some(text) => text.to_owned(),
         None => words,
     };
-    let piped = if args.has("no-stdin") { String::new() } else { piped(verbosity)? };
+    let piped = if args.has("no-stdin") {
+        String::new()
+    } else {
+        piped(verbosity)?
+    };
     let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
-            let one_shot = ["message", "no-stdin", "json", "events", "dry-run", "attach", "template"];
+            let one_shot = [
+                "message", "no-stdin", "json", "events", "dry-run", "attach", "template",
+            ];
             if io::stdin().is_terminal() && !one_shot.iter().any(|flag| args.has(flag)) {
                 return Ok(None);
             }
@@ -54,14 +65,21 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     let text = match args.value("template") {
         Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
         None if args.has("param") => {
-            return Err(Error::usage("--param without --template").hint("name the template with -t"));
+            return Err(
+                Error::usage("--param without --template").hint("name the template with -t")
+            );
         }
         None => input,
     };
     if text.trim().is_empty() {
-        return Err(Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in"));
+        return Err(
+            Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in")
+        );
     }
-    Ok(Some(Question { text, media: Vec::new() }))
+    Ok(Some(Question {
+        text,
+        media: Vec::new(),
+    }))
 }
 
 impl Question {
@@ -69,7 +87,10 @@ impl Question {
     pub(super) fn attach(&mut self, file: Attachment, agent: &Agent) {
         match file {
             Attachment::Text(text) => self.text.push_str(&format!("\n\n{}", agent.redact(text))),
-            Attachment::Media(media) => self.media.push(Media { text: agent.redact(media.text), ..media }),
+            Attachment::Media(media) => self.media.push(Media {
+                text: agent.redact(media.text),
+                ..media
+            }),
         }
     }
 }
@@ -77,9 +98,9 @@ impl Question {
 fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
     let mut params = BTreeMap::new();
     for pair in args.values("param") {
-        let (key, value) = pair
-            .split_once('=')
-            .ok_or_else(|| Error::usage(format!("--param {}: no = in it", one_line(pair, 40))).hint("-p key=value"))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            Error::usage(format!("--param {}: no = in it", one_line(pair, 40))).hint("-p key=value")
+        })?;
         params.insert(key, value);
     }
     Ok(params)
@@ -87,27 +108,52 @@ fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
 
 /// The user's template, else the built-in one.
 fn find_template(name: &str, home: &Home) -> Result<String> {
-    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    let plain = !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
     if plain {
         let own = beneath::read_untrusted(&home.agent(), &file);
-        let own = own.doing(format_args!("reading the template {}", home.agent().join(&file).display()))?;
+        let own = own.doing(format_args!(
+            "reading the template {}",
+            home.agent().join(&file).display()
+        ))?;
         if let Some(text) = own.or_else(|| template::text(&format!("agent/{file}"))) {
             return Ok(text);
         }
     }
-    let own = std::fs::read_dir(home.agent().join("prompts")).into_iter().flatten().flatten();
-    let mut names: Vec<String> = own.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.extend(template::names("agent/prompts").iter().map(|name| (*name).to_owned()));
-    let mut names: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".md")).collect();
+    let own = std::fs::read_dir(home.agent().join("prompts"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut names: Vec<String> = own
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.extend(
+        template::names("agent/prompts")
+            .iter()
+            .map(|name| (*name).to_owned()),
+    );
+    let mut names: Vec<&str> = names
+        .iter()
+        .filter_map(|name| name.strip_suffix(".md"))
+        .collect();
     names.sort_unstable();
     names.dedup();
-    Err(Error::usage(format!("no template named \"{}\"", one_line(name, 40)))
-        .hint(format!("templates: {}", names.join(", "))))
+    Err(
+        Error::usage(format!("no template named \"{}\"", one_line(name, 40)))
+            .hint(format!("templates: {}", names.join(", "))),
+    )
 }
 
 /// Fills in the values once: a value that holds `{{key}}` stays as it is.
-fn fill<'a>(name: &str, template: &'a str, params: &BTreeMap<&'a str, &'a str>, input: &'a str) -> Result<String> {
+fn fill<'a>(
+    name: &str,
+    template: &'a str,
+    params: &BTreeMap<&'a str, &'a str>,
+    input: &'a str,
+) -> Result<String> {
     let mut values = params.clone();
     if !input.trim().is_empty() {
         values.insert("input", input.trim_end());
@@ -116,24 +162,31 @@ fn fill<'a>(name: &str, template: &'a str, params: &BTreeMap<&'a str, &'a str>, 
     let mut out = parts.next().unwrap_or_default().to_owned();
     let mut used = Vec::new();
     for part in parts {
-        let placeholder = part.split_once("}}").map(|(key, after)| (key.trim(), after));
+        let placeholder = part
+            .split_once("}}")
+            .map(|(key, after)| (key.trim(), after));
         let Some((key, after)) = placeholder.filter(|(key, _)| is_key(key)) else {
             out.push_str("{{");
             out.push_str(part);
             continue;
         };
         let value = values.get(key).ok_or_else(|| match key {
-            "input" => Error::usage(format!("the template {name} needs a text"))
-                .hint(format!("bantam agent -t {name} -m \"the text\", or pipe it in")),
-            _ => Error::usage(format!("the template {name} needs a value for {key}")).hint(format!("add -p {key}=...")),
+            "input" => Error::usage(format!("the template {name} needs a text")).hint(format!(
+                "bantam agent -t {name} -m \"the text\", or pipe it in"
+            )),
+            _ => Error::usage(format!("the template {name} needs a value for {key}"))
+                .hint(format!("add -p {key}=...")),
         })?;
         out.push_str(value);
         out.push_str(after);
         used.push(key);
     }
     if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
-        return Err(Error::usage(format!("the template {name} has no {{{{{}}}}}", one_line(unused, 40)))
-            .hint(format!("its placeholders: {}", used.join(", "))));
+        return Err(Error::usage(format!(
+            "the template {name} has no {{{{{}}}}}",
+            one_line(unused, 40)
+        ))
+        .hint(format!("its placeholders: {}", used.join(", "))));
     }
     // A template without {{input}} does not swallow the text.
     match values.get("input").filter(|_| !used.contains(&"input")) {
@@ -143,7 +196,10 @@ fn fill<'a>(name: &str, template: &'a str, params: &BTreeMap<&'a str, &'a str>, 
 }
 
 fn is_key(key: &str) -> bool {
-    !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+    !key.is_empty()
+        && key
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
 }
 
 /// What was piped in; nothing from a terminal.
@@ -165,8 +221,11 @@ fn piped(verbosity: Verbosity) -> Result<String> {
         Err(e) => return Err(Error::from(e).doing("reading standard input")),
     }
     if bytes.len() as u64 > MAX_INPUT {
-        return Err(Error::usage(format!("standard input is larger than {} MB", MAX_INPUT >> 20))
-            .hint("pass the part that matters, or put the file into the workspace and name it"));
+        return Err(Error::usage(format!(
+            "standard input is larger than {} MB",
+            MAX_INPUT >> 20
+        ))
+        .hint("pass the part that matters, or put the file into the workspace and name it"));
     }
     if bytes.contains(&0) {
         return Err(Error::usage("standard input is binary, not text")
@@ -187,14 +246,26 @@ mod tests {
     #[test]
     fn values_are_put_in_once_and_are_never_templates_themselves() {
         let params = BTreeMap::from([("a", "{{b}} {{input}}"), ("b", "2")]);
-        let filled = fill("t", "{{a}}, {{ b }}, {{not a key}}, {{input}} {{", &params, "x {{a}}\n").unwrap();
+        let filled = fill(
+            "t",
+            "{{a}}, {{ b }}, {{not a key}}, {{input}} {{",
+            &params,
+            "x {{a}}\n",
+        )
+        .unwrap();
         assert_eq!(filled, "{{b}} {{input}}, 2, {{not a key}}, x {{a}} {{");
     }
 
     #[test]
     fn a_text_without_a_place_goes_below() {
-        assert_eq!(fill("t", "Sum this up:\n", &BTreeMap::new(), "text\n").unwrap(), "Sum this up:\n\ntext");
-        assert_eq!(fill("t", "Say hello.", &BTreeMap::new(), "").unwrap(), "Say hello.");
+        assert_eq!(
+            fill("t", "Sum this up:\n", &BTreeMap::new(), "text\n").unwrap(),
+            "Sum this up:\n\ntext"
+        );
+        assert_eq!(
+            fill("t", "Say hello.", &BTreeMap::new(), "").unwrap(),
+            "Say hello."
+        );
     }
 
     #[test]
@@ -202,8 +273,18 @@ mod tests {
         let error = |template, params: &[(&'static str, &'static str)]| {
             fill("t", template, &params.iter().copied().collect(), "").unwrap_err()
         };
-        assert!(error("{{language}}", &[]).hint.unwrap().contains("-p language="));
+        assert!(
+            error("{{language}}", &[])
+                .hint
+                .unwrap()
+                .contains("-p language=")
+        );
         assert!(error("{{input}}", &[]).message.contains("needs a text"));
-        assert!(error("{{language}}", &[("language", "de"), ("langauge", "de")]).hint.unwrap().contains("language"));
+        assert!(
+            error("{{language}}", &[("language", "de"), ("langauge", "de")])
+                .hint
+                .unwrap()
+                .contains("language")
+        );
     }
 }

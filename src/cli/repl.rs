@@ -43,16 +43,23 @@ pub(super) struct Repl {
 /// Talks until the user leaves. Returns the exit code.
 pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
     let screen = Screen::new(&repl.factory.env);
-    let resized = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
+    let resized =
+        Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
     let signals = Signals::watch(screen.clone(), Some(resized.clone()))?;
     if repl.output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
-        screen.note(&format!("bantam {version}, {model}. /help lists the commands, Ctrl-D ends."));
+        screen.note(&format!(
+            "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
+        ));
     }
     let editor = screen.can_move_the_cursor(&repl.factory.env).then(|| {
         tty::restore_on_panic();
         let is_kept = repl.factory.options.memory.is_none();
-        let history = if is_kept { History::load(&repl.factory.home) } else { History::default() };
+        let history = if is_kept {
+            History::load(&repl.factory.home)
+        } else {
+            History::default()
+        };
         Editor::new(screen.clone(), resized, repl.completer(), history)
     });
     let agent = Arc::new(Mutex::new(Arc::new(agent)));
@@ -68,19 +75,44 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
         attached: Question::default(),
         unanswered: None,
     };
-    let code = serve(Dispatcher::new(agent, 1, Tasks::default()), move |dispatcher| conversation.run(dispatcher));
+    let code = serve(
+        Dispatcher::new(agent, 1, Tasks::default()),
+        move |dispatcher| conversation.run(dispatcher),
+    );
     tty::restore();
     code
 }
 
 impl Repl {
-    pub(super) fn new(factory: AgentFactory, config: &Config, chat: String, session: String, output: Output) -> Self {
-        let skills = app::skills(&factory.home, config).all().skills.into_iter().map(|skill| skill.name).collect();
-        Self { factory, session, chat, output, models: config.model_names(), skills }
+    pub(super) fn new(
+        factory: AgentFactory,
+        config: &Config,
+        chat: String,
+        session: String,
+        output: Output,
+    ) -> Self {
+        let skills = app::skills(&factory.home, config)
+            .all()
+            .skills
+            .into_iter()
+            .map(|skill| skill.name)
+            .collect();
+        Self {
+            factory,
+            session,
+            chat,
+            output,
+            models: config.model_names(),
+            skills,
+        }
     }
 
     fn completer(&self) -> Completer {
-        Completer { skills: self.skills.clone(), models: self.models.clone(), home: self.factory.home.clone() }
+        Completer {
+            skills: self.skills.clone(),
+            models: self.models.clone(),
+            home: self.factory.home.clone(),
+        }
     }
 }
 
@@ -133,11 +165,16 @@ impl Conversation {
             self.was_interrupted = false;
             let done = match commands::parse(&line, &self.repl.skills) {
                 Input::Empty => continue,
-                Input::Command(command, argument) => match self.command(dispatcher, command, &argument).transpose() {
-                    Some(done) => done,
-                    None => return 0,
-                },
-                Input::Unknown(name, hint) => Ok(format!("bantam: unknown command {}: {hint}", one_line(&name, 40))),
+                Input::Command(command, argument) => {
+                    match self.command(dispatcher, command, &argument).transpose() {
+                        Some(done) => done,
+                        None => return 0,
+                    }
+                }
+                Input::Unknown(name, hint) => Ok(format!(
+                    "bantam: unknown command {}: {hint}",
+                    one_line(&name, 40)
+                )),
                 // Hints name variables; a key typed here would go to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
                     Ok("bantam: that line is for a shell: /quit first".to_owned())
@@ -158,10 +195,17 @@ impl Conversation {
         }
     }
 
-    fn command(&mut self, dispatcher: &Connection, command: &Command, argument: &str) -> Result<Option<String>> {
+    fn command(
+        &mut self,
+        dispatcher: &Connection,
+        command: &Command,
+        argument: &str,
+    ) -> Result<Option<String>> {
         let (name, needed) = (command.name, command.argument);
         if argument.is_empty() && !needed.is_empty() && !needed.starts_with('[') {
-            return Err(Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}")));
+            return Err(
+                Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}"))
+            );
         }
         (command.run)(self, dispatcher, argument)
     }
@@ -171,13 +215,21 @@ impl Conversation {
         for path in attach::named_in(&text) {
             // Whoever wrote what was pasted may not choose files.
             let note = match &self.editor {
-                Some(editor) if editor.has_paste => format!("@{path} was pasted: not attached; /attach FILE does that"),
+                Some(editor) if editor.has_paste => {
+                    format!("@{path} was pasted: not attached; /attach FILE does that")
+                }
                 _ => format!("attached {}", self.attach(path)?),
             };
             self.screen.note(&format!("bantam: {note}"));
         }
         let Question { text: files, media } = std::mem::take(&mut self.attached);
-        self.turn(dispatcher, Question { text: text + &files, media })
+        self.turn(
+            dispatcher,
+            Question {
+                text: text + &files,
+                media,
+            },
+        )
     }
 
     /// Adds a file to the next message, and returns its name as it can be shown.
@@ -192,22 +244,38 @@ impl Conversation {
 
     pub(super) fn turn(&mut self, dispatcher: &Connection, question: Question) -> Result<String> {
         let started = rfc3339(SystemTime::now());
-        let origin = Origin { channel: "cli".to_owned(), chat: self.repl.chat.clone() };
+        let origin = Origin {
+            channel: "cli".to_owned(),
+            chat: self.repl.chat.clone(),
+        };
         let Question { text, media } = question.clone();
         let message = Inbound::message(origin, self.repl.session.clone(), text);
         let mut printer = Printer::new(self.repl.output, self.screen.clone());
-        let response = dispatcher.turn(Inbound { attachments: media, ..message }, &mut printer, &self.signals)?;
+        let response = dispatcher.turn(
+            Inbound {
+                attachments: media,
+                ..message
+            },
+            &mut printer,
+            &self.signals,
+        )?;
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);
         self.follows_answer = true;
         self.unanswered = None;
-        let Some(e) = response.error else { return Ok(String::new()) };
+        let Some(e) = response.error else {
+            return Ok(String::new());
+        };
         let asked = self.repl.factory.last_question(&self.repl.session)?;
         if asked.is_none_or(|asked| asked.time < started) {
             self.unanswered = Some(question);
         }
-        if e.kind == ErrorKind::Interrupted { Ok("bantam: stopped".to_owned()) } else { Err(e) }
+        if e.kind == ErrorKind::Interrupted {
+            Ok("bantam: stopped".to_owned())
+        } else {
+            Err(e)
+        }
     }
 
     /// The next message or command.
@@ -216,12 +284,15 @@ impl Conversation {
         if std::mem::take(&mut self.follows_answer) {
             self.screen.note("");
         }
-        let Some(editor) = &mut self.editor else { return read_plain(&self.screen) };
+        let Some(editor) = &mut self.editor else {
+            return read_plain(&self.screen);
+        };
         let outcome = editor.read()?;
         if let Outcome::Text(line) = &outcome {
             if !line.trim().is_empty() && !is_for_a_shell(line) {
                 if let Err(e) = editor.history.add(line) {
-                    self.screen.note(&format!("bantam: {}", e.doing("adding to state/history")));
+                    self.screen
+                        .note(&format!("bantam: {}", e.doing("adding to state/history")));
                 }
             }
         }
@@ -241,7 +312,9 @@ fn read_plain(screen: &Screen) -> Result<Outcome> {
             screen.draw(prompt);
         }
         // Bytes that are not UTF-8 end it like Ctrl-D.
-        let read = io::stdin().read_line(&mut message).doing("reading what is typed")?;
+        let read = io::stdin()
+            .read_line(&mut message)
+            .doing("reading what is typed")?;
         if message.is_empty() {
             return Ok(Outcome::End);
         }

@@ -30,10 +30,14 @@ impl Style {
     pub(super) fn of(env: &Env) -> Self {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
-        let utf8 = locale.map(|l| l.to_ascii_lowercase()).is_some_and(|l| l.contains("utf-8") || l.contains("utf8"));
+        let utf8 = locale
+            .map(|l| l.to_ascii_lowercase())
+            .is_some_and(|l| l.contains("utf-8") || l.contains("utf8"));
         let term = set("TERM").map_or("dumb", String::as_str);
         let ansi = term != "dumb" && set("NO_COLOR").is_none();
-        let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"].iter().any(|name| term.contains(name));
+        let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"]
+            .iter()
+            .any(|name| term.contains(name));
         let has_256 = is_modern || term.contains("256color") || set("COLORTERM").is_some();
         let colors = if has_256 { 256 } else { 8 };
         let since = |name, first: &str| set(name).is_some_and(|version| version.as_str() >= first);
@@ -44,7 +48,12 @@ impl Style {
             _ if term.starts_with("screen") || term.starts_with("tmux") => false,
             _ => is_modern || set("WT_SESSION").is_some() || since("VTE_VERSION", "5000"),
         };
-        Self { ansi, utf8, colors, links: ansi && links }
+        Self {
+            ansi,
+            utf8,
+            colors,
+            links: ansi && links,
+        }
     }
 }
 
@@ -105,7 +114,11 @@ impl Screen {
     fn write(&self, stream: Stream, text: &str) -> Result<()> {
         let mut cursor = self.lock();
         cursor.erase();
-        let is_shown = if stream == Stream::Out { self.stdout_is_terminal } else { self.stderr_is_terminal };
+        let is_shown = if stream == Stream::Out {
+            self.stdout_is_terminal
+        } else {
+            self.stderr_is_terminal
+        };
         if is_shown && cursor.open_line.is_some_and(|open| open != stream) {
             cursor.end_line();
         }
@@ -124,7 +137,11 @@ impl Screen {
 
     /// Writes to standard output.
     pub(super) fn answer(&self, text: &str) -> Result<()> {
-        if text.is_empty() { Ok(()) } else { self.write(Stream::Out, text) }
+        if text.is_empty() {
+            Ok(())
+        } else {
+            self.write(Stream::Out, text)
+        }
     }
 
     /// Writes a line to standard error.
@@ -145,7 +162,11 @@ impl Screen {
 
     fn dimmed(&self, text: &str) -> String {
         let has_colors = self.style.ansi && self.stderr_is_terminal;
-        if has_colors { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+        if has_colors {
+            format!("\x1b[2m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 
     fn write_line(&self, line: &str) {
@@ -165,7 +186,10 @@ impl Screen {
 
     /// Whether a line can be edited here.
     pub(super) fn can_move_the_cursor(&self, env: &Env) -> bool {
-        self.stderr_is_terminal && env.get("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+        self.stderr_is_terminal
+            && env
+                .get("TERM")
+                .is_some_and(|term| !term.is_empty() && term != "dumb")
     }
 
     /// Records that the cursor is at the beginning of a line.
@@ -208,8 +232,16 @@ impl Cursor {
     fn draw(&mut self) {
         if let (Some((text, since)), None) = (self.progress, self.open_line) {
             let waited = since.elapsed();
-            let waited = if waited < LONG { String::new() } else { format!(" {} s; Ctrl-C stops", waited.as_secs()) };
-            drop(io::stderr().lock().write_all(format!("{text}{waited}").as_bytes()));
+            let waited = if waited < LONG {
+                String::new()
+            } else {
+                format!(" {} s; Ctrl-C stops", waited.as_secs())
+            };
+            drop(
+                io::stderr()
+                    .lock()
+                    .write_all(format!("{text}{waited}").as_bytes()),
+            );
             self.is_drawn = true;
         }
     }
@@ -227,7 +259,12 @@ mod tests {
     use super::*;
 
     fn of(pairs: &[(&str, &str)]) -> Style {
-        Style::of(&pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+        Style::of(
+            &pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+        )
     }
 
     fn style(pairs: &[(&str, &str)]) -> (bool, bool) {
@@ -244,7 +281,11 @@ mod tests {
             ("TERM", "xterm-kitty", true),
             ("NONE", "", false),
         ] {
-            assert_eq!(of(&[("TERM", "xterm-256color"), (name, value)]).links, understood, "{name}={value}");
+            assert_eq!(
+                of(&[("TERM", "xterm-256color"), (name, value)]).links,
+                understood,
+                "{name}={value}"
+            );
             assert!(!of(&[("TERM", "xterm"), (name, value), ("NO_COLOR", "1")]).links);
         }
         let tmux = |version| {
@@ -261,10 +302,22 @@ mod tests {
     #[test]
     fn the_environment_tells_what_the_terminal_can_show() {
         assert_eq!(style(&[]), (false, false));
-        assert_eq!(style(&[("TERM", "xterm"), ("LANG", "de_DE.UTF-8")]), (true, true));
-        assert_eq!(style(&[("TERM", "xterm"), ("LANG", "en_US.utf8"), ("LC_ALL", "C")]), (true, false));
-        assert_eq!(style(&[("TERM", "dumb"), ("LC_CTYPE", "C.UTF-8")]), (false, true));
-        assert_eq!(style(&[("TERM", "xterm"), ("NO_COLOR", "1")]), (false, false));
+        assert_eq!(
+            style(&[("TERM", "xterm"), ("LANG", "de_DE.UTF-8")]),
+            (true, true)
+        );
+        assert_eq!(
+            style(&[("TERM", "xterm"), ("LANG", "en_US.utf8"), ("LC_ALL", "C")]),
+            (true, false)
+        );
+        assert_eq!(
+            style(&[("TERM", "dumb"), ("LC_CTYPE", "C.UTF-8")]),
+            (false, true)
+        );
+        assert_eq!(
+            style(&[("TERM", "xterm"), ("NO_COLOR", "1")]),
+            (false, false)
+        );
         assert_eq!(style(&[("TERM", "xterm"), ("NO_COLOR", "")]), (true, false));
     }
 }

@@ -16,10 +16,17 @@ use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
-pub(super) const COMMAND: Command =
-    Command::row("service", "", run, "print a systemd unit that keeps the gateway running; redirect it into a file")
-        .with_flags(&[("--system", "a system service, which root installs (the default for root)")])
-        .with_examples(&["bantam service >~/.config/systemd/user/bantam.service"]);
+pub(super) const COMMAND: Command = Command::row(
+    "service",
+    "",
+    run,
+    "print a systemd unit that keeps the gateway running; redirect it into a file",
+)
+.with_flags(&[(
+    "--system",
+    "a system service, which root installs (the default for root)",
+)])
+.with_examples(&["bantam service >~/.config/systemd/user/bantam.service"]);
 
 /// The unit, explained in systemd.service(5) and systemd.exec(5).
 const UNIT: &str = "\
@@ -79,16 +86,30 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     // Without a slash at its end.
     let root: PathBuf = std::path::absolute(home.root())?.components().collect();
     let is_system = given.has("system") || rustix::process::geteuid().is_root();
-    let system = if is_system { system(&home, &root, &loaded.config, env)? } else { String::new() };
+    let system = if is_system {
+        system(&home, &root, &loaded.config, env)?
+    } else {
+        String::new()
+    };
     let unit = UNIT
         .replace("{network}", if is_system { NETWORK } else { "" })
-        .replace("{target}", if is_system { "multi-user.target" } else { "default.target" })
+        .replace(
+            "{target}",
+            if is_system {
+                "multi-user.target"
+            } else {
+                "default.target"
+            },
+        )
         .replace("{program}", &quoted("", &program)?)
         .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
         .replace("{system}", &system);
     print(&unit)?;
     if !root.exists() {
-        notice(&format!("{} does not exist yet; bantam onboard makes it", root.display()));
+        notice(&format!(
+            "{} does not exist yet; bantam onboard makes it",
+            root.display()
+        ));
     }
     if io::stderr().is_terminal() {
         tell(if is_system {
@@ -106,9 +127,13 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 /// The lines for the system's manager: the user, and what stays writable.
 fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String> {
     // The owner of the home runs it; a home that does not exist yet will belong to whoever asks now.
-    let owner = fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());
+    let owner =
+        fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());
     let mut lines = match owner {
-        0 => "# This runs as root. A user of its own, who owns the home, is better:\n#User=bantam\n".to_owned(),
+        0 => {
+            "# This runs as root. A user of its own, who owns the home, is better:\n#User=bantam\n"
+                .to_owned()
+        }
         // Without capabilities: the jail gets its own in a user namespace.
         owner => format!("User={owner}\nCapabilityBoundingSet=\n"),
     };
@@ -119,9 +144,16 @@ fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
     let mut writable = vec![app::workspace(Parts { home, config, env })?];
-    writable.extend(app::paths(&config.tools.write_paths, "tools.write_paths", env)?);
+    writable.extend(app::paths(
+        &config.tools.write_paths,
+        "tools.write_paths",
+        env,
+    )?);
     writable.retain(|path| !path.starts_with(root));
-    for path in [root].into_iter().chain(writable.iter().map(PathBuf::as_path)) {
+    for path in [root]
+        .into_iter()
+        .chain(writable.iter().map(PathBuf::as_path))
+    {
         // The dash ignores a path that does not exist.
         lines.push_str(&format!("ReadWritePaths={}\n", quoted("-", path)?));
     }
@@ -130,7 +162,9 @@ fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String
 
 /// `before` and a path as one word of a unit, as systemd.syntax(7) and systemd.unit(5) require.
 fn quoted(before: &str, path: &Path) -> Result<String> {
-    let text = path.to_str().filter(|text| !text.contains(char::is_control));
+    let text = path
+        .to_str()
+        .filter(|text| !text.contains(char::is_control));
     let text = text.ok_or_else(|| {
         Error::failed(format!("{:?} cannot be written in a unit", path.display()))
             .hint("rename it without control characters")
@@ -156,7 +190,14 @@ mod tests {
     fn a_path_is_one_word_that_means_itself() {
         let quoted = |path: &str| quoted("", Path::new(path)).map_err(|e| e.message);
         assert_eq!(quoted("/usr/bin/bantam").unwrap(), "\"/usr/bin/bantam\"");
-        assert_eq!(quoted("/a b/100%/\"x\"\\$HOME/日本").unwrap(), "\"/a b/100%%/\\\"x\\\"\\\\$HOME/日本\"");
-        assert!(quoted("/a\nUser=root").unwrap_err().contains("cannot be written in a unit"));
+        assert_eq!(
+            quoted("/a b/100%/\"x\"\\$HOME/日本").unwrap(),
+            "\"/a b/100%%/\\\"x\\\"\\\\$HOME/日本\""
+        );
+        assert!(
+            quoted("/a\nUser=root")
+                .unwrap_err()
+                .contains("cannot be written in a unit")
+        );
     }
 }

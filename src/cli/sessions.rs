@@ -16,22 +16,59 @@ use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::row("sessions list", "", list, "list conversations, newest first")
-        .with_flags(&[("--json", "print one JSON object")]),
-    Command::row("sessions show", "KEY", show, "print a conversation; KEY as listed, or the NAME given to --session")
-        .with_flags(&[
-            ("--json", "print JSON Lines: one object for each message and turn end"),
-            ("--after SEQ", "print only what follows line SEQ, in earlier segments too"),
-        ])
-        .with_examples(&["bantam sessions show default", "bantam sessions show default --json --after 12"]),
-    Command::row("sessions reset", "KEY", reset, "start a conversation over; the old one stays as KEY.N.jsonl")
-        .with_examples(&["bantam sessions reset default"]),
-    Command::row("sessions prune", "", prune, "remove old earlier segments, never a current conversation")
-        .with_flags(&[("--days N", "those last written more than N days ago (default 30)")])
-        .with_examples(&["bantam sessions prune --days 90"]),
-    Command::row("sessions erase", "KEY", erase, "remove a conversation and its earlier segments")
-        .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-        .with_examples(&["bantam sessions erase garden"]),
+    Command::row(
+        "sessions list",
+        "",
+        list,
+        "list conversations, newest first",
+    )
+    .with_flags(&[("--json", "print one JSON object")]),
+    Command::row(
+        "sessions show",
+        "KEY",
+        show,
+        "print a conversation; KEY as listed, or the NAME given to --session",
+    )
+    .with_flags(&[
+        (
+            "--json",
+            "print JSON Lines: one object for each message and turn end",
+        ),
+        (
+            "--after SEQ",
+            "print only what follows line SEQ, in earlier segments too",
+        ),
+    ])
+    .with_examples(&[
+        "bantam sessions show default",
+        "bantam sessions show default --json --after 12",
+    ]),
+    Command::row(
+        "sessions reset",
+        "KEY",
+        reset,
+        "start a conversation over; the old one stays as KEY.N.jsonl",
+    )
+    .with_examples(&["bantam sessions reset default"]),
+    Command::row(
+        "sessions prune",
+        "",
+        prune,
+        "remove old earlier segments, never a current conversation",
+    )
+    .with_flags(&[(
+        "--days N",
+        "those last written more than N days ago (default 30)",
+    )])
+    .with_examples(&["bantam sessions prune --days 90"]),
+    Command::row(
+        "sessions erase",
+        "KEY",
+        erase,
+        "remove a conversation and its earlier segments",
+    )
+    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+    .with_examples(&["bantam sessions erase garden"]),
 ];
 
 /// The conversations of the command line that can be read, newest first.
@@ -63,12 +100,33 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
 pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     let zone = zone(env);
     let rows = list.iter().map(|s| {
-        let damage = if s.damage > 0 { format!("  (damage: bantam sessions show {})", s.key) } else { String::new() };
+        let damage = if s.damage > 0 {
+            format!("  (damage: bantam sessions show {})", s.key)
+        } else {
+            String::new()
+        };
         let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
         let (last, state) = (local_time(&s.last, &zone), format!("{}{damage}", s.state));
-        [key, s.messages.to_string(), last, size(s.bytes), state, s.title.clone()]
+        [
+            key,
+            s.messages.to_string(),
+            last,
+            size(s.bytes),
+            state,
+            s.title.clone(),
+        ]
     });
-    super::list(["key", "messages", "last used", "size", "state", "first question"], rows.collect())
+    super::list(
+        [
+            "key",
+            "messages",
+            "last used",
+            "size",
+            "state",
+            "first question",
+        ],
+        rows.collect(),
+    )
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {
@@ -86,22 +144,33 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     for damage in &transcript.damage {
         notice(&printable(damage));
     }
-    transcript.entries.retain(|entry| after.is_none_or(|after| entry.seq > after));
+    transcript
+        .entries
+        .retain(|entry| after.is_none_or(|after| entry.seq > after));
     if args.has("json") {
         let waiting = transcript.waiting.iter().map(|entry| {
             let mut object = object(entry);
             (object["seq"], object["waiting"]) = (Value::Null, true.into());
             object.to_string()
         });
-        let entries = transcript.entries.iter().map(|entry| object(entry).to_string());
+        let entries = transcript
+            .entries
+            .iter()
+            .map(|entry| object(entry).to_string());
         return print(&lines(entries.chain(waiting))).map(|()| 0);
     }
     let zone = zone(env);
-    let mut page: String = transcript.entries.iter().map(|entry| shown(entry, &zone)).collect();
+    let mut page: String = transcript
+        .entries
+        .iter()
+        .map(|entry| shown(entry, &zone))
+        .collect();
     for entry in &transcript.waiting {
         if let Item::Message(Message::User(user)) = &entry.item {
             let (time, text) = (local_time(&entry.time, &zone), printable(&user.content));
-            page.push_str(&format!("[-] {time:<19} user (waits for the next turn)\n{text}\n"));
+            page.push_str(&format!(
+                "[-] {time:<19} user (waits for the next turn)\n{text}\n"
+            ));
         }
     }
     print(&page)?;
@@ -130,15 +199,26 @@ fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
         let text = printable(text.trim_end());
         let text = text.trim_start_matches('\n');
         let end = if text.is_empty() { "" } else { "\n" };
-        format!("[{}] {:<19} {role}\n{text}{end}", entry.seq, local_time(&entry.time, zone))
+        format!(
+            "[{}] {:<19} {role}\n{text}{end}",
+            entry.seq,
+            local_time(&entry.time, zone)
+        )
     };
     match &entry.item {
         Item::Summary(text) => message("summary", text),
         Item::Message(Message::System(text)) => message("system", text),
         Item::Message(Message::User(user)) => message("user", &user.content),
         Item::Message(Message::Assistant(reply)) => {
-            let role = if reply.partial { "assistant (cut off)" } else { "assistant" };
-            let calls = reply.calls.iter().map(|call| one_line(&format!("{} {}", call.name, call.arguments), 144));
+            let role = if reply.partial {
+                "assistant (cut off)"
+            } else {
+                "assistant"
+            };
+            let calls = reply
+                .calls
+                .iter()
+                .map(|call| one_line(&format!("{} {}", call.name, call.arguments), 144));
             message(role, &reply.text) + &lines(calls.map(|call| format!("  {call}")))
         }
         Item::Message(Message::ToolResult(result)) => {
@@ -153,10 +233,15 @@ fn reset(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
     let now = SystemTime::now();
-    print(&match archive::reset(&home, &key, &Cancel::new(None), now)? {
-        Some(old) => format!("{key} starts over; the old conversation is in {}\n", old.display()),
-        None => format!("{key} is already empty\n"),
-    })
+    print(
+        &match archive::reset(&home, &key, &Cancel::new(None), now)? {
+            Some(old) => format!(
+                "{key} starts over; the old conversation is in {}\n",
+                old.display()
+            ),
+            None => format!("{key} is already empty\n"),
+        },
+    )
     .map(|()| 0)
 }
 
@@ -167,7 +252,10 @@ fn prune(args: &Args, env: &Env) -> Result<u8> {
     if removed.is_empty() {
         notice(&format!("no earlier segment is older than {days} days"));
     }
-    print(&lines(removed.iter().map(|path| format!("Removed {}", printable(&path.to_string_lossy()))))).map(|()| 0)
+    print(&lines(removed.iter().map(|path| {
+        format!("Removed {}", printable(&path.to_string_lossy()))
+    })))
+    .map(|()| 0)
 }
 
 fn lines(lines: impl Iterator<Item = String>) -> String {
@@ -177,7 +265,10 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 fn erase(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
-    if !confirm(args, &format!("Erase {key} and its earlier segments for good?"))? {
+    if !confirm(
+        args,
+        &format!("Erase {key} and its earlier segments for good?"),
+    )? {
         return print("Nothing erased\n").map(|()| 0);
     }
     let files = archive::erase(&home, &key, &Cancel::new(None))?;

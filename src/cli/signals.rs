@@ -30,7 +30,11 @@ impl Signals {
     pub(super) fn watch(screen: Screen, resized: Option<Arc<OwnedFd>>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
-        let set = if resized.is_some() { sys::CONVERSATION } else { sys::ENDING };
+        let set = if resized.is_some() {
+            sys::CONVERSATION
+        } else {
+            sys::ENDING
+        };
         sys::block_signals(set);
         let watching = move || {
             loop {
@@ -40,7 +44,9 @@ impl Signals {
                     signal => watched.end(signal, &screen),
                 }
                 // It fails only when nobody has read it for 2^64 times.
-                resized.as_ref().map(|told| rustix::io::write(told, &1_u64.to_ne_bytes()).ok());
+                resized
+                    .as_ref()
+                    .map(|told| rustix::io::write(told, &1_u64.to_ne_bytes()).ok());
             }
         };
         Builder::new().spawn(watching).doing("starting a thread")?;
@@ -66,10 +72,18 @@ impl Signals {
 
     /// From now on a signal stops the turn that `question` starts.
     pub(super) fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
-        let Inbound { origin, session, .. } = question;
+        let Inbound {
+            origin, session, ..
+        } = question;
         let stop = Inbound::message(origin.clone(), session.clone(), String::new());
         let mut state = self.lock();
-        state.turn = Some((inbound.clone(), Inbound { kind: Kind::Stop, ..stop }));
+        state.turn = Some((
+            inbound.clone(),
+            Inbound {
+                kind: Kind::Stop,
+                ..stop
+            },
+        ));
         state.is_stopped = false;
     }
 

@@ -17,7 +17,12 @@ use crate::{app, template};
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) const COMMANDS: &[Command] = &[
-    Command::row("skills list", "", list, "list skills: purpose, and missing requirements"),
+    Command::row(
+        "skills list",
+        "",
+        list,
+        "list skills: purpose, and missing requirements",
+    ),
     Command::row("skills show", "NAME", show, "print the text of a skill")
         .with_examples(&["bantam skills show journal"]),
     Command::row(
@@ -27,13 +32,28 @@ pub(super) const COMMANDS: &[Command] = &[
         "copy a skill into agent/skills/; read it first: the agent obeys it",
     )
     .with_examples(&["bantam skills install ~/Downloads/weather"]),
-    Command::row("skills remove", "NAME", remove, "delete a skill and all its files")
-        .with_flags(&[("-y, --yes", "do not ask for confirmation")])
-        .with_examples(&["bantam skills remove weather"]),
-    Command::row("skills enable", "NAME", enable, "let the agent use a disabled skill again")
-        .with_examples(&["bantam skills enable weather"]),
-    Command::row("skills disable", "NAME", disable, "stop the agent from using a skill; /NAME still works")
-        .with_examples(&["bantam skills disable weather"]),
+    Command::row(
+        "skills remove",
+        "NAME",
+        remove,
+        "delete a skill and all its files",
+    )
+    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+    .with_examples(&["bantam skills remove weather"]),
+    Command::row(
+        "skills enable",
+        "NAME",
+        enable,
+        "let the agent use a disabled skill again",
+    )
+    .with_examples(&["bantam skills enable weather"]),
+    Command::row(
+        "skills disable",
+        "NAME",
+        disable,
+        "stop the agent from using a skill; /NAME still works",
+    )
+    .with_examples(&["bantam skills disable weather"]),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {
@@ -50,7 +70,11 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let mut rows = Vec::new();
     for skill in &found.skills {
         rows.push([skill.name.clone(), skill.description.clone()]);
-        rows.extend(notes(skill).iter().map(|note| [String::new(), format!("({note})")]));
+        rows.extend(
+            notes(skill)
+                .iter()
+                .map(|note| [String::new(), format!("({note})")]),
+        );
     }
     print(&table(&rows)).map(|()| 0)
 }
@@ -58,7 +82,10 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
 fn notes(skill: &Skill) -> Vec<String> {
     let mut notes = Vec::new();
     if skill.disabled {
-        notes.push(format!("disabled: bantam skills enable {} lets the agent use it", skill.name));
+        notes.push(format!(
+            "disabled: bantam skills enable {} lets the agent use it",
+            skill.name
+        ));
     }
     if !skill.missing.is_empty() {
         notes.push(format!("not used: requires {}", skill.missing.join(", ")));
@@ -80,14 +107,23 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
     let found = load_skills(env)?.all();
     let skill = found.named(name).ok_or_else(|| skills::unknown(name))?;
     let lines: Vec<String> = skill.text.trim().lines().map(printable).collect();
-    print(&format!("{}: {}\n\n{}\n", skill.name, skill.description, lines.join("\n"))).map(|()| 0)
+    print(&format!(
+        "{}: {}\n\n{}\n",
+        skill.name,
+        skill.description,
+        lines.join("\n")
+    ))
+    .map(|()| 0)
 }
 
 fn install(args: &Args, env: &Env) -> Result<u8> {
     let skills = load_skills(env)?;
     let _lock = lock_agent_folder(env)?;
     let name = skills::install(&skills, Path::new(&args.words[0]))?;
-    print(&format!("Installed {name} in {}\n", skills.dir().join(&name).display()))?;
+    print(&format!(
+        "Installed {name} in {}\n",
+        skills.dir().join(&name).display()
+    ))?;
     let found = skills.all();
     for note in found.named(&name).map(notes).unwrap_or_default() {
         notice(&format!("{name}: {note}"));
@@ -104,14 +140,25 @@ fn disable(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn remove(args: &Args, env: &Env) -> Result<u8> {
-    if !confirm(args, &format!("Delete the skill {} and all its files?", one_line(&args.words[0], 64)))? {
+    if !confirm(
+        args,
+        &format!(
+            "Delete the skill {} and all its files?",
+            one_line(&args.words[0], 64)
+        ),
+    )? {
         return print("Nothing deleted\n").map(|()| 0);
     }
     change(args, env, skills::remove, "Removed")
 }
 
 /// Changes the skill that the command names, and says what was done to it.
-fn change(args: &Args, env: &Env, change: fn(&Skills, &str) -> Result<()>, done: &str) -> Result<u8> {
+fn change(
+    args: &Args,
+    env: &Env,
+    change: fn(&Skills, &str) -> Result<()>,
+    done: &str,
+) -> Result<u8> {
     let (skills, name) = (load_skills(env)?, &args.words[0]);
     let _lock = lock_agent_folder(env)?;
     change(&skills, name)?;
@@ -122,7 +169,8 @@ fn change(args: &Args, env: &Env, change: fn(&Skills, &str) -> Result<()>, done:
 /// written out first, all or none, so that adding or removing one skill does not lose the others.
 fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let home = config::home(env)?;
-    let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None)).doing("changing the skills")?;
+    let lock = Lock::acquire(&home.lock("skills"), LOCK_TIMEOUT, &Cancel::new(None))
+        .doing("changing the skills")?;
     let agent = home.agent();
     if !agent.exists() {
         let new = home.root().join("agent.new");

@@ -18,9 +18,16 @@ use crate::session::archive;
 use crate::text::{one_line, rfc3339};
 use crate::zone::Zone;
 
-pub(super) const COMMAND: Command =
-    Command::row("status", "", run, "show what is configured, and where each value came from")
-        .with_flags(&[("-v, --verbose", "also show defaults"), ("--json", "one JSON object")]);
+pub(super) const COMMAND: Command = Command::row(
+    "status",
+    "",
+    run,
+    "show what is configured, and where each value came from",
+)
+.with_flags(&[
+    ("-v, --verbose", "also show defaults"),
+    ("--json", "one JSON object"),
+]);
 
 /// What is told.
 pub(super) struct Status<'a> {
@@ -36,7 +43,8 @@ pub(super) struct Status<'a> {
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = &config::home(env)?;
-    let loaded = config::read(home).and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new()));
+    let loaded = config::read(home)
+        .and_then(|file| config::load_for(home, file.as_deref(), env, Vec::new()));
     let (root, file, has_file) = (home.root().display(), home.config(), home.config().exists());
     let object = json!({
         "ok": loaded.is_ok(),
@@ -51,15 +59,31 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         "values": [],
         "error": loaded.as_ref().err().map(error_json),
     });
-    let absent = if has_file { "" } else { " (missing; bantam onboard writes one)" };
-    let lines = vec![("home", root.to_string()), ("config", format!("{}{absent}", file.display()))];
-    let mut status = Status { home, env, zone: zone(env), object, lines, warnings: Vec::new() };
+    let absent = if has_file {
+        ""
+    } else {
+        " (missing; bantam onboard writes one)"
+    };
+    let lines = vec![
+        ("home", root.to_string()),
+        ("config", format!("{}{absent}", file.display())),
+    ];
+    let mut status = Status {
+        home,
+        env,
+        zone: zone(env),
+        object,
+        lines,
+        warnings: Vec::new(),
+    };
     if let Ok(loaded) = &loaded {
         status.configuration(loaded, has_file);
     }
     let sessions = status.or_warn(archive::list(home));
     status.sessions(&sessions);
-    let allowed = loaded.as_ref().map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
+    let allowed = loaded
+        .as_ref()
+        .map_or(Vec::new(), |loaded| loaded.config.channels.telegram.ids());
     gateway_status::add(&mut status, &sessions, &allowed);
     status.learned();
     if let Ok(loaded) = &loaded {
@@ -67,7 +91,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         status.warnings.extend_from_slice(&loaded.warnings);
     }
     status.object["warnings"] = status.warnings.as_slice().into();
-    print(&if given.has("json") { json_line(&status.object) } else { status.page() })?;
+    print(&if given.has("json") {
+        json_line(&status.object)
+    } else {
+        status.page()
+    })?;
     // An unusable configuration exits as it would for a question.
     Ok(loaded.err().map_or(0, |e| report(&e)))
 }
@@ -87,30 +115,49 @@ impl Status<'_> {
     fn configuration(&mut self, loaded: &Loaded, has_file: bool) {
         match chosen_model(loaded, self.env, has_file) {
             Ok((model, key)) => {
-                (self.object["model"], self.object["key"]) = (model.as_str().into(), key.as_str().into());
+                (self.object["model"], self.object["key"]) =
+                    (model.as_str().into(), key.as_str().into());
                 self.lines.extend([("model", model), ("key", key)]);
             }
             Err(e) => {
                 self.object["trouble"] = error_json(&e);
-                self.lines.extend([("model", format!("none: {}", e.message)), ("", e.hint.unwrap_or_default())]);
+                self.lines.extend([
+                    ("model", format!("none: {}", e.message)),
+                    ("", e.hint.unwrap_or_default()),
+                ]);
             }
         }
         let workspace = self
-            .or_warn(app::workspace(Parts { home: self.home, config: &loaded.config, env: self.env }))
+            .or_warn(app::workspace(Parts {
+                home: self.home,
+                config: &loaded.config,
+                env: self.env,
+            }))
             .display()
             .to_string();
         self.object["workspace"] = workspace.as_str().into();
         let sandbox = &loaded.values["tools"]["exec"]["sandbox"];
-        let jail = format!("{} (bantam doctor tests it)", sandbox.as_str().unwrap_or_default());
+        let jail = format!(
+            "{} (bantam doctor tests it)",
+            sandbox.as_str().unwrap_or_default()
+        );
         self.object["sandbox"] = sandbox.clone();
-        self.lines.extend([("workspace", workspace), ("jail", jail)]);
+        self.lines
+            .extend([("workspace", workspace), ("jail", jail)]);
     }
 
     fn sessions(&mut self, sessions: &[archive::Summary]) {
-        let newest = sessions.first().map(|newest| json!({"key": newest.key, "last": newest.last}));
+        let newest = sessions
+            .first()
+            .map(|newest| json!({"key": newest.key, "last": newest.last}));
         self.object["sessions"] = json!({"count": sessions.len(), "newest": newest});
         let text = sessions.first().map_or("none".to_owned(), |newest| {
-            format!("{}, the newest is {} ({})", sessions.len(), newest.key, local_time(&newest.last, &self.zone))
+            format!(
+                "{}, the newest is {} ({})",
+                sessions.len(),
+                newest.key,
+                local_time(&newest.last, &self.zone)
+            )
         });
         self.lines.push(("sessions", text));
     }
@@ -122,12 +169,16 @@ impl Status<'_> {
             let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
             let (model, host, says) = (&row.model, &row.host, row.words());
             let name = if learned.is_empty() { "learned" } else { "" };
-            self.lines.push((name, format!("{model} at {host}: {says} (since {since})")));
+            self.lines
+                .push((name, format!("{model} at {host}: {says} (since {since})")));
             learned.push(json!({"host": host, "model": model, "quirk": row.quirk, "says": says, "since": since}));
         }
         if !learned.is_empty() {
             let path = learned::path(self.home);
-            let text = format!("(learned from the hosts' own answers; delete {} to learn it again)", path.display());
+            let text = format!(
+                "(learned from the hosts' own answers; delete {} to learn it again)",
+                path.display()
+            );
             self.lines.push(("", text));
         }
         self.object["learned"] = learned.into();
@@ -139,15 +190,28 @@ impl Status<'_> {
             page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let values = self.object["values"].as_array().into_iter().flatten().map(|row| {
-            let value = match &row["value"] {
-                Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
-                value => value.to_string(),
-            };
-            one_line(&format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])), 300)
-        });
-        let warnings = self.warnings.iter().map(|warning| format!("warning: {}", one_line(warning, 500)));
-        for block in [values.collect::<Vec<_>>(), warnings.collect()].iter().filter(|block| !block.is_empty()) {
+        let values = self.object["values"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|row| {
+                let value = match &row["value"] {
+                    Value::String(hidden) if hidden.starts_with('(') => hidden.clone(),
+                    value => value.to_string(),
+                };
+                one_line(
+                    &format!("{} = {value} ({})", text(&row["path"]), text(&row["from"])),
+                    300,
+                )
+            });
+        let warnings = self
+            .warnings
+            .iter()
+            .map(|warning| format!("warning: {}", one_line(warning, 500)));
+        for block in [values.collect::<Vec<_>>(), warnings.collect()]
+            .iter()
+            .filter(|block| !block.is_empty())
+        {
             page.push_str(&format!("\n{}\n", block.join("\n")));
         }
         page
@@ -188,10 +252,11 @@ fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
         Origin::Env(name) => shown(path, format!("the variable {name}")),
         Origin::Flag(name) => shown(path, (*name).to_owned()),
     });
-    let defaults = SETTINGS
-        .iter()
-        .filter(|setting| with_defaults && setting.env_name().is_some() && !loaded.origins.contains_key(setting.path));
-    set.chain(defaults.map(|setting| shown(setting.path, "default".to_owned()))).collect()
+    let defaults = SETTINGS.iter().filter(|setting| {
+        with_defaults && setting.env_name().is_some() && !loaded.origins.contains_key(setting.path)
+    });
+    set.chain(defaults.map(|setting| shown(setting.path, "default".to_owned())))
+        .collect()
 }
 
 fn key_source(model: &Model, env: &Env) -> String {
@@ -206,15 +271,18 @@ fn key_source(model: &Model, env: &Env) -> String {
 
 /// A value for people; `None` if it could hold a secret.
 pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
-    let is_empty = matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
+    let is_empty =
+        matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
     // An address may contain a password or a token, and so may a server's arguments.
     let is_server = setting.is_some_and(|setting| setting.path.starts_with("mcpServers."));
     let may_be_secret = match setting.map(|setting| setting.kind) {
-        Some(Type::Bool(_) | Type::Whole(..) | Type::Number(..) | Type::Optional | Type::OneOf(..)) => false,
+        Some(
+            Type::Bool(_) | Type::Whole(..) | Type::Number(..) | Type::Optional | Type::OneOf(..),
+        ) => false,
         Some(Type::Texts) => is_server,
-        Some(Type::Text) => value
-            .as_str()
-            .is_some_and(|text| text.contains('@') || text.contains("://") && (is_server || text.contains(['?', '#']))),
+        Some(Type::Text) => value.as_str().is_some_and(|text| {
+            text.contains('@') || text.contains("://") && (is_server || text.contains(['?', '#']))
+        }),
         Some(Type::Secret | Type::Secrets | Type::Map | Type::Any) | None => true,
     };
     (is_empty || !may_be_secret).then(|| value.clone())

@@ -26,7 +26,9 @@ pub(super) fn ask(agent: Agent, question: Inbound, output: Output, env: &Env) ->
     let agent = Arc::new(agent);
     // The program ends with this turn: the kernel frees the agent faster.
     std::mem::forget(agent.clone());
-    serve(Dispatcher::one_shot(agent), move |dispatcher| dispatcher.turn(question, &mut printer, &signals))?
+    serve(Dispatcher::one_shot(agent), move |dispatcher| {
+        dispatcher.turn(question, &mut printer, &signals)
+    })?
 }
 
 /// Runs `conversation` on its own thread, next to the dispatcher.
@@ -37,7 +39,9 @@ pub(super) fn serve<T: Send + 'static>(
     let (result, finished) = channel();
     let conversation = move |dispatcher: &Connection| drop(result.send(conversation(dispatcher)));
     Arc::new(dispatcher).serve(vec![Box::new(Terminal(conversation))])?;
-    finished.recv().map_err(|_| Error::failed("the conversation ended without a result"))
+    finished
+        .recv()
+        .map_err(|_| Error::failed("the conversation ended without a result"))
 }
 
 struct Terminal<F>(F);
@@ -47,7 +51,9 @@ impl<F: FnOnce(&Connection) + Send + 'static> Channel for Terminal<F> {
         let (outbound, events) = channel();
         // Dropping the connection at the end ends the dispatcher.
         let conversation = move || self.0(&Connection { inbound, events });
-        Builder::new().spawn(conversation).doing("starting a thread")?;
+        Builder::new()
+            .spawn(conversation)
+            .doing("starting a thread")?;
         Ok(outbound)
     }
 }
@@ -60,7 +66,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Runs a turn and prints it, with its background tasks and the answers to their reports.
-    pub(super) fn turn(&self, question: Inbound, printer: &mut Printer, signals: &Signals) -> Result<Response> {
+    pub(super) fn turn(
+        &self,
+        question: Inbound,
+        printer: &mut Printer,
+        signals: &Signals,
+    ) -> Result<Response> {
         let gone = || Error::failed("the dispatcher ended before the turn");
         signals.turn_begins(&self.inbound, &question);
         printer.progress("thinking...");
@@ -72,7 +83,8 @@ impl Connection {
     /// Shows events until the turn and its tasks are done; `None` when the dispatcher ends first.
     fn follow(&self, printer: &mut Printer, signals: &Signals) -> Option<Response> {
         let started = Instant::now();
-        let (mut total, mut tasks, mut had_tasks): (Option<Response>, usize, bool) = (None, 0, false);
+        let (mut total, mut tasks, mut had_tasks): (Option<Response>, usize, bool) =
+            (None, 0, false);
         loop {
             let event = match self.events.recv_timeout(TICK) {
                 Ok(Outbound { event, .. }) => event,

@@ -11,17 +11,32 @@ use crate::mcp::Servers;
 use crate::secret::Redactor;
 use crate::tool::{Registry, ToolSpec};
 
-pub(super) const COMMAND: Command =
-    Command::row("tools", "", run, "list every tool with its risk (safe: it only reads) and source");
+pub(super) const COMMAND: Command = Command::row(
+    "tools",
+    "",
+    run,
+    "list every tool with its risk (safe: it only reads) and source",
+);
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
-    let parts = Parts { home: &home, config: &loaded.config, env };
+    let parts = Parts {
+        home: &home,
+        config: &loaded.config,
+        env,
+    };
     let (tools, missing) = app::tools(&Arc::new(app::hands(parts)?), parts, &Servers::default());
     let failed = app::mcp::failed(&home, &loaded.config);
-    loaded.warnings.iter().chain(&failed).chain(&missing).for_each(|line| notice(line));
+    loaded
+        .warnings
+        .iter()
+        .chain(&failed)
+        .chain(&missing)
+        .for_each(|line| notice(line));
     let tools = Registry::new(tools, Redactor::default())?;
-    let row = |spec: &ToolSpec| [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned);
+    let row = |spec: &ToolSpec| {
+        [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned)
+    };
     let rows: Vec<_> = tools.specs().map(row).collect();
     if !loaded.config.tools.exec.enabled {
         notice("exec is disabled (tools.exec.enabled in config.json)");

@@ -11,12 +11,16 @@ const MAX_PAGE: usize = 1 << 20;
 
 /// The names of the pages.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    PAGES.iter().filter_map(|(file, _)| file.strip_suffix(".md"))
+    PAGES
+        .iter()
+        .filter_map(|(file, _)| file.strip_suffix(".md"))
 }
 
 /// The page of this name, with its tables.
 pub(super) fn page(name: &str) -> Option<String> {
-    let (_, text) = PAGES.iter().find(|(file, _)| file.strip_suffix(".md") == Some(name))?;
+    let (_, text) = PAGES
+        .iter()
+        .find(|(file, _)| file.strip_suffix(".md") == Some(name))?;
     let text = inflate(text, MAX_PAGE);
     let text = String::from_utf8_lossy(&text);
     let lines = text.lines().map(|line| match line {
@@ -28,11 +32,24 @@ pub(super) fn page(name: &str) -> Option<String> {
 }
 
 fn vendors() -> String {
-    table(&VENDORS.iter().map(|v| [v.name, v.key_env, v.default_model, v.base].map(str::to_owned)).collect::<Vec<_>>())
+    table(
+        &VENDORS
+            .iter()
+            .map(|v| [v.name, v.key_env, v.default_model, v.base].map(str::to_owned))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn settings() -> String {
-    let entry = |s: &Setting| format!("{} ({}, default {})\n    {}\n", s.path, s.expected(), s.default(), s.help);
+    let entry = |s: &Setting| {
+        format!(
+            "{} ({}, default {})\n    {}\n",
+            s.path,
+            s.expected(),
+            s.default(),
+            s.help
+        )
+    };
     SETTINGS.iter().map(entry).collect()
 }
 
@@ -46,7 +63,13 @@ mod tests {
         assert!(
             page.contains("agents.defaults.max_tokens (a whole number of at least 1, default 8192)\n    longest reply")
         );
-        assert!(page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"), "{page}");
-        assert!(!page.contains("<!--") && !page.contains("| setting |"), "{page}");
+        assert!(
+            page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"),
+            "{page}"
+        );
+        assert!(
+            !page.contains("<!--") && !page.contains("| setting |"),
+            "{page}"
+        );
     }
 }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize,
+    tcsetattr,
 };
 
 use super::screen::Screen;
@@ -52,8 +53,12 @@ pub(super) fn set(mode: Mode) -> Result<()> {
             wanted.special_codes[SpecialCodeIndex::VSUSP] = 0;
         }
         Mode::Editing => {
-            wanted.local_modes.remove(LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);
-            wanted.input_modes.remove(InputModes::ICRNL | InputModes::IXON);
+            wanted
+                .local_modes
+                .remove(LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);
+            wanted
+                .input_modes
+                .remove(InputModes::ICRNL | InputModes::IXON);
         }
         Mode::Waiting => {
             wanted.local_modes.remove(LocalModes::ICANON);
@@ -68,7 +73,11 @@ pub(super) fn set(mode: Mode) -> Result<()> {
 
 /// Restores the original mode, if another thread does not do that already.
 pub(super) fn restore() {
-    if let Some(Changed { original, mode }) = CHANGED.try_lock().ok().and_then(|mut changed| changed.take()) {
+    if let Some(Changed { original, mode }) = CHANGED
+        .try_lock()
+        .ok()
+        .and_then(|mut changed| changed.take())
+    {
         // Both fail only when the terminal is gone.
         if mode == Mode::Editing {
             drop(io::stderr().write_all(PASTE_OFF.as_bytes()));
@@ -103,7 +112,9 @@ pub(super) fn restore_on_panic() {
 
 /// The columns and rows of the terminal.
 pub(super) fn size() -> (usize, usize) {
-    let size = tcgetwinsize(io::stderr()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    let size = tcgetwinsize(io::stderr())
+        .ok()
+        .filter(|size| size.ws_col > 0 && size.ws_row > 0);
     size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
 }
 

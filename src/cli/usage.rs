@@ -17,19 +17,29 @@ use crate::usage::{self, Totals, UsageReport};
 
 const DEFAULT_DAYS: u64 = 30;
 
-pub(super) const COMMAND: Command = Command::row("usage", "", run, "show tokens and cost by day and model")
-    .with_flags(&[("--days N", "the last N days, including today (default: 30)"), ("--json", "one JSON object")])
-    .with_examples(&["bantam usage --days 7"]);
+pub(super) const COMMAND: Command =
+    Command::row("usage", "", run, "show tokens and cost by day and model")
+        .with_flags(&[
+            ("--days N", "the last N days, including today (default: 30)"),
+            ("--json", "one JSON object"),
+        ])
+        .with_examples(&["bantam usage --days 7"]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let days = given.number("days")?.unwrap_or(DEFAULT_DAYS);
     let home = config::home(env)?;
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
-    let since = SystemTime::now().checked_sub(back).unwrap_or(UNIX_EPOCH).max(UNIX_EPOCH);
+    let since = SystemTime::now()
+        .checked_sub(back)
+        .unwrap_or(UNIX_EPOCH)
+        .max(UNIX_EPOCH);
     let since = app::local_time(env)(since);
     let report = usage::report(&home.usage(), clip(&since, 10))?;
     for (file, lines) in &report.damaged {
-        notice(&format!("skipped {lines} damaged lines of usage/{}", one_line(file, 40)));
+        notice(&format!(
+            "skipped {lines} damaged lines of usage/{}",
+            one_line(file, 40)
+        ));
     }
     if given.has("json") {
         let rows = report.rows.iter().map(|((date, model), totals)| {
@@ -44,7 +54,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         notice(&format!("no model was asked since {}", clip(&since, 10)));
         return Ok(0);
     }
-    let bars = if io::stdout().is_terminal() { bars(&report, Style::of(env).utf8) } else { String::new() };
+    let bars = if io::stdout().is_terminal() {
+        bars(&report, Style::of(env).utf8)
+    } else {
+        String::new()
+    };
     print(&(table(&report) + &bars)).map(|()| 0)
 }
 
@@ -59,7 +73,10 @@ fn bars(report: &UsageReport, utf8: bool) -> String {
     let block = if utf8 { "\u{2588}" } else { "#" };
     let line = |(day, tokens): (&str, u64)| {
         let length = (tokens.saturating_mul(WIDTH).div_ceil(most)).min(WIDTH);
-        format!("{day}  {} {tokens}\n", block.repeat(usize::try_from(length).unwrap_or_default()))
+        format!(
+            "{day}  {} {tokens}\n",
+            block.repeat(usize::try_from(length).unwrap_or_default())
+        )
     };
     format!("\n{}", days.into_iter().map(line).collect::<String>())
 }
@@ -72,13 +89,31 @@ fn object(totals: &Totals) -> Value {
 
 fn table(report: &UsageReport) -> String {
     let line = |day: &str, model: &str, totals: &Totals| {
-        let numbers =
-            [totals.calls, totals.usage.prompt_tokens, totals.usage.cached_tokens, totals.usage.completion_tokens];
+        let numbers = [
+            totals.calls,
+            totals.usage.prompt_tokens,
+            totals.usage.cached_tokens,
+            totals.usage.completion_tokens,
+        ];
         let [calls, read, cached, written] = numbers.map(|n| n.to_string());
-        [day.to_owned(), model.to_owned(), calls, read, cached, written, cost(totals.cost)]
+        [
+            day.to_owned(),
+            model.to_owned(),
+            calls,
+            read,
+            cached,
+            written,
+            cost(totals.cost),
+        ]
     };
-    let mut lines = vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
-    lines.extend(report.rows.iter().map(|((date, model), totals)| line(date, model, totals)));
+    let mut lines =
+        vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
+    lines.extend(
+        report
+            .rows
+            .iter()
+            .map(|((date, model), totals)| line(date, model, totals)),
+    );
     lines.push(line("total", "", &report.total));
     super::table(&lines)
 }

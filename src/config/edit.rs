@@ -18,15 +18,24 @@ pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Resul
         // What is wrong with the file already is not the fault of this change.
         load_for(home, Some(text), env, Vec::new())?;
         with(text, path, value).ok_or_else(|| {
-            Error::config(format!("config.json has no place for {}", path.join("."))).hint("bantam config edit")
+            Error::config(format!("config.json has no place for {}", path.join(".")))
+                .hint("bantam config edit")
         })
     })
 }
 
 /// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
-pub(crate) fn save(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<String>) -> Result<Loaded> {
-    let lock =
-        Lock::acquire(&home.lock("config"), Duration::from_secs(5), &Cancel::new(None)).doing("changing config.json");
+pub(crate) fn save(
+    home: &Home,
+    env: &Env,
+    change: impl FnOnce(&str) -> Result<String>,
+) -> Result<Loaded> {
+    let lock = Lock::acquire(
+        &home.lock("config"),
+        Duration::from_secs(5),
+        &Cancel::new(None),
+    )
+    .doing("changing config.json");
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
     let new = change(old.as_deref().unwrap_or("{}\n"))?;
@@ -34,7 +43,8 @@ pub(crate) fn save(home: &Home, env: &Env, change: impl FnOnce(&str) -> Result<S
     if old.as_ref() != Some(&new) {
         // A link to the file stays a link.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
-        let written = disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
+        let written =
+            disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
         written.map_err(|e| home.hinted(e))?;
     }
     Ok(loaded)
@@ -59,16 +69,23 @@ fn with(text: &str, path: &[&str], value: &Value) -> Option<String> {
 
 /// `value` in objects by the names of `path`, or in a list for the name `0`. A list has no other entry yet.
 fn nested(path: &[&str], value: &Value) -> Option<Value> {
-    path.iter().rev().try_fold(value.clone(), |value, name| match (*name, name.parse::<usize>()) {
-        ("0", _) => Some(json!([value])),
-        (_, Ok(_)) => None,
-        (name, _) => Some(json!({name: value})),
+    path.iter().rev().try_fold(value.clone(), |value, name| {
+        match (*name, name.parse::<usize>()) {
+            ("0", _) => Some(json!([value])),
+            (_, Ok(_)) => None,
+            (name, _) => Some(json!({name: value})),
+        }
     })
 }
 
 fn replace(text: &str, at: usize, value: &Value) -> Option<String> {
     let (_, end) = read(text, at)?;
-    Some(format!("{}{}{}", &text[..at], written(value, text.contains('\n').then(|| indent(text, at))), &text[end..]))
+    Some(format!(
+        "{}{}{}",
+        &text[..at],
+        written(value, text.contains('\n').then(|| indent(text, at))),
+        &text[end..]
+    ))
 }
 
 /// Adds a member to the object or list at `at`, laid out like the one before it.
@@ -79,7 +96,11 @@ fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
     while !text[next..].starts_with(['}', ']']) {
         gap = text[end..next].trim_start().trim_start_matches(',');
         gap = if count == 0 { &text[end..next] } else { gap };
-        let start = if is_object { value_after(text, read(text, next)?.1) } else { next };
+        let start = if is_object {
+            value_after(text, read(text, next)?.1)
+        } else {
+            next
+        };
         end = read(text, start)?.1;
         next = value_after(text, end);
         count += 1;
@@ -87,17 +108,35 @@ fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
     if !is_object && name != count.to_string() {
         return None;
     }
-    let key = if is_object { format!("{}: ", json!(name)) } else { String::new() };
+    let key = if is_object {
+        format!("{}: ", json!(name))
+    } else {
+        String::new()
+    };
     if count > 0 {
         let entry = written(value, gap.rsplit_once('\n').map(|(_, indent)| indent));
-        return Some(format!("{},{gap}{key}{entry}{}", &text[..end], &text[end..]));
+        return Some(format!(
+            "{},{gap}{key}{entry}{}",
+            &text[..end],
+            &text[end..]
+        ));
     }
     if !text.trim_end().contains('\n') && next + 1 < text.trim_end().len() {
-        return Some(format!("{}{key}{}{}", &text[..end], written(value, None), &text[next..]));
+        return Some(format!(
+            "{}{key}{}{}",
+            &text[..end],
+            written(value, None),
+            &text[next..]
+        ));
     }
     let outer = indent(text, at);
     let inner = format!("{outer}  ");
-    Some(format!("{}\n{inner}{key}{}\n{outer}{}", &text[..end], written(value, Some(&inner)), &text[next..]))
+    Some(format!(
+        "{}\n{inner}{key}{}\n{outer}{}",
+        &text[..end],
+        written(value, Some(&inner)),
+        &text[next..]
+    ))
 }
 
 /// The spaces before the line that `at` is on.
@@ -108,9 +147,14 @@ fn indent(text: &str, at: usize) -> &str {
 
 /// The value as text: objects over several lines where there is an indent, everything else on one.
 fn written(value: &Value, indent: Option<&str>) -> String {
-    let is_long = value.is_object() || value.as_array().is_some_and(|items| items.iter().any(Value::is_object));
+    let is_long = value.is_object()
+        || value
+            .as_array()
+            .is_some_and(|items| items.iter().any(Value::is_object));
     match indent {
-        Some(indent) if is_long && *value != json!({}) => format!("{value:#}").replace('\n', &format!("\n{indent}")),
+        Some(indent) if is_long && *value != json!({}) => {
+            format!("{value:#}").replace('\n', &format!("\n{indent}"))
+        }
         _ => value.to_string(),
     }
 }
@@ -123,13 +167,42 @@ mod tests {
     fn only_the_value_changes() {
         let text = "{ \"agents\" : {\n\t\"defaults\": { \"timeout\":5 ,\"maxTokens\": 7}},\r\n  \"x\": [1,\n2] }";
         for (path, value, from, to) in [
-            (&["agents", "defaults", "timeout"][..], json!(60), "\"timeout\":5 ,", "\"timeout\":60 ,"),
-            (&["agents", "defaults", "max_tokens"], json!(8), "\"maxTokens\": 7", "\"maxTokens\": 8"),
-            (&["agents", "defaults", "temperature"], json!(0.5), ": 7}", ": 7,\"temperature\": 0.5}"),
-            (&["log"], json!({"json": true}), "\n2] }", "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }"),
-            (&["log", "json"], json!(true), "\n2] }", "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }"),
+            (
+                &["agents", "defaults", "timeout"][..],
+                json!(60),
+                "\"timeout\":5 ,",
+                "\"timeout\":60 ,",
+            ),
+            (
+                &["agents", "defaults", "max_tokens"],
+                json!(8),
+                "\"maxTokens\": 7",
+                "\"maxTokens\": 8",
+            ),
+            (
+                &["agents", "defaults", "temperature"],
+                json!(0.5),
+                ": 7}",
+                ": 7,\"temperature\": 0.5}",
+            ),
+            (
+                &["log"],
+                json!({"json": true}),
+                "\n2] }",
+                "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }",
+            ),
+            (
+                &["log", "json"],
+                json!(true),
+                "\n2] }",
+                "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }",
+            ),
         ] {
-            assert_eq!(with(text, path, &value).unwrap(), text.replace(from, to), "{path:?}");
+            assert_eq!(
+                with(text, path, &value).unwrap(),
+                text.replace(from, to),
+                "{path:?}"
+            );
         }
     }
 
@@ -137,24 +210,47 @@ mod tests {
     fn lists_grow_by_one() {
         let text = "{\n  \"model_list\": [\n    {\"model\": \"a/b\"}\n  ]\n}\n";
         let grown = with(text, &["model_list", "1", "model"], &json!("c/d")).unwrap();
-        assert_eq!(grown, text.replace("\"}\n", "\"},\n    {\n      \"model\": \"c/d\"\n    }\n"));
+        assert_eq!(
+            grown,
+            text.replace("\"}\n", "\"},\n    {\n      \"model\": \"c/d\"\n    }\n")
+        );
         for text in [text, "{}"] {
-            assert_eq!(with(text, &["model_list", "2", "model"], &json!("c/d")), None);
+            assert_eq!(
+                with(text, &["model_list", "2", "model"], &json!("c/d")),
+                None
+            );
         }
     }
 
     #[test]
     fn what_is_empty_gets_lines_of_its_own() {
         let made = "{\n  \"model_list\": [\n    {\n      \"model\": \"a/b\"\n    }\n  ]\n}\n";
-        assert_eq!(with("{}\n", &["model_list", "0", "model"], &json!("a/b")).unwrap(), made);
-        assert_eq!(with("\u{feff}{\"a\":{}}", &["a", "b"], &json!(1)).unwrap(), "\u{feff}{\"a\":{\"b\": 1}}");
-        assert_eq!(with("{\"log\":null}", &["log", "json"], &json!(true)).unwrap(), "{\"log\":{\"json\":true}}");
+        assert_eq!(
+            with("{}\n", &["model_list", "0", "model"], &json!("a/b")).unwrap(),
+            made
+        );
+        assert_eq!(
+            with("\u{feff}{\"a\":{}}", &["a", "b"], &json!(1)).unwrap(),
+            "\u{feff}{\"a\":{\"b\": 1}}"
+        );
+        assert_eq!(
+            with("{\"log\":null}", &["log", "json"], &json!(true)).unwrap(),
+            "{\"log\":{\"json\":true}}"
+        );
     }
 
     #[test]
     fn names_of_the_user_are_told_apart_by_every_letter() {
         let text = r#"{"mcpServers":{"my_server":{"url":"http://a"}}}"#;
-        let changed = with(text, &["mcp_servers", "myServer", "url"], &json!("http://b")).unwrap();
-        assert_eq!(changed, r#"{"mcpServers":{"my_server":{"url":"http://a"},"myServer": {"url":"http://b"}}}"#);
+        let changed = with(
+            text,
+            &["mcp_servers", "myServer", "url"],
+            &json!("http://b"),
+        )
+        .unwrap();
+        assert_eq!(
+            changed,
+            r#"{"mcpServers":{"my_server":{"url":"http://a"},"myServer": {"url":"http://b"}}}"#
+        );
     }
 }

@@ -34,7 +34,13 @@ pub(crate) struct ApiKey {
 impl ApiKey {
     /// See [`resolve`]. The redactor learns the key.
     pub(crate) fn new(written: Secret, env: Arc<Env>, config: PathBuf, redactor: Redactor) -> Self {
-        Self { written, env, config, redactor, resolved: OnceLock::new() }
+        Self {
+            written,
+            env,
+            config,
+            redactor,
+            resolved: OnceLock::new(),
+        }
     }
 
     /// The key. After a failure the next call tries again.
@@ -52,33 +58,51 @@ impl ApiKey {
 fn parse(written: &Secret) -> (&'static str, &str) {
     let text = written.reveal().trim();
     let forms = [("${", "}"), ("file:", ""), ("cmd:", "")];
-    let form = forms.iter().find_map(|(start, end)| Some((*start, text.strip_prefix(start)?.strip_suffix(end)?)));
+    let form = forms
+        .iter()
+        .find_map(|(start, end)| Some((*start, text.strip_prefix(start)?.strip_suffix(end)?)));
     form.unwrap_or(("", text))
 }
 
 fn variable<'a>(name: &str, env: &'a Env) -> Option<&'a str> {
-    env.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    env.get(name)
+        .map(|value| value.trim())
+        .filter(|value| !value.is_empty())
 }
 
 /// The key that `written` refers to. `config` is the file it stands in.
 pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secret> {
-    let fail = |what: String, hint: String| Err(Error::config(format!("reading a key: {what}")).hint(hint));
+    let fail = |what: String, hint: String| {
+        Err(Error::config(format!("reading a key: {what}")).hint(hint))
+    };
     let key = match parse(written) {
         ("${", name) => match variable(name, env) {
             Some(value) => value.to_owned(),
-            None => return fail(format!("the variable {name} is not set"), format!("export {name}=...")),
+            None => {
+                return fail(
+                    format!("the variable {name} is not set"),
+                    format!("export {name}=..."),
+                );
+            }
         },
         ("file:", path) => read_file(path.trim(), env, config)?,
         ("cmd:", command) => run_command(command, env, config)?,
         (_, key) => key.to_owned(),
     };
     let key = key.trim();
-    let is_name = |name: &str| name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+    let is_name = |name: &str| {
+        name.bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+    };
     match key.strip_prefix('$') {
-        _ if key.is_empty() => fail("it is empty".to_owned(), "check its \"api_key\" in config.json".to_owned()),
-        Some(name) if is_name(name) => {
-            fail(format!("\"{key}\" looks like a variable"), format!("write \"${{{name}}}\" in config.json"))
-        }
+        _ if key.is_empty() => fail(
+            "it is empty".to_owned(),
+            "check its \"api_key\" in config.json".to_owned(),
+        ),
+        Some(name) if is_name(name) => fail(
+            format!("\"{key}\" looks like a variable"),
+            format!("write \"${{{name}}}\" in config.json"),
+        ),
         // No header could carry it.
         _ if !key.bytes().all(|b| b.is_ascii_graphic()) => fail(
             "it contains a space or a control character".to_owned(),
@@ -101,9 +125,13 @@ pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
 /// Text with `${NAME}` replaced by the variable of that name, wherever it stands.
 pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
     let (mut text, mut rest) = (String::new(), written.reveal());
-    while let Some((before, (name, after))) = rest.split_once("${").and_then(|(b, r)| Some((b, r.split_once('}')?))) {
+    while let Some((before, (name, after))) = rest
+        .split_once("${")
+        .and_then(|(b, r)| Some((b, r.split_once('}')?)))
+    {
         let found = env.get(name).ok_or_else(|| {
-            Error::config(format!("the variable {name} is not set")).hint(format!("export {name}=..."))
+            Error::config(format!("the variable {name} is not set"))
+                .hint(format!("export {name}=..."))
         })?;
         text.push_str(before);
         text.push_str(found);
@@ -135,15 +163,21 @@ pub(crate) fn is_command(written: &Secret) -> bool {
 
 /// A relative path is looked for where systemd puts credentials, else beside config.json.
 fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
-    let path = match (path.strip_prefix("~/"), env.get("HOME"), env.get("CREDENTIALS_DIRECTORY")) {
+    let path = match (
+        path.strip_prefix("~/"),
+        env.get("HOME"),
+        env.get("CREDENTIALS_DIRECTORY"),
+    ) {
         (Some(rest), Some(home), _) => Path::new(home).join(rest),
         (None, _, Some(dir)) if !path.starts_with('/') => Path::new(dir).join(path),
         _ => config.with_file_name(path),
     };
     let mut key = String::new();
-    let read = fs_err::File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
+    let read =
+        fs_err::File::open(path).and_then(|file| file.take(MAX_LENGTH).read_to_string(&mut key));
     read.map_err(|e| {
-        Error::config(format!("reading a key: {}", Error::from(e))).hint("check \"file:...\" in config.json")
+        Error::config(format!("reading a key: {}", Error::from(e)))
+            .hint("check \"file:...\" in config.json")
     })?;
     Ok(key)
 }
@@ -152,12 +186,20 @@ fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
 /// root, who could have us run any program.
 fn changeable(file: &Path) -> Result<Option<(PathBuf, String)>> {
     let found = Resolved::of(&std::path::absolute(file)?);
-    for place in found.links.iter().chain([&found.real]).flat_map(|entry| entry.ancestors()) {
+    for place in found
+        .links
+        .iter()
+        .chain([&found.real])
+        .flat_map(|entry| entry.ancestors())
+    {
         let meta = fs_err::symlink_metadata(place)?;
         // In a sticky directory everybody may change what is theirs alone; a link has no mode.
         let is_shared = meta.is_symlink() || meta.is_dir() && meta.mode() & 0o1000 != 0;
         if ![0, geteuid().as_raw()].contains(&meta.uid()) {
-            return Ok(Some((place.to_owned(), format!("user {} owns", meta.uid()))));
+            return Ok(Some((
+                place.to_owned(),
+                format!("user {} owns", meta.uid()),
+            )));
         }
         if meta.mode() & 0o022 != 0 && !is_shared {
             return Ok(Some((place.to_owned(), "others can write".to_owned())));
@@ -173,13 +215,21 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
             "only you or root should own {0}, and nobody else write it: chown, or chmod go-w {0}",
             place.display()
         );
-        return Err(fail(format!("{who} {}, so its command was not run", place.display())).hint(hint));
+        return Err(fail(format!(
+            "{who} {}, so its command was not run",
+            place.display()
+        ))
+        .hint(hint));
     }
-    let words =
-        shell_words::split(command).map_err(|e| fail(e.to_string()).hint("correct the quotes of \"cmd:...\""))?;
-    let program = words.first().filter(|program| program.starts_with('/')).ok_or_else(|| {
-        fail("its program must be an absolute path".to_owned()).hint("for example \"cmd:/usr/bin/pass show key\"")
-    })?;
+    let words = shell_words::split(command)
+        .map_err(|e| fail(e.to_string()).hint("correct the quotes of \"cmd:...\""))?;
+    let program = words
+        .first()
+        .filter(|program| program.starts_with('/'))
+        .ok_or_else(|| {
+            fail("its program must be an absolute path".to_owned())
+                .hint("for example \"cmd:/usr/bin/pass show key\"")
+        })?;
     let mut child = child::command(Path::new(program))
         .args(&words[1..])
         .envs(env)
@@ -196,9 +246,14 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     };
     Builder::new().spawn(reader).doing("starting a thread")?;
     let Ok(Some(Ok(key))) = receive.recv_timeout(COMMAND_TIMEOUT) else {
-        child.kill().and_then(|()| child.wait()).doing("ending the command")?;
+        child
+            .kill()
+            .and_then(|()| child.wait())
+            .doing("ending the command")?;
         let seconds = COMMAND_TIMEOUT.as_secs();
-        return Err(fail(format!("{program} printed no key within {seconds} s")).hint("run it by hand"));
+        return Err(
+            fail(format!("{program} printed no key within {seconds} s")).hint("run it by hand")
+        );
     };
     let status = child.wait().doing("waiting for the command")?;
     if !status.success() {
@@ -221,14 +276,27 @@ mod tests {
         fs_err::write(&config, "{}").unwrap();
         let env = Env::from([
             ("VAR".to_owned(), "from-var".to_owned()),
-            ("CREDENTIALS_DIRECTORY".to_owned(), dir.display().to_string()),
+            (
+                "CREDENTIALS_DIRECTORY".to_owned(),
+                dir.display().to_string(),
+            ),
         ]);
-        let key = |written: &str| resolve(&Secret::new(written), &env, &config).map(|s| s.reveal().to_owned());
+        let key = |written: &str| {
+            resolve(&Secret::new(written), &env, &config).map(|s| s.reveal().to_owned())
+        };
         assert_eq!(key("plain").unwrap(), "plain");
         assert_eq!(key("${VAR}").unwrap(), "from-var");
         assert_eq!(key("file:key").unwrap(), "from-file");
-        assert_eq!(key(&format!("file:{}", dir.join("key").display())).unwrap(), "from-file");
-        assert_eq!(resolve(&Secret::new("file:key"), &Env::new(), &config).unwrap().reveal(), "from-file");
+        assert_eq!(
+            key(&format!("file:{}", dir.join("key").display())).unwrap(),
+            "from-file"
+        );
+        assert_eq!(
+            resolve(&Secret::new("file:key"), &Env::new(), &config)
+                .unwrap()
+                .reveal(),
+            "from-file"
+        );
         assert_eq!(key("cmd:/bin/echo 'from-cmd'").unwrap(), "from-cmd");
         for (written, says) in [
             ("${NONE}", "NONE is not set"),
@@ -242,12 +310,20 @@ mod tests {
             ("cmd:'", "quote"),
         ] {
             let error = key(written).unwrap_err();
-            assert!(error.message.contains(says) && error.hint.is_some(), "{error}");
+            assert!(
+                error.message.contains(says) && error.hint.is_some(),
+                "{error}"
+            );
         }
         let mut mode = fs_err::metadata(&config).unwrap().permissions();
         std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o666);
         fs_err::set_permissions(&config, mode).unwrap();
-        assert!(key("cmd:/bin/echo x").unwrap_err().message.contains("others can write"));
+        assert!(
+            key("cmd:/bin/echo x")
+                .unwrap_err()
+                .message
+                .contains("others can write")
+        );
         fs_err::remove_dir_all(dir).unwrap();
     }
 }

@@ -6,9 +6,14 @@ use super::settings::same_name;
 
 /// Line and column, from 1, of the value at `path` in valid JSON.
 pub(super) fn position(text: &str, path: &[&str]) -> Option<(usize, usize)> {
-    let at = path.iter().try_fold(value_after(text, 0), |at, name| member(text, at, name, true))?;
+    let at = path.iter().try_fold(value_after(text, 0), |at, name| {
+        member(text, at, name, true)
+    })?;
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
-    Some((text[..at].matches('\n').count() + 1, text[line_start..at].chars().count() + 1))
+    Some((
+        text[..at].matches('\n').count() + 1,
+        text[line_start..at].chars().count() + 1,
+    ))
 }
 
 /// The offset of a member of the object or list at `at`. The name of a setting has several spellings.
@@ -47,7 +52,11 @@ pub(super) fn value_after(text: &str, at: usize) -> usize {
 
 /// The last key before a line and a column, which count from 1.
 pub(super) fn key_before(text: &str, line: usize, column: usize) -> Option<&str> {
-    let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+    let start: usize = text
+        .split_inclusive('\n')
+        .take(line.saturating_sub(1))
+        .map(str::len)
+        .sum();
     let (before, _) = text.get(..start + column)?.rsplit_once("\":")?;
     before.rsplit('"').next()
 }
@@ -65,6 +74,9 @@ mod tests {
         assert_eq!(at(&["a", "2", "0"]), Some((2, 3)));
         assert_eq!(at(&["d"]), Some((3, 6)));
         assert_eq!(at(&["x"]), None);
-        assert_eq!((key_before(text, 3, 8), key_before(text, 1, 3)), (Some("d"), None));
+        assert_eq!(
+            (key_before(text, 3, 8), key_before(text, 1, 3)),
+            (Some("d"), None)
+        );
     }
 }

@@ -52,11 +52,21 @@ pub(crate) struct Config {
 impl McpServer {
     /// What its headers and its environment may hold of secrets. A path is none.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
-        let values = self.headers.values().chain(self.env.values()).filter_map(|value| keys::expand(value, env).ok());
+        let values = self
+            .headers
+            .values()
+            .chain(self.env.values())
+            .filter_map(|value| keys::expand(value, env).ok());
         let values = values.filter(|value| !value.starts_with('/'));
         // The key of a header stands behind a word: `Bearer KEY`.
         values
-            .flat_map(|value| value.split(' ').map(Secret::new).chain([Secret::new(&*value)]).collect::<Vec<_>>())
+            .flat_map(|value| {
+                value
+                    .split(' ')
+                    .map(Secret::new)
+                    .chain([Secret::new(&*value)])
+                    .collect::<Vec<_>>()
+            })
             .collect()
     }
 }
@@ -69,7 +79,10 @@ pub(crate) fn user_id(written: &str) -> Option<i64> {
 impl Telegram {
     /// The ids in `allow_from`, the owner first.
     pub(crate) fn ids(&self) -> Vec<i64> {
-        self.allow_from.iter().filter_map(|written| user_id(written)).collect()
+        self.allow_from
+            .iter()
+            .filter_map(|written| user_id(written))
+            .collect()
     }
 }
 
@@ -85,7 +98,12 @@ pub(crate) struct Loaded {
 }
 
 /// The settings of a home: `file` is the text of its config.json.
-pub(crate) fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Override>) -> Result<Loaded> {
+pub(crate) fn load_for(
+    home: &Home,
+    file: Option<&str>,
+    env: &Env,
+    flags: Vec<Override>,
+) -> Result<Loaded> {
     let name = home.config().display().to_string();
     Config::load(file.map(|text| (name.as_str(), text)), env, flags)
 }
@@ -94,7 +112,9 @@ pub(crate) fn load_for(home: &Home, file: Option<&str>, env: &Env, flags: Vec<Ov
 pub(crate) type Env = BTreeMap<String, String>;
 
 pub(crate) fn environment() -> Env {
-    std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect()
+    std::env::vars_os()
+        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .collect()
 }
 
 /// Where everything is kept: `BANTAM_HOME`, else systemd's state directory, else `~/.bantam`.
@@ -102,7 +122,10 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
     let set = |name: &str| env.get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let root = set("BANTAM_HOME")
         // systemd joins several directories with colons; ours is the first.
-        .or_else(|| set("STATE_DIRECTORY").and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from)))
+        .or_else(|| {
+            set("STATE_DIRECTORY")
+                .and_then(|d| d.to_string_lossy().split(':').next().map(PathBuf::from))
+        })
         .or_else(|| set("HOME").map(|home| home.join(".bantam")))
         .ok_or_else(|| {
             Error::config("cannot find bantam's home: neither BANTAM_HOME nor HOME is set")
@@ -110,8 +133,11 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
         })?;
     let root = std::path::absolute(root).doing("finding bantam's home")?;
     if root.exists() && !root.is_dir() {
-        return Err(Error::config(format!("bantam's home {} is not a directory", root.display()))
-            .hint("set BANTAM_HOME to a directory that you can write"));
+        return Err(Error::config(format!(
+            "bantam's home {} is not a directory",
+            root.display()
+        ))
+        .hint("set BANTAM_HOME to a directory that you can write"));
     }
     Ok(Home::new(root))
 }
@@ -124,8 +150,10 @@ pub(crate) fn read(home: &Home) -> Result<Option<String>> {
     let path = home.config();
     match read_json(&path) {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::config(format!("cannot read {}: {}", path.display(), reason(&e)))
-            .hint("make it a readable JSON file, or set BANTAM_HOME to another directory")),
+        Err(e) => Err(
+            Error::config(format!("cannot read {}: {}", path.display(), reason(&e)))
+                .hint("make it a readable JSON file, or set BANTAM_HOME to another directory"),
+        ),
         Ok(text) => Ok(Some(text)),
     }
 }
@@ -142,12 +170,20 @@ pub(crate) fn read_json(path: &Path) -> std::io::Result<String> {
         return refuse(format!("it is larger than {} KiB", MAX_SIZE >> 10));
     }
     String::from_utf8(std::fs::read(path)?).or_else(|e| {
-        let line = e.as_bytes()[..e.utf8_error().valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        let line = e.as_bytes()[..e.utf8_error().valid_up_to()]
+            .iter()
+            .filter(|b| **b == b'\n')
+            .count()
+            + 1;
         refuse(format!("line {line} is not UTF-8"))
     })
 }
 
 /// An error without the system's number for it.
 fn reason(e: &std::io::Error) -> String {
-    if e.raw_os_error().is_some() { e.kind().to_string() } else { e.to_string() }
+    if e.raw_os_error().is_some() {
+        e.kind().to_string()
+    } else {
+        e.to_string()
+    }
 }

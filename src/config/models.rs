@@ -27,8 +27,24 @@ pub(crate) struct Model {
 impl ModelEntry {
     /// Where and how to ask, without what holds for its model only.
     fn host(&self) -> Self {
-        let Self { api_base, api_key, api_keys, headers, request_timeout, proxy, .. } = self.clone();
-        Self { api_base, api_key, api_keys, headers, request_timeout, proxy, ..Self::default() }
+        let Self {
+            api_base,
+            api_key,
+            api_keys,
+            headers,
+            request_timeout,
+            proxy,
+            ..
+        } = self.clone();
+        Self {
+            api_base,
+            api_key,
+            api_keys,
+            headers,
+            request_timeout,
+            proxy,
+            ..Self::default()
+        }
     }
 }
 
@@ -47,24 +63,37 @@ impl Config {
             return self.resolve(entry, &entry.model, env).map(Some);
         }
         let has_key = |v: &&Vendor| env.get(v.key_env).is_some_and(|key| !key.trim().is_empty());
-        let vendor = VENDORS.iter().filter(|v| !v.default_model.is_empty()).find(has_key);
-        vendor.map(|vendor| self.named(vendor.name, env)).transpose()
+        let vendor = VENDORS
+            .iter()
+            .filter(|v| !v.default_model.is_empty())
+            .find(has_key);
+        vendor
+            .map(|vendor| self.named(vendor.name, env))
+            .transpose()
     }
 
     /// The model called `name`: an entry of the list, or `vendor/model`.
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
-        let find = |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
-        if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name)) {
+        let find =
+            |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
+        if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name))
+        {
             return self.resolve(entry, &entry.model, env);
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         // `vendor/*` stands for every model of a vendor.
         let canonical = vendors::canonical(vendor);
-        if let Some(entry) = find(&|e| e.model.strip_suffix("/*").is_some_and(|v| vendors::canonical(v) == canonical)) {
+        if let Some(entry) = find(&|e| {
+            e.model
+                .strip_suffix("/*")
+                .is_some_and(|v| vendors::canonical(v) == canonical)
+        }) {
             return self.resolve(entry, name, env);
         }
         // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
-        let of_vendor = |e: &ModelEntry| vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical;
+        let of_vendor = |e: &ModelEntry| {
+            vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical
+        };
         match find(&of_vendor) {
             Some(entry) => self.resolve(&entry.host(), name, env),
             None if vendors::find(vendor).is_none() => Err(self.unknown(name, vendor)),
@@ -75,21 +104,36 @@ impl Config {
     /// The other models of the list under the name of this one: they share its load.
     pub(crate) fn same_name(&self, model: &Model, env: &Env) -> Vec<Model> {
         let name = &model.entry.model_name;
-        let named = self.model_list.iter().filter(|entry| !name.is_empty() && entry.model_name == *name).skip(1);
-        named.filter_map(|entry| self.resolve(entry, &entry.model, env).ok()).collect()
+        let named = self
+            .model_list
+            .iter()
+            .filter(|entry| !name.is_empty() && entry.model_name == *name)
+            .skip(1);
+        named
+            .filter_map(|entry| self.resolve(entry, &entry.model, env).ok())
+            .collect()
     }
 
     /// The names by which the models of the list can be chosen.
     pub(crate) fn model_names(&self) -> Vec<String> {
-        let name =
-            |entry: &ModelEntry| if entry.model_name.is_empty() { &entry.model } else { &entry.model_name }.clone();
+        let name = |entry: &ModelEntry| {
+            if entry.model_name.is_empty() {
+                &entry.model
+            } else {
+                &entry.model_name
+            }
+            .clone()
+        };
         self.model_list.iter().map(name).collect()
     }
 
     fn unknown(&self, name: &str, vendor: &str) -> Error {
         let listed = self.model_names();
         let error = fail(format!("no model named \"{name}\""));
-        let known = listed.iter().map(String::as_str).chain(VENDORS.iter().map(|v| v.name));
+        let known = listed
+            .iter()
+            .map(String::as_str)
+            .chain(VENDORS.iter().map(|v| v.name));
         if let Some(near) = nearest(vendor, known) {
             return error.hint(format!("did you mean \"{near}\"?"));
         }
@@ -107,7 +151,8 @@ impl Config {
         let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
         let vendor = vendors::find(prefix);
-        let (protocol, key_env) = vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
+        let (protocol, key_env) =
+            vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
         let vendor_name = vendor.map_or(prefix, |v| v.name);
         let id = match vendor {
             Some(vendor) if matches!(rest, "" | "*") => vendor.default_model,
@@ -117,11 +162,21 @@ impl Config {
             None => rest.trim_end_matches('*'),
         };
         if vendor.is_none() && own_base.is_empty() {
-            return Err(fail(format!("\"{model}\" has neither a known vendor nor an api_base"))
-                .hint(format!("vendors: {}", VENDORS.iter().map(|v| v.name).collect::<Vec<_>>().join(", "))));
+            return Err(fail(format!(
+                "\"{model}\" has neither a known vendor nor an api_base"
+            ))
+            .hint(format!(
+                "vendors: {}",
+                VENDORS
+                    .iter()
+                    .map(|v| v.name)
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            )));
         }
         if id.is_empty() {
-            return Err(fail(format!("\"{model}\" names no model")).hint(format!("write {vendor_name}/MODEL")));
+            return Err(fail(format!("\"{model}\" names no model"))
+                .hint(format!("write {vendor_name}/MODEL")));
         }
         let (from, base) = match vendor {
             Some(vendor) if own_base.is_empty() => ("OLLAMA_HOST", vendors::base(vendor, env)),
@@ -129,14 +184,20 @@ impl Config {
         };
         check_base(from, &base)?;
         if base.is_empty() && protocol != Protocol::Demo {
-            return Err(fail(format!("\"{model}\" has no address"))
-                .hint(format!("{vendor_name} needs an \"api_base\" in config.json's model_list")));
+            return Err(fail(format!("\"{model}\" has no address")).hint(format!(
+                "{vendor_name} needs an \"api_base\" in config.json's model_list"
+            )));
         }
-        let name = if vendor.is_none() { id.to_owned() } else { format!("{vendor_name}/{id}") };
+        let name = if vendor.is_none() {
+            id.to_owned()
+        } else {
+            format!("{vendor_name}/{id}")
+        };
         let keys = keys(entry, key_env, env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
-            return Err(fail(format!("no key for {name}"))
-                .hint(format!("export {key_env}=..., or set \"api_key\" in config.json's model_list")));
+            return Err(fail(format!("no key for {name}")).hint(format!(
+                "export {key_env}=..., or set \"api_key\" in config.json's model_list"
+            )));
         }
         let defaults = &self.agents.defaults;
         let mut entry = entry.clone();
@@ -144,18 +205,45 @@ impl Config {
             entry.max_tokens = defaults.max_tokens;
         }
         entry.temperature = entry.temperature.or(defaults.temperature);
-        Ok(Model { name, protocol, id: id.to_owned(), base, keys, entry })
+        Ok(Model {
+            name,
+            protocol,
+            id: id.to_owned(),
+            base,
+            keys,
+            entry,
+        })
     }
 
     /// Every configured secret that is known without opening a file or running a command, for the redactor.
     pub(crate) fn secrets(&self, env: &Env) -> Vec<Secret> {
         let listed = self.model_list.iter().flat_map(|entry| {
-            entry.api_keys.iter().chain(std::iter::once(&entry.api_key)).chain(entry.headers.values()).cloned()
+            entry
+                .api_keys
+                .iter()
+                .chain(std::iter::once(&entry.api_key))
+                .chain(entry.headers.values())
+                .cloned()
         });
-        let vendors = VENDORS.iter().filter_map(|v| env.get(v.key_env)).map(|key| Secret::new(key.trim()));
-        let other = [self.channels.telegram.token.clone(), self.tools.web.search.api_key.clone()];
-        let known = listed.chain(vendors).chain(other).filter_map(|written| keys::known(&written, env));
-        known.chain(self.mcp_servers.values().flat_map(|server| server.secrets(env))).collect()
+        let vendors = VENDORS
+            .iter()
+            .filter_map(|v| env.get(v.key_env))
+            .map(|key| Secret::new(key.trim()));
+        let other = [
+            self.channels.telegram.token.clone(),
+            self.tools.web.search.api_key.clone(),
+        ];
+        let known = listed
+            .chain(vendors)
+            .chain(other)
+            .filter_map(|written| keys::known(&written, env));
+        known
+            .chain(
+                self.mcp_servers
+                    .values()
+                    .flat_map(|server| server.secrets(env)),
+            )
+            .collect()
     }
 }
 
@@ -163,23 +251,27 @@ impl Config {
 fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
-        Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => {
-            Err(fail(format!("{from} is http:// to a public host: others could read the key and the conversation"))
-                .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel"))
-        }
+        Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => Err(fail(
+            format!(
+                "{from} is http:// to a public host: others could read the key and the conversation"
+            ),
+        )
+        .hint("write https://; or reach it by a private address, through a VPN or an ssh tunnel")),
         Some(("http" | "https", rest)) if is_address(rest) => Ok(()),
         // It may hold a password, so it is not repeated.
         Some(("http" | "https", _)) => {
             Err(fail(format!("{from} is not a valid address")).hint("write http://HOST:PORT/v1"))
         }
-        Some(_) => {
-            Err(fail(format!("{from} must begin with http:// or https://"))
-                .hint("correct it in config.json's model_list"))
-        }
+        Some(_) => Err(fail(format!("{from} must begin with http:// or https://"))
+            .hint("correct it in config.json's model_list")),
         None if base.contains('@') => {
-            Err(fail(format!("{from} has no scheme")).hint("put http:// or https:// in front of it"))
+            Err(fail(format!("{from} has no scheme"))
+                .hint("put http:// or https:// in front of it"))
         }
-        None => Err(fail(format!("{from} \"{base}\" has no scheme")).hint(format!("write http://{base}"))),
+        None => {
+            Err(fail(format!("{from} \"{base}\" has no scheme"))
+                .hint(format!("write http://{base}")))
+        }
     }
 }
 
@@ -187,7 +279,10 @@ fn check_base(from: &str, base: &str) -> Result<()> {
 fn is_address(rest: &str) -> bool {
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let place = authority.rsplit('@').next().unwrap_or_default();
-    let (host, port) = place.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).unwrap_or((place, "80"));
+    let (host, port) = place
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.ends_with(']'))
+        .unwrap_or((place, "80"));
     !host.is_empty() && port.parse::<u16>().is_ok() && rest.bytes().all(|b| b.is_ascii_graphic())
 }
 
@@ -210,11 +305,16 @@ mod tests {
     use super::*;
 
     fn config(text: &str) -> Config {
-        Config::load(Some(("c", text)), &Env::new(), Vec::new()).unwrap().config
+        Config::load(Some(("c", text)), &Env::new(), Vec::new())
+            .unwrap()
+            .config
     }
 
     fn env(pairs: &[(&str, &str)]) -> Env {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     fn chosen(config: &Config, env: &Env) -> Model {
@@ -225,37 +325,55 @@ mod tests {
     fn the_first_vendor_with_a_key_answers_when_nothing_is_said() {
         let keys = env(&[("GROQ_API_KEY", "g"), ("DEEPSEEK_API_KEY", "d")]);
         let model = chosen(&config("{}"), &keys);
-        assert_eq!((model.name.as_str(), model.keys[0].reveal()), ("deepseek/deepseek-chat", "${DEEPSEEK_API_KEY}"));
+        assert_eq!(
+            (model.name.as_str(), model.keys[0].reveal()),
+            ("deepseek/deepseek-chat", "${DEEPSEEK_API_KEY}")
+        );
         assert!(config("{}").choose_model(&env(&[])).unwrap().is_none());
     }
 
     #[test]
     fn only_the_first_slash_of_a_name_counts() {
         let keys = env(&[("OPENROUTER_API_KEY", "k")]);
-        let model = config("{}").named("openrouter/meta/llama:free", &keys).unwrap();
-        assert_eq!((model.id.as_str(), model.base.as_str()), ("meta/llama:free", "https://openrouter.ai/api/v1"));
+        let model = config("{}")
+            .named("openrouter/meta/llama:free", &keys)
+            .unwrap();
+        assert_eq!(
+            (model.id.as_str(), model.base.as_str()),
+            ("meta/llama:free", "https://openrouter.ai/api/v1")
+        );
     }
 
     #[test]
     fn an_entry_of_the_list_is_found_by_either_name_and_an_unknown_vendor_needs_an_address() {
-        let list =
-            r#"{"model_list":[{"model_name":"mine","model":"acme/x/y","api_base":"http://h/v1","api_key":"k"}]}"#;
+        let list = r#"{"model_list":[{"model_name":"mine","model":"acme/x/y","api_base":"http://h/v1","api_key":"k"}]}"#;
         let model = config(list).named("mine", &env(&[])).unwrap();
-        assert_eq!((model.id.as_str(), model.base.as_str()), ("acme/x/y", "http://h/v1"));
+        assert_eq!(
+            (model.id.as_str(), model.base.as_str()),
+            ("acme/x/y", "http://h/v1")
+        );
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("did you mean \"openai\"?"));
     }
 
     #[test]
     fn a_name_that_is_nobodys_gets_one_line_of_advice() {
-        let list =
-            r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model_name":"second","model":"openai/y"}]}"#;
+        let list = r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model_name":"second","model":"openai/y"}]}"#;
         for (name, hint) in [
             ("fast", "config.json has: fake, second"),
             ("secnd", "did you mean \"second\"?"),
             ("gpt-5", "put the vendor in front, for example openai/gpt-5"),
         ] {
-            assert_eq!(config(list).named(name, &env(&[])).err().unwrap().hint.unwrap(), hint, "{name}");
+            assert_eq!(
+                config(list)
+                    .named(name, &env(&[]))
+                    .err()
+                    .unwrap()
+                    .hint
+                    .unwrap(),
+                hint,
+                "{name}"
+            );
         }
     }
 
@@ -265,17 +383,41 @@ mod tests {
             let list = format!(r#"{{"model_list":[{{"model":"openai/x","api_base":"{base}"}}]}}"#);
             config(&list).choose_model(&env(&[])).err().unwrap()
         };
-        assert_eq!(error("127.0.0.1:80/v1").hint.unwrap(), "write http://127.0.0.1:80/v1");
-        assert!(error("ftp://h").message.contains("must begin with http:// or https://"));
+        assert_eq!(
+            error("127.0.0.1:80/v1").hint.unwrap(),
+            "write http://127.0.0.1:80/v1"
+        );
+        assert!(
+            error("ftp://h")
+                .message
+                .contains("must begin with http:// or https://")
+        );
         assert!(!error("me:hush@h").message.contains("hush"));
-        assert!(error("http://models.example.com/v1").message.contains("public host"));
+        assert!(
+            error("http://models.example.com/v1")
+                .message
+                .contains("public host")
+        );
         assert!(error("http://1.1.1.1/v1").message.contains("public host"));
-        for base in ["http://10.0.0.7:8080/v1", "http://nas/v1", "http://pi.local/v1", "https://models.example.com/v1"]
-        {
+        for base in [
+            "http://10.0.0.7:8080/v1",
+            "http://nas/v1",
+            "http://pi.local/v1",
+            "https://models.example.com/v1",
+        ] {
             assert!(check_base("api_base", base).is_ok(), "{base}");
         }
-        for base in ["http://exa mple/v1", "http://:80/v1", "http://127.0.0.1:99999/v1", "http://h:x", "https:///v1"] {
-            assert!(error(base).message.contains("not a valid address"), "{base}");
+        for base in [
+            "http://exa mple/v1",
+            "http://:80/v1",
+            "http://127.0.0.1:99999/v1",
+            "http://h:x",
+            "https:///v1",
+        ] {
+            assert!(
+                error(base).message.contains("not a valid address"),
+                "{base}"
+            );
         }
         assert!(
             ["http://[::1]:8080/v1", "https://me:hush@h", "http://h/a:b"]
@@ -288,7 +430,8 @@ mod tests {
     fn a_missing_key_names_the_variable_and_a_server_of_ones_own_needs_none() {
         let error = config("{}").named("openai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("export OPENAI_API_KEY="));
-        let own = config(r#"{"model_list":[{"model":"openai/x","api_base":"http://localhost:1/v1"}]}"#);
+        let own =
+            config(r#"{"model_list":[{"model":"openai/x","api_base":"http://localhost:1/v1"}]}"#);
         assert!(chosen(&own, &env(&[])).keys.is_empty());
     }
 
@@ -300,9 +443,15 @@ mod tests {
             (model.name, model.id, model.base, model.keys.len())
         };
         let zhipu = "https://open.bigmodel.cn/api/paas/v4";
-        assert_eq!(named("zhipu/x/y"), ("zhipu/x/y".into(), "x/y".into(), zhipu.into(), 1));
+        assert_eq!(
+            named("zhipu/x/y"),
+            ("zhipu/x/y".into(), "x/y".into(), zhipu.into(), 1)
+        );
         assert_eq!(named("glm").1, "glm-4.6");
-        assert_eq!(named("acme/x/y"), ("x/y".into(), "x/y".into(), "http://h".into(), 0));
+        assert_eq!(
+            named("acme/x/y"),
+            ("x/y".into(), "x/y".into(), "http://h".into(), 0)
+        );
         let error = config(list).named("acme", &env(&[])).err().unwrap();
         assert!(error.message.contains("names no model"), "{error}");
     }
@@ -312,18 +461,33 @@ mod tests {
         let list = r#"{"model_list":[
             {"model":"openai/x","api_base":"http://gateway","api_key":"k","context_window":9},
             {"model":"acme/y","api_base":"http://h"}]}"#;
-        let model = config(list).named("openai/z", &env(&[("OPENAI_API_KEY", "v")])).unwrap();
-        assert_eq!((model.id.as_str(), model.base.as_str(), model.keys[0].reveal()), ("z", "http://gateway", "k"));
+        let model = config(list)
+            .named("openai/z", &env(&[("OPENAI_API_KEY", "v")]))
+            .unwrap();
+        assert_eq!(
+            (
+                model.id.as_str(),
+                model.base.as_str(),
+                model.keys[0].reveal()
+            ),
+            ("z", "http://gateway", "k")
+        );
         assert_eq!(model.entry.context_window, 0);
         let model = config(list).named("acme/z", &env(&[])).unwrap();
-        assert_eq!((model.id.as_str(), model.base.as_str()), ("acme/z", "http://h"));
+        assert_eq!(
+            (model.id.as_str(), model.base.as_str()),
+            ("acme/z", "http://h")
+        );
     }
 
     #[test]
     fn keys_are_used_in_turn_each_once_and_a_variable_only_without_them() {
         let list = r#"{"model_list":[{"model":"openai/x","api_key":"a","api_keys":["a","b",""]}]}"#;
         let model = chosen(&config(list), &env(&[("OPENAI_API_KEY", "v")]));
-        assert_eq!(model.keys.iter().map(Secret::reveal).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            model.keys.iter().map(Secret::reveal).collect::<Vec<_>>(),
+            ["a", "b"]
+        );
     }
 
     #[test]

@@ -8,15 +8,23 @@ use super::Env;
 /// The proxy for a URL; empty for a direct connection.
 pub(crate) fn proxy(url: &str, env: &Env) -> String {
     let set = |name: &str| {
-        let found = env.get(name).or_else(|| env.get(&name.to_ascii_lowercase()));
-        found.map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
+        let found = env
+            .get(name)
+            .or_else(|| env.get(&name.to_ascii_lowercase()));
+        found
+            .map(|value| value.trim().to_owned())
+            .filter(|value| !value.is_empty())
     };
     let (scheme, _) = url.split_once("://").unwrap_or(("http", url));
     let host = host(url);
     if is_loopback(&host) || set("NO_PROXY").is_some_and(|list| is_listed(&host, &list)) {
         return String::new();
     }
-    let name = if scheme.eq_ignore_ascii_case("https") { "HTTPS_PROXY" } else { "HTTP_PROXY" };
+    let name = if scheme.eq_ignore_ascii_case("https") {
+        "HTTPS_PROXY"
+    } else {
+        "HTTP_PROXY"
+    };
     set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
 }
 
@@ -39,16 +47,22 @@ fn is_loopback(host: &str) -> bool {
 
 /// Whether `NO_PROXY` lists the host: by name, by a parent domain, by network, or as `*`.
 fn is_listed(host: &str, list: &str) -> bool {
-    list.split([',', ' ']).map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
-        if entry == "*" {
-            return true;
-        }
-        if let Some((network, bits)) = entry.split_once('/') {
-            return is_in(host, network, bits).unwrap_or(false);
-        }
-        let entry = self::host(entry.trim_start_matches("*.").trim_start_matches('.'));
-        host == entry || host.strip_suffix(entry.as_str()).is_some_and(|rest| rest.ends_with('.'))
-    })
+    list.split([',', ' '])
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty())
+        .any(|entry| {
+            if entry == "*" {
+                return true;
+            }
+            if let Some((network, bits)) = entry.split_once('/') {
+                return is_in(host, network, bits).unwrap_or(false);
+            }
+            let entry = self::host(entry.trim_start_matches("*.").trim_start_matches('.'));
+            host == entry
+                || host
+                    .strip_suffix(entry.as_str())
+                    .is_some_and(|rest| rest.ends_with('.'))
+        })
 }
 
 fn is_in(host: &str, network: &str, bits: &str) -> Option<bool> {
@@ -64,14 +78,36 @@ mod tests {
 
     #[test]
     fn the_proxy_is_the_schemes_and_never_this_machines() {
-        let env =
-            |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Env>();
-        let both = env(&[("HTTPS_PROXY", "http://s:1"), ("http_proxy", "http://p:1"), ("HTTP_PROXY", "")]);
+        let env = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect::<Env>()
+        };
+        let both = env(&[
+            ("HTTPS_PROXY", "http://s:1"),
+            ("http_proxy", "http://p:1"),
+            ("HTTP_PROXY", ""),
+        ]);
         assert_eq!(proxy("https://api.example.com/v1", &both), "http://s:1");
-        assert_eq!(proxy("http://api.example.com/v1", &env(&[("http_proxy", "http://p:1")])), "http://p:1");
-        assert_eq!(proxy("http://x", &env(&[("ALL_PROXY", "http://a:1")])), "http://a:1");
+        assert_eq!(
+            proxy(
+                "http://api.example.com/v1",
+                &env(&[("http_proxy", "http://p:1")])
+            ),
+            "http://p:1"
+        );
+        assert_eq!(
+            proxy("http://x", &env(&[("ALL_PROXY", "http://a:1")])),
+            "http://a:1"
+        );
         assert_eq!(proxy("http://x", &env(&[])), "");
-        for url in ["https://localhost:11434/v1", "https://127.8.0.1", "https://[::1]:80/", "https://a.localhost"] {
+        for url in [
+            "https://localhost:11434/v1",
+            "https://127.8.0.1",
+            "https://[::1]:80/",
+            "https://a.localhost",
+        ] {
             assert_eq!(proxy(url, &both), "", "{url}");
         }
     }
@@ -79,9 +115,16 @@ mod tests {
     #[test]
     fn no_proxy_names_hosts_domains_and_networks() {
         let list = "example.com, .corp,*.lab:80,10.0.0.0/8 host.only,192.168.1.7,[fd00::1]";
-        for host in
-            ["example.com", "a.example.com", "x.corp", "y.lab", "10.9.8.7", "host.only", "192.168.1.7", "fd00::1"]
-        {
+        for host in [
+            "example.com",
+            "a.example.com",
+            "x.corp",
+            "y.lab",
+            "10.9.8.7",
+            "host.only",
+            "192.168.1.7",
+            "fd00::1",
+        ] {
             assert!(is_listed(host, list), "{host}");
         }
         for host in ["badexample.com", "11.0.0.1", "192.168.1.70", "corporate"] {

@@ -47,7 +47,12 @@ impl Setting {
     /// `BANTAM_` and the path in capitals; `None` inside lists and maps.
     pub(crate) fn env_name(&self) -> Option<String> {
         let is_fixed = !self.path.contains(['[', '*']);
-        is_fixed.then(|| format!("BANTAM_{}", self.path.replace('.', "_").to_ascii_uppercase()))
+        is_fixed.then(|| {
+            format!(
+                "BANTAM_{}",
+                self.path.replace('.', "_").to_ascii_uppercase()
+            )
+        })
     }
 
     pub(crate) fn default(&self) -> Value {
@@ -87,7 +92,9 @@ impl Setting {
                     single => text(single).map(|text| json!([text])),
                 };
             }
-            Map => value.as_object().is_some_and(|map| map.values().all(Value::is_string)),
+            Map => value
+                .as_object()
+                .is_some_and(|map| map.values().all(Value::is_string)),
             Any => value.is_object(),
         };
         fits.then(|| value.clone())
@@ -112,9 +119,11 @@ impl Setting {
     pub(crate) fn parse(&self, text: &str) -> Value {
         match self.kind {
             Text | Secret | OneOf(..) => text.into(),
-            Texts | Secrets if !text.trim_start().starts_with('[') => {
-                text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()
-            }
+            Texts | Secrets if !text.trim_start().starts_with('[') => text
+                .split(',')
+                .map(str::trim)
+                .filter(|item| !item.is_empty())
+                .collect(),
             _ => parse_json(text).unwrap_or_else(|_| text.into()),
         }
     }

@@ -225,7 +225,10 @@ pub(crate) enum Place {
 /// Whether such a setting, or one below it, is in the table.
 pub(crate) fn is_known(names: &[&str], place: Place) -> bool {
     below(names).any(|setting| {
-        let last = names.len().checked_sub(1).and_then(|last| setting.segments().nth(last));
+        let last = names
+            .len()
+            .checked_sub(1)
+            .and_then(|last| setting.segments().nth(last));
         place == Place::Anywhere || !matches!(last, Some("*" | "]"))
     }) || (place == Place::Anywhere && in_map(names))
 }
@@ -244,21 +247,32 @@ pub(crate) fn below(names: &[&str]) -> impl Iterator<Item = &'static Setting> {
 }
 
 /// The segments of a setting with the names that the user has chosen, as far as there are `names`.
-pub(crate) fn named<'a>(setting: &'static Setting, names: &'a [&'a str]) -> impl Iterator<Item = &'a str> + Clone {
-    setting.segments().enumerate().map(|(n, segment)| match (segment, names.get(n)) {
-        ("*" | "]", Some(name)) => name,
-        (segment, _) => segment,
-    })
+pub(crate) fn named<'a>(
+    setting: &'static Setting,
+    names: &'a [&'a str],
+) -> impl Iterator<Item = &'a str> + Clone {
+    setting
+        .segments()
+        .enumerate()
+        .map(|(n, segment)| match (segment, names.get(n)) {
+            ("*" | "]", Some(name)) => name,
+            (segment, _) => segment,
+        })
 }
 
 /// Whether this is a place in a setting that holds names and values.
 pub(crate) fn in_map(names: &[&str]) -> bool {
-    names.split_last().is_some_and(|(_, map)| find(map).is_some_and(|s| matches!(s.kind, Type::Map | Type::Any)))
+    names
+        .split_last()
+        .is_some_and(|(_, map)| find(map).is_some_and(|s| matches!(s.kind, Type::Map | Type::Any)))
 }
 
 /// Whether entries are numbered here.
 pub(crate) fn is_list(names: &[&str]) -> bool {
-    below(names).next().and_then(|setting| setting.segments().nth(names.len())) == Some("]")
+    below(names)
+        .next()
+        .and_then(|setting| setting.segments().nth(names.len()))
+        == Some("]")
 }
 
 /// The setting at a path like `model_list`, `0`, `model`.
@@ -274,22 +288,37 @@ pub(crate) fn meant(names: &[&str]) -> Option<String> {
     if let Some(near) = nearest(last, siblings) {
         return Some([section, &[near]].concat().join("."));
     }
-    let near = nearest(last, SETTINGS.iter().filter_map(|setting| setting.segments().last()))?;
-    SETTINGS.iter().find(|setting| setting.segments().last() == Some(near)).map(|setting| setting.path.to_owned())
+    let near = nearest(
+        last,
+        SETTINGS
+            .iter()
+            .filter_map(|setting| setting.segments().last()),
+    )?;
+    SETTINGS
+        .iter()
+        .find(|setting| setting.segments().last() == Some(near))
+        .map(|setting| setting.path.to_owned())
 }
 
 /// The value at a path in any spelling. A name of the user's own that is spelled exactly so comes first.
 pub(crate) fn value_at<'a>(values: &'a Value, names: &[&str]) -> Option<&'a Value> {
     names.iter().try_fold(values, |at, name| match at {
         Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        at => at.get(*name).or_else(|| at.as_object()?.iter().find(|(key, _)| same_name(key, name)).map(|(_, v)| v)),
+        at => at.get(*name).or_else(|| {
+            at.as_object()?
+                .iter()
+                .find(|(key, _)| same_name(key, name))
+                .map(|(_, v)| v)
+        }),
     })
 }
 
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
 pub(crate) fn same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
-        name.bytes().filter(|b| *b != b'_').map(|b| b.to_ascii_lowercase())
+        name.bytes()
+            .filter(|b| *b != b'_')
+            .map(|b| b.to_ascii_lowercase())
     }
     folded(a).eq(folded(b))
 }
@@ -304,9 +333,17 @@ mod tests {
     fn no_two_settings_share_a_spelling_or_a_variable() {
         for (n, setting) in SETTINGS.iter().enumerate() {
             for other in &SETTINGS[..n] {
-                assert!(!same_name(other.path, setting.path), "{} is there twice", setting.path);
+                assert!(
+                    !same_name(other.path, setting.path),
+                    "{} is there twice",
+                    setting.path
+                );
                 let name = setting.env_name();
-                assert!(name.is_none() || name != other.env_name(), "{} shares a variable", setting.path);
+                assert!(
+                    name.is_none() || name != other.env_name(),
+                    "{} shares a variable",
+                    setting.path
+                );
             }
         }
         assert!(same_name("allowFrom", "ALLOW_FROM") && !same_name("allow", "allow_from"));
@@ -314,12 +351,16 @@ mod tests {
 
     #[test]
     fn a_name_of_the_users_own_is_told_apart_by_every_letter() {
-        let values = json!({"mcpServers": {"myServer": {"command": "a"}, "my_server": {"command": "b"}}});
+        let values =
+            json!({"mcpServers": {"myServer": {"command": "a"}, "my_server": {"command": "b"}}});
         for (name, command) in [("myServer", "a"), ("my_server", "b")] {
             let found = value_at(&values, &["mcp_servers", name, "command"]);
             assert_eq!(found, Some(&json!(command)), "{name}");
         }
-        assert_eq!(value_at(&json!({"allow_from": ["1"]}), &["allowFrom", "0"]), Some(&json!("1")));
+        assert_eq!(
+            value_at(&json!({"allow_from": ["1"]}), &["allowFrom", "0"]),
+            Some(&json!("1"))
+        );
         assert_eq!(value_at(&values, &["mcpServers", "none"]), None);
     }
 }

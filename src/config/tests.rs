@@ -28,23 +28,44 @@ fn section_is(name: &str, lines: &[String]) {
 
 #[test]
 fn the_settings_are_those_of_the_table() {
-    let mut lines =
-        vec!["| setting | default | kind | meaning | variable |".to_owned(), "|---|---|---|---|---|".to_owned()];
+    let mut lines = vec![
+        "| setting | default | kind | meaning | variable |".to_owned(),
+        "|---|---|---|---|---|".to_owned(),
+    ];
     for setting in SETTINGS {
-        let variable = setting.env_name().map_or(String::new(), |name| format!("`{name}`"));
-        let (path, default, kind) = (setting.path, setting.default(), setting.expected().replace('|', "\\|"));
-        lines.push(format!("| `{path}` | `{default}` | {kind} | {} | {variable} |", setting.help.replace('|', "\\|")));
+        let variable = setting
+            .env_name()
+            .map_or(String::new(), |name| format!("`{name}`"));
+        let (path, default, kind) = (
+            setting.path,
+            setting.default(),
+            setting.expected().replace('|', "\\|"),
+        );
+        lines.push(format!(
+            "| `{path}` | `{default}` | {kind} | {} | {variable} |",
+            setting.help.replace('|', "\\|")
+        ));
     }
-    let sections = SECTIONS.map(|name| format!("`BANTAM_{}`", name.to_ascii_uppercase())).join(" and ");
+    let sections = SECTIONS
+        .map(|name| format!("`BANTAM_{}`", name.to_ascii_uppercase()))
+        .join(" and ");
     lines.push(format!("\n{sections} each set a whole section, as JSON."));
     section_is("settings", &lines);
 }
 
 #[test]
 fn the_vendors_are_those_of_the_table() {
-    let mut lines =
-        vec!["| vendor | variable for the key | default model | address |".to_owned(), "|---|---|---|---|".to_owned()];
-    let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{text}`") };
+    let mut lines = vec![
+        "| vendor | variable for the key | default model | address |".to_owned(),
+        "|---|---|---|---|".to_owned(),
+    ];
+    let code = |text: &str| {
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!("`{text}`")
+        }
+    };
     for vendor in VENDORS {
         let base = match (vendor.protocol, vendor.base) {
             (Protocol::Demo, _) => "built in".to_owned(),

@@ -28,13 +28,29 @@ pub(crate) struct Vendor {
     pub default_model: &'static str,
 }
 
-const fn openai(name: &'static str, base: &'static str, key_env: &'static str, default_model: &'static str) -> Vendor {
-    Vendor { name, protocol: Protocol::OpenAi, base, key_env, default_model }
+const fn openai(
+    name: &'static str,
+    base: &'static str,
+    key_env: &'static str,
+    default_model: &'static str,
+) -> Vendor {
+    Vendor {
+        name,
+        protocol: Protocol::OpenAi,
+        base,
+        key_env,
+        default_model,
+    }
 }
 
 /// In the order in which their key variables are tried.
 pub(crate) const VENDORS: &[Vendor] = &[
-    openai("openai", "https://api.openai.com/v1", "OPENAI_API_KEY", "gpt-5-mini"),
+    openai(
+        "openai",
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "gpt-5-mini",
+    ),
     Vendor {
         name: "anthropic",
         protocol: Protocol::Anthropic,
@@ -42,22 +58,74 @@ pub(crate) const VENDORS: &[Vendor] = &[
         key_env: "ANTHROPIC_API_KEY",
         default_model: "claude-sonnet-4-5",
     },
-    openai("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter/auto"),
-    openai("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek-chat"),
-    openai("zhipu", "https://open.bigmodel.cn/api/paas/v4", "ZHIPU_API_KEY", "glm-4.6"),
-    openai("moonshot", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "kimi-k2-0905-preview"),
-    openai("qwen", "https://dashscope.aliyuncs.com/compatible-mode/v1", "DASHSCOPE_API_KEY", "qwen-plus"),
-    openai("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-20b"),
-    openai("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral-small-latest"),
-    openai("gemini", "https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY", "gemini-2.5-flash"),
+    openai(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        "OPENROUTER_API_KEY",
+        "openrouter/auto",
+    ),
+    openai(
+        "deepseek",
+        "https://api.deepseek.com/v1",
+        "DEEPSEEK_API_KEY",
+        "deepseek-chat",
+    ),
+    openai(
+        "zhipu",
+        "https://open.bigmodel.cn/api/paas/v4",
+        "ZHIPU_API_KEY",
+        "glm-4.6",
+    ),
+    openai(
+        "moonshot",
+        "https://api.moonshot.ai/v1",
+        "MOONSHOT_API_KEY",
+        "kimi-k2-0905-preview",
+    ),
+    openai(
+        "qwen",
+        "https://dashscope.aliyuncs.com/compatible-mode/v1",
+        "DASHSCOPE_API_KEY",
+        "qwen-plus",
+    ),
+    openai(
+        "groq",
+        "https://api.groq.com/openai/v1",
+        "GROQ_API_KEY",
+        "openai/gpt-oss-20b",
+    ),
+    openai(
+        "mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        "mistral-small-latest",
+    ),
+    openai(
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        "gemini-2.5-flash",
+    ),
     openai("xai", "https://api.x.ai/v1", "XAI_API_KEY", "grok-4-fast"),
     openai("ollama", "http://localhost:11434/v1", "", ""),
     openai("lmstudio", "http://localhost:1234/v1", "", ""),
     openai("llamacpp", "http://localhost:8080/v1", "", ""),
     openai("vllm", "http://localhost:8000/v1", "", ""),
     openai("litellm", "http://localhost:4000/v1", "", ""),
-    Vendor { name: "azure", protocol: Protocol::Azure, base: "", key_env: "AZURE_OPENAI_API_KEY", default_model: "" },
-    Vendor { name: "demo", protocol: Protocol::Demo, base: "", key_env: "", default_model: "demo" },
+    Vendor {
+        name: "azure",
+        protocol: Protocol::Azure,
+        base: "",
+        key_env: "AZURE_OPENAI_API_KEY",
+        default_model: "",
+    },
+    Vendor {
+        name: "demo",
+        protocol: Protocol::Demo,
+        base: "",
+        key_env: "",
+        default_model: "demo",
+    },
 ];
 
 /// Other names of vendors: in other programs' files, and how their models' names begin.
@@ -86,7 +154,10 @@ pub(crate) fn find(name: &str) -> Option<&'static Vendor> {
 
 /// Where a vendor's API is: Ollama's own variable moves Ollama, as it does for Ollama's other clients.
 pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
-    match env.get("OLLAMA_HOST").map(|host| host.trim().trim_end_matches('/')) {
+    match env
+        .get("OLLAMA_HOST")
+        .map(|host| host.trim().trim_end_matches('/'))
+    {
         Some(host) if vendor.name == "ollama" && !host.is_empty() => ollama_base(host),
         _ => vendor.base.to_owned(),
     }
@@ -98,14 +169,23 @@ fn ollama_base(host: &str) -> String {
     if host.starts_with("http://") || host.starts_with("https://") {
         return format!("{host}/v1");
     }
-    let (name, port) = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).unwrap_or((host, "11434"));
-    let name = if matches!(name, "" | "0.0.0.0" | "[::]") { "localhost" } else { name };
+    let (name, port) = host
+        .rsplit_once(':')
+        .filter(|(_, port)| !port.ends_with(']'))
+        .unwrap_or((host, "11434"));
+    let name = if matches!(name, "" | "0.0.0.0" | "[::]") {
+        "localhost"
+    } else {
+        name
+    };
     format!("http://{name}:{port}/v1")
 }
 
 /// The vendor whose models' names begin like this one: `gpt-5` is by `openai`.
 pub(crate) fn by_model(model: &str) -> Option<&'static Vendor> {
-    let end = model.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(model.len());
+    let end = model
+        .find(|c: char| !c.is_ascii_alphabetic())
+        .unwrap_or(model.len());
     find(&model[..end])
 }
 
@@ -113,7 +193,10 @@ pub(crate) fn by_model(model: &str) -> Option<&'static Vendor> {
 pub(crate) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();
     let dashed = name.replace('_', "-");
-    ALIASES.iter().find(|(alias, _)| *alias == dashed).map_or(name, |(_, vendor)| (*vendor).to_owned())
+    ALIASES
+        .iter()
+        .find(|(alias, _)| *alias == dashed)
+        .map_or(name, |(_, vendor)| (*vendor).to_owned())
 }
 
 #[cfg(test)]
@@ -133,7 +216,10 @@ mod tests {
     #[test]
     fn ollamas_variable_moves_ollama_and_nothing_else() {
         let moved = |name: &str, host: &str| {
-            base(find(name).unwrap(), &Env::from([("OLLAMA_HOST".to_owned(), host.to_owned())]))
+            base(
+                find(name).unwrap(),
+                &Env::from([("OLLAMA_HOST".to_owned(), host.to_owned())]),
+            )
         };
         for (host, expected) in [
             ("", "http://localhost:11434/v1"),
@@ -143,7 +229,10 @@ mod tests {
             ("0.0.0.0", "http://localhost:11434/v1"),
             ("[fd00::7]", "http://[fd00::7]:11434/v1"),
             ("[::]:8080", "http://localhost:8080/v1"),
-            ("https://ollama.example.com/", "https://ollama.example.com/v1"),
+            (
+                "https://ollama.example.com/",
+                "https://ollama.example.com/v1",
+            ),
             ("http://nas:8080", "http://nas:8080/v1"),
         ] {
             assert_eq!(moved("ollama", host), expected, "{host}");

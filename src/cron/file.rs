@@ -29,9 +29,16 @@ impl JobsFile {
             text => text.map_err(|e| broken(e.to_string()))?,
         };
         // serde_json's error has the line and the column.
-        let value: Value = parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
-        let Value::Object(mut fields) = value else { return Err(broken("it is not an object".into())) };
-        if fields.get("version").and_then(Value::as_u64).is_some_and(|version| version > 1) {
+        let value: Value =
+            parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
+        let Value::Object(mut fields) = value else {
+            return Err(broken("it is not an object".into()));
+        };
+        if fields
+            .get("version")
+            .and_then(Value::as_u64)
+            .is_some_and(|version| version > 1)
+        {
             return Err(broken("a newer program wrote it".into()));
         }
         let Value::Array(items) = fields.remove("jobs").unwrap_or_else(|| json!([])) else {
@@ -48,7 +55,10 @@ impl JobsFile {
     pub(super) fn write(&self, home: &Home) -> Result<()> {
         let mut fields = self.fields.clone();
         fields.entry("version").or_insert(json!(1));
-        fields.insert("jobs".to_owned(), self.jobs.iter().map(|job| job.0.clone()).collect());
+        fields.insert(
+            "jobs".to_owned(),
+            self.jobs.iter().map(|job| job.0.clone()).collect(),
+        );
         let text = format!("{:#}\n", Value::Object(fields));
         disk::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
             .doing("saving the jobs")
@@ -58,17 +68,20 @@ impl JobsFile {
     /// The job with this id, or with a name that no other job has.
     pub(super) fn find(&mut self, id: &str) -> Result<&mut Job> {
         let by_id = self.jobs.iter().position(|job| job.id() == id);
-        let named: Vec<usize> = (0..self.jobs.len()).filter(|at| self.jobs[*at].name() == id).collect();
+        let named: Vec<usize> = (0..self.jobs.len())
+            .filter(|at| self.jobs[*at].name() == id)
+            .collect();
         let shown = one_line(id, 40);
         match (by_id, &named[..]) {
             (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
-            (None, []) => {
-                Err(Error::failed(format!("there is no job \"{shown}\"")).hint("bantam cron list shows the jobs"))
-            }
+            (None, []) => Err(Error::failed(format!("there is no job \"{shown}\""))
+                .hint("bantam cron list shows the jobs")),
             (None, several) => {
                 let ids: Vec<&str> = several.iter().map(|at| self.jobs[*at].id()).collect();
-                Err(Error::failed(format!("several jobs have the name \"{shown}\""))
-                    .hint(format!("use an id: {}", ids.join(", "))))
+                Err(
+                    Error::failed(format!("several jobs have the name \"{shown}\""))
+                        .hint(format!("use an id: {}", ids.join(", "))),
+                )
             }
         }
     }

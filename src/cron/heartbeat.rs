@@ -14,7 +14,11 @@ pub(crate) const QUIET: &str = "HEARTBEAT_OK";
 /// The job, whose answers go `to` a chat, or nowhere if that is empty. Its intervals count from 1970, so that a restart does
 /// not move them.
 pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
-    let chat = if to.is_empty() { to } else { telegram_chat(to)? };
+    let chat = if to.is_empty() {
+        to
+    } else {
+        telegram_chat(to)?
+    };
     Ok(Job(json!({
         "id": ID, "name": ID, "schedule": {"kind": "every", "everyMs": minutes.saturating_mul(60_000)},
         "payload": {"deliver": !chat.is_empty(), "channel": TELEGRAM, "to": chat},
@@ -54,11 +58,20 @@ mod tests {
     #[test]
     fn a_file_without_a_task_asks_nothing() {
         let template = include_str!("../../workspace-template/agent/HEARTBEAT.md");
-        for empty in ["", " \n\n", template, "# Heartbeat\n<!-- a\n- b\n-->\n", "<!-- never closed\n- task"] {
+        for empty in [
+            "",
+            " \n\n",
+            template,
+            "# Heartbeat\n<!-- a\n- b\n-->\n",
+            "<!-- never closed\n- task",
+        ] {
             assert_eq!(question(empty), None, "{empty}");
         }
         let asked = question("# Tasks\n<!-- old -->- water the plants\n").unwrap();
-        assert!(asked.contains("- water the plants") && !asked.contains("old"), "{asked}");
+        assert!(
+            asked.contains("- water the plants") && !asked.contains("old"),
+            "{asked}"
+        );
     }
 
     #[test]

@@ -52,7 +52,9 @@ impl Job {
 
     /// Where the answer goes, as `telegram:CHAT`.
     pub(crate) fn to(&self) -> Option<String> {
-        let (channel, chat) = self.text("/payload/channel").zip(self.text("/payload/to"))?;
+        let (channel, chat) = self
+            .text("/payload/channel")
+            .zip(self.text("/payload/to"))?;
         (self.0["payload"]["deliver"] == true).then(|| format!("{channel}:{chat}"))
     }
 
@@ -88,15 +90,24 @@ impl Job {
     pub(crate) fn schedule(&self) -> Result<Schedule> {
         let schedule = &self.0["schedule"];
         let read = match schedule["kind"].as_str().unwrap_or_default() {
-            "at" => schedule["atMs"].as_i64().map(Schedule::At).ok_or_else(|| "its schedule has no atMs".to_owned()),
+            "at" => schedule["atMs"]
+                .as_i64()
+                .map(Schedule::At)
+                .ok_or_else(|| "its schedule has no atMs".to_owned()),
             "every" => match schedule["everyMs"].as_i64().filter(|ms| *ms > 0) {
-                Some(interval) => Ok(Schedule::Every { interval, anchor: self.0["createdAtMs"].as_i64().unwrap_or(0) }),
+                Some(interval) => Ok(Schedule::Every {
+                    interval,
+                    anchor: self.0["createdAtMs"].as_i64().unwrap_or(0),
+                }),
                 None => Err("its schedule has no everyMs above 0".to_owned()),
             },
-            "cron" => {
-                Cron::parse(schedule["expr"].as_str().unwrap_or_default()).map(Schedule::Cron).map_err(|e| e.message)
-            }
-            kind => Err(format!("unknown kind of schedule \"{}\": at, every or cron", one_line(kind, 20))),
+            "cron" => Cron::parse(schedule["expr"].as_str().unwrap_or_default())
+                .map(Schedule::Cron)
+                .map_err(|e| e.message),
+            kind => Err(format!(
+                "unknown kind of schedule \"{}\": at, every or cron",
+                one_line(kind, 20)
+            )),
         };
         read.map_err(|what| Error::config(format!("the job {}: {what}", one_line(self.id(), 40))))
     }
@@ -106,7 +117,9 @@ impl Job {
         match self.schedule() {
             Err(_) => "?".to_owned(),
             Ok(Schedule::At(at)) => format!("at {}", zone.stamp(at / 1000)),
-            Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => format!("every {interval} ms"),
+            Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => {
+                format!("every {interval} ms")
+            }
             Ok(Schedule::Every { interval, .. }) => format!("every {} s", interval / 1000),
             Ok(Schedule::Cron(_)) => {
                 let tz = self.tz().map(|tz| format!(" ({tz})")).unwrap_or_default();
@@ -127,15 +140,24 @@ impl Job {
                 let upcoming = schedule.next(now, zone);
                 // A stored time that is not one of the schedule's is from before the schedule was changed; one that is later
                 // than the next was stored before the clock was set back.
-                let stored = self.next_run().filter(|at| schedule.next(at.saturating_sub(1), zone) == Some(*at));
-                let planned = stored.map_or(upcoming, |stored| upcoming.map(|upcoming| upcoming.min(stored)));
-                match self.last_run().filter(|run| counts(schedule, *run, now, zone)) {
+                let stored = self
+                    .next_run()
+                    .filter(|at| schedule.next(at.saturating_sub(1), zone) == Some(*at));
+                let planned = stored.map_or(upcoming, |stored| {
+                    upcoming.map(|upcoming| upcoming.min(stored))
+                });
+                match self
+                    .last_run()
+                    .filter(|run| counts(schedule, *run, now, zone))
+                {
                     Some(run) if planned.is_some_and(|at| at <= run) => schedule.next(run, zone),
                     _ => planned,
                 }
             }
         };
-        let Some(at) = planned.filter(|at| *at <= now) else { return Ok(Due::Later(planned)) };
+        let Some(at) = planned.filter(|at| *at <= now) else {
+            return Ok(Due::Later(planned));
+        };
         // Even without any grace, a gateway may wake up a little late.
         let oldest = at.max(now.saturating_sub(grace.max(60_000)));
         let is_recent = match &schedule {
@@ -166,7 +188,12 @@ impl Job {
     pub(super) fn set_last(&mut self, run: &Run) {
         self.set_state("lastRunAtMs", run.at.into());
         self.set_state("lastStatus", run.status.name().into());
-        self.set_state("lastError", Some(run.error.clone()).filter(|error| !error.is_empty()).into());
+        self.set_state(
+            "lastError",
+            Some(run.error.clone())
+                .filter(|error| !error.is_empty())
+                .into(),
+        );
     }
 
     pub(super) fn set_state(&mut self, name: &str, value: Value) {
@@ -178,7 +205,10 @@ impl Job {
     }
 
     fn text(&self, pointer: &str) -> Option<&str> {
-        self.0.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
+        self.0
+            .pointer(pointer)?
+            .as_str()
+            .filter(|text| !text.is_empty())
     }
 }
 
@@ -192,5 +222,6 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     }
     let next = schedule.next(now, zone);
     let following = next.and_then(|next| schedule.next(next, zone));
-    next.zip(following).is_some_and(|(next, following)| ahead < following - next)
+    next.zip(following)
+        .is_some_and(|(next, following)| ahead < following - next)
 }

@@ -50,7 +50,11 @@ pub(crate) struct ActiveRun {
 impl ActiveRun {
     /// Of a job that is in no file.
     pub(crate) fn unlocked(job: Job, at: Millis) -> Self {
-        Self { job, at, _lock: None }
+        Self {
+            job,
+            at,
+            _lock: None,
+        }
     }
 }
 
@@ -70,14 +74,24 @@ impl Jobs {
 
     /// The zone of that name, else the zone of this machine.
     pub(crate) fn zone(&self, name: Option<&str>) -> Result<Zone> {
-        name.map_or_else(|| Zone::local(&self.env), |name| Zone::named(name, &self.env))
+        name.map_or_else(
+            || Zone::local(&self.env),
+            |name| Zone::named(name, &self.env),
+        )
     }
 
     /// The next times of a job, and the zone of its times of day.
-    pub(crate) fn upcoming(&self, job: &Job, now: Millis, count: usize) -> Result<(Zone, Vec<Millis>)> {
+    pub(crate) fn upcoming(
+        &self,
+        job: &Job,
+        now: Millis,
+        count: usize,
+    ) -> Result<(Zone, Vec<Millis>)> {
         let (zone, schedule) = (self.zone(job.tz())?, job.schedule()?);
         let times =
-            std::iter::successors(schedule.next(now, &zone), |at| schedule.next(*at, &zone)).take(count).collect();
+            std::iter::successors(schedule.next(now, &zone), |at| schedule.next(*at, &zone))
+                .take(count)
+                .collect();
         Ok((zone, times))
     }
 
@@ -106,11 +120,17 @@ impl Jobs {
 
     pub(crate) fn add(&self, new: &NewJob, now: Millis) -> Result<Job> {
         let tz = Some(new.tz.trim()).filter(|tz| !tz.is_empty());
-        let zone = self.zone(tz).map_err(|e| Error { kind: Kind::Usage, ..e })?;
+        let zone = self.zone(tz).map_err(|e| Error {
+            kind: Kind::Usage,
+            ..e
+        })?;
         let mut fields = new.fields(&zone, now)?;
         self.edit(|file| {
-            let mut ids = (0..).map(|n: u64| format!("{:06x}", RandomState::new().hash_one(n) & 0xff_ffff));
-            fields["id"] = ids.find(|id| file.jobs.iter().all(|job| job.id() != id)).into();
+            let mut ids =
+                (0..).map(|n: u64| format!("{:06x}", RandomState::new().hash_one(n) & 0xff_ffff));
+            fields["id"] = ids
+                .find(|id| file.jobs.iter().all(|job| job.id() != id))
+                .into();
             file.jobs.push(Job(fields.clone()));
             Ok(Job(fields))
         })
@@ -128,9 +148,15 @@ impl Jobs {
     pub(crate) fn set_enabled(&self, id: &str, enabled: bool, now: Millis) -> Result<Job> {
         self.edit(|file| {
             let job = file.find(id)?;
-            let next = if enabled { job.schedule()?.next(now, &self.zone(job.tz())?) } else { None };
+            let next = if enabled {
+                job.schedule()?.next(now, &self.zone(job.tz())?)
+            } else {
+                None
+            };
             if enabled && next.is_none() {
-                return Err(Error::failed("its time has passed").hint("add a new job with another time"));
+                return Err(
+                    Error::failed("its time has passed").hint("add a new job with another time")
+                );
             }
             (job.0["enabled"], job.0["updatedAtMs"]) = (enabled.into(), now.into());
             job.set_next(next);
@@ -158,15 +184,25 @@ impl Jobs {
     }
 
     /// Does with one job what a tick does, and returns when it is due next.
-    fn check(&self, job: &mut Job, now: Millis, grace: Millis, tick: &mut Tick) -> Result<Option<Millis>> {
+    fn check(
+        &self,
+        job: &mut Job,
+        now: Millis,
+        grace: Millis,
+        tick: &mut Tick,
+    ) -> Result<Option<Millis>> {
         if self.find_interrupted(job)? {
             self.record(&Run::last(job, Status::Unknown))?;
             tick.interrupted.push(job.clone());
         }
-        let zone = self.zone(job.tz()).doing(format_args!("the job {}", one_line(job.id(), 40)))?;
+        let zone = self
+            .zone(job.tz())
+            .doing(format_args!("the job {}", one_line(job.id(), 40)))?;
         match job.due(now, grace, &zone)? {
             Due::Later(next) => job.set_next(next),
-            Due::Missed(_) | Due::Now if job.is(Status::Running) => return Ok(Some(now + BUSY_RETRY)),
+            Due::Missed(_) | Due::Now if job.is(Status::Running) => {
+                return Ok(Some(now + BUSY_RETRY));
+            }
             Due::Missed(at) => {
                 job.advance(now, &zone)?;
                 self.record(&Run::new(job, now, Status::Missed))?;
@@ -197,31 +233,54 @@ impl Jobs {
     /// Stores in `job` that a run begins.
     fn begin(&self, job: &mut Job, now: Millis, zone: &Zone) -> Result<ActiveRun> {
         let lock = self.run_lock(job, FORK_TIME).map_err(|e| match e.kind {
-            Kind::Busy => Error::new(Kind::Busy, format!("the job {} is already running", one_line(job.id(), 40)))
-                .hint("wait until it ends; bantam cron history shows when it began"),
+            Kind::Busy => Error::new(
+                Kind::Busy,
+                format!("the job {} is already running", one_line(job.id(), 40)),
+            )
+            .hint("wait until it ends; bantam cron history shows when it began"),
             _ => e,
         })?;
         job.advance(now, zone)?;
         job.set_last(&Run::new(job, now, Status::Running));
-        Ok(ActiveRun { job: job.clone(), at: now, _lock: Some(lock) })
+        Ok(ActiveRun {
+            job: job.clone(),
+            at: now,
+            _lock: Some(lock),
+        })
     }
 
     /// Records the end of the run of a job that began at the time `at`. A job for a single time that went well is removed, if
     /// it says so.
-    pub(crate) fn finish(&self, id: &str, at: Millis, outcome: &Outcome, ended: Option<Millis>) -> Result<()> {
+    pub(crate) fn finish(
+        &self,
+        id: &str,
+        at: Millis,
+        outcome: &Outcome,
+        ended: Option<Millis>,
+    ) -> Result<()> {
         let _lock = self.lock()?;
         let (status, answer, error) = match outcome {
             Ok(answer) => (Status::Ok, answer.as_str(), ""),
             Err(e) => (Status::Error, "", e.as_str()),
         };
         let (error, answer) = (one_line(error, 300), one_line(answer, 300));
-        let run = Run { job: id.to_owned(), at, ended, status, error, answer };
+        let run = Run {
+            job: id.to_owned(),
+            at,
+            ended,
+            status,
+            error,
+            answer,
+        };
         self.record(&run)?;
         let mut file = JobsFile::read(&self.home)?;
         // It may have been removed meanwhile.
-        let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else { return Ok(()) };
+        let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else {
+            return Ok(());
+        };
         job.set_last(&run);
-        let is_over = matches!(job.schedule(), Ok(Schedule::At(_))) && !job.is_enabled() && outcome.is_ok();
+        let is_over =
+            matches!(job.schedule(), Ok(Schedule::At(_))) && !job.is_enabled() && outcome.is_ok();
         if is_over && job.0["deleteAfterRun"] == true {
             file.jobs.retain(|job| job.id() != id);
         }
@@ -240,7 +299,10 @@ impl Jobs {
         };
         // The program may have ended after it had recorded the end.
         let run = Run::last(job, Status::Unknown);
-        let recorded = runs::read(&self.home.cron_runs())?.into_iter().rev().find(|other| other.is(&run));
+        let recorded = runs::read(&self.home.cron_runs())?
+            .into_iter()
+            .rev()
+            .find(|other| other.is(&run));
         job.set_last(&recorded.unwrap_or(run));
         Ok(job.is(Status::Unknown))
     }
@@ -250,11 +312,16 @@ impl Jobs {
     }
 
     fn run_lock(&self, job: &Job, wait: Duration) -> Result<Lock> {
-        Lock::acquire(&self.home.run_lock(&session_name("cron", job.id())?), wait, &Cancel::new(None))
+        Lock::acquire(
+            &self.home.run_lock(&session_name("cron", job.id())?),
+            wait,
+            &Cancel::new(None),
+        )
     }
 
     fn lock(&self) -> Result<Lock> {
-        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT, &Cancel::new(None)).doing("changing the jobs");
+        let lock = Lock::acquire(&self.home.cron_lock(), LOCK_WAIT, &Cancel::new(None))
+            .doing("changing the jobs");
         lock.map_err(|e| self.home.hinted(e))
     }
 

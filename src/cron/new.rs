@@ -37,50 +37,75 @@ impl NewJob {
     /// Checks the job and returns all its fields but the id. `zone` is the zone of `tz`.
     pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Value> {
         if now < EARLIEST {
-            return Err(Error::failed(format!("the clock is not set: it shows {}", zone.stamp(now / 1000)))
-                .hint("set it first, or let NTP do so"));
+            return Err(Error::failed(format!(
+                "the clock is not set: it shows {}",
+                zone.stamp(now / 1000)
+            ))
+            .hint("set it first, or let NTP do so"));
         }
         let message = self.message.trim();
         if message.is_empty() {
-            return Err(
-                Error::usage("the job has no message").hint("bantam cron add -e 1h \"Is the disk filling up?\"")
-            );
+            return Err(Error::usage("the job has no message")
+                .hint("bantam cron add -e 1h \"Is the disk filling up?\""));
         }
         let tz = Some(self.tz.trim()).filter(|tz| !tz.is_empty());
         let (schedule, stored) = match &self.when {
             When::At(text) => {
                 let at = schedule::at(text, now, zone)?;
-                (Schedule::At(at), json!({"kind": "at", "atMs": at, "tz": tz}))
+                (
+                    Schedule::At(at),
+                    json!({"kind": "at", "atMs": at, "tz": tz}),
+                )
             }
             When::Every(seconds) => {
-                let interval = seconds.checked_mul(1000).and_then(|ms| Millis::try_from(ms).ok());
+                let interval = seconds
+                    .checked_mul(1000)
+                    .and_then(|ms| Millis::try_from(ms).ok());
                 let Some(interval) = interval.filter(|ms| *ms > 0) else {
-                    return Err(
-                        Error::usage(format!("an interval of {seconds} s is out of range")).hint("one second or more")
-                    );
+                    return Err(Error::usage(format!(
+                        "an interval of {seconds} s is out of range"
+                    ))
+                    .hint("one second or more"));
                 };
-                (Schedule::Every { interval, anchor: now }, json!({"kind": "every", "everyMs": interval}))
+                (
+                    Schedule::Every {
+                        interval,
+                        anchor: now,
+                    },
+                    json!({"kind": "every", "everyMs": interval}),
+                )
             }
-            When::Cron(expr) => {
-                (Schedule::Cron(Cron::parse(expr)?), json!({"kind": "cron", "expr": expr.trim(), "tz": tz}))
-            }
+            When::Cron(expr) => (
+                Schedule::Cron(Cron::parse(expr)?),
+                json!({"kind": "cron", "expr": expr.trim(), "tz": tz}),
+            ),
         };
         let Some(next) = schedule.next(now, zone) else {
             return Err(match schedule {
                 Schedule::At(at) => Error::usage(format!("{} has passed", zone.stamp(at / 1000)))
                     .hint(format!("it is {} now", zone.stamp(now / 1000))),
-                _ => Error::usage("the job would never run: there is no such day").hint("choose another day or month"),
+                _ => Error::usage("the job would never run: there is no such day")
+                    .hint("choose another day or month"),
             });
         };
-        let mut payload = json!({"kind": "agent_turn", "message": message, "deliver": !self.to.is_empty()});
+        let mut payload =
+            json!({"kind": "agent_turn", "message": message, "deliver": !self.to.is_empty()});
         if !self.to.is_empty() {
-            (payload["to"], payload["channel"]) = (telegram_chat(&self.to)?.into(), TELEGRAM.into());
+            (payload["to"], payload["channel"]) =
+                (telegram_chat(&self.to)?.into(), TELEGRAM.into());
         }
         if !self.session.is_empty() {
             session_name("cli", &self.session)?;
             payload["session"] = self.session.as_str().into();
         }
-        let name = one_line(if self.name.trim().is_empty() { message } else { &self.name }, 60);
+        let name = one_line(
+            if self.name.trim().is_empty() {
+                message
+            } else {
+                &self.name
+            },
+            60,
+        );
         let is_one_shot = matches!(schedule, Schedule::At(_));
         Ok(json!({
             "name": name, "enabled": true, "schedule": stored, "payload": payload, "state": {"nextRunAtMs": next},

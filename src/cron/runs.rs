@@ -58,8 +58,19 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn new(job: &Job, at: Millis, status: Status) -> Self {
-        let error = if status == Status::Unknown { "the program ended before the run did" } else { "" };
-        Self { job: job.id().to_owned(), at, ended: None, status, error: error.to_owned(), answer: String::new() }
+        let error = if status == Status::Unknown {
+            "the program ended before the run did"
+        } else {
+            ""
+        };
+        Self {
+            job: job.id().to_owned(),
+            at,
+            ended: None,
+            status,
+            error: error.to_owned(),
+            answer: String::new(),
+        }
     }
 
     /// The last run of a job, with another status than the job has.
@@ -78,13 +89,21 @@ const KEPT_RUNS: usize = 300;
 
 /// All runs on record, the oldest first. Changes nothing and takes no lock.
 pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
-    Ok(runs(&disk::read_journal(path).doing("reading the record of runs")?.unwrap_or_default().lines))
+    Ok(runs(
+        &disk::read_journal(path)
+            .doing("reading the record of runs")?
+            .unwrap_or_default()
+            .lines,
+    ))
 }
 
 fn runs(lines: &[Line]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     // The first line is the header, and no run.
-    for run in lines.iter().filter_map(|line| Run::deserialize(&line.fields).ok()) {
+    for run in lines
+        .iter()
+        .filter_map(|line| Run::deserialize(&line.fields).ok())
+    {
         // A run recorded as unknown may have ended after all.
         match runs.iter_mut().rev().find(|other| other.is(&run)) {
             Some(other) => *other = run,
@@ -100,9 +119,18 @@ pub(super) fn record(path: &Path, run: &Run) -> Result<()> {
     let opened = Journal::open(path)?;
     if let Some(mut opened) = opened {
         if opened.lines.len() < MAX_LINES {
-            return opened.journal.append(&fields(&[json!(run)]), Durability::Now);
+            return opened
+                .journal
+                .append(&fields(&[json!(run)]), Durability::Now);
         }
-        lines.extend(runs(&opened.lines).iter().rev().take(KEPT_RUNS).rev().map(|run| json!(run)));
+        lines.extend(
+            runs(&opened.lines)
+                .iter()
+                .rev()
+                .take(KEPT_RUNS)
+                .rev()
+                .map(|run| json!(run)),
+        );
         lines.push(json!(run));
         return opened.journal.restart(fields(&lines));
     }

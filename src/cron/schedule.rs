@@ -33,7 +33,12 @@ pub(crate) enum Schedule {
 
 /// A time before 1970 counts as 1970.
 pub(crate) fn millis(time: SystemTime) -> Millis {
-    Millis::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(Millis::MAX)
+    Millis::try_from(
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis(),
+    )
+    .unwrap_or(Millis::MAX)
 }
 
 impl Schedule {
@@ -58,7 +63,9 @@ impl Schedule {
                 let anchor = (*anchor).clamp(-FARTHEST, FARTHEST);
                 Some(after - (after - anchor).rem_euclid(interval) + interval)
             }
-            Self::Cron(cron) => cron.next(after.div_euclid(1000), zone).map(|unix| unix * 1000),
+            Self::Cron(cron) => cron
+                .next(after.div_euclid(1000), zone)
+                .map(|unix| unix * 1000),
         }
     }
 }
@@ -85,10 +92,11 @@ pub(crate) struct Cron {
     any_hour: bool,
 }
 
-const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+const MONTHS: [&str; 12] = [
+    "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-const FIELDS: &str =
-    "five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7), such as \"30 7 * * mon-fri\"";
+const FIELDS: &str = "five fields: minute (0-59), hour (0-23), day (1-31), month (1-12), weekday (0-7), such as \"30 7 * * mon-fri\"";
 const DAY: i64 = 86_400;
 /// February 29 is at most eight years from the next.
 const MOST_DAYS: i64 = 9 * 366;
@@ -104,14 +112,20 @@ impl Cron {
             "@daily" | "@midnight" => "0 0 * * *",
             "@hourly" => "0 * * * *",
             word if word.starts_with('@') => {
-                return Err(Error::usage(format!("unknown schedule \"{}\"", shown(word)))
-                    .hint("@hourly, @daily, @weekly, @monthly or @yearly"));
+                return Err(
+                    Error::usage(format!("unknown schedule \"{}\"", shown(word)))
+                        .hint("@hourly, @daily, @weekly, @monthly or @yearly"),
+                );
             }
             _ => expr,
         };
         let fields: Vec<&str> = plain.split_whitespace().collect();
         let [minutes, hours, days, months, weekdays] = fields[..] else {
-            let what = format!("the expression \"{}\" has {}, not 5", shown(expr), counted(fields.len(), "field"));
+            let what = format!(
+                "the expression \"{}\" has {}, not 5",
+                shown(expr),
+                counted(fields.len(), "field")
+            );
             return Err(Error::usage(what).hint(FIELDS));
         };
         let weekdays_set = field("weekday", weekdays, (0, 7), &WEEKDAYS)?;
@@ -142,7 +156,11 @@ impl Cron {
             if from > after && !self.any_hour && self.first(passed, first).is_some() {
                 return Some(from);
             }
-            let start = if self.elapsing { first } else { first.max(passed) };
+            let start = if self.elapsing {
+                first
+            } else {
+                first.max(passed)
+            };
             if let Some(wall) = self.first(start.max(after + 1 + offset), until + offset) {
                 return Some(wall - offset);
             }
@@ -172,8 +190,15 @@ impl Cron {
     }
 
     fn fits_day(&self, t: &UtcDateTime) -> bool {
-        let (day, weekday) = (has(self.days, t.month_day()), has(self.weekdays, t.week_day()));
-        if self.either_day { day || weekday } else { day && weekday }
+        let (day, weekday) = (
+            has(self.days, t.month_day()),
+            has(self.weekdays, t.week_day()),
+        );
+        if self.either_day {
+            day || weekday
+        } else {
+            day && weekday
+        }
     }
 }
 
@@ -187,28 +212,54 @@ fn shown(text: &str) -> String {
 
 /// One field: a list of `*`, `n`, `n-m`, each with `/step` or without. Names stand for numbers from `low` on.
 fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Result<u64> {
-    let wrong =
-        |part: &str| Error::usage(format!("{name} \"{}\" is not valid ({low}-{high})", shown(part))).hint(FIELDS);
+    let wrong = |part: &str| {
+        Error::usage(format!(
+            "{name} \"{}\" is not valid ({low}-{high})",
+            shown(part)
+        ))
+        .hint(FIELDS)
+    };
     let number = |word: &str| -> Result<u8> {
-        let name = names.iter().zip(low..).find(|(name, _)| name.eq_ignore_ascii_case(word)).map(|(_, n)| n);
+        let name = names
+            .iter()
+            .zip(low..)
+            .find(|(name, _)| name.eq_ignore_ascii_case(word))
+            .map(|(_, n)| n);
         let digits = word.bytes().all(|b| b.is_ascii_digit());
         let read = name.or_else(|| word.parse().ok().filter(|_| digits));
-        read.filter(|n| (low..=high).contains(n)).ok_or_else(|| wrong(word))
+        read.filter(|n| (low..=high).contains(n))
+            .ok_or_else(|| wrong(word))
     };
     let mut set = 0;
     for part in text.split(',') {
-        let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
+        let (range, step) = part
+            .split_once('/')
+            .map_or((part, None), |(range, step)| (range, Some(step)));
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (low, high),
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
                 // "fri-sun": Sunday ends the week as well.
-                (first, if last == 0 && high == 7 && first > 0 { 7 } else { last })
+                (
+                    first,
+                    if last == 0 && high == 7 && first > 0 {
+                        7
+                    } else {
+                        last
+                    },
+                )
             }
-            None => (number(range)?, if step.is_some() { high } else { number(range)? }),
+            None => (
+                number(range)?,
+                if step.is_some() { high } else { number(range)? },
+            ),
         };
-        let step = step.map_or(Some(1), |step| step.parse::<u8>().ok()).filter(|step| *step > 0);
-        let (Some(step), true) = (step, first <= last) else { return Err(wrong(part)) };
+        let step = step
+            .map_or(Some(1), |step| step.parse::<u8>().ok())
+            .filter(|step| *step > 0);
+        let (Some(step), true) = (step, first <= last) else {
+            return Err(wrong(part));
+        };
         for n in (first..=last).step_by(step.into()) {
             set |= 1 << n;
         }
@@ -224,7 +275,10 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),
         None => zone::parse_time(text)
             .map(|(wall, offset)| {
-                1000 * offset.map_or_else(|| zone.first_instant(wall), |offset| wall - i64::from(offset))
+                1000 * offset.map_or_else(
+                    || zone.first_instant(wall),
+                    |offset| wall - i64::from(offset),
+                )
             })
             .or_else(|| next_time_of_day(text, now, zone)),
     };
@@ -244,7 +298,10 @@ fn next_time_of_day(text: &str, now: Millis, zone: &Zone) -> Option<Millis> {
 
 /// Reads an interval, in seconds: `300`, `5m` or `1h30m`.
 pub(crate) fn interval(text: &str) -> Result<u64> {
-    let seconds = text.parse().ok().or_else(|| u64::try_from(span_millis(text)? / 1000).ok());
+    let seconds = text
+        .parse()
+        .ok()
+        .or_else(|| u64::try_from(span_millis(text)? / 1000).ok());
     seconds.filter(|seconds| *seconds > 0).ok_or_else(|| {
         Error::usage(format!("cannot read \"{}\" as an interval", shown(text)))
             .hint("for example -e 300 (seconds), -e 5m or -e 1h30m")

@@ -48,7 +48,10 @@ fn a_run_that_was_missed_is_made_up_for_once_or_recorded() {
     assert_eq!(due(&job, eight + HOUR + MINUTE, None), Due::Missed(eight));
     // Days later, but within the grace of another of its times.
     assert_eq!(due(&job, eight + 5 * DAY + MINUTE, None), Due::Now);
-    assert_eq!(due(&job, eight + 5 * DAY - MINUTE, None), Due::Missed(eight));
+    assert_eq!(
+        due(&job, eight + 5 * DAY - MINUTE, None),
+        Due::Missed(eight)
+    );
     assert_eq!(job.due(eight + 30_000, 0, &Zone::utc()).unwrap(), Due::Now);
 }
 
@@ -57,28 +60,49 @@ fn a_clock_that_jumps_runs_a_job_at_most_once() {
     let eight = 100 * DAY + 8 * HOUR;
     // Ran at eight; then the clock went back by two hours.
     let job = daily(&json!(eight + DAY));
-    assert_eq!(due(&job, eight - HOUR, Some(eight)), Due::Later(Some(eight + DAY)));
-    assert_eq!(due(&job, eight + MINUTE, Some(eight)), Due::Later(Some(eight + DAY)));
+    assert_eq!(
+        due(&job, eight - HOUR, Some(eight)),
+        Due::Later(Some(eight + DAY))
+    );
+    assert_eq!(
+        due(&job, eight + MINUTE, Some(eight)),
+        Due::Later(Some(eight + DAY))
+    );
     // The clock was a year ahead, and has been corrected.
     let job = daily(&json!(eight + 365 * DAY));
-    assert_eq!(due(&job, eight - HOUR, Some(eight + 364 * DAY)), Due::Later(Some(eight)));
+    assert_eq!(
+        due(&job, eight - HOUR, Some(eight + 364 * DAY)),
+        Due::Later(Some(eight))
+    );
     // Another program has run it and not stored its next time.
-    assert_eq!(due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)), Due::Later(Some(eight + DAY)));
+    assert_eq!(
+        due(&daily(&json!(eight)), eight + MINUTE, Some(eight + 5)),
+        Due::Later(Some(eight + DAY))
+    );
 }
 
 #[test]
 fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
     let ran = 100 * DAY;
-    for schedule in [json!({"kind": "every", "everyMs": 10 * MINUTE}), json!({"kind": "cron", "expr": "*/10 * * * *"})]
-    {
+    for schedule in [
+        json!({"kind": "every", "everyMs": 10 * MINUTE}),
+        json!({"kind": "cron", "expr": "*/10 * * * *"}),
+    ] {
         let next = json!({"nextRunAtMs": ran + 10 * MINUTE});
         let job = job(json!({"id": "a", "schedule": schedule, "createdAtMs": 0, "state": next}));
         // By a hair: it is not run twice for one time.
-        assert_eq!(due(&job, ran - 500, Some(ran + 2)), Due::Later(Some(ran + 10 * MINUTE)));
+        assert_eq!(
+            due(&job, ran - 500, Some(ran + 2)),
+            Due::Later(Some(ran + 10 * MINUTE))
+        );
         // By two hours, by a year, to the beginning: it runs within one interval, and not at once.
         for back in [2 * HOUR, 30 * DAY, 100 * DAY] {
             let now = ran + MINUTE - back;
-            assert_eq!(due(&job, now, Some(ran)), Due::Later(Some(ran + 10 * MINUTE - back)), "{back}");
+            assert_eq!(
+                due(&job, now, Some(ran)),
+                Due::Later(Some(ran + 10 * MINUTE - back)),
+                "{back}"
+            );
         }
     }
 }
@@ -86,19 +110,35 @@ fn what_goes_by_what_elapses_does_not_sleep_until_an_old_time_comes_again() {
 #[test]
 fn a_stored_time_that_is_none_of_the_schedules_is_forgotten() {
     let eight = 100 * DAY + 8 * HOUR;
-    for stored in [json!(null), json!(""), json!("soon"), json!(eight - 3 * HOUR), json!(eight + 1), json!(i64::MIN)] {
-        assert_eq!(due(&daily(&stored), eight - HOUR, None), Due::Later(Some(eight)));
+    for stored in [
+        json!(null),
+        json!(""),
+        json!("soon"),
+        json!(eight - 3 * HOUR),
+        json!(eight + 1),
+        json!(i64::MIN),
+    ] {
+        assert_eq!(
+            due(&daily(&stored), eight - HOUR, None),
+            Due::Later(Some(eight))
+        );
     }
 }
 
 #[test]
 fn a_single_time_is_served_once() {
-    let at =
-        |last: Value| job(json!({"id": "a", "schedule": {"kind": "at", "atMs": DAY}, "state": {"lastRunAtMs": last}}));
+    let at = |last: Value| {
+        job(
+            json!({"id": "a", "schedule": {"kind": "at", "atMs": DAY}, "state": {"lastRunAtMs": last}}),
+        )
+    };
     assert_eq!(due(&at(json!(null)), DAY - 1, None), Due::Later(Some(DAY)));
     assert_eq!(due(&at(json!(null)), DAY, None), Due::Now);
     assert_eq!(due(&at(json!(DAY - 5)), DAY + HOUR, None), Due::Now);
-    assert_eq!(due(&at(json!(null)), DAY + HOUR + 1, None), Due::Missed(DAY));
+    assert_eq!(
+        due(&at(json!(null)), DAY + HOUR + 1, None),
+        Due::Missed(DAY)
+    );
     assert_eq!(due(&at(json!(null)), DAY + 1, Some(DAY)), Due::Later(None));
     assert_eq!(due(&at(json!(DAY)), DAY + 1, None), Due::Later(None));
 }
@@ -110,8 +150,17 @@ fn null_and_empty_count_as_missing_and_broken_schedules_are_named() {
         "schedule": {"kind": "every", "everyMs": 1000, "expr": "", "tz": null},
         "payload": {"kind": "agent_turn", "message": "hi", "deliver": true, "channel": "telegram", "to": "7"},
     }));
-    assert_eq!(other.schedule().unwrap(), Schedule::Every { interval: 1000, anchor: 500 });
-    assert_eq!((other.name(), other.to(), other.tz()), ("hi", Some("telegram:7".to_owned()), None));
+    assert_eq!(
+        other.schedule().unwrap(),
+        Schedule::Every {
+            interval: 1000,
+            anchor: 500
+        }
+    );
+    assert_eq!(
+        (other.name(), other.to(), other.tz()),
+        ("hi", Some("telegram:7".to_owned()), None)
+    );
     for (schedule, says) in [
         (json!(null), "kind of schedule \"\""),
         (json!({"kind": "at"}), "atMs"),
@@ -119,13 +168,20 @@ fn null_and_empty_count_as_missing_and_broken_schedules_are_named() {
         (json!({"kind": "cron"}), "0 fields"),
         (json!({"kind": "moon"}), "\"moon\""),
     ] {
-        let error = job(json!({"id": "x1", "schedule": schedule})).schedule().unwrap_err();
-        assert!(error.message.contains("x1") && error.message.contains(says), "{error}");
+        let error = job(json!({"id": "x1", "schedule": schedule}))
+            .schedule()
+            .unwrap_err();
+        assert!(
+            error.message.contains("x1") && error.message.contains(says),
+            "{error}"
+        );
     }
 }
 
 fn last_error(job: &Job) -> &str {
-    job.fields()["state"]["lastError"].as_str().unwrap_or_default()
+    job.fields()["state"]["lastError"]
+        .as_str()
+        .unwrap_or_default()
 }
 
 /// A home of its own for a test, removed at the end.
@@ -140,13 +196,23 @@ impl Scratch {
         disk::remove(&root).unwrap();
         let home = Home::new(root);
         let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
-        Self { jobs: Jobs::new(home.clone(), &env), home }
+        Self {
+            jobs: Jobs::new(home.clone(), &env),
+            home,
+        }
     }
 
     /// Adds a job at [`START`].
     fn add(&self, when: When) -> String {
         let [name, tz, to, session] = [(); 4].map(|()| String::new());
-        let new = NewJob { name, message: "look".into(), when, tz, to, session };
+        let new = NewJob {
+            name,
+            message: "look".into(),
+            when,
+            tz,
+            to,
+            session,
+        };
         self.jobs.add(&new, START).unwrap().id().to_owned()
     }
 
@@ -157,14 +223,21 @@ impl Scratch {
     /// Runs what is due at `now`, as the gateway does, and returns the ids.
     fn run_due(&self, now: Millis) -> Vec<String> {
         let ended = |run: &ActiveRun| {
-            self.jobs.finish(run.job.id(), run.at, &Ok(String::new()), Some(now + 5)).unwrap();
+            self.jobs
+                .finish(run.job.id(), run.at, &Ok(String::new()), Some(now + 5))
+                .unwrap();
             run.job.id().to_owned()
         };
         self.tick(now).started.iter().map(ended).collect()
     }
 
     fn statuses(&self) -> Vec<Status> {
-        self.jobs.history().unwrap().iter().map(|run| run.status).collect()
+        self.jobs
+            .history()
+            .unwrap()
+            .iter()
+            .map(|run| run.status)
+            .collect()
     }
 
     fn stored(&self) -> Vec<u8> {
@@ -197,20 +270,43 @@ fn a_due_run_begins_once_whatever_the_crash() {
     // A crash before the run is stored: nothing has happened.
     fs_err::write(scratch.new_file(), "{ half").unwrap();
     let tick = scratch.tick(first);
-    assert_eq!((tick.started.len(), tick.next), (1, Some(first + 10 * MINUTE)));
+    assert_eq!(
+        (tick.started.len(), tick.next),
+        (1, Some(first + 10 * MINUTE))
+    );
     assert!(!scratch.new_file().exists());
     assert_eq!(scratch.statuses(), [Status::Running]);
-    assert!(scratch.jobs.start(&id, first + 1).is_err_and(|e| e.kind == Kind::Busy));
+    assert!(
+        scratch
+            .jobs
+            .start(&id, first + 1)
+            .is_err_and(|e| e.kind == Kind::Busy)
+    );
     assert!(scratch.run_due(first + 1).is_empty());
     // It is due again, and still runs.
     let busy = scratch.tick(first + 11 * MINUTE);
-    assert_eq!((busy.started.len(), busy.next), (0, Some(first + 12 * MINUTE)));
+    assert_eq!(
+        (busy.started.len(), busy.next),
+        (0, Some(first + 12 * MINUTE))
+    );
     // A crash during the run.
     drop(tick);
-    assert_eq!((scratch.statuses(), scratch.jobs.list().unwrap()[0].last_status()), (vec![Status::Unknown], "unknown"));
+    assert_eq!(
+        (
+            scratch.statuses(),
+            scratch.jobs.list().unwrap()[0].last_status()
+        ),
+        (vec![Status::Unknown], "unknown")
+    );
     let tick = scratch.tick(first + 2);
-    assert_eq!((tick.started.len(), tick.interrupted.len(), tick.next), (0, 1, Some(first + 10 * MINUTE)));
-    assert!(scratch.tick(first + 3).interrupted.is_empty(), "it is told once");
+    assert_eq!(
+        (tick.started.len(), tick.interrupted.len(), tick.next),
+        (0, 1, Some(first + 10 * MINUTE))
+    );
+    assert!(
+        scratch.tick(first + 3).interrupted.is_empty(),
+        "it is told once"
+    );
     assert_eq!(scratch.statuses(), [Status::Unknown]);
 
     // Many times were missed: one run. A clock set back repeats none.
@@ -228,12 +324,21 @@ fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
     let id = scratch.add(When::Every(600));
     let run = scratch.jobs.start(&id, START).unwrap();
     let running = scratch.stored();
-    scratch.jobs.finish(&id, run.at, &Err("no answer".to_owned()), Some(START + 5)).unwrap();
+    scratch
+        .jobs
+        .finish(&id, run.at, &Err("no answer".to_owned()), Some(START + 5))
+        .unwrap();
     drop(run);
     // A crash between the record and the file.
     fs_err::write(scratch.home.cron_jobs(), running).unwrap();
     assert!(scratch.tick(START + 6).interrupted.is_empty());
-    assert_eq!((scratch.statuses(), last_error(&scratch.jobs.list().unwrap()[0])), (vec![Status::Error], "no answer"));
+    assert_eq!(
+        (
+            scratch.statuses(),
+            last_error(&scratch.jobs.list().unwrap()[0])
+        ),
+        (vec![Status::Error], "no answer")
+    );
 }
 
 #[test]
@@ -243,7 +348,10 @@ fn the_runs_of_a_removed_job_stay_on_record() {
     let run = scratch.jobs.start(&id, START).unwrap();
     scratch.jobs.remove(&id).unwrap();
     assert!(scratch.statuses().is_empty());
-    scratch.jobs.finish(&id, run.at, &Ok(String::new()), Some(START + 5)).unwrap();
+    scratch
+        .jobs
+        .finish(&id, run.at, &Ok(String::new()), Some(START + 5))
+        .unwrap();
     assert_eq!(scratch.statuses(), [Status::Ok]);
 }
 
@@ -255,13 +363,26 @@ fn what_was_missed_for_too_long_is_recorded_once() {
     let noon = START + 4 * HOUR;
     let tick = scratch.tick(noon);
     assert!(tick.started.is_empty());
-    let missed: Vec<(&str, Millis)> = tick.missed.iter().map(|(job, at)| (job.id(), *at)).collect();
-    assert_eq!(missed, [(daily.as_str(), START + HOUR), (&single, START + 30 * MINUTE)]);
+    let missed: Vec<(&str, Millis)> = tick
+        .missed
+        .iter()
+        .map(|(job, at)| (job.id(), *at))
+        .collect();
+    assert_eq!(
+        missed,
+        [
+            (daily.as_str(), START + HOUR),
+            (&single, START + 30 * MINUTE)
+        ]
+    );
     assert_eq!(tick.next, Some(START + 25 * HOUR));
     assert!(scratch.tick(noon + 1).missed.is_empty());
     assert_eq!(scratch.statuses(), [Status::Missed, Status::Missed]);
     let list = scratch.jobs.list().unwrap();
-    assert_eq!((list[0].last_status(), list[1].is_enabled()), ("missed", false));
+    assert_eq!(
+        (list[0].last_status(), list[1].is_enabled()),
+        ("missed", false)
+    );
     assert!(scratch.jobs.set_enabled(&single, true, noon).is_err());
 }
 
@@ -271,15 +392,30 @@ fn a_single_job_goes_when_it_went_well_and_stays_when_it_failed() {
     let [good, bad] = [(); 2].map(|()| scratch.add(When::At("+5m".into())));
     let now = START + 6 * MINUTE;
     let started = scratch.tick(now).started;
-    assert_eq!(started.iter().map(|run| run.job.id()).collect::<Vec<_>>(), [&good, &bad]);
-    for (run, outcome) in started.iter().zip([Ok(String::new()), Err("no answer".to_owned())]) {
-        scratch.jobs.finish(run.job.id(), run.at, &outcome, Some(now)).unwrap();
+    assert_eq!(
+        started.iter().map(|run| run.job.id()).collect::<Vec<_>>(),
+        [&good, &bad]
+    );
+    for (run, outcome) in started
+        .iter()
+        .zip([Ok(String::new()), Err("no answer".to_owned())])
+    {
+        scratch
+            .jobs
+            .finish(run.job.id(), run.at, &outcome, Some(now))
+            .unwrap();
     }
     let list = scratch.jobs.list().unwrap();
     assert_eq!(list.len(), 1);
-    assert_eq!((list[0].id(), list[0].is_enabled(), last_error(&list[0])), (bad.as_str(), false, "no answer"));
+    assert_eq!(
+        (list[0].id(), list[0].is_enabled(), last_error(&list[0])),
+        (bad.as_str(), false, "no answer")
+    );
     let tick = scratch.tick(now + 1);
-    assert_eq!((tick.started.len(), tick.missed.len(), tick.next), (0, 0, None));
+    assert_eq!(
+        (tick.started.len(), tick.missed.len(), tick.next),
+        (0, 0, None)
+    );
 }
 
 #[test]
@@ -317,15 +453,24 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
     let then = now - 30 * DAY;
     assert!(scratch.run_due(then + 1).is_empty());
     assert_eq!(scratch.run_due(then + 10 * MINUTE), [every]);
-    assert_eq!(scratch.tick(then + 11 * MINUTE).next, Some(then + 20 * MINUTE));
+    assert_eq!(
+        scratch.tick(then + 11 * MINUTE).next,
+        Some(then + 20 * MINUTE)
+    );
 }
 
 #[test]
 fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     let scratch = Scratch::new("record");
     let path = scratch.home.cron_runs();
-    let run =
-        |at, status, ended| Run { job: "a".into(), at, ended, status, error: String::new(), answer: String::new() };
+    let run = |at, status, ended| Run {
+        job: "a".into(),
+        at,
+        ended,
+        status,
+        error: String::new(),
+        answer: String::new(),
+    };
     assert_eq!(runs::read(&path).unwrap(), []);
     for at in 0..1200 {
         runs::record(&path, &run(at, Status::Ok, Some(at + 5))).unwrap();
@@ -337,7 +482,11 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     assert!((300..600).contains(&runs.len()), "{}", runs.len());
     assert_eq!(
         runs[runs.len() - 3..],
-        [run(1199, Status::Ok, Some(1204)), run(1200, Status::Missed, None), run(1201, Status::Ok, Some(1205))]
+        [
+            run(1199, Status::Ok, Some(1204)),
+            run(1200, Status::Missed, None),
+            run(1201, Status::Ok, Some(1205))
+        ]
     );
     assert_eq!(fs_err::read_dir(path.parent().unwrap()).unwrap().count(), 1);
 }
@@ -349,7 +498,15 @@ fn a_file_of_jobs_cut_at_any_byte_before_its_rename_keeps_the_jobs() {
     let before = scratch.stored();
     let second = scratch.add(When::Every(70));
     let new = scratch.stored();
-    let ids = || -> Vec<String> { scratch.jobs.list().unwrap().iter().map(|job| job.id().to_owned()).collect() };
+    let ids = || -> Vec<String> {
+        scratch
+            .jobs
+            .list()
+            .unwrap()
+            .iter()
+            .map(|job| job.id().to_owned())
+            .collect()
+    };
     assert_eq!(ids(), [first.clone(), second]);
     for cut in 0..=new.len() {
         fs_err::write(scratch.home.cron_jobs(), &before).unwrap();
@@ -367,7 +524,10 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     let id = scratch.add(When::Every(60));
     let run = |now: Millis| {
         let run = scratch.jobs.start(&id, now).unwrap();
-        scratch.jobs.finish(&id, run.at, &Err("失敗".to_owned()), Some(now + 5)).unwrap();
+        scratch
+            .jobs
+            .finish(&id, run.at, &Err("失敗".to_owned()), Some(now + 5))
+            .unwrap();
     };
     run(1000);
     run(2000);
@@ -375,10 +535,24 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     for cut in 0..=bytes.len() {
         fs_err::write(scratch.home.cron_runs(), &bytes[..cut]).unwrap();
         // A header, and a line for each run.
-        let whole = bytes[..cut].iter().filter(|byte| **byte == b'\n').count().saturating_sub(1);
+        let whole = bytes[..cut]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+            .saturating_sub(1);
         run(3000);
-        let times: Vec<Millis> = scratch.jobs.history().unwrap().iter().map(|run| run.at).collect();
-        assert_eq!(times, [&[1000, 2000][..whole], &[3000]].concat(), "cut at {cut}");
+        let times: Vec<Millis> = scratch
+            .jobs
+            .history()
+            .unwrap()
+            .iter()
+            .map(|run| run.at)
+            .collect();
+        assert_eq!(
+            times,
+            [&[1000, 2000][..whole], &[3000]].concat(),
+            "cut at {cut}"
+        );
     }
 }
 
@@ -388,7 +562,20 @@ fn a_new_job_needs_a_clock_that_is_set() {
     let add = |when: &str, now: Millis| {
         let [name, tz, to, session] = [(); 4].map(|()| String::new());
         let when = When::At(when.into());
-        scratch.jobs.add(&NewJob { name, message: "look".into(), when, tz, to, session }, now).map(drop)
+        scratch
+            .jobs
+            .add(
+                &NewJob {
+                    name,
+                    message: "look".into(),
+                    when,
+                    tz,
+                    to,
+                    session,
+                },
+                now,
+            )
+            .map(drop)
     };
     for when in ["+20m", "2030-01-01T08:00"] {
         let error = add(when, 5 * MINUTE).unwrap_err();
@@ -403,14 +590,41 @@ fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
     let [name, to, session] = [(); 3].map(|()| String::new());
     let (when, tz) = (When::Cron(expr.into()), "Europe/Berlin".to_owned());
     let start = 1000 * crate::zone::parse_time(from).unwrap().0;
-    scratch.jobs.add(&NewJob { name, message: "look".into(), when, tz, to, session }, start).unwrap();
-    (start..=start + 3 * DAY).step_by(300_000).map(|now| scratch.run_due(now).len()).sum()
+    scratch
+        .jobs
+        .add(
+            &NewJob {
+                name,
+                message: "look".into(),
+                when,
+                tz,
+                to,
+                session,
+            },
+            start,
+        )
+        .unwrap();
+    (start..=start + 3 * DAY)
+        .step_by(300_000)
+        .map(|now| scratch.run_due(now).len())
+        .sum()
 }
 
 #[test]
 fn where_clocks_change_a_job_runs_once_a_day_and_every_hour() {
-    for (n, night) in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"].into_iter().enumerate() {
-        assert_eq!(runs_in_berlin(&format!("daily-{n}"), "30 2 * * *", night), 3, "{night}");
-        assert_eq!(runs_in_berlin(&format!("hourly-{n}"), "0 * * * *", night), 72, "{night}");
+    for (n, night) in ["2026-03-28T11:00:00Z", "2026-10-24T10:00:00Z"]
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(
+            runs_in_berlin(&format!("daily-{n}"), "30 2 * * *", night),
+            3,
+            "{night}"
+        );
+        assert_eq!(
+            runs_in_berlin(&format!("hourly-{n}"), "0 * * * *", night),
+            72,
+            "{night}"
+        );
     }
 }

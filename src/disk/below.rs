@@ -26,13 +26,23 @@ pub(crate) const PLAIN: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(crate) const PROGRAM: Mode = Mode::RWXU;
 
 /// Creates the file `path` below `root` with what `from` gives, and the directories that are missing.
-pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut dyn Read, mode: Mode) -> Result<CopyOutcome> {
+pub(crate) fn copy_new(
+    root: &Path,
+    path: &Path,
+    from: &mut dyn Read,
+    mode: Mode,
+) -> Result<CopyOutcome> {
     make_dir(root)?;
     let (dir, whole) = (Dir::open(root)?, root.join(path));
     let doing = || format!("writing {}", whole.display());
     let create = || {
         dir.make_dirs(path.parent().unwrap_or(path), Mode::RWXU, Links::Refuse)?;
-        dir.open_at(path, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode, Links::Refuse)
+        dir.open_at(
+            path,
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL,
+            mode,
+            Links::Refuse,
+        )
     };
     let file = match create() {
         Err(Errno::EXIST) => return Ok(CopyOutcome::Exists),
@@ -41,7 +51,9 @@ pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut dyn Read, mode: Mode
     };
     if let Err(e) = std::io::copy(from, &mut File::from_parts(file.into(), &whole)) {
         // Else the next call would take half a file for a whole one.
-        dir.locate(path).and_then(|(dir, name)| unlinkat(&dir, &name, AtFlags::empty())).doing(doing())?;
+        dir.locate(path)
+            .and_then(|(dir, name)| unlinkat(&dir, &name, AtFlags::empty()))
+            .doing(doing())?;
         return Err(Error::from(e).doing(doing()));
     }
     Ok(CopyOutcome::Created)
@@ -49,7 +61,11 @@ pub(crate) fn copy_new(root: &Path, path: &Path, from: &mut dyn Read, mode: Mode
 
 /// Syncs everything that was written to the file system of `dir`.
 pub(crate) fn sync_all(dir: &Path) -> Result<()> {
-    let dir = open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let dir = open(
+        dir,
+        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
     Ok(rustix::fs::syncfs(dir)?)
 }
 
@@ -61,11 +77,22 @@ mod tests {
     #[test]
     fn a_file_is_made_once_whole_and_inside() {
         let root = std::env::temp_dir().join(format!("bantam-below-{}", std::process::id()));
-        let copy = |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), PLAIN);
+        let copy =
+            |path: &str, text: &str| copy_new(&root, Path::new(path), &mut text.as_bytes(), PLAIN);
         assert_eq!(copy("a/b/c.txt", "hello").unwrap(), CopyOutcome::Created);
         assert_eq!(copy("a/b/c.txt", "other").unwrap(), CopyOutcome::Exists);
-        assert_eq!(fs_err::read_to_string(root.join("a/b/c.txt")).unwrap(), "hello");
-        assert_eq!(fs_err::metadata(root.join("a/b/c.txt")).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs_err::read_to_string(root.join("a/b/c.txt")).unwrap(),
+            "hello"
+        );
+        assert_eq!(
+            fs_err::metadata(root.join("a/b/c.txt"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
 
         symlink("/tmp", root.join("out")).unwrap();
         symlink("nowhere", root.join("dangling")).unwrap();

@@ -22,7 +22,10 @@ pub(crate) type Fields = Map<String, Value>;
 
 /// The fields of lines to append, each a JSON object.
 pub(crate) fn fields(lines: &[Value]) -> Vec<Fields> {
-    lines.iter().filter_map(|line| line.as_object().cloned()).collect()
+    lines
+        .iter()
+        .filter_map(|line| line.as_object().cloned())
+        .collect()
 }
 
 /// When an append has to be on disk.
@@ -69,11 +72,26 @@ impl Journal {
         let dir = parent(path);
         let is_new = !dir.is_dir();
         make_dir(dir)?;
-        let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?;
-        let mut journal = Self { file, path: path.to_owned(), len: 0, synced: 0, next: 0, suspect: false };
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        let mut journal = Self {
+            file,
+            path: path.to_owned(),
+            len: 0,
+            synced: 0,
+            next: 0,
+            suspect: false,
+        };
         // The names of a new directory and of those above it have to survive a power cut, too.
         let sync_names = || if is_new { sync_all(dir) } else { sync_dir(dir) };
-        if let Err(e) = journal.append(first, Durability::Now).and_then(|()| sync_names()) {
+        if let Err(e) = journal
+            .append(first, Durability::Now)
+            .and_then(|()| sync_names())
+        {
             // Nothing was acknowledged. If the removal fails, too, an empty file is left, which counts as none.
             drop(fs_err::remove_file(path));
             return Err(e);
@@ -85,22 +103,47 @@ impl Journal {
     /// complete line.
     pub(super) fn open_file(path: &Path) -> Result<Option<Opened>> {
         let mut options = OpenOptions::new();
-        let mut file = match options.read(true).append(true).custom_flags(libc::O_NOFOLLOW).open(path) {
+        let mut file = match options
+            .read(true)
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+        {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             result => result?,
         };
-        let Contents { lines, mut damage, tail, len, next, .. } = Contents::read(&mut file, path)?;
+        let Contents {
+            lines,
+            mut damage,
+            tail,
+            len,
+            next,
+            ..
+        } = Contents::read(&mut file, path)?;
         if !tail.is_empty() {
             let copy = cut_tail(&mut file, path, &tail, len)?;
             let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
-            damage.push(format!("{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"));
+            damage.push(format!(
+                "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
+            ));
         }
         if len == 0 {
             fs_err::remove_file(path)?;
             return Ok(None);
         }
-        let journal = Self { file, path: path.to_owned(), len, synced: len, next, suspect: false };
-        Ok(Some(Opened { journal, lines, damage }))
+        let journal = Self {
+            file,
+            path: path.to_owned(),
+            len,
+            synced: len,
+            next,
+            suspect: false,
+        };
+        Ok(Some(Opened {
+            journal,
+            lines,
+            damage,
+        }))
     }
 
     /// The `seq` of the next line.
@@ -110,7 +153,11 @@ impl Journal {
 
     /// Appends these lines with one write. On an error, none of them is in the file.
     pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
-        let bytes: Vec<u8> = lines.iter().zip(self.next..).flat_map(|(line, seq)| encode(line, seq)).collect();
+        let bytes: Vec<u8> = lines
+            .iter()
+            .zip(self.next..)
+            .flat_map(|(line, seq)| encode(line, seq))
+            .collect();
         self.write(&bytes, durability).map_err(|e| {
             e.doing(format_args!("saving to {}", self.path.display()))
                 .hint("free some space or repair the disk; what was saved before is intact")
@@ -176,7 +223,10 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
         result => result?,
     };
     if !file.metadata()?.is_file() {
-        return Err(Error::failed(format!("{} is not a regular file", path.display())));
+        return Err(Error::failed(format!(
+            "{} is not a regular file",
+            path.display()
+        )));
     }
     Contents::read(&mut file, path).map(Some)
 }
@@ -186,15 +236,28 @@ impl Contents {
         let mut bytes = Vec::new();
         // The standard library's file asks for its length first, and needs no series of small reads.
         file.file().read_to_end(&mut bytes)?;
-        let complete = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let complete = bytes
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |at| at + 1);
         let tail = bytes.split_off(complete);
         let (mut damage, left) = (Vec::new(), tail.len());
         let (lines, next) = parse(&bytes, path, &mut damage);
         let torn = (left > 0).then(|| {
             let number = bytes.iter().filter(|b| **b == b'\n').count() + 1;
-            format!("{}:{number}: the line is not complete ({left} bytes): cut short, or being written", path.display())
+            format!(
+                "{}:{number}: the line is not complete ({left} bytes): cut short, or being written",
+                path.display()
+            )
         });
-        Ok(Self { lines, damage, torn, tail, len: complete as u64, next })
+        Ok(Self {
+            lines,
+            damage,
+            torn,
+            tail,
+            len: complete as u64,
+            next,
+        })
     }
 }
 
@@ -203,7 +266,10 @@ const MAX_TORN: usize = 1 << 20;
 
 /// Copies a torn tail to another file and cuts it off.
 fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<PathBuf> {
-    let stamp = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let stamp = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis();
     let mut copy = path.as_os_str().to_owned();
     copy.push(format!(".torn-{stamp}"));
     let copy = PathBuf::from(copy);
@@ -235,7 +301,9 @@ fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64
                 lines.push(line);
             }
             None => {
-                wrong("the line is damaged (its checksum does not match) and was left out".to_owned());
+                wrong(
+                    "the line is damaged (its checksum does not match) and was left out".to_owned(),
+                );
                 bad += 1;
             }
         }
@@ -260,7 +328,10 @@ fn decode(line: &[u8]) -> Option<Line> {
         return None;
     }
     let fields: Value = parse_json(line).ok()?;
-    Some(Line { seq: fields.get("seq")?.as_u64()?, fields })
+    Some(Line {
+        seq: fields.get("seq")?.as_u64()?,
+        fields,
+    })
 }
 
 /// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. It takes a nibble at a time: sessions are small, and
@@ -273,7 +344,11 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
             let mut c = i;
             let mut bit = 0;
             while bit < 4 {
-                c = if c & 1 == 1 { 0xEDB8_8320 ^ (c >> 1) } else { c >> 1 };
+                c = if c & 1 == 1 {
+                    0xEDB8_8320 ^ (c >> 1)
+                } else {
+                    c >> 1
+                };
                 bit += 1;
             }
             table[i as usize] = c;
@@ -297,7 +372,8 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("bantam-disk-{name}-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("bantam-disk-{name}-{}", std::process::id()));
             make_dir(&dir).unwrap();
             Self(dir)
         }
@@ -313,11 +389,18 @@ mod tests {
     }
 
     fn fields(n: u64) -> Fields {
-        json!({"n": n, "text": "日本 \u{1f414}"}).as_object().cloned().unwrap()
+        json!({"n": n, "text": "日本 \u{1f414}"})
+            .as_object()
+            .cloned()
+            .unwrap()
     }
 
     fn numbers(opened: &Opened) -> Vec<u64> {
-        opened.lines.iter().map(|l| l.fields["n"].as_u64().unwrap()).collect()
+        opened
+            .lines
+            .iter()
+            .map(|l| l.fields["n"].as_u64().unwrap())
+            .collect()
     }
 
     #[test]
@@ -330,7 +413,9 @@ mod tests {
         let scratch = Scratch::new("cut");
         let path = scratch.file();
         let mut journal = Journal::create(&path, &[fields(0)]).unwrap();
-        journal.append(&[fields(1), fields(2)], Durability::Later).unwrap();
+        journal
+            .append(&[fields(1), fields(2)], Durability::Later)
+            .unwrap();
         journal.append(&[fields(3)], Durability::Now).unwrap();
         drop(journal);
         let bytes = fs_err::read(&path).unwrap();
@@ -341,7 +426,11 @@ mod tests {
             let mut journal = match opened {
                 None => Journal::create(&path, &[fields(99)]).unwrap(),
                 Some(opened) => {
-                    assert_eq!(numbers(&opened), (0..whole).collect::<Vec<_>>(), "cut at {cut}");
+                    assert_eq!(
+                        numbers(&opened),
+                        (0..whole).collect::<Vec<_>>(),
+                        "cut at {cut}"
+                    );
                     let mut journal = opened.journal;
                     journal.append(&[fields(99)], Durability::Now).unwrap();
                     journal
@@ -350,7 +439,11 @@ mod tests {
             assert_eq!(journal.next(), whole + 1);
             journal.append(&[fields(100)], Durability::Now).unwrap();
             let again = Journal::open_file(&path).unwrap().unwrap();
-            assert_eq!(numbers(&again), (0..whole).chain([99, 100]).collect::<Vec<_>>(), "cut at {cut}");
+            assert_eq!(
+                numbers(&again),
+                (0..whole).chain([99, 100]).collect::<Vec<_>>(),
+                "cut at {cut}"
+            );
             assert!(again.damage.is_empty(), "{:?}", again.damage);
         }
     }
@@ -366,8 +459,14 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             let mut damage = Vec::new();
             let (lines, _) = parse(&bytes, &path, &mut damage);
-            assert!(!damage.is_empty() || !bytes.ends_with(b"\n"), "bit {bit} went unnoticed");
-            assert!(lines.iter().all(|l| l.fields["text"] == "日本 \u{1f414}"), "bit {bit} was believed");
+            assert!(
+                !damage.is_empty() || !bytes.ends_with(b"\n"),
+                "bit {bit} went unnoticed"
+            );
+            assert!(
+                lines.iter().all(|l| l.fields["text"] == "日本 \u{1f414}"),
+                "bit {bit} was believed"
+            );
         }
     }
 

@@ -23,7 +23,14 @@ impl Lock {
     /// Waits up to `wait` for the lock at `path`.
     pub(crate) fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
         make_dir_synced(parent(path))?;
-        let open = || OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let open = || {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(path)
+        };
         let mut lock = Self { file: open()? };
         let until = Instant::now() + wait;
         // flock has no timeout, and ending it by a signal would need a handler, so this polls.
@@ -33,13 +40,21 @@ impl Lock {
                 Ok(()) if !lock.is_removed(path)? => return Ok(lock),
                 Ok(()) => lock.file = open()?,
                 Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => {}
-                Err(e) => return Err(Error::from(e).doing(format_args!("locking {}", path.display()))),
+                Err(e) => {
+                    return Err(Error::from(e).doing(format_args!("locking {}", path.display())));
+                }
             }
             if Instant::now() >= until {
-                return Err(Error::new(Kind::Busy, format!("still busy after {} s", wait.as_secs())));
+                return Err(Error::new(
+                    Kind::Busy,
+                    format!("still busy after {} s", wait.as_secs()),
+                ));
             }
             if cancel.sleep(pause).is_err() {
-                return Err(Error::new(Kind::Interrupted, "stopped while waiting for another run"));
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    "stopped while waiting for another run",
+                ));
             }
             pause = (pause * 2).min(Duration::from_millis(200));
         }
@@ -49,7 +64,8 @@ impl Lock {
     /// give a file a new number each time.
     fn is_removed(&self, path: &Path) -> Result<bool> {
         let held = self.file.metadata()?;
-        let there = |there: std::fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
+        let there =
+            |there: std::fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
         Ok(held.nlink() == 0 && !fs_err::metadata(path).is_ok_and(there))
     }
 }
@@ -73,11 +89,13 @@ mod tests {
 
     #[test]
     fn a_lock_whose_file_was_removed_while_it_was_waited_for_is_not_taken_for_one() {
-        let path = std::env::temp_dir().join(format!("bantam-disk-{}-gone.lock", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("bantam-disk-{}-gone.lock", std::process::id()));
         let cancel = Cancel::new(None);
         let first = Lock::acquire(&path, Duration::ZERO, &cancel).unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
+            let second =
+                scope.spawn(|| Lock::acquire(&path, Duration::from_secs(20), &cancel).unwrap());
             // It has the same file open, and waits.
             let waits = || {
                 fs_err::read_dir("/proc/self/fd")
@@ -92,7 +110,13 @@ mod tests {
             drop(first);
             let second = second.join().unwrap();
             assert!(!second.is_removed(&path).unwrap());
-            assert_eq!(Lock::acquire(&path, Duration::ZERO, &cancel).err().unwrap().kind, Kind::Busy);
+            assert_eq!(
+                Lock::acquire(&path, Duration::ZERO, &cancel)
+                    .err()
+                    .unwrap()
+                    .kind,
+                Kind::Busy
+            );
         });
         remove(&path).unwrap();
     }

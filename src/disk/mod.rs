@@ -28,7 +28,10 @@ use crate::error::{Context, Error, Result};
 /// Creates `dir` and the directories missing above it, readable by the owner alone.
 pub(crate) fn make_dir(dir: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir);
     made.doing(format_args!("making the directory {}", dir.display()))
 }
 
@@ -46,7 +49,12 @@ fn make_dir_synced(dir: &Path) -> Result<()> {
 /// at that path.
 pub(crate) fn write_new(path: &Path, content: &[u8]) -> Result<bool> {
     make_dir(parent(path))?;
-    let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    let mut file = match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => return Ok(false),
         result => result?,
     };
@@ -69,7 +77,11 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
     // Left by a crash.
     remove(&new)?;
     let write = || -> Result<()> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
         file.write_all(content)?;
         if durability == Durability::Now {
             file.sync_all()?;
@@ -80,7 +92,11 @@ pub(crate) fn replace(path: &Path, content: &[u8], durability: Durability) -> Re
         remove(&new)?;
         return Err(e);
     }
-    if durability == Durability::Now { sync_dir(dir) } else { Ok(()) }
+    if durability == Durability::Now {
+        sync_dir(dir)
+    } else {
+        Ok(())
+    }
 }
 
 /// Appends a line, with one write, to a file that other processes append to at the same time. Creates the file and the
@@ -101,7 +117,10 @@ pub(crate) fn append_line(path: &Path, line: &str, durability: Durability) -> Re
     }
     let line = format!("{}{line}\n", if last == *b"\n" { "" } else { "\n" });
     if file.write(line.as_bytes())? < line.len() {
-        return Err(Error::failed(format!("only part of a line could be written to {}", path.display())));
+        return Err(Error::failed(format!(
+            "only part of a line could be written to {}",
+            path.display()
+        )));
     }
     if durability == Durability::Now {
         file.sync_data()?;
@@ -130,7 +149,11 @@ impl NewFile {
     /// Creates the file and the directories above it.
     pub(crate) fn begin(path: &Path) -> Result<Self> {
         let lock = Lock::acquire(path, Duration::ZERO, &Cancel::new(None))?;
-        Ok(Self { path: path.to_owned(), lock, kept: false })
+        Ok(Self {
+            path: path.to_owned(),
+            lock,
+            kept: false,
+        })
     }
 
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<()> {
@@ -167,7 +190,11 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> Result<bool> {
 /// Removes a file, or a directory with its contents, if it is there.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     let is_dir = fs_err::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    match if is_dir { fs_err::remove_dir_all(path) } else { fs_err::remove_file(path) } {
+    match if is_dir {
+        fs_err::remove_dir_all(path)
+    } else {
+        fs_err::remove_file(path)
+    } {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         result => Ok(result?),
     }
@@ -181,7 +208,10 @@ pub(crate) fn remove_files(files: &[PathBuf]) -> Result<()> {
             _ => {}
         }
     }
-    files.first().and_then(|file| file.parent()).map_or(Ok(()), sync_dir)
+    files
+        .first()
+        .and_then(|file| file.parent())
+        .map_or(Ok(()), sync_dir)
 }
 
 fn parent(path: &Path) -> &Path {

@@ -35,10 +35,14 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
     if rest == "jsonl" {
         return Some((key, Part::Live));
     }
-    if matches!(rest, "jsonl.new" | "jsonl.notes" | "jsonl.notes.new") || rest.starts_with("jsonl.torn-") {
+    if matches!(rest, "jsonl.new" | "jsonl.notes" | "jsonl.notes.new")
+        || rest.starts_with("jsonl.torn-")
+    {
         return Some((key, Part::Other));
     }
-    let number = rest.strip_suffix(".jsonl").filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
+    let number = rest
+        .strip_suffix(".jsonl")
+        .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))?;
     Some((key, Part::Segment(number.parse().ok()?)))
 }
 
@@ -49,7 +53,11 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<(String, PathBuf)>> {
         result => result?,
     };
     entries
-        .map(|entry| entry.map(|e| (e.file_name().to_string_lossy().into_owned(), e.path())).map_err(Error::from))
+        .map(|entry| {
+            entry
+                .map(|e| (e.file_name().to_string_lossy().into_owned(), e.path()))
+                .map_err(Error::from)
+        })
         .collect()
 }
 
@@ -60,7 +68,10 @@ pub(crate) fn segments(live: &Path) -> Result<BTreeMap<u64, PathBuf>> {
         (found, Part::Segment(number)) if found == key => Some((number, path)),
         _ => None,
     };
-    Ok(entries(parent(live))?.into_iter().filter_map(numbered).collect())
+    Ok(entries(parent(live))?
+        .into_iter()
+        .filter_map(numbered)
+        .collect())
 }
 
 impl Journal {
@@ -70,7 +81,9 @@ impl Journal {
         let mut opened = Self::open_file(path)?;
         if opened.is_none() {
             // Missing, or emptied by a power cut.
-            let Some(other) = substitute(path)? else { return Ok(None) };
+            let Some(other) = substitute(path)? else {
+                return Ok(None);
+            };
             fs_err::rename(other, path)?;
             sync_dir(parent(path))?;
             opened = Self::open_file(path)?;
@@ -85,7 +98,11 @@ impl Journal {
             return Ok(opened);
         }
         let journal = Self::create(path, &fields(&[json!({"v": 1})]))?;
-        Ok(Opened { journal, lines: Vec::new(), damage: Vec::new() })
+        Ok(Opened {
+            journal,
+            lines: Vec::new(),
+            damage: Vec::new(),
+        })
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
@@ -95,8 +112,14 @@ impl Journal {
         if let Some(header) = first.first_mut() {
             header.insert("lines".to_owned(), Value::from(count));
         }
-        let number = segments(&path)?.keys().next_back().map_or(1, |newest| newest.saturating_add(1));
-        let (new, old) = (unfinished(&path), path.with_extension(format!("{number}.jsonl")));
+        let number = segments(&path)?
+            .keys()
+            .next_back()
+            .map_or(1, |newest| newest.saturating_add(1));
+        let (new, old) = (
+            unfinished(&path),
+            path.with_extension(format!("{number}.jsonl")),
+        );
         remove_unfinished(&path)?;
         let mut journal = Self::create(&new, &first)?;
         let swap = || -> Result<()> {
@@ -109,7 +132,10 @@ impl Journal {
         if let Err(e) = swap() {
             // The next opening finishes it. This handle may write to a file that nobody will read.
             self.suspect = true;
-            return Err(e.doing(format_args!("beginning a new segment of {}", path.display())));
+            return Err(e.doing(format_args!(
+                "beginning a new segment of {}",
+                path.display()
+            )));
         }
         journal.path = path;
         *self = journal;
@@ -160,10 +186,19 @@ fn remove_unfinished(live: &Path) -> Result<()> {
 }
 
 fn is_complete(path: &Path) -> Result<bool> {
-    let Some(found) = read_file(path)? else { return Ok(false) };
+    let Some(found) = read_file(path)? else {
+        return Ok(false);
+    };
     let begun = found.lines.first().filter(|line| line.seq == 0);
-    let lines = begun.map(|line| line.fields.get("lines").and_then(Value::as_u64).unwrap_or(1));
-    Ok(found.damage.is_empty() && found.torn.is_none() && lines.is_some_and(|lines| found.lines.len() as u64 >= lines))
+    let lines = begun.map(|line| {
+        line.fields
+            .get("lines")
+            .and_then(Value::as_u64)
+            .unwrap_or(1)
+    });
+    Ok(found.damage.is_empty()
+        && found.torn.is_none()
+        && lines.is_some_and(|lines| found.lines.len() as u64 >= lines))
 }
 
 /// Where a new segment is written before its rename.
@@ -181,7 +216,8 @@ mod tests {
 
     impl Scratch {
         fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("bantam-segments-{name}-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("bantam-segments-{name}-{}", std::process::id()));
             drop(fs_err::remove_dir_all(&dir));
             fs_err::create_dir(&dir).unwrap();
             Self(dir)
@@ -193,8 +229,12 @@ mod tests {
 
         /// Every file with its content.
         fn image(&self) -> BTreeMap<PathBuf, Vec<u8>> {
-            let files = fs_err::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().path());
-            files.map(|path| (path.clone(), fs_err::read(path).unwrap())).collect()
+            let files = fs_err::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().path());
+            files
+                .map(|path| (path.clone(), fs_err::read(path).unwrap()))
+                .collect()
         }
 
         fn restore(&self, image: &BTreeMap<PathBuf, Vec<u8>>) {
@@ -214,11 +254,17 @@ mod tests {
     }
 
     fn fields(n: u64) -> Fields {
-        json!({"n": n, "text": "日本"}).as_object().cloned().unwrap()
+        json!({"n": n, "text": "日本"})
+            .as_object()
+            .cloned()
+            .unwrap()
     }
 
     fn numbers(lines: &[crate::disk::Line]) -> Vec<u64> {
-        lines.iter().map(|l| l.fields["n"].as_u64().unwrap()).collect()
+        lines
+            .iter()
+            .map(|l| l.fields["n"].as_u64().unwrap())
+            .collect()
     }
 
     /// The image loads as `expected`, looking comes to the same and changes nothing, and what is appended then is kept.
@@ -226,11 +272,20 @@ mod tests {
     fn loads(scratch: &Scratch, image: &BTreeMap<PathBuf, Vec<u8>>, expected: &[u64]) {
         scratch.restore(image);
         let looked = read_journal(&scratch.live()).unwrap().unwrap();
-        assert_eq!((numbers(&looked.lines).as_slice(), looked.torn.is_none()), (expected, true));
+        assert_eq!(
+            (numbers(&looked.lines).as_slice(), looked.torn.is_none()),
+            (expected, true)
+        );
         assert_eq!(&scratch.image(), image, "looking changes nothing");
         let mut opened = Journal::open(&scratch.live()).unwrap().unwrap();
-        assert_eq!((numbers(&opened.lines).as_slice(), &opened.damage), (expected, &Vec::new()));
-        opened.journal.append(&[fields(99)], Durability::Now).unwrap();
+        assert_eq!(
+            (numbers(&opened.lines).as_slice(), &opened.damage),
+            (expected, &Vec::new())
+        );
+        opened
+            .journal
+            .append(&[fields(99)], Durability::Now)
+            .unwrap();
         assert!(!unfinished(&scratch.live()).exists());
         let again = Journal::open(&scratch.live()).unwrap().unwrap();
         assert_eq!(numbers(&again.lines), [expected, &[99]].concat());
@@ -242,20 +297,32 @@ mod tests {
         let live = scratch.live();
         let mut journal = Journal::create(&live, &[fields(0), fields(1)]).unwrap();
         let before = scratch.image();
-        let old = journal.renew(vec![fields(10), fields(11), fields(12)]).unwrap();
+        let old = journal
+            .renew(vec![fields(10), fields(11), fields(12)])
+            .unwrap();
         let after = scratch.image();
         assert_eq!(before[&live], after[&old]);
         let (new, first) = (after[&live].clone(), before[&live].clone());
 
         // While the new one is written, and before the first rename.
         for cut in 0..=new.len() {
-            let image = [(live.clone(), first.clone()), (unfinished(&live), new[..cut].to_vec())];
+            let image = [
+                (live.clone(), first.clone()),
+                (unfinished(&live), new[..cut].to_vec()),
+            ];
             loads(&scratch, &BTreeMap::from(image), &[0, 1]);
         }
         // Between the renames; had the disk lied about what is on it, the old one would count again.
         for cut in 0..=new.len() {
-            let image = [(old.clone(), first.clone()), (unfinished(&live), new[..cut].to_vec())];
-            let expected: &[u64] = if cut == new.len() { &[10, 11, 12] } else { &[0, 1] };
+            let image = [
+                (old.clone(), first.clone()),
+                (unfinished(&live), new[..cut].to_vec()),
+            ];
+            let expected: &[u64] = if cut == new.len() {
+                &[10, 11, 12]
+            } else {
+                &[0, 1]
+            };
             loads(&scratch, &BTreeMap::from(image), expected);
         }
         loads(&scratch, &after, &[10, 11, 12]);
@@ -263,7 +330,11 @@ mod tests {
         for bit in 0..new.len() * 8 {
             let mut bytes = new.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            loads(&scratch, &BTreeMap::from([(old.clone(), first.clone()), (unfinished(&live), bytes)]), &[0, 1]);
+            loads(
+                &scratch,
+                &BTreeMap::from([(old.clone(), first.clone()), (unfinished(&live), bytes)]),
+                &[0, 1],
+            );
         }
     }
 
@@ -283,8 +354,16 @@ mod tests {
         // And the numbers go on.
         let opened = Journal::open(&scratch.live()).unwrap().unwrap();
         let mut journal = opened.journal;
-        assert!(journal.renew(vec![fields(12)]).unwrap().ends_with("j.10.jsonl"));
-        assert!(Journal::open(&scratch.0.join("k.jsonl")).unwrap().is_none(), "another key has none of them");
+        assert!(
+            journal
+                .renew(vec![fields(12)])
+                .unwrap()
+                .ends_with("j.10.jsonl")
+        );
+        assert!(
+            Journal::open(&scratch.0.join("k.jsonl")).unwrap().is_none(),
+            "another key has none of them"
+        );
     }
 
     #[test]
@@ -298,7 +377,10 @@ mod tests {
         fs_err::remove_dir(unfinished(&live)).unwrap();
         assert!(!unfinished(&live).exists());
         journal.append(&[fields(2)], Durability::Now).unwrap();
-        assert_eq!(numbers(&read_journal(&live).unwrap().unwrap().lines), [0, 2]);
+        assert_eq!(
+            numbers(&read_journal(&live).unwrap().unwrap().lines),
+            [0, 2]
+        );
         journal.renew(vec![fields(3)]).unwrap();
         assert_eq!(numbers(&read_journal(&live).unwrap().unwrap().lines), [3]);
     }

@@ -7,8 +7,18 @@ use std::path::Path;
 pub(crate) type Image = BTreeMap<String, Vec<u8>>;
 
 pub(crate) fn read_dir(dir: &Path) -> Image {
-    let files = fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
-    files.map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs_err::read(path).unwrap())).collect()
+    let files = fs_err::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file());
+    files
+        .map(|path| {
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                fs_err::read(path).unwrap(),
+            )
+        })
+        .collect()
 }
 
 pub(crate) fn restore_dir(dir: &Path, files: &Image) {
@@ -25,8 +35,17 @@ pub(crate) fn restart_steps(name: &str, before: &Image, after: &Image) -> Vec<Im
     let (old, new) = (&before[name], &after[name]);
     let [successor, aside] = [format!("{name}.new"), name.replace(".jsonl", ".1.jsonl")];
     let mut states = Vec::new();
-    for cut in (0..=new.len()).step_by(new.len().div_ceil(10)).chain([new.len()]) {
-        states.push([(name.to_owned(), old.clone()), (successor.clone(), new[..cut].to_vec())].into());
+    for cut in (0..=new.len())
+        .step_by(new.len().div_ceil(10))
+        .chain([new.len()])
+    {
+        states.push(
+            [
+                (name.to_owned(), old.clone()),
+                (successor.clone(), new[..cut].to_vec()),
+            ]
+            .into(),
+        );
     }
     states.push([(aside.clone(), old.clone()), (successor, new.clone())].into());
     states.push([(aside, old.clone()), (name.to_owned(), new.clone())].into());

@@ -28,15 +28,24 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
     } else {
         "only messages that mention it or reply to it"
     };
-    let mut checks = vec![Check::ok(NAME, format!("@{name}; in groups Telegram shows it {groups}"))];
+    let mut checks = vec![Check::ok(
+        NAME,
+        format!("@{name}; in groups Telegram shows it {groups}"),
+    )];
     if let Ok(info) = ask("getWebhookInfo") {
         if info["url"].as_str().is_some_and(|url| !url.is_empty()) {
             checks.push(
-                Check::fail(NAME, "a webhook is set for this bot and receives all its messages")
-                    .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
+                Check::fail(
+                    NAME,
+                    "a webhook is set for this bot and receives all its messages",
+                )
+                .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
             );
         }
-        let waiting = info.get("pending_update_count").and_then(Value::as_u64).unwrap_or(0);
+        let waiting = info
+            .get("pending_update_count")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
         if waiting > 0 {
             let what = format!("{waiting} messages wait at Telegram; bantam gateway fetches them");
             checks.push(Check::info(NAME, what).fix("bantam gateway"));
@@ -53,11 +62,20 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
 
 fn failed(failure: &Failure) -> Check {
     match failure {
-        Failure::Unauthorized(why) => Check::fail(NAME, format!("Telegram refused the token ({})", one_line(why, 200)))
-            .fix("copy it again from @BotFather (/token) into channels.telegram.token"),
-        Failure::Stopped => Check::fail(NAME, format!("no answer from Telegram in {} s", TIMEOUT.as_secs()))
-            .fix("check the network, or set channels.telegram.proxy"),
-        e => Check::fail(NAME, format!("cannot ask Telegram: {}", one_line(&e.text(), 200)))
-            .fix("check the network, or set channels.telegram.proxy"),
+        Failure::Unauthorized(why) => Check::fail(
+            NAME,
+            format!("Telegram refused the token ({})", one_line(why, 200)),
+        )
+        .fix("copy it again from @BotFather (/token) into channels.telegram.token"),
+        Failure::Stopped => Check::fail(
+            NAME,
+            format!("no answer from Telegram in {} s", TIMEOUT.as_secs()),
+        )
+        .fix("check the network, or set channels.telegram.proxy"),
+        e => Check::fail(
+            NAME,
+            format!("cannot ask Telegram: {}", one_line(&e.text(), 200)),
+        )
+        .fix("check the network, or set channels.telegram.proxy"),
     }
 }

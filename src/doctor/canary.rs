@@ -49,9 +49,18 @@ new=$(command -v setsid)
 
 /// What each tries, and its command.
 const CANARIES: [(&str, &str); 7] = [
-    ("read or change a file beside config.json", r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#),
-    ("write into agent/", r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#),
-    ("read the key of another process", r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#),
+    (
+        "read or change a file beside config.json",
+        r#"cat "$OUTSIDE"; echo changed >"$OUTSIDE""#,
+    ),
+    (
+        "write into agent/",
+        r#"mkdir -p "$AGENT"; echo obey >"$AGENT/$MARK""#,
+    ),
+    (
+        "read the key of another process",
+        r#"cat "/proc/$VICTIM/cmdline" "/proc/$VICTIM/environ""#,
+    ),
     ("connect to a TCP port of this machine", TCP),
     ("connect to a unix socket", UNIX),
     ("kill another process", r#"kill -9 "$VICTIM""#),
@@ -64,8 +73,12 @@ type Variables = Vec<(String, String)>;
 
 /// Lets the canaries try.
 pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
-    let bare = attack(subject, &|script, variables| run_bare(subject, script, variables))?;
-    let jailed = attack(subject, &|script, variables| jail::run(subject.hands, script, variables))?;
+    let bare = attack(subject, &|script, variables| {
+        run_bare(subject, script, variables)
+    })?;
+    let jailed = attack(subject, &|script, variables| {
+        jail::run(subject.hands, script, variables)
+    })?;
     Ok(CANARIES
         .iter()
         .zip(bare)
@@ -91,14 +104,24 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
 /// Runs a command as this program's own child: the control.
 fn run_bare(subject: &Subject, command: &str, variables: Variables) -> Result<Vec<u8>> {
     let mut shell = child::command(Path::new("/bin/sh"));
-    shell.args(["-c", command]).envs(variables).current_dir(&subject.hands.workspace().real);
-    Ok(shell.stdout(Stdio::piped()).output().doing("running /bin/sh")?.stdout)
+    shell
+        .args(["-c", command])
+        .envs(variables)
+        .current_dir(&subject.hands.workspace().real);
+    Ok(shell
+        .stdout(Stdio::piped())
+        .output()
+        .doing("running /bin/sh")?
+        .stdout)
 }
 
 /// Makes what the canaries attack, runs them all, and removes it.
 fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -> Result<Effects> {
     let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
-    let (dir, agent) = (subject.home.root().join(format!(".{mark}")), subject.home.agent());
+    let (dir, agent) = (
+        subject.home.root().join(format!(".{mark}")),
+        subject.home.agent(),
+    );
     let had_agent = agent.exists();
     disk::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
     let effects = effects(subject, &mark, &dir, run).doing("trying the canaries");
@@ -120,14 +143,24 @@ fn effects(
     let (content, key, agent) = (random(), random(), subject.home.agent());
     let (outside, socket) = (dir.join("outside"), dir.join("socket"));
     disk::write_new(&outside, content.as_bytes())?;
-    let (tcp, unix) = (TcpListener::bind(("127.0.0.1", 0))?, UnixListener::bind(&socket)?);
+    let (tcp, unix) = (
+        TcpListener::bind(("127.0.0.1", 0))?,
+        UnixListener::bind(&socket)?,
+    );
     tcp.set_nonblocking(true)?;
     unix.set_nonblocking(true)?;
     // It ends with its input.
     let mut victim = child::command(Path::new("/bin/sh"));
-    victim.args(["-c", "read -r line", &key]).env("KEY", &key).stdin(Stdio::piped());
+    victim
+        .args(["-c", "read -r line", &key])
+        .env("KEY", &key)
+        .stdin(Stdio::piped());
     let mut victim = victim.spawn().doing("running /bin/sh")?;
-    let text = |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| Error::failed("the path is not UTF-8"));
+    let text = |path: &Path| {
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| Error::failed("the path is not UTF-8"))
+    };
     let mut variables = subject.passed.clone();
     for (name, value) in [
         ("MARK", mark.to_owned()),
@@ -139,7 +172,9 @@ fn effects(
     ] {
         variables.push((name.to_owned(), value));
     }
-    let script = CANARIES.map(|(_, command)| format!("({command}\n)\n")).concat();
+    let script = CANARIES
+        .map(|(_, command)| format!("({command}\n)\n"))
+        .concat();
     let printed = run(&script, variables)?;
     // What kills it arrives before the end of its input.
     drop(victim.stdin.take());
@@ -149,7 +184,8 @@ fn effects(
         kill_process(*pid, Signal::KILL).ok();
     }
     Ok([
-        contains(&printed, content.as_bytes()) || fs_err::read(&outside).ok() != Some(content.into_bytes()),
+        contains(&printed, content.as_bytes())
+            || fs_err::read(&outside).ok() != Some(content.into_bytes()),
         agent.join(mark).exists(),
         contains(&printed, key.as_bytes()),
         tcp.accept().is_ok(),
@@ -169,11 +205,18 @@ fn processes_with(mark: &str) -> Result<Vec<Pid>> {
     let mut found = Vec::new();
     for entry in fs_err::read_dir("/proc")? {
         let entry = entry?;
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()).and_then(Pid::from_raw) else {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+            .and_then(Pid::from_raw)
+        else {
             continue;
         };
         // It may be gone by now.
-        if fs_err::read(entry.path().join("cmdline")).is_ok_and(|line| contains(&line, mark.as_bytes())) {
+        if fs_err::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| contains(&line, mark.as_bytes()))
+        {
             found.push(pid);
         }
     }

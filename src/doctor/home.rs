@@ -23,13 +23,18 @@ pub(crate) fn directory(home: &Home) -> Check {
     let (shown, quoted) = (root.display(), quoted(root));
     let meta = match fs_err::metadata(root) {
         Ok(meta) => meta,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Check::ok(NAME, format!("{shown}: does not exist yet")),
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            return Check::ok(NAME, format!("{shown}: does not exist yet"));
+        }
         Err(e) => return Check::fail(NAME, Error::from(e).message).fix(ELSEWHERE),
     };
     let (mode, owner) = (meta.mode() & 0o777, meta.uid());
     if owner != geteuid().as_raw() && geteuid().is_root() {
-        Check::info(NAME, format!("{shown} belongs to user {owner}, but what root writes there will be root's"))
-            .fix(format!("sudo -u '#{owner}' bantam doctor"))
+        Check::info(
+            NAME,
+            format!("{shown} belongs to user {owner}, but what root writes there will be root's"),
+        )
+        .fix(format!("sudo -u '#{owner}' bantam doctor"))
     } else if owner != geteuid().as_raw() {
         Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
             .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
@@ -38,8 +43,11 @@ pub(crate) fn directory(home: &Home) -> Check {
             .fix(format!("chmod 700 {quoted}"))
             .fix(ELSEWHERE)
     } else if mode & 0o077 != 0 {
-        Check::fail(NAME, format!("{shown}: mode {mode:04o}: other users can read it"))
-            .fix(format!("chmod 700 {quoted}"))
+        Check::fail(
+            NAME,
+            format!("{shown}: mode {mode:04o}: other users can read it"),
+        )
+        .fix(format!("chmod 700 {quoted}"))
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
@@ -52,27 +60,46 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
     let shown = path.display();
     let mut checks = match loaded {
         Err(e) => vec![Check::of_error(NAME, e.clone())],
-        Ok(_) if !exists => vec![Check::ok(NAME, format!("{shown} does not exist: the defaults apply"))],
+        Ok(_) if !exists => vec![Check::ok(
+            NAME,
+            format!("{shown} does not exist: the defaults apply"),
+        )],
         Ok(loaded) => [Check::ok(NAME, format!("{shown} is valid"))]
             .into_iter()
-            .chain(loaded.warnings.iter().map(|warning| Check::info(NAME, warning)))
+            .chain(
+                loaded
+                    .warnings
+                    .iter()
+                    .map(|warning| Check::info(NAME, warning)),
+            )
             .collect(),
     };
-    let written = config::read(home).ok().flatten().and_then(|text| parse_json(&text).ok());
+    let written = config::read(home)
+        .ok()
+        .flatten()
+        .and_then(|text| parse_json(&text).ok());
     if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
-        let found = format!("{setting} is not used: the jail holds commands, whatever their text is");
-        checks
-            .push(Check::info(NAME, found).fix("remove it; with the sandbox off, only a short fixed list is refused"));
+        let found =
+            format!("{setting} is not used: the jail holds commands, whatever their text is");
+        checks.push(
+            Check::info(NAME, found)
+                .fix("remove it; with the sandbox off, only a short fixed list is refused"),
+        );
     }
     // A user who can write it chooses the key's command, the jail and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
-            let found = format!("{shown}: mode {:04o}: others can write it", meta.mode() & 0o777);
+            let found = format!(
+                "{shown}: mode {:04o}: others can write it",
+                meta.mode() & 0o777
+            );
             checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
         }
         if ![0, geteuid().as_raw()].contains(&meta.uid()) && !geteuid().is_root() {
             let found = format!("{shown} belongs to user {}, who can write it", meta.uid());
-            checks.push(Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))));
+            checks.push(
+                Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
+            );
         }
     }
     checks
@@ -80,13 +107,20 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
 
 /// The setting of other programs that forbids commands by patterns, if it has any.
 fn deny_patterns(value: &Value) -> Option<String> {
-    value.as_object()?.iter().find_map(|(name, value)| match value {
-        Value::Array(patterns) => {
-            let is_it = name.to_ascii_lowercase().replace('_', "").ends_with("denypatterns") && !patterns.is_empty();
-            is_it.then(|| name.clone())
-        }
-        section => deny_patterns(section).map(|setting| format!("{name}.{setting}")),
-    })
+    value
+        .as_object()?
+        .iter()
+        .find_map(|(name, value)| match value {
+            Value::Array(patterns) => {
+                let is_it = name
+                    .to_ascii_lowercase()
+                    .replace('_', "")
+                    .ends_with("denypatterns")
+                    && !patterns.is_empty();
+                is_it.then(|| name.clone())
+            }
+            section => deny_patterns(section).map(|setting| format!("{name}.{setting}")),
+        })
 }
 
 /// Checks the lines of every conversation and repairs none.
@@ -96,9 +130,16 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     let entries = match fs_err::read_dir(&dir) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return vec![Check::ok(NAME, "none yet")],
-        Err(e) => return vec![Check::fail(NAME, Error::from(e).message).fix(format!("chmod 700 {}", quoted(&dir)))],
+        Err(e) => {
+            return vec![
+                Check::fail(NAME, Error::from(e).message)
+                    .fix(format!("chmod 700 {}", quoted(&dir))),
+            ];
+        }
     };
-    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let mut paths: Vec<_> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .collect();
     paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
     order::sort_by(&mut paths, Ord::cmp);
     let mut checks = Vec::new();
@@ -106,19 +147,28 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         let (damage, torn) = session::inspect(path).unwrap_or_else(|e| (vec![e.message], None));
         if let Some(first) = damage.first() {
             let more = damage.len() - 1;
-            let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+            let more = if more > 0 {
+                format!("; and {more} more")
+            } else {
+                String::new()
+            };
             let file = quoted(path);
-            checks.push(
-                Check::fail(NAME, format!("{first}{more}"))
-                    .fix(format!("mv {file} {file}.damaged    # or go on: bantam reads every undamaged line")),
-            );
+            checks.push(Check::fail(NAME, format!("{first}{more}")).fix(format!(
+                "mv {file} {file}.damaged    # or go on: bantam reads every undamaged line"
+            )));
         }
         if let Some(torn) = torn {
-            checks.push(Check::info(NAME, format!("{torn}; the next turn repairs that")));
+            checks.push(Check::info(
+                NAME,
+                format!("{torn}; the next turn repairs that"),
+            ));
         }
     }
     if checks.is_empty() {
-        checks.push(Check::ok(NAME, format!("{} without damage", counted(paths.len(), "file"))));
+        checks.push(Check::ok(
+            NAME,
+            format!("{} without damage", counted(paths.len(), "file")),
+        ));
     }
     checks
 }

@@ -38,7 +38,12 @@ pub(crate) fn user(home: &Path) -> Check {
 }
 
 /// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.
-pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut(Check)) -> Result<bool> {
+pub(crate) fn jail(
+    hands: &Hands,
+    exec: &Exec,
+    env: &Env,
+    report: &mut dyn FnMut(Check),
+) -> Result<bool> {
     let cancel = Cancel::new(None);
     let abi = sys::landlock_abi();
     let exe = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/bantam".into());
@@ -49,16 +54,24 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut
     let has_commands = exec.sandbox != Sandbox::Off && exec.enabled;
     report(match &namespaces {
         Ok(layers) => {
-            let found = layers.lines().find_map(|layer| layer.strip_prefix("namespaces: "));
+            let found = layers
+                .lines()
+                .find_map(|layer| layer.strip_prefix("namespaces: "));
             Check::ok("namespaces", found.unwrap_or("open"))
         }
         Err(why) => {
-            let fixes = if any || !has_commands { namespace_fixes() } else { Vec::new() };
+            let fixes = if any || !has_commands {
+                namespace_fixes()
+            } else {
+                Vec::new()
+            };
             Check::info("namespaces", format!("refused: {why}")).fixes(fixes)
         }
     });
     report(match (&abi, &landlock) {
-        (Ok(_), Err(why)) => Check::info("landlock", format!("not enough without namespaces: {why}")),
+        (Ok(_), Err(why)) => {
+            Check::info("landlock", format!("not enough without namespaces: {why}"))
+        }
         (Ok(abi), Ok(_)) => Check::ok("landlock", format!("version {abi}")),
         (Err(e), _) => Check::info("landlock", format!("none: {e}")),
     });
@@ -87,7 +100,10 @@ pub(crate) fn jail(hands: &Hands, exec: &Exec, env: &Env, report: &mut dyn FnMut
         report(Check::info("programs", LANDLOCK_ALONE));
     }
     if exec.network == Network::Guarded && hands.confinement() == Some(Confinement::Landlock) {
-        report(Check::info("network", "\"guarded\" needs namespaces, so commands have no network at all"));
+        report(Check::info(
+            "network",
+            "\"guarded\" needs namespaces, so commands have no network at all",
+        ));
     }
     Ok(true)
 }

@@ -13,20 +13,29 @@ use crate::config::Env;
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(crate) fn read_file(path: &str) -> Option<String> {
-    fs_err::read_to_string(path).ok().map(|text| text.trim().to_owned())
+    fs_err::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_owned())
 }
 
 const DOCKER: &str = "start the container with: docker run --security-opt seccomp=unconfined \
     --security-opt apparmor=unconfined --security-opt systempaths=unconfined ...";
 const PODMAN: &str = "start the container with: podman run --security-opt seccomp=unconfined \
     --security-opt unmask=ALL ...";
-const CONTAINER: &str = "let the container make user namespaces and mount in them (LXC: security.nesting=true)";
+const CONTAINER: &str =
+    "let the container make user namespaces and mount in them (LXC: security.nesting=true)";
 const FILTER: &str = "a filter of system calls forbids namespaces to bantam: in a systemd unit, remove RestrictNamespaces= \
     and let SystemCallFilter= have @mount";
 /// Files that forbid namespaces when they say 0, and the setting that allows them.
 const SETTINGS: [(&str, &str); 2] = [
-    ("/proc/sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone=1"),
-    ("/proc/sys/user/max_user_namespaces", "user.max_user_namespaces=15000"),
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "kernel.unprivileged_userns_clone=1",
+    ),
+    (
+        "/proc/sys/user/max_user_namespaces",
+        "user.max_user_namespaces=15000",
+    ),
 ];
 
 /// Lines that open namespaces to `exe`, this program, and to as little else as possible.
@@ -38,17 +47,26 @@ pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Stri
         Some(DOCKER)
     } else {
         // systemd's convention, which LXC keeps too.
-        env.get("container").filter(|kind| !kind.is_empty()).map(|_| CONTAINER)
+        env.get("container")
+            .filter(|kind| !kind.is_empty())
+            .map(|_| CONTAINER)
     };
     let mut fixes: Vec<String> = container.into_iter().map(str::to_owned).collect();
     for (_, setting) in SETTINGS.iter().filter(|(path, _)| is_set(path, "0")) {
-        fixes.push(format!("sudo sysctl {setting}    # to keep it: that line in /etc/sysctl.d/99-userns.conf"));
+        fixes.push(format!(
+            "sudo sysctl {setting}    # to keep it: that line in /etc/sysctl.d/99-userns.conf"
+        ));
     }
     // In a container, the profile and the filter are the host's.
-    if is_set("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") && container.is_none() {
+    if is_set(
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+    ) && container.is_none()
+    {
         fixes.extend(profile(exe));
     }
-    let is_filtered = read("/proc/self/status").is_some_and(|status| status.lines().any(|line| line == "Seccomp:\t2"));
+    let is_filtered = read("/proc/self/status")
+        .is_some_and(|status| status.lines().any(|line| line == "Seccomp:\t2"));
     if is_filtered && fixes.is_empty() {
         fixes.push(FILTER.to_owned());
     }
@@ -59,10 +77,24 @@ pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Stri
 fn profile(exe: &Path) -> [String; 2] {
     // In quotes and without patterns.
     let exe = exe.to_string_lossy();
-    let exe: String =
-        exe.chars().flat_map(|c| "*?[]{}^\"\\@".contains(c).then_some('\\').into_iter().chain([c])).collect();
+    let exe: String = exe
+        .chars()
+        .flat_map(|c| {
+            "*?[]{}^\"\\@"
+                .contains(c)
+                .then_some('\\')
+                .into_iter()
+                .chain([c])
+        })
+        .collect();
     let profile = format!("profile bantam \"{exe}\" flags=(unconfined) {{");
-    let lines = shell_words::join(["abi <abi/4.0>,", "include <tunables/global>", &profile, "  userns,", "}"]);
+    let lines = shell_words::join([
+        "abi <abi/4.0>,",
+        "include <tunables/global>",
+        &profile,
+        "  userns,",
+        "}",
+    ]);
     [
         format!("printf '%s\\n' {lines} | sudo tee /etc/apparmor.d/bantam"),
         "sudo apparmor_parser -r /etc/apparmor.d/bantam".to_owned(),
@@ -74,8 +106,11 @@ pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<Stri
     match abi {
         Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            let modules = read("/sys/kernel/security/lsm").unwrap_or_else(|| "[the current modules]".to_owned());
-            Some(format!("Landlock is off: start the kernel with lsm=landlock,{modules} on its command line"))
+            let modules = read("/sys/kernel/security/lsm")
+                .unwrap_or_else(|| "[the current modules]".to_owned());
+            Some(format!(
+                "Landlock is off: start the kernel with lsm=landlock,{modules} on its command line"
+            ))
         }
         // The kernel has none, or a filter hides it: no line changes that.
         Err(_) => None,
@@ -89,8 +124,16 @@ pub(crate) fn kernel() -> Check {
     let [system, release, machine] =
         [uname.sysname(), uname.release(), uname.machine()].map(|part| part.to_string_lossy());
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    let openat2 = match openat2(CWD, ".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), beneath) {
-        Err(Errno::NOSYS | Errno::PERM) => "no openat2 (files are opened a step at a time, without symbolic links)",
+    let openat2 = match openat2(
+        CWD,
+        ".",
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+        beneath,
+    ) {
+        Err(Errno::NOSYS | Errno::PERM) => {
+            "no openat2 (files are opened a step at a time, without symbolic links)"
+        }
         _ => "openat2",
     };
     let found = |seccomp| format!("{system} {release} {machine}: {seccomp}, {openat2}");
@@ -108,10 +151,18 @@ mod tests {
 
     #[test]
     fn each_obstacle_to_namespaces_has_its_fix() {
-        const APPARMOR: (&str, &str) = ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+        const APPARMOR: (&str, &str) = (
+            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+        );
         const SECCOMP: (&str, &str) = ("/proc/self/status", "Seccomp:\t2");
         let fixes = |files: &[(&str, &str)]| {
-            let read = |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned());
+            let read = |path: &str| {
+                files
+                    .iter()
+                    .find(|(name, _)| *name == path)
+                    .map(|(_, text)| (*text).to_owned())
+            };
             namespace_fixes(Path::new("/opt/my bots/b[1]"), &Env::new(), &read)
         };
         assert_eq!(fixes(&[]), [""; 0]);
@@ -124,7 +175,10 @@ mod tests {
         );
         let [first, second] = SETTINGS.map(|(path, _)| (path, "0"));
         let both = fixes(&[first, second, SECCOMP]);
-        assert!(both.len() == 2 && both[1].starts_with("sudo sysctl user.max_user_namespaces=15000 "), "{both:?}");
+        assert!(
+            both.len() == 2 && both[1].starts_with("sudo sysctl user.max_user_namespaces=15000 "),
+            "{both:?}"
+        );
         // The profile is the host's matter, and so is the filter.
         assert_eq!(fixes(&[("/.dockerenv", ""), APPARMOR, SECCOMP]), [DOCKER]);
         assert_eq!(fixes(&[SECCOMP]), [FILTER]);
@@ -133,9 +187,13 @@ mod tests {
     #[test]
     fn landlock_that_is_switched_off_is_switched_on_by_the_command_line() {
         let read = |_: &str| Some("capability,apparmor".to_owned());
-        let off = landlock_fix(&Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)), &read).unwrap();
+        let off =
+            landlock_fix(&Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)), &read).unwrap();
         assert!(off.contains("lsm=landlock,capability,apparmor"), "{off}");
-        assert_eq!(landlock_fix(&Err(io::Error::from_raw_os_error(libc::ENOSYS)), &read), None);
+        assert_eq!(
+            landlock_fix(&Err(io::Error::from_raw_os_error(libc::ENOSYS)), &read),
+            None
+        );
         assert!(landlock_fix(&Ok(1), &read).unwrap().contains("6.2"));
     }
 }

@@ -35,7 +35,12 @@ pub(crate) struct Check {
 
 impl Check {
     fn new(verdict: Verdict, name: &'static str, found: impl Into<String>) -> Self {
-        Self { verdict, name, found: found.into(), fixes: Vec::new() }
+        Self {
+            verdict,
+            name,
+            found: found.into(),
+            fixes: Vec::new(),
+        }
     }
 
     pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
@@ -52,7 +57,10 @@ impl Check {
 
     /// A failure whose fix is the error's hint.
     pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
-        Self { fixes: error.hint.into_iter().collect(), ..Self::fail(name, error.message) }
+        Self {
+            fixes: error.hint.into_iter().collect(),
+            ..Self::fail(name, error.message)
+        }
     }
 
     pub(crate) fn fix(mut self, line: impl Into<String>) -> Self {
@@ -73,7 +81,12 @@ impl fmt::Display for Check {
             Verdict::Fail => ("FAIL", "fix"),
             Verdict::Info => ("--", "tip"),
         };
-        writeln!(f, "{word:<4}  {}: {}", self.name, one_line(&self.found, 600))?;
+        writeln!(
+            f,
+            "{word:<4}  {}: {}",
+            self.name,
+            one_line(&self.found, 600)
+        )?;
         for line in &self.fixes {
             writeln!(f, "  {fix}: {}", printable(line))?;
         }
@@ -92,8 +105,16 @@ mod tests {
 
     #[test]
     fn a_check_is_one_line_and_a_line_for_each_fix() {
-        let check = Check::fail("home", "a\nb\x1b[0m").fix("chmod 700 /x").fix("or not");
-        assert_eq!(check.to_string(), "FAIL  home: a b [0m\n  fix: chmod 700 /x\n  fix: or not\n");
-        assert_eq!(Check::info("jail", "off").fix("y").to_string(), "--    jail: off\n  tip: y\n");
+        let check = Check::fail("home", "a\nb\x1b[0m")
+            .fix("chmod 700 /x")
+            .fix("or not");
+        assert_eq!(
+            check.to_string(),
+            "FAIL  home: a b [0m\n  fix: chmod 700 /x\n  fix: or not\n"
+        );
+        assert_eq!(
+            Check::info("jail", "off").fix("y").to_string(),
+            "--    jail: off\n  tip: y\n"
+        );
     }
 }

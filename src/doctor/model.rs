@@ -30,7 +30,11 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
             return Check::fail(NAME, "none is configured and no key was found").fix(EXPORT);
         }
         Ok(None) => {
-            return Check::info(NAME, "no key: Ollama answers if it is there, else the built-in demo").fix(EXPORT);
+            return Check::info(
+                NAME,
+                "no key: Ollama answers if it is there, else the built-in demo",
+            )
+            .fix(EXPORT);
         }
         Ok(Some(model)) => model,
     };
@@ -40,7 +44,9 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
             .fix(EXPORT);
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
-    let Some(key) = model.keys.first() else { return Check::ok(NAME, format!("{at}, without a key")) };
+    let Some(key) = model.keys.first() else {
+        return Check::ok(NAME, format!("{at}, without a key"));
+    };
     let source = keys::source(key);
     let source = source.trim_start_matches("in ");
     if keys::is_command(key) {
@@ -53,8 +59,7 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
 }
 
 /// A red square.
-const IMAGE: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7oVwAAAABJRU5ErkJggg==";
+const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP4z8BAEmIY1TCqYfhqAACQ+f8B8u7oVwAAAABJRU5ErkJggg==";
 
 /// What a request brought.
 struct Asked {
@@ -71,13 +76,19 @@ struct Asked {
 pub(crate) fn ask(provider: &dyn Provider, redactor: &Redactor) -> Vec<Check> {
     let model = provider.model();
     if model.starts_with("demo/") {
-        return vec![Check::info(ANSWER, format!("{model} is built in: there is no model to ask"))];
+        return vec![Check::info(
+            ANSWER,
+            format!("{model} is built in: there is no model to ask"),
+        )];
     }
     abilities(provider, redactor).unwrap_or_else(|e| match e {
         ProviderError::Cancelled(_) => {
             vec![
-                Check::fail(ANSWER, format!("{model} said nothing in {} s", TIMEOUT.as_secs()))
-                    .fix("check the network and the model's api_base, or try again later"),
+                Check::fail(
+                    ANSWER,
+                    format!("{model} said nothing in {} s", TIMEOUT.as_secs()),
+                )
+                .fix("check the network and the model's api_base, or try again later"),
             ]
         }
         e => vec![Check::of_error(ANSWER, e.into_error(model))],
@@ -89,22 +100,52 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
     let ping = ToolOffer {
         name: "ping".into(),
         description: "Tests tool calls.".into(),
-        schema: r#"{"type":"object","properties":{"word":{"type":"string"}},"required":["word"]}"#.into(),
+        schema: r#"{"type":"object","properties":{"word":{"type":"string"}},"required":["word"]}"#
+            .into(),
     };
-    let called = send(provider, Message::user("Call the tool ping with the word ready."), &[ping])?;
-    let media = vec![Media { mime: "image/png".to_owned(), base64: IMAGE.to_owned(), ..Media::default() }];
+    let called = send(
+        provider,
+        Message::user("Call the tool ping with the word ready."),
+        &[ping],
+    )?;
+    let media = vec![Media {
+        mime: "image/png".to_owned(),
+        base64: IMAGE.to_owned(),
+        ..Media::default()
+    }];
     let content = "Which colour is it? Answer in one sentence.".to_owned();
-    let seen = send(provider, Message::User(User { content, media, ..User::default() }), &[])?;
+    let seen = send(
+        provider,
+        Message::User(User {
+            content,
+            media,
+            ..User::default()
+        }),
+        &[],
+    )?;
     let text = one_line(&redactor.redact(seen.reply.text.clone()), 60);
     Ok(vec![
-        Check::ok(ANSWER, format!("{model} said \"{text}\" after {} ms{}", millis(seen.took), speed(&seen))),
+        Check::ok(
+            ANSWER,
+            format!(
+                "{model} said \"{text}\" after {} ms{}",
+                millis(seen.took),
+                speed(&seen)
+            ),
+        ),
         match (called.left_out, called.reply.calls.first()) {
             (Some(why), _) => Check::info("tools", why),
             (None, Some(_)) => Check::ok("tools", format!("{model} calls them")),
-            (None, None) => Check::info("tools", format!("{model} was asked to call one, and did not")),
+            (None, None) => Check::info(
+                "tools",
+                format!("{model} was asked to call one, and did not"),
+            ),
         },
         match seen.pieces {
-            0 | 1 => Check::info("streaming", format!("{model} sends its answer in one piece")),
+            0 | 1 => Check::info(
+                "streaming",
+                format!("{model} sends its answer in one piece"),
+            ),
             pieces => Check::ok("streaming", format!("{pieces} pieces")),
         },
         match seen.left_out {
@@ -115,7 +156,11 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
 }
 
 /// Asks once.
-fn send(provider: &dyn Provider, message: Message, tools: &[ToolOffer]) -> Result<Asked, ProviderError> {
+fn send(
+    provider: &dyn Provider,
+    message: Message,
+    tools: &[ToolOffer],
+) -> Result<Asked, ProviderError> {
     let (started, pieces, first) = (Instant::now(), Cell::new(0), Cell::new(None));
     let count = |_: &str| {
         pieces.set(pieces.get() + 1);
@@ -131,14 +176,29 @@ fn send(provider: &dyn Provider, message: Message, tools: &[ToolOffer]) -> Resul
     };
     let reply = provider.chat(&request, &mut |text| count(text))?;
     let (left_out, took) = (provider.left_out(&request), started.elapsed());
-    Ok(Asked { reply, left_out, pieces: pieces.get(), first: first.get(), took })
+    Ok(Asked {
+        reply,
+        left_out,
+        pieces: pieces.get(),
+        first: first.get(),
+        took,
+    })
 }
 
 /// "; first byte after 300 ms, 40 tokens/s", as far as it can be told.
 fn speed(asked: &Asked) -> String {
-    let Some(first) = asked.first else { return String::new() };
-    let (written, writing) = (asked.reply.usage.completion_tokens, millis(asked.took.saturating_sub(first)).max(1));
+    let Some(first) = asked.first else {
+        return String::new();
+    };
+    let (written, writing) = (
+        asked.reply.usage.completion_tokens,
+        millis(asked.took.saturating_sub(first)).max(1),
+    );
     let is_known = written > 0 && asked.pieces > 1;
-    let rate = if is_known { format!(", {} tokens/s", written * 1000 / writing) } else { String::new() };
+    let rate = if is_known {
+        format!(", {} tokens/s", written * 1000 / writing)
+    } else {
+        String::new()
+    };
     format!("; first byte after {} ms{rate}", millis(first))
 }

@@ -13,8 +13,8 @@ use std::path::Path;
 
 use fs_err::File;
 use rustix::fs::{
-    AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat, openat, renameat, statat,
-    unlinkat,
+    AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat, openat,
+    renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -46,9 +46,16 @@ impl<'a> LockedEntry<'a> {
     /// Creates missing parent directories.
     pub(super) fn lock(target: Target<'a>) -> Result<Self> {
         let Target { tree, path, asked } = target;
-        let last = asked.as_os_str().as_encoded_bytes().rsplit(|b| *b == b'/').next();
+        let last = asked
+            .as_os_str()
+            .as_encoded_bytes()
+            .rsplit(|b| *b == b'/')
+            .next();
         if matches!(last, None | Some(b"" | b"." | b"..")) {
-            return Err(Error::failed(format!("{} names a directory, not a file", asked.display())));
+            return Err(Error::failed(format!(
+                "{} names a directory, not a file",
+                asked.display()
+            )));
         }
         let found = match tree.locate(path) {
             Err(Errno::NOENT) => {
@@ -86,19 +93,27 @@ impl<'a> LockedEntry<'a> {
                 stat.st_nlink
             )));
         }
-        Ok(Some(Existing { file: File::from_parts(fd.into(), self.asked), stat }))
+        Ok(Some(Existing {
+            file: File::from_parts(fd.into(), self.asked),
+            stat,
+        }))
     }
 
     /// Replaces `old` by a file with this content, or creates one.
     pub(super) fn write(&self, old: Option<&Existing>, content: &[u8]) -> Result<()> {
         let name = temporary_name();
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
         let fd = openat(&self.dir, &name, flags, mode).map_err(|e| self.error(e))?;
-        let owned = old.map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat)).map_err(|e| self.error(e));
+        let owned = old
+            .map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat))
+            .map_err(|e| self.error(e));
         let replaced = owned
             .and_then(|()| Ok(File::from_parts(fd.into(), self.asked).write_all(content)?))
-            .and_then(|()| renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e)));
+            .and_then(|()| {
+                renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e))
+            });
         if replaced.is_err() {
             // The error says more than one of cleaning up.
             unlinkat(&self.dir, &name, AtFlags::empty()).ok();
@@ -123,13 +138,20 @@ fn lock(dir: &Dir) -> Result<(), Errno> {
 
 /// A name that nothing has. Random, not the process id: every process may be number 1 of its namespace.
 pub(super) fn temporary_name() -> String {
-    format!(".bantam-{:016x}", RandomState::new().build_hasher().finish())
+    format!(
+        ".bantam-{:016x}",
+        RandomState::new().build_hasher().finish()
+    )
 }
 
 fn copy_owner_and_mode(to: &OwnedFd, from: &Stat) -> Result<(), Errno> {
     let own = fstat(to)?;
     if (own.st_uid, own.st_gid) != (from.st_uid, from.st_gid) {
-        fchown(to, Some(Uid::from_raw(from.st_uid)), Some(Gid::from_raw(from.st_gid)))?;
+        fchown(
+            to,
+            Some(Uid::from_raw(from.st_uid)),
+            Some(Gid::from_raw(from.st_gid)),
+        )?;
     }
     fchmod(to, Mode::from_raw_mode(from.st_mode & 0o777))
 }

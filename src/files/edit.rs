@@ -21,7 +21,11 @@ pub(super) fn write_file(target: Target, content: &str) -> Result<Reply> {
     let old = entry.open(OFlags::WRONLY)?;
     entry.write(old.as_ref(), content.as_bytes())?;
     let done = if old.is_some() { "replaced" } else { "created" };
-    Ok(text_reply(format!("{done} {}: {}", target.asked.display(), size(content.len() as u64))))
+    Ok(text_reply(format!(
+        "{done} {}: {}",
+        target.asked.display(),
+        size(content.len() as u64)
+    )))
 }
 
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
@@ -45,30 +49,48 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
     let separator = if unterminated { separator } else { "" };
     if let Err(e) = file.write_all(&[separator, content].concat().into_bytes()) {
         // A full disk may have taken a part.
-        file.set_len(len).doing(format_args!("undoing a partial write to {name}"))?;
+        file.set_len(len)
+            .doing(format_args!("undoing a partial write to {name}"))?;
         return Err(Error::from(e));
     }
     let joined = unterminated && separator.is_empty();
-    let notice = if joined { "; its last line had no line end, so the text continues that line" } else { "" };
+    let notice = if joined {
+        "; its last line had no line end, so the text continues that line"
+    } else {
+        ""
+    };
     Ok(text_reply(format!("appended {added} to {name}{notice}")))
 }
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
-    entry.open(OFlags::RDONLY)?.ok_or_else(|| target.error(Errno::NOENT))?;
+    entry
+        .open(OFlags::RDONLY)?
+        .ok_or_else(|| target.error(Errno::NOENT))?;
     entry.remove().map_err(|e| target.error(e))?;
     Ok(text_reply(format!("deleted {}", target.asked.display())))
 }
 
-pub(super) fn edit_file(target: Target, old_text: &str, new_text: &str, all: bool) -> Result<Reply> {
+pub(super) fn edit_file(
+    target: Target,
+    old_text: &str,
+    new_text: &str,
+    all: bool,
+) -> Result<Reply> {
     let (entry, name) = (LockedEntry::lock(target)?, target.asked.display());
-    let old = entry.open(OFlags::RDWR)?.ok_or_else(|| target.error(Errno::NOENT))?;
+    let old = entry
+        .open(OFlags::RDWR)?
+        .ok_or_else(|| target.error(Errno::NOENT))?;
     if old.len() > MAX_EDITED {
-        return Err(Error::failed(format!("{name} is too large to edit ({}): use exec", size(old.len()))));
+        return Err(Error::failed(format!(
+            "{name} is too large to edit ({}): use exec",
+            size(old.len())
+        )));
     }
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
-    let (changed, report) = replaced(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
+    let (changed, report) =
+        replaced(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
     entry.write(Some(&old), &changed)?;
     Ok(text_reply(format!("edited {name}: {report}")))
 }

@@ -27,17 +27,23 @@ const SYNTAX: [(&str, &str); 10] = [
 impl Glob {
     pub(super) fn new(glob: &str) -> Result<Self> {
         let glob = glob.trim_start_matches("./").trim_start_matches('/');
-        let mut pattern = SYNTAX.iter().fold(escape(glob), |pattern, (from, to)| pattern.replace(from, to));
+        let mut pattern = SYNTAX.iter().fold(escape(glob), |pattern, (from, to)| {
+            pattern.replace(from, to)
+        });
         if glob.contains('{') {
             pattern = pattern.replace(',', "|");
         }
         let regex = Regex::new(&format!("(?s)^(?:{pattern})$"));
         let regex = regex.map_err(|e| Error::failed(format!("invalid glob: {e}")))?;
-        Ok(Self { regex, whole_path: glob.contains('/') })
+        Ok(Self {
+            regex,
+            whole_path: glob.contains('/'),
+        })
     }
 
     pub(super) fn matches(&self, path: &str, name: &str) -> bool {
-        self.regex.is_match(if self.whole_path { path } else { name })
+        self.regex
+            .is_match(if self.whole_path { path } else { name })
     }
 }
 
@@ -48,10 +54,18 @@ mod tests {
     #[test]
     fn globs_are_about_names_and_with_a_slash_about_paths() {
         for (glob, matching, others) in [
-            ("*.rs", &["a.rs", "src/b.rs", ".rs"][..], &["a.rsx", "rs", "a.rs/x"][..]),
+            (
+                "*.rs",
+                &["a.rs", "src/b.rs", ".rs"][..],
+                &["a.rsx", "rs", "a.rs/x"][..],
+            ),
             ("src/*.rs", &["src/a.rs"], &["a.rs", "src/x/a.rs"]),
             ("./src/**", &["src/a", "src/x/y.txt"], &["a", "xsrc/a"]),
-            ("**/test_?.py", &["test_a.py", "x/y/test_1.py"], &["test_.py", "x/test_10.py"]),
+            (
+                "**/test_?.py",
+                &["test_a.py", "x/y/test_1.py"],
+                &["test_.py", "x/test_10.py"],
+            ),
             ("*.{md,txt}", &["a.md", "x/b.txt"], &["a.mdx", "a.{md,txt}"]),
             ("[a-c]*[!0-9]", &["apple", "bx"], &["a1", "dog"]),
             ("a+b(1).txt", &["a+b(1).txt"], &["aab1.txt"]),

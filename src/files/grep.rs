@@ -51,17 +51,31 @@ pub(super) fn grep(
 ) -> Result<Reply> {
     let base = escape_controls(&target.asked.to_string_lossy());
     let base = base.strip_prefix("./").unwrap_or(&base);
-    let compile = |bits: u32| RegexBuilder::new(pattern).size_limit(1 << bits).build().map(|regex| (regex, 1 << bits));
-    let compiled = (8..MAX_PATTERN).find_map(|bits| compile(bits).ok()).map_or_else(|| compile(MAX_PATTERN), Ok);
+    let compile = |bits: u32| {
+        RegexBuilder::new(pattern)
+            .size_limit(1 << bits)
+            .build()
+            .map(|regex| (regex, 1 << bits))
+    };
+    let compiled = (8..MAX_PATTERN)
+        .find_map(|bits| compile(bits).ok())
+        .map_or_else(|| compile(MAX_PATTERN), Ok);
     let (pattern, size) = compiled.map_err(|e| Error::failed(format!("invalid pattern: {e}")))?;
     let mut search = Search {
         pattern,
         max_line: (MAX_WORK / size).min(MAX_LINE),
-        glob: glob.filter(|glob| !glob.is_empty()).map(Glob::new).transpose()?,
+        glob: glob
+            .filter(|glob| !glob.is_empty())
+            .map(Glob::new)
+            .transpose()?,
         max: max.unwrap_or(DEFAULT_MATCHES).clamp(1, MAX_MATCHES),
         until: Instant::now() + TIMEOUT,
         hung_up,
-        base: if base == "." { String::new() } else { format!("{}/", base.trim_end_matches('/')) },
+        base: if base == "." {
+            String::new()
+        } else {
+            format!("{}/", base.trim_end_matches('/'))
+        },
         output: String::new(),
         matches: 0,
         stopped: None,
@@ -102,7 +116,9 @@ impl Search<'_> {
             if self.stopped.is_some() {
                 break;
             }
-            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             let own = name.to_string_lossy();
             let path = format!("{prefix}{own}");
             match FileType::from_raw_mode(stat.st_mode) {
@@ -111,10 +127,18 @@ impl Search<'_> {
                     Some(inner) => self.directory(&inner, &format!("{path}/"), depth + 1)?,
                     None => self.skip(UNREADABLE),
                 },
-                FileType::RegularFile if self.glob.as_ref().is_none_or(|glob| glob.matches(&path, &own)) => {
+                FileType::RegularFile
+                    if self
+                        .glob
+                        .as_ref()
+                        .is_none_or(|glob| glob.matches(&path, &own)) =>
+                {
                     let name = Path::new(OsStr::from_bytes(name.to_bytes()));
                     let shown = format!("{}{}", self.base, escape_controls(&path));
-                    match dir.read(name, name, Links::Refuse).map(|file| self.file(file, &shown)) {
+                    match dir
+                        .read(name, name, Links::Refuse)
+                        .map(|file| self.file(file, &shown))
+                    {
                         Ok(Ok(())) => {}
                         Ok(Err(e)) if e.kind() == io::ErrorKind::TimedOut => {
                             self.stopped = Some("stopped: not everything was searched in time");
@@ -129,7 +153,11 @@ impl Search<'_> {
     }
 
     fn file(&mut self, file: fs_err::File, path: &str) -> io::Result<()> {
-        let mut file = BufReader::new(Timed { file, until: self.until, hung_up: self.hung_up });
+        let mut file = BufReader::new(Timed {
+            file,
+            until: self.until,
+            hung_up: self.hung_up,
+        });
         if file.fill_buf()?.contains(&0) {
             self.skip("binary files skipped");
             return Ok(());
@@ -141,7 +169,12 @@ impl Search<'_> {
             if Instant::now() > self.until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if file.by_ref().take(self.max_line as u64).read_until(b'\n', &mut line)? == 0 {
+            if file
+                .by_ref()
+                .take(self.max_line as u64)
+                .read_until(b'\n', &mut line)?
+                == 0
+            {
                 break;
             }
             if line.len() == self.max_line && !line.ends_with(b"\n") {
@@ -150,12 +183,17 @@ impl Search<'_> {
             }
             let text = String::from_utf8_lossy(&line);
             let text = text.trim_end_matches(['\n', '\r']);
-            let Some(found) = self.pattern.find(text) else { continue };
+            let Some(found) = self.pattern.find(text) else {
+                continue;
+            };
             if self.matches == self.max || self.output.len() > MAX_OUTPUT {
                 self.stopped = Some("there are more matches");
                 break;
             }
-            self.output.push_str(&format!("{path}:{number}:{}\n", excerpt(text, found.start())));
+            self.output.push_str(&format!(
+                "{path}:{number}:{}\n",
+                excerpt(text, found.start())
+            ));
             self.matches += 1;
         }
         Ok(())
@@ -168,7 +206,12 @@ impl Search<'_> {
     /// The matches, and a line that says what was not searched.
     fn finish(mut self) -> String {
         let skipped = self.skipped.iter().map(|(what, n)| format!("{what}: {n}"));
-        let notices: Vec<String> = self.stopped.map(str::to_owned).into_iter().chain(skipped).collect();
+        let notices: Vec<String> = self
+            .stopped
+            .map(str::to_owned)
+            .into_iter()
+            .chain(skipped)
+            .collect();
         if self.matches == 0 {
             self.output.push_str("no matches\n");
         }

@@ -23,7 +23,11 @@ pub(super) fn take_file(trees: &Trees, file: &IncomingFile) -> Result<Reply> {
     let free = format!("{dir}/{}", temporary_name());
     let mut entry = LockedEntry::lock(trees.find(&free, Access::Write)?)?;
     for n in 1..=MAX_NAMES {
-        let name = if n == 1 { name.clone() } else { format!("{stem}-{n}{extension}") };
+        let name = if n == 1 {
+            name.clone()
+        } else {
+            format!("{stem}-{n}{extension}")
+        };
         entry.name = name.clone().into();
         match statat(&entry.dir, &entry.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => {

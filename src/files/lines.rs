@@ -38,7 +38,11 @@ const BEFORE_MATCH: usize = 100;
 /// A line for display: all of it, or the part around byte `at`.
 pub(super) fn excerpt(line: &str, at: usize) -> String {
     let before = line[..at].chars().count();
-    let skipped = if line.chars().count() > EXCERPT { before.saturating_sub(BEFORE_MATCH) } else { 0 };
+    let skipped = if line.chars().count() > EXCERPT {
+        before.saturating_sub(BEFORE_MATCH)
+    } else {
+        0
+    };
     let mut rest = line.chars().skip(skipped);
     let shown: String = rest.by_ref().take(EXCERPT).collect();
     let [start, end] = [skipped > 0, rest.next().is_some()].map(|cut| if cut { "…" } else { "" });
@@ -54,7 +58,10 @@ mod tests {
         assert_eq!(excerpt("short \u{1b}[0m", 0), "short [0m");
         let line = format!("{}needle{}", "ä".repeat(1000), "z".repeat(1000));
         let seen = excerpt(&line, 2000);
-        assert!(seen.starts_with("…ä") && seen.ends_with("z…") && seen.contains("needle"), "{seen}");
+        assert!(
+            seen.starts_with("…ä") && seen.ends_with("z…") && seen.contains("needle"),
+            "{seen}"
+        );
         assert_eq!(seen.chars().count(), EXCERPT + 2);
     }
 }

@@ -15,11 +15,16 @@ const MAX_DEPTH: u32 = 10;
 
 /// Lists a directory: one entry a line, directories with a slash, files with their size, links with their target.
 pub(super) fn list_dir(target: Target, depth: u32) -> Result<Reply> {
-    let dir = target.tree.dir_at(target.path, Links::Follow).map_err(|e| target.error(e))?;
+    let dir = target
+        .tree
+        .dir_at(target.path, Links::Follow)
+        .map_err(|e| target.error(e))?;
     let mut listing = Listing::default();
     listing.add(&dir, "", depth.clamp(1, MAX_DEPTH))?;
     if listing.omitted > 0 {
-        listing.text.push_str(&format!("[{} more]\n", listing.omitted));
+        listing
+            .text
+            .push_str(&format!("[{} more]\n", listing.omitted));
     }
     if listing.shown == 0 {
         listing.text.push_str("(empty)\n");
@@ -42,7 +47,9 @@ impl Listing {
                 self.omitted += 1;
                 continue;
             }
-            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let Ok(stat) = statat(dir, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                continue;
+            };
             self.shown += 1;
             let path = format!("{prefix}{}", escape_controls(&name.to_string_lossy()));
             match FileType::from_raw_mode(stat.st_mode) {
@@ -53,13 +60,21 @@ impl Listing {
                     }
                 }
                 FileType::RegularFile => {
-                    self.text.push_str(&format!("{path}  {}\n", size(u64::try_from(stat.st_size).unwrap_or(0))));
+                    self.text.push_str(&format!(
+                        "{path}  {}\n",
+                        size(u64::try_from(stat.st_size).unwrap_or(0))
+                    ));
                 }
                 FileType::Symlink => {
                     let target = readlinkat(dir, &name, Vec::new()).unwrap_or_default();
-                    self.text.push_str(&format!("{path} -> {}\n", escape_controls(&target.to_string_lossy())));
+                    self.text.push_str(&format!(
+                        "{path} -> {}\n",
+                        escape_controls(&target.to_string_lossy())
+                    ));
                 }
-                _ => self.text.push_str(&format!("{path}  (not a regular file)\n")),
+                _ => self
+                    .text
+                    .push_str(&format!("{path}  (not a regular file)\n")),
             }
         }
         Ok(())

@@ -70,18 +70,32 @@ impl Trees {
     pub(crate) fn open(workspace: Dir, setup: &Setup, mount_points: Vec<String>) -> Result<Self> {
         let held = |tree: &Tree, dir| {
             let paths = [tree.path.clone(), tree.real.clone()];
-            HeldTree { paths, dir, access: tree.access }
+            HeldTree {
+                paths,
+                dir,
+                access: tree.access,
+            }
         };
         let mut trees = vec![held(&setup.workspace, workspace)];
         for tree in &setup.trees {
             trees.extend(tree.open()?.map(|fd| held(tree, fd.into())));
         }
-        let Some(home) = &setup.all_except else { return Ok(Self { held: trees, root: None, mount_points }) };
+        let Some(home) = &setup.all_except else {
+            return Ok(Self {
+                held: trees,
+                root: None,
+                mount_points,
+            });
+        };
         let reach = reach(setup, home, &trees);
         trees[0].dir.set_reach(reach.clone());
         let mut root = Dir::open("/".as_ref())?;
         root.set_reach(reach);
-        Ok(Self { held: trees, root: Some(root), mount_points })
+        Ok(Self {
+            held: trees,
+            root: Some(root),
+            mount_points,
+        })
     }
 
     pub(crate) fn workspace(&self) -> &Dir {
@@ -93,45 +107,78 @@ impl Trees {
         let writable = self.held.iter().filter(|tree| tree.access == Access::Write);
         let mounted = self.mount_points.iter().filter_map(|point| {
             let Target { tree, path, .. } = self.find(point, Access::Write).ok()?;
-            tree.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse).ok()
+            tree.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse)
+                .ok()
         });
-        writable.filter_map(|tree| tree.dir.as_fd().try_clone_to_owned().ok()).chain(mounted)
+        writable
+            .filter_map(|tree| tree.dir.as_fd().try_clone_to_owned().ok())
+            .chain(mounted)
     }
 
     /// Finds the tree that holds `path` and grants `access`. Links are not looked at here: opening beneath the tree does.
     pub(crate) fn find<'a>(&'a self, path: &'a str, access: Access) -> Result<Target<'a>> {
         if path.len() >= PATH_MAX {
-            return Err(Error::failed(format!("the path is too long: {} bytes", path.len())));
+            return Err(Error::failed(format!(
+                "the path is too long: {} bytes",
+                path.len()
+            )));
         }
         let asked = Path::new(if path.is_empty() { "." } else { path });
         if asked.is_relative() {
-            return Ok(Target { tree: self.workspace(), path: asked, asked });
+            return Ok(Target {
+                tree: self.workspace(),
+                path: asked,
+                asked,
+            });
         }
-        let below = |tree: &HeldTree| tree.paths.iter().find_map(|path| asked.strip_prefix(path).ok());
+        let below = |tree: &HeldTree| {
+            tree.paths
+                .iter()
+                .find_map(|path| asked.strip_prefix(path).ok())
+        };
         // The outermost: the root of a tree within a writable one may have been replaced by a link.
-        let holding = self.held.iter().filter_map(|tree| Some((tree, below(tree)?)));
+        let holding = self
+            .held
+            .iter()
+            .filter_map(|tree| Some((tree, below(tree)?)));
         let granting = holding.clone().filter(|(tree, _)| tree.access >= access);
-        let found =
-            granting.max_by_key(|(_, below)| below.components().count()).map(|(tree, below)| (&tree.dir, below));
-        let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked))) else {
+        let found = granting
+            .max_by_key(|(_, below)| below.components().count())
+            .map(|(tree, below)| (&tree.dir, below));
+        let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
+        else {
             return Err(if holding.count() == 0 {
                 beneath::explain(Errno::XDEV, asked)
             } else {
                 Error::failed(format!("{} is read-only", asked.display()))
             });
         };
-        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
-        Ok(Target { tree, path: below, asked })
+        let below = if below.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            below
+        };
+        Ok(Target {
+            tree,
+            path: below,
+            asked,
+        })
     }
 }
 
 /// How far a path leads where the user has opened everything but bantam's home.
 fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
     if !setup.confinement.is_sandboxed() {
-        return Reach::Except { closed: home.to_owned(), open: setup.workspace.real.clone() };
+        return Reach::Except {
+            closed: home.to_owned(),
+            open: setup.workspace.real.clone(),
+        };
     }
     // The jail leaves the home out itself. A tree that the configuration opens may cover what the jail made.
-    let opened: Vec<u64> = trees.iter().filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev)).collect();
+    let opened: Vec<u64> = trees
+        .iter()
+        .filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev))
+        .collect();
     let mut replaced = jail::scratch_devices(setup.confinement);
     replaced.retain(|device| !opened.contains(device));
     Reach::Everywhere { replaced }
@@ -140,31 +187,72 @@ fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
 /// Does one job. `hung_up` says whether the caller has gone, which ends a long read early.
 pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
     match job {
-        FileJob::ListDir { path, depth } => list::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1)),
-        FileJob::ReadFile { path, offset, limit } => {
-            read::read_file(trees.find(path, Access::Read)?, offset.unwrap_or(1), *limit, hung_up)
+        FileJob::ListDir { path, depth } => {
+            list::list_dir(trees.find(path, Access::Read)?, depth.unwrap_or(1))
         }
+        FileJob::ReadFile {
+            path,
+            offset,
+            limit,
+        } => read::read_file(
+            trees.find(path, Access::Read)?,
+            offset.unwrap_or(1),
+            *limit,
+            hung_up,
+        ),
         FileJob::TakeFile(file) => incoming::take_file(trees, file),
-        FileJob::GiveFile { path, offset, most } => read::give_file(trees.find(path, Access::Read)?, *offset, *most),
-        FileJob::Grep { pattern, path, glob, max } => {
+        FileJob::GiveFile { path, offset, most } => {
+            read::give_file(trees.find(path, Access::Read)?, *offset, *most)
+        }
+        FileJob::Grep {
+            pattern,
+            path,
+            glob,
+            max,
+        } => {
             let target = trees.find(path.as_deref().unwrap_or("."), Access::Read)?;
             grep::grep(target, pattern, glob.as_deref(), *max, hung_up)
         }
-        FileJob::WriteFile { path, content } => edit::write_file(trees.find(path, Access::Write)?, content),
-        FileJob::AppendFile { path, content } => edit::append_file(trees.find(path, Access::Write)?, content),
-        FileJob::EditFile { path, old_text, new_text, replace_all } => {
-            edit::edit_file(trees.find(path, Access::Write)?, old_text, new_text, replace_all.unwrap_or(false))
+        FileJob::WriteFile { path, content } => {
+            edit::write_file(trees.find(path, Access::Write)?, content)
         }
+        FileJob::AppendFile { path, content } => {
+            edit::append_file(trees.find(path, Access::Write)?, content)
+        }
+        FileJob::EditFile {
+            path,
+            old_text,
+            new_text,
+            replace_all,
+        } => edit::edit_file(
+            trees.find(path, Access::Write)?,
+            old_text,
+            new_text,
+            replace_all.unwrap_or(false),
+        ),
         FileJob::Passages => notes::passages(trees.workspace()),
-        FileJob::Memory { request, now } => notes::perform(trees.workspace(), request, now, hung_up),
+        FileJob::Memory { request, now } => {
+            notes::perform(trees.workspace(), request, now, hung_up)
+        }
     }
 }
 
 fn text_reply(text: impl Into<Vec<u8>>) -> Reply {
-    Reply { header: Header::Text, body: text.into() }
+    Reply {
+        header: Header::Text,
+        body: text.into(),
+    }
 }
 
 /// A name or path on one line: control characters become escapes.
 fn escape_controls(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
+    name.chars()
+        .map(|c| {
+            if c.is_control() {
+                c.escape_default().to_string()
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
 }

@@ -40,18 +40,40 @@ const MIN_PASSAGE: usize = 300;
 const MAX_PASSAGE: usize = 1_200;
 
 /// Does one call of the memory tool. `now` is local time, as a [`crate::text::LocalTime`] writes it.
-pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
-    let key = ask.key.as_deref().filter(|key| !key.trim().is_empty()).map(|key| checked(key, now)).transpose()?;
+pub(super) fn perform(
+    workspace: &Dir,
+    ask: &MemoryRequest,
+    now: &str,
+    hung_up: &dyn Fn() -> bool,
+) -> Result<Reply> {
+    let key = ask
+        .key
+        .as_deref()
+        .filter(|key| !key.trim().is_empty())
+        .map(|key| checked(key, now))
+        .transpose()?;
     let path = format!("memory/{}.md", key.as_deref().unwrap_or(MEMORY));
-    let target = Target { tree: workspace, path: Path::new(&path), asked: Path::new(&path) };
+    let target = Target {
+        tree: workspace,
+        path: Path::new(&path),
+        asked: Path::new(&path),
+    };
     // A write through a link would change another file, and prompts include no notes through links.
-    if let Err(Errno::LOOP) = workspace.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse) {
+    if let Err(Errno::LOOP) =
+        workspace.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse)
+    {
         return Err(target.error(Errno::LOOP));
     }
     match ask.action {
         MemoryAction::View if key.is_some() => read::read_file(target, 1, None, hung_up),
         MemoryAction::View => list(workspace),
-        MemoryAction::Search => search(workspace, ask.query.as_deref().or(ask.content.as_deref()).unwrap_or_default()),
+        MemoryAction::Search => search(
+            workspace,
+            ask.query
+                .as_deref()
+                .or(ask.content.as_deref())
+                .unwrap_or_default(),
+        ),
         MemoryAction::Write => {
             let content = content(ask)?;
             check_len(content.len() as u64)?;
@@ -65,22 +87,33 @@ pub(super) fn perform(workspace: &Dir, ask: &MemoryRequest, now: &str, hung_up: 
             let line = match key.as_deref().filter(|key| is_day(key)) {
                 // Hours and minutes; on another day with the date.
                 Some(day) => {
-                    let time = if now.starts_with(day) { now.get(11..16) } else { now.get(..16) };
+                    let time = if now.starts_with(day) {
+                        now.get(11..16)
+                    } else {
+                        now.get(..16)
+                    };
                     format!("- {} {content}\n", time.unwrap_or(now))
                 }
                 None => format!("{content}\n"),
             };
-            let old = target.open(Links::Refuse).and_then(|file| Ok(file.metadata()?.len())).unwrap_or(0);
+            let old = target
+                .open(Links::Refuse)
+                .and_then(|file| Ok(file.metadata()?.len()))
+                .unwrap_or(0);
             check_len(old + line.len() as u64)?;
             edit::append(target, &line, "\n")
         }
-        MemoryAction::Delete if key.is_none() => Err(Error::failed("\"key\" is missing: which note to delete")),
+        MemoryAction::Delete if key.is_none() => {
+            Err(Error::failed("\"key\" is missing: which note to delete"))
+        }
         MemoryAction::Delete => edit::remove_file(target),
     }
 }
 
 fn content(ask: &MemoryRequest) -> Result<&str> {
-    ask.content.as_deref().ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
+    ask.content
+        .as_deref()
+        .ok_or_else(|| Error::failed("\"content\" is missing: what to write"))
 }
 
 fn check_len(len: u64) -> Result<()> {
@@ -88,7 +121,9 @@ fn check_len(len: u64) -> Result<()> {
         return Ok(());
     }
     let (len, max) = (size(len), size(MAX_NOTE));
-    Err(Error::failed(format!("the note would have {len}; the limit is {max}: shorten it, or use several notes")))
+    Err(Error::failed(format!(
+        "the note would have {len}; the limit is {max}: shorten it, or use several notes"
+    )))
 }
 
 /// The key as it appears in the file name. `now` gives the day for `today`.
@@ -111,12 +146,20 @@ fn checked(key: &str, now: &str) -> Result<String> {
         });
     };
     let key = one_line(key, 60);
-    Err(Error::failed(format!("invalid key \"{key}\": {problem}; use a plain name, for example garden")))
+    Err(Error::failed(format!(
+        "invalid key \"{key}\": {problem}; use a plain name, for example garden"
+    )))
 }
 
 /// Whether a key is a date, `2026-11-22`.
 fn is_day(key: &str) -> bool {
-    let fits = |(at, b): (usize, u8)| if matches!(at, 4 | 7) { b == b'-' } else { b.is_ascii_digit() };
+    let fits = |(at, b): (usize, u8)| {
+        if matches!(at, 4 | 7) {
+            b == b'-'
+        } else {
+            b.is_ascii_digit()
+        }
+    };
     key.len() == 10 && key.bytes().enumerate().all(fits)
 }
 
@@ -139,21 +182,36 @@ fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
     };
     let (mut notes, mut omitted, mut bytes) = (Vec::new(), 0, 0);
     for name in dir.names()?.iter().rev() {
-        let Some(key) = name.to_bytes().strip_suffix(b".md").filter(|key| !key.starts_with(b".")) else { continue };
+        let Some(key) = name
+            .to_bytes()
+            .strip_suffix(b".md")
+            .filter(|key| !key.starts_with(b"."))
+        else {
+            continue;
+        };
         if bytes >= MAX_READ {
             omitted += 1;
             continue;
         }
         let path = Path::new(OsStr::from_bytes(name.to_bytes()));
         // Directories, links and pipes are not notes.
-        let Ok(file) = dir.read(path, path, Links::Refuse) else { continue };
+        let Ok(file) = dir.read(path, path, Links::Refuse) else {
+            continue;
+        };
         let meta = file.metadata()?;
         let (mut file, mut start) = (BufReader::new(file), Vec::new());
         skip_bom(&mut file)?;
         bytes += file.take(max).read_to_end(&mut start)?;
-        let (key, text) =
-            (escape_controls(&String::from_utf8_lossy(key)), String::from_utf8_lossy(&start).into_owned());
-        notes.push(Note { key, modified: meta.modified().ok(), len: meta.len(), text });
+        let (key, text) = (
+            escape_controls(&String::from_utf8_lossy(key)),
+            String::from_utf8_lossy(&start).into_owned(),
+        );
+        notes.push(Note {
+            key,
+            modified: meta.modified().ok(),
+            len: meta.len(),
+            text,
+        });
     }
     Ok((notes, omitted))
 }
@@ -163,14 +221,27 @@ fn list(workspace: &Dir) -> Result<Reply> {
     order::sort_by(&mut notes, |a, b| b.modified.cmp(&a.modified));
     let mut out = String::new();
     for note in notes.iter().take(MAX_LISTED) {
-        let first = note.text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-        out.push_str(&format!("{}  {}  {}\n", note.key, size(note.len), one_line(first, 100)));
+        let first = note
+            .text
+            .lines()
+            .find(|line| !line.trim().is_empty())
+            .unwrap_or_default();
+        out.push_str(&format!(
+            "{}  {}  {}\n",
+            note.key,
+            size(note.len),
+            one_line(first, 100)
+        ));
     }
     let more = notes.len().saturating_sub(MAX_LISTED) + omitted;
     if more > 0 {
         out.push_str(&format!("[{more} more: use search]\n"));
     }
-    Ok(text_reply(if out.is_empty() { "no notes yet\n".to_owned() } else { out }))
+    Ok(text_reply(if out.is_empty() {
+        "no notes yet\n".to_owned()
+    } else {
+        out
+    }))
 }
 
 /// What the notes say, the newest first, as far as one reply holds.
@@ -228,9 +299,20 @@ fn search(workspace: &Dir, query: &str) -> Result<Reply> {
         shown += 1;
         let note = &notes[found.note];
         let first = found.line.saturating_sub(1);
-        for (n, line) in note.text.lines().enumerate().take(found.line + 2).skip(first) {
+        for (n, line) in note
+            .text
+            .lines()
+            .enumerate()
+            .take(found.line + 2)
+            .skip(first)
+        {
             if n == found.line {
-                out.push_str(&format!("{}:{}: {}\n", note.key, n + 1, excerpt(line, found.at)));
+                out.push_str(&format!(
+                    "{}:{}: {}\n",
+                    note.key,
+                    n + 1,
+                    excerpt(line, found.at)
+                ));
             } else if !line.trim().is_empty() {
                 out.push_str(&format!("{}:{}- {}\n", note.key, n + 1, excerpt(line, 0)));
             }
@@ -240,10 +322,15 @@ fn search(workspace: &Dir, query: &str) -> Result<Reply> {
     if matches.is_empty() {
         out.push_str(&format!("no matches in {} notes\n", notes.len()));
     } else if matches.len() > shown {
-        out.push_str(&format!("[{} more lines match: use rarer words]\n", matches.len() - shown));
+        out.push_str(&format!(
+            "[{} more lines match: use rarer words]\n",
+            matches.len() - shown
+        ));
     }
     if omitted > 0 {
-        out.push_str(&format!("[{omitted} notes were not searched: there are too many]\n"));
+        out.push_str(&format!(
+            "[{omitted} notes were not searched: there are too many]\n"
+        ));
     }
     Ok(text_reply(out))
 }
@@ -267,12 +354,26 @@ mod tests {
         ] {
             assert_eq!(checked(key, now).unwrap(), comes_to);
         }
-        for key in ["../x", "a/b", "/etc/passwd", ".hidden", "..", ".md", "a\\b", "a\nb", "a\0b", &"長".repeat(50)] {
+        for key in [
+            "../x",
+            "a/b",
+            "/etc/passwd",
+            ".hidden",
+            "..",
+            ".md",
+            "a\\b",
+            "a\nb",
+            "a\0b",
+            &"長".repeat(50),
+        ] {
             assert!(checked(key, now).is_err(), "{key:?}");
         }
         let (para, long) = ("x".repeat(400), "y".repeat(900));
         let text = format!("# A\nb\n\n{para}\n\nc\n{long}\nd\n{}\n", "z".repeat(5_000));
-        let passages: Vec<_> = split(&text).into_iter().map(|(line, text)| (line, text.len())).collect();
+        let passages: Vec<_> = split(&text)
+            .into_iter()
+            .map(|(line, text)| (line, text.len()))
+            .collect();
         assert_eq!(passages, [(0, 406), (5, 904), (8, 1_200)]);
         assert!(is_day("2026-11-22") && !is_day("2026-1-22x") && !is_day("garden"));
     }

@@ -39,14 +39,25 @@ pub(super) fn rank(notes: &[Note], terms: &[String]) -> Vec<Match> {
             }
             if score != 0 {
                 // Letters that change their length with their case shift what follows.
-                let at = if lower.len() == line.len() && line.is_char_boundary(at) { at } else { 0 };
-                matches.push(Match { note: number, line: n, at, score });
+                let at = if lower.len() == line.len() && line.is_char_boundary(at) {
+                    at
+                } else {
+                    0
+                };
+                matches.push(Match {
+                    note: number,
+                    line: n,
+                    at,
+                    score,
+                });
             }
         }
     }
     for found in &mut matches {
         let words = (0..terms.len()).filter(|bit| found.score & (1 << bit) != 0);
-        found.score = words.map(|bit| 1 + (lines / occurrences[bit]).ilog2()).sum();
+        found.score = words
+            .map(|bit| 1 + (lines / occurrences[bit]).ilog2())
+            .sum();
     }
     let rank = |found: &Match| (found.score, notes[found.note].modified);
     order::sort_by(&mut matches, |a, b| rank(b).cmp(&rank(a)));
@@ -59,7 +70,11 @@ pub(super) fn terms(query: &str) -> Vec<String> {
     for word in query.to_lowercase().split(|c: char| !c.is_alphanumeric()) {
         let letters: Vec<char> = word.chars().collect();
         for run in letters.chunk_by(|a, b| is_unspaced(*a) == is_unspaced(*b)) {
-            let len = if is_unspaced(run[0]) { run.len().min(2) } else { run.len() };
+            let len = if is_unspaced(run[0]) {
+                run.len().min(2)
+            } else {
+                run.len()
+            };
             for piece in run.windows(len).map(String::from_iter) {
                 if !terms.contains(&piece) && terms.len() < MAX_TERMS {
                     terms.push(piece);
@@ -83,7 +98,10 @@ fn find_word(term: &str, line: &str) -> Option<usize> {
     let whole = term.chars().count() < 3;
     let continues = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() && !is_unspaced(c));
     line.match_indices(term).map(|(at, _)| at).find(|at| {
-        let (before, after) = (line[..*at].chars().next_back(), line[at + term.len()..].chars().next());
+        let (before, after) = (
+            line[..*at].chars().next_back(),
+            line[at + term.len()..].chars().next(),
+        );
         unspaced || !(continues(before) || whole && continues(after))
     })
 }
@@ -109,12 +127,17 @@ mod tests {
     fn found(texts: &[(&str, &str)], query: &str) -> Vec<String> {
         let notes = notes(texts);
         let hits = rank(&notes, &terms(query));
-        hits.iter().map(|hit| format!("{}:{}", notes[hit.note].key, hit.line + 1)).collect()
+        hits.iter()
+            .map(|hit| format!("{}:{}", notes[hit.note].key, hit.line + 1))
+            .collect()
     }
 
     #[test]
     fn words_are_found_in_any_case_and_at_the_beginning_of_longer_ones() {
-        let texts = [("a", "The Tomatoes want water.\nunwatered\nIt is so."), ("b", "ÄPFEL und Birnen")];
+        let texts = [
+            ("a", "The Tomatoes want water.\nunwatered\nIt is so."),
+            ("b", "ÄPFEL und Birnen"),
+        ];
         assert_eq!(found(&texts, "tomato"), ["a:1"]);
         assert_eq!(found(&texts, "WATER"), ["a:1"]);
         assert_eq!(found(&texts, "äpfel"), ["b:1"]);
@@ -125,7 +148,11 @@ mod tests {
 
     #[test]
     fn more_and_rarer_words_come_first_and_then_what_is_newer() {
-        let texts = [("old", "cat food\ncat\ncat\ncat"), ("new", "cat\nfood\nquince"), ("quince", "jam\ncat")];
+        let texts = [
+            ("old", "cat food\ncat\ncat\ncat"),
+            ("new", "cat\nfood\nquince"),
+            ("quince", "jam\ncat"),
+        ];
         assert_eq!(found(&texts, "cat food")[0], "old:1");
         // A key is a part of its note's first line.
         assert_eq!(found(&texts, "cat quince")[..2], ["quince:1", "new:3"]);
@@ -135,7 +162,10 @@ mod tests {
 
     #[test]
     fn text_without_spaces_is_found_by_its_parts() {
-        let texts = [("a", "明日は東京タワーに行く\n京都は遠い"), ("b", "오늘은 서울에서 회의\nวันนี้ประชุมที่กรุงเทพ")];
+        let texts = [
+            ("a", "明日は東京タワーに行く\n京都は遠い"),
+            ("b", "오늘은 서울에서 회의\nวันนี้ประชุมที่กรุงเทพ"),
+        ];
         assert_eq!(terms("東京タワー"), ["東京", "京タ", "タワ", "ワー"]);
         assert_eq!(found(&texts, "東京タワー")[0], "a:1");
         assert_eq!(found(&texts, "京都"), ["a:2"]);

@@ -27,28 +27,49 @@ pub(super) fn give_file(target: Target, offset: u64, max: u64) -> Result<Reply> 
     let len = u64::try_from(stat.st_size).unwrap_or(0);
     if len > max {
         let (name, len, max) = (target.asked.display(), size(len), size(max));
-        return Err(Error::failed(format!("{name} is too large: {len}; the limit is {max}")));
+        return Err(Error::failed(format!(
+            "{name} is too large: {len}; the limit is {max}"
+        )));
     }
     let mut body = Vec::new();
     file.seek(SeekFrom::Start(offset))?;
     file.take(MAX_BODY as u64).read_to_end(&mut body)?;
-    let stamp = format!("{}-{}-{len}-{}-{}", stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec);
-    Ok(Reply { header: Header::Part(stamp), body })
+    let stamp = format!(
+        "{}-{}-{len}-{}-{}",
+        stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec
+    );
+    Ok(Reply {
+        header: Header::Part(stamp),
+        body,
+    })
 }
 
 /// Reads an image, or lines of a text file from line `first` on.
-pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up: &dyn Fn() -> bool) -> Result<Reply> {
+pub(super) fn read_file(
+    target: Target,
+    first: u64,
+    limit: Option<u64>,
+    hung_up: &dyn Fn() -> bool,
+) -> Result<Reply> {
     let name = target.asked.display();
     let file = target.open(Links::Follow)?;
     let len = u64::try_from(fstat(&file)?.st_size).unwrap_or(0);
-    let mut file = BufReader::new(Timed { file, until: Instant::now() + TIMEOUT, hung_up });
+    let mut file = BufReader::new(Timed {
+        file,
+        until: Instant::now() + TIMEOUT,
+        hung_up,
+    });
     if let Some(mime) = image_type(file.fill_buf()?) {
         return image(file, mime, len, &target);
     }
     skip_bom(&mut file)?;
     let first = first.max(1);
     for passed in 0..first - 1 {
-        if file.skip_until(b'\n').doing(format_args!("reading {name} up to line {first}"))? == 0 {
+        if file
+            .skip_until(b'\n')
+            .doing(format_args!("reading {name} up to line {first}"))?
+            == 0
+        {
             return Err(Error::failed(format!("{name} has only {passed} lines")));
         }
     }
@@ -66,7 +87,10 @@ pub(super) fn read_file(target: Target, first: u64, limit: Option<u64>, hung_up:
         let notice = if body.ends_with(b"\n") {
             format!("[lines {first} to {last}, and there are more: continue with offset {next}]\n")
         } else {
-            format!("\n[line {last} is cut: a result holds {}]\n", size(MAX_TEXT as u64))
+            format!(
+                "\n[line {last} is cut: a result holds {}]\n",
+                size(MAX_TEXT as u64)
+            )
         };
         body.extend_from_slice(notice.as_bytes());
     }
@@ -78,9 +102,14 @@ fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply
     file.take(MAX_BODY as u64 + 1).read_to_end(&mut body)?;
     if body.len() > MAX_BODY {
         let (name, len, max) = (target.asked.display(), size(len), size(MAX_BODY as u64));
-        return Err(Error::failed(format!("{name} ({mime}, {len}) is over the limit of {max}: make a smaller copy")));
+        return Err(Error::failed(format!(
+            "{name} ({mime}, {len}) is over the limit of {max}: make a smaller copy"
+        )));
     }
-    Ok(Reply { header: Header::Image, body })
+    Ok(Reply {
+        header: Header::Image,
+        body,
+    })
 }
 
 #[cfg(test)]
@@ -97,23 +126,41 @@ mod tests {
         std::fs::write(root.join("file"), &whole).unwrap();
         let (dir, path) = (Dir::open(&root).unwrap(), Path::new("file"));
         let give = |offset: usize| {
-            let target = Target { tree: &dir, path, asked: path };
+            let target = Target {
+                tree: &dir,
+                path,
+                asked: path,
+            };
             let reply = give_file(target, offset as u64, whole.len() as u64).unwrap();
-            let Header::Part(stamp) = reply.header else { panic!("{:?}", reply.header) };
+            let Header::Part(stamp) = reply.header else {
+                panic!("{:?}", reply.header)
+            };
             (reply.body, stamp)
         };
         let (first, stamp) = give(0);
         let (second, same) = give(first.len());
         assert_eq!((first.len(), &stamp), (MAX_BODY, &same));
-        let target = Target { tree: &dir, path, asked: path };
-        assert!(give_file(target, 0, whole.len() as u64 - 1).unwrap_err().message.contains("too large"));
+        let target = Target {
+            tree: &dir,
+            path,
+            asked: path,
+        };
+        assert!(
+            give_file(target, 0, whole.len() as u64 - 1)
+                .unwrap_err()
+                .message
+                .contains("too large")
+        );
         assert!([first, second].concat() == whole && give(whole.len()).0.is_empty());
         std::fs::write(root.join("other"), &whole).unwrap();
         std::fs::rename(root.join("other"), root.join("file")).unwrap();
         let (_, renamed) = give(0);
         std::fs::write(root.join("file"), &whole[1..]).unwrap();
         let (_, shorter) = give(0);
-        assert!(stamp != renamed && renamed != shorter, "{stamp} {renamed} {shorter}");
+        assert!(
+            stamp != renamed && renamed != shorter,
+            "{stamp} {renamed} {shorter}"
+        );
         std::fs::remove_dir_all(root).unwrap();
     }
 }

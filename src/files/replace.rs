@@ -13,15 +13,28 @@ const MAX_SEARCHED: usize = 1 << 20;
 const MAX_NAMED: usize = 5;
 
 /// Replaces the only match of `old`, or with `all` every match: the new content, and a report for the model.
-pub(super) fn replaced(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
+pub(super) fn replaced(
+    content: &[u8],
+    old: &str,
+    new: &str,
+    all: bool,
+) -> Result<(Vec<u8>, String)> {
     if old.is_empty() {
-        return Err(Error::failed("old_text is empty: use append_file or write_file to add text"));
+        return Err(Error::failed(
+            "old_text is empty: use append_file or write_file to add text",
+        ));
     }
     if old == new {
         return Err(Error::failed("old_text and new_text are the same"));
     }
     let crlf = has_only_crlf(content);
-    let adapt = |text: &str| if crlf { text.replace("\r\n", "\n").replace('\n', "\r\n") } else { text.to_owned() };
+    let adapt = |text: &str| {
+        if crlf {
+            text.replace("\r\n", "\n").replace('\n', "\r\n")
+        } else {
+            text.to_owned()
+        }
+    };
     let (old_adapted, new_adapted) = (adapt(old), adapt(new));
     let matches = find_all(content, old_adapted.as_bytes());
     if matches.is_empty() {
@@ -43,7 +56,10 @@ pub(super) fn replaced(content: &[u8], old: &str, new: &str, all: bool) -> Resul
     }
     out.extend_from_slice(&content[copied..]);
     let plural = if matches.len() == 1 { "" } else { "es" };
-    Ok((out, format!("{} match{plural} replaced ({lines})", matches.len())))
+    Ok((
+        out,
+        format!("{} match{plural} replaced ({lines})", matches.len()),
+    ))
 }
 
 fn has_only_crlf(content: &[u8]) -> bool {
@@ -69,8 +85,14 @@ fn find_all(content: &[u8], part: &[u8]) -> Vec<usize> {
 
 /// `line 3`, or `lines 3, 8, 9, 10, 11 and 12 more`.
 fn line_numbers(content: &[u8], matches: &[usize]) -> String {
-    let line = |at: &usize| (content[..*at].iter().filter(|b| **b == b'\n').count() + 1).to_string();
-    let numbers = matches.iter().take(MAX_NAMED).map(line).collect::<Vec<_>>().join(", ");
+    let line =
+        |at: &usize| (content[..*at].iter().filter(|b| **b == b'\n').count() + 1).to_string();
+    let numbers = matches
+        .iter()
+        .take(MAX_NAMED)
+        .map(line)
+        .collect::<Vec<_>>()
+        .join(", ");
     match matches.len() {
         1 => format!("line {numbers}"),
         n if n > MAX_NAMED => format!("lines {numbers} and {} more", n - MAX_NAMED),
@@ -85,7 +107,9 @@ fn explain_miss(content: &[u8], old: &str) -> String {
         return format!("{MISS}: the file is empty");
     }
     if old.contains(char::REPLACEMENT_CHARACTER) {
-        return format!("{MISS}: \u{fffd} stands for bytes that are not UTF-8; choose an old_text without it");
+        return format!(
+            "{MISS}: \u{fffd} stands for bytes that are not UTF-8; choose an old_text without it"
+        );
     }
     if content.len() > MAX_SEARCHED {
         return MISS.to_owned();
@@ -93,11 +117,24 @@ fn explain_miss(content: &[u8], old: &str) -> String {
     let text = String::from_utf8_lossy(content);
     if let Some((line, found)) = find_similar(&text, old) {
         let difference = "other white space, letter case, quotes or dashes";
-        return format!("{MISS}, but line {line} has the same text with {difference}: {:?}", clip(found, 300));
+        return format!(
+            "{MISS}, but line {line} has the same text with {difference}: {:?}",
+            clip(found, 300)
+        );
     }
-    let first = old.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    match text.lines().zip(1..).find(|(line, _)| !first.is_empty() && line.trim() == first) {
-        Some((_, line)) => format!("{MISS}: its first line is line {line}, but the next differs; read the file again"),
+    let first = old
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .unwrap_or_default();
+    match text
+        .lines()
+        .zip(1..)
+        .find(|(line, _)| !first.is_empty() && line.trim() == first)
+    {
+        Some((_, line)) => format!(
+            "{MISS}: its first line is line {line}, but the next differs; read the file again"
+        ),
         None => format!("{MISS}, nor anything like it: read the file again"),
     }
 }
@@ -134,7 +171,12 @@ fn find_similar<'a>(text: &'a str, old: &str) -> Option<(usize, &'a str)> {
 mod tests {
     use super::*;
 
-    fn change(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String), String> {
+    fn change(
+        content: &[u8],
+        old: &str,
+        new: &str,
+        all: bool,
+    ) -> Result<(Vec<u8>, String), String> {
         replaced(content, old, new, all).map_err(|e| e.message)
     }
 
@@ -153,8 +195,20 @@ mod tests {
             // Mixed: the bytes as they are.
             (b"a\r\nb\nc", "a\r\nb", "q\nb", false, b"q\nb\nc"),
             // Latin-1, and bytes that are no text at all.
-            (b"caf\xe9 = 1\n\xff\x00", "= 1", "= 2", false, b"caf\xe9 = 2\n\xff\x00"),
-            ("文字 😀 שלום".as_bytes(), "😀", "🎉", false, "文字 🎉 שלום".as_bytes()),
+            (
+                b"caf\xe9 = 1\n\xff\x00",
+                "= 1",
+                "= 2",
+                false,
+                b"caf\xe9 = 2\n\xff\x00",
+            ),
+            (
+                "文字 😀 שלום".as_bytes(),
+                "😀",
+                "🎉",
+                false,
+                "文字 🎉 שלום".as_bytes(),
+            ),
         ];
         for (content, old, new, all, becomes) in rows {
             let (bytes, _) = change(content, old, new, all).unwrap();
@@ -168,7 +222,10 @@ mod tests {
             Ok((_, report)) | Err(report) => report,
         };
         assert_eq!(says("a\nb\n", "b", false), "1 match replaced (line 2)");
-        assert_eq!(says("a\na\nb\na", "a", true), "3 matches replaced (lines 1, 2, 4)");
+        assert_eq!(
+            says("a\na\nb\na", "a", true),
+            "3 matches replaced (lines 1, 2, 4)"
+        );
         assert!(says("a\na\n", "a", false).starts_with("old_text occurs 2 times (lines 1, 2): "));
         assert!(says(&"a\n".repeat(9), "a", false).contains("(lines 1, 2, 3, 4, 5 and 4 more)"));
     }
@@ -183,16 +240,35 @@ mod tests {
             ),
             ("x\na\r\nb\nc\n", "a\nb", "line 2 has the same text with "),
             ("a\nb\n", "a\r\nb", "line 1 has the same text with "),
-            ("say “Hello”\n", "say \"hello\"", "line 1 has the same text with "),
-            ("a\nfirst\nthird\n", "first\nsecond\n", "its first line is line 2, but the next differs"),
+            (
+                "say “Hello”\n",
+                "say \"hello\"",
+                "line 1 has the same text with ",
+            ),
+            (
+                "a\nfirst\nthird\n",
+                "first\nsecond\n",
+                "its first line is line 2, but the next differs",
+            ),
             ("a\n", "b", "nor anything like it"),
             ("", "b", "the file is empty"),
             ("a\n", "caf\u{fffd}", "stands for bytes that are not UTF-8"),
         ] {
             let told = change(content.as_bytes(), old, "new", false).unwrap_err();
-            assert!(told.starts_with("old_text not found") && told.contains(says), "{old:?}: {told}");
+            assert!(
+                told.starts_with("old_text not found") && told.contains(says),
+                "{old:?}: {told}"
+            );
         }
-        assert!(change(b"a", "", "b", false).unwrap_err().contains("old_text is empty"));
-        assert!(change(b"a", "a", "a", false).unwrap_err().contains("the same"));
+        assert!(
+            change(b"a", "", "b", false)
+                .unwrap_err()
+                .contains("old_text is empty")
+        );
+        assert!(
+            change(b"a", "a", "a", false)
+                .unwrap_err()
+                .contains("the same")
+        );
     }
 }

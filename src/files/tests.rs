@@ -21,7 +21,10 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: Network::None,
-        workspace: Tree { path: at("named"), ..tree("work", Access::Write) },
+        workspace: Tree {
+            path: at("named"),
+            ..tree("work", Access::Write)
+        },
         trees: vec![
             tree("open/closed", Access::Read),
             tree("closed", Access::Read),
@@ -33,7 +36,12 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
         named_sockets: true,
         memory_mb: 0,
     };
-    let trees = Trees::open(Dir::open(&setup.workspace.real).unwrap(), &setup, Vec::new()).unwrap();
+    let trees = Trees::open(
+        Dir::open(&setup.workspace.real).unwrap(),
+        &setup,
+        Vec::new(),
+    )
+    .unwrap();
     for (path, access, comes_to) in [
         (at("work"), Access::Write, Some(".")),
         (at("named/a"), Access::Write, Some("a")),
@@ -54,7 +62,11 @@ fn a_path_is_in_the_outermost_tree_that_allows_it_and_in_none_that_only_sounds_a
     ] {
         let path = path.to_str().unwrap();
         let found = trees.find(path, access).ok();
-        assert_eq!(found.map(|target| target.path), comes_to.map(Path::new), "{path} for {access:?}");
+        assert_eq!(
+            found.map(|target| target.path),
+            comes_to.map(Path::new),
+            "{path} for {access:?}"
+        );
     }
     std::fs::remove_dir_all(root).unwrap();
 }
@@ -70,13 +82,35 @@ fn job(n: usize) -> FileJob {
         0 => FileJob::WriteFile { path, content },
         1 => {
             let (old_text, new_text) = if n % 20 == 1 { ("i", "I") } else { ("I", "i") };
-            FileJob::EditFile { path, old_text: old_text.into(), new_text: new_text.into(), replace_all: Some(true) }
+            FileJob::EditFile {
+                path,
+                old_text: old_text.into(),
+                new_text: new_text.into(),
+                replace_all: Some(true),
+            }
         }
         2 => FileJob::AppendFile { path, content },
-        3 => FileJob::ListDir { path: "dir".into(), depth: Some(2) },
-        4 => FileJob::Grep { pattern: ".".into(), path: Some("dir".into()), glob: None, max: None },
-        5 => FileJob::Grep { pattern: ".".into(), path: None, glob: Some("f*".into()), max: Some(5) },
-        _ => FileJob::ReadFile { path, offset: None, limit: Some(5) },
+        3 => FileJob::ListDir {
+            path: "dir".into(),
+            depth: Some(2),
+        },
+        4 => FileJob::Grep {
+            pattern: ".".into(),
+            path: Some("dir".into()),
+            glob: None,
+            max: None,
+        },
+        5 => FileJob::Grep {
+            pattern: ".".into(),
+            path: None,
+            glob: Some("f*".into()),
+            max: Some(5),
+        },
+        _ => FileJob::ReadFile {
+            path,
+            offset: None,
+            limit: Some(5),
+        },
     }
 }
 
@@ -96,8 +130,11 @@ fn nothing_escapes(racy: &RacyWorkspace) {
     let (mut done, mut refused) = (0, 0);
     for n in 0..TRIES {
         // As every call does: the handle of the root is new each time.
-        let reply =
-            perform(&Trees::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(), &job(n), &|| false);
+        let reply = perform(
+            &Trees::open(Dir::open(&workspace).unwrap(), &setup, Vec::new()).unwrap(),
+            &job(n),
+            &|| false,
+        );
         let said = match reply {
             Ok(reply) => {
                 assert_eq!(reply.header, Header::Text);
@@ -109,14 +146,21 @@ fn nothing_escapes(racy: &RacyWorkspace) {
                 error.message
             }
         };
-        assert!(!said.contains(OUTSIDE.trim_end()), "try {n}, {:?}: {said}", job(n));
+        assert!(
+            !said.contains(OUTSIDE.trim_end()),
+            "try {n}, {:?}: {said}",
+            job(n)
+        );
         if n % 1000 == 0 {
             racy.is_unchanged();
         }
     }
     racy.is_unchanged();
     // Both happened often, so the race was one.
-    assert!(done > TRIES / 10 && refused > TRIES / 20, "{done} done, {refused} refused");
+    assert!(
+        done > TRIES / 10 && refused > TRIES / 20,
+        "{done} done, {refused} refused"
+    );
 }
 
 /// Runs `work` while the links of a workspace are swapped.

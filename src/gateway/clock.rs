@@ -58,17 +58,29 @@ impl Clock {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
-                let what = if is_set { "has been set: jobs run" } else { "is not set: no job runs until it is" };
-                (self.context.log)(Level::Warn, &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)));
+                let what = if is_set {
+                    "has been set: jobs run"
+                } else {
+                    "is not set: no job runs until it is"
+                };
+                (self.context.log)(
+                    Level::Warn,
+                    &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)),
+                );
                 was_set = is_set;
             }
             let mut next = None;
             if is_set {
-                let job_at = if self.runs_jobs { self.tick(now, inbound) } else { None };
+                let job_at = if self.runs_jobs {
+                    self.tick(now, inbound)
+                } else {
+                    None
+                };
                 beat_at = self.beat(now, beat_at, inbound);
                 next = [job_at, beat_at].into_iter().flatten().min();
             }
-            let left = |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
+            let left =
+                |at: i64| Duration::from_millis(u64::try_from(at.saturating_sub(now)).unwrap_or(0));
             // The extra time keeps a rounded wait from ending just before its time.
             let wait = next.map_or(MAX_WAIT, left).min(MAX_WAIT) + Duration::from_millis(2);
             let _timeout = self.changed.recv_timeout(wait);
@@ -79,12 +91,17 @@ impl Clock {
     /// Sends what is due, reports missed and interrupted jobs, and returns when to check again.
     fn tick(&self, now: i64, inbound: &Sender<Inbound>) -> Option<i64> {
         let context = &self.context;
-        let Some(tick) = context.logged(context.jobs.tick(now, context.grace)) else { return Some(now + RETRY) };
+        let Some(tick) = context.logged(context.jobs.tick(now, context.grace)) else {
+            return Some(now + RETRY);
+        };
         for broken in &tick.broken {
             (context.log)(Level::Error, broken);
         }
         for (job, at) in &tick.missed {
-            context.report(job, &format!("was missed at {}.", self.zone.stamp(at / 1000)));
+            context.report(
+                job,
+                &format!("was missed at {}.", self.zone.stamp(at / 1000)),
+            );
         }
         context.settle(&tick.interrupted);
         for run in tick.started {
@@ -102,7 +119,8 @@ impl Clock {
             let file = self.context.logged(file.doing("reading agent/")).flatten();
             if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
                 let run = ActiveRun::unlocked(job.clone(), now);
-                self.context.logged(Run::send(&self.context, run, question, inbound));
+                self.context
+                    .logged(Run::send(&self.context, run, question, inbound));
             }
         }
         self.context.logged(job.schedule())?.next(now, &self.zone)

@@ -36,7 +36,11 @@ pub(crate) fn run(args: &[&str]) -> Result<u8> {
             Ok(Some((pid, status))) if pid == gateway => {
                 // The code that a shell gives a signal.
                 let signal = status.terminating_signal().map(|signal| signal + 128);
-                return Ok(status.exit_status().or(signal).and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+                return Ok(status
+                    .exit_status()
+                    .or(signal)
+                    .and_then(|code| u8::try_from(code).ok())
+                    .unwrap_or(1));
             }
             Ok(_) | Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),

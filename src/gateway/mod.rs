@@ -66,19 +66,34 @@ impl Dispatcher {
     pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Self {
         let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
         let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
-        Self { handler, deadline: None, outbound, queues, tasks, turns, task_slots, alone }
+        Self {
+            handler,
+            deadline: None,
+            outbound,
+            queues,
+            tasks,
+            turns,
+            task_slots,
+            alone,
+        }
     }
 
     /// For one question: the agent's timeout bounds its turn and all that follows from it. The time starts now.
     pub(crate) fn one_shot(agent: Arc<Agent>) -> Self {
         let deadline = Instant::now().checked_add(agent.limits().timeout);
-        Self { deadline, ..Self::new(Arc::new(agent), 1, Tasks::default()) }
+        Self {
+            deadline,
+            ..Self::new(Arc::new(agent), 1, Tasks::default())
+        }
     }
 
     /// Serves channels until all of them have ended and all turns and background tasks are done.
     pub(crate) fn serve(self: &Arc<Self>, channels: Vec<Box<dyn Channel>>) -> Result<()> {
         let (sender, inbound) = mpsc::channel();
-        let outbound: Result<_> = channels.into_iter().map(|channel| channel.start(sender.clone())).collect();
+        let outbound: Result<_> = channels
+            .into_iter()
+            .map(|channel| channel.start(sender.clone()))
+            .collect();
         drop(sender);
         let outbound = outbound?;
         self.outbound.get_or_init(|| outbound);
@@ -117,7 +132,9 @@ impl Dispatcher {
         }
         loop {
             let (own, key) = (self.clone(), session.clone());
-            let started = Builder::new().name("worker".to_owned()).spawn(move || own.work(&key));
+            let started = Builder::new()
+                .name("worker".to_owned())
+                .spawn(move || own.work(&key));
             let Err(e) = started else { return };
             if !std::mem::replace(&mut is_told, true) {
                 self.show_failure(&origin, Err(e).doing("starting a thread"));
@@ -157,10 +174,13 @@ impl Dispatcher {
     }
 
     fn control(&self, message: &Inbound) -> String {
-        let reply = self.handler.control(&message.kind, &message.session).unwrap_or_else(|e| match e.hint {
-            Some(hint) => format!("{}\nhint: {hint}", e.message),
-            None => e.message,
-        });
+        let reply = self
+            .handler
+            .control(&message.kind, &message.session)
+            .unwrap_or_else(|e| match e.hint {
+                Some(hint) => format!("{}\nhint: {hint}", e.message),
+                None => e.message,
+            });
         if message.kind != Kind::Status {
             return reply;
         }
@@ -169,8 +189,17 @@ impl Dispatcher {
     }
 
     fn show(&self, origin: &Origin, event: Event) {
-        let Some((last, others)) = self.outbound.get().and_then(|channels| channels.split_last()) else { return };
-        let outbound = Outbound { origin: origin.clone(), event };
+        let Some((last, others)) = self
+            .outbound
+            .get()
+            .and_then(|channels| channels.split_last())
+        else {
+            return;
+        };
+        let outbound = Outbound {
+            origin: origin.clone(),
+            event,
+        };
         for channel in others {
             // Without a receiver, nothing is shown and nothing else changes.
             drop(channel.send(outbound.clone()));
@@ -192,7 +221,9 @@ impl Dispatcher {
     /// The same flag, with the shared deadline.
     fn bounded(&self, cancel: Cancel) -> Cancel {
         match self.deadline {
-            Some(deadline) => cancel.with_timeout(deadline.saturating_duration_since(Instant::now())),
+            Some(deadline) => {
+                cancel.with_timeout(deadline.saturating_duration_since(Instant::now()))
+            }
             None => cancel,
         }
     }
@@ -206,7 +237,9 @@ impl Dispatcher {
         }
         let (origin, session) = (message.origin.clone(), message.session.clone());
         // `None`: the task was stopped after its report came in.
-        let Some(spending) = self.tasks.begin_answer(&id) else { return };
+        let Some(spending) = self.tasks.begin_answer(&id) else {
+            return;
+        };
         // A report whose answer was not kept is posted at the next start.
         if self.run_turn(message, cancel, &spending) {
             self.show_failure(&origin, self.tasks.close(&id));
@@ -216,12 +249,25 @@ impl Dispatcher {
 
     /// Runs one turn. Returns whether the message is done with: it is not if the program is ending or the answer could
     /// not be kept.
-    fn run_turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel, spending: &Arc<Spending>) -> bool {
-        let (origin, session, ack) = (message.origin.clone(), message.session.clone(), message.ack.clone());
-        let alone = message.is_alone.then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
+    fn run_turn(
+        self: &Arc<Self>,
+        mut message: Inbound,
+        cancel: Cancel,
+        spending: &Arc<Spending>,
+    ) -> bool {
+        let (origin, session, ack) = (
+            message.origin.clone(),
+            message.session.clone(),
+            message.ack.clone(),
+        );
+        let alone = message
+            .is_alone
+            .then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
         let agent = match self.handler.agent(&session) {
             Ok(agent) => agent,
-            Err(e) => return ack.is_none_or(|ack| ack.reply(&message, &format!("⚠️ {}", e.message))),
+            Err(e) => {
+                return ack.is_none_or(|ack| ack.reply(&message, &format!("⚠️ {}", e.message)));
+            }
         };
         if let Some(ack) = &ack {
             self.show(&origin, Event::TurnStarted);
@@ -234,7 +280,9 @@ impl Dispatcher {
         let mut text = std::mem::take(&mut message.text);
         if message.kind == Kind::Message {
             for label in self.tasks.take_stopped(&session) {
-                text.push_str(&format!("\n\n[The user has stopped the background task “{label}”.]"));
+                text.push_str(&format!(
+                    "\n\n[The user has stopped the background task “{label}”.]"
+                ));
             }
         }
         let report = Inbound::message(origin.clone(), session.clone(), String::new());
@@ -244,7 +292,14 @@ impl Dispatcher {
             id: message.ids.join("+"),
             cancel: self.bounded(cancel),
             spending: Some(spending.clone()),
-            background: Some(self.background(&agent, Inbound { kind: Kind::Report, ack: ack.clone(), ..report })),
+            background: Some(self.background(
+                &agent,
+                Inbound {
+                    kind: Kind::Report,
+                    ack: ack.clone(),
+                    ..report
+                },
+            )),
             ..Request::new(text, session)
         };
         let response = agent.run(&request, &|event| {
@@ -255,10 +310,16 @@ impl Dispatcher {
         });
         drop((permit, alone));
         // That no call is left is said once, and not for each report that waits.
-        let is_silent =
-            response.stop == TurnStop::Limit && spending.is_told_again(&agent.limits()) && response.output.is_empty();
-        let is_kept =
-            ack.is_none_or(|ack| if is_silent { ack.reply(&message, "") } else { ack.end(&message, &response) });
+        let is_silent = response.stop == TurnStop::Limit
+            && spending.is_told_again(&agent.limits())
+            && response.output.is_empty();
+        let is_kept = ack.is_none_or(|ack| {
+            if is_silent {
+                ack.reply(&message, "")
+            } else {
+                ack.end(&message, &response)
+            }
+        });
         self.show(&origin, Event::Done(Box::new(response)));
         is_kept
     }

@@ -43,11 +43,14 @@ impl Queues {
     pub(super) fn push(&self, message: Inbound) -> bool {
         let mut state = self.lock();
         let needs_worker = !state.by_session.contains_key(&message.session);
-        let queue = state.by_session.entry(message.session.clone()).or_insert_with(|| Queue {
-            waiting: VecDeque::new(),
-            cancel: Cancel::new(None),
-            is_running: false,
-        });
+        let queue = state
+            .by_session
+            .entry(message.session.clone())
+            .or_insert_with(|| Queue {
+                waiting: VecDeque::new(),
+                cancel: Cancel::new(None),
+                is_running: false,
+            });
         let mut stop = None;
         if message.kind == Kind::New {
             // It acts at once; what waits is answered in the new conversation.
@@ -65,10 +68,16 @@ impl Queues {
     /// Stops the current turn, or the next one that waits. Returns whether there was one.
     pub(super) fn stop(&self, session: &str) -> bool {
         let mut state = self.lock();
-        let Some(queue) = state.by_session.get_mut(session) else { return false };
+        let Some(queue) = state.by_session.get_mut(session) else {
+            return false;
+        };
         // Their tasks are stopped.
         queue.waiting.retain(|message| message.kind != Kind::Report);
-        let has_turn = queue.is_running || queue.waiting.iter().any(|message| message.kind == Kind::Message);
+        let has_turn = queue.is_running
+            || queue
+                .waiting
+                .iter()
+                .any(|message| message.kind == Kind::Message);
         let cancel = queue.cancel.clone();
         drop(state);
         if has_turn {
@@ -97,15 +106,27 @@ impl Queues {
         let mut deadline = Instant::now() + NEXT_PART;
         loop {
             let queue = state.by_session.get_mut(session)?;
-            while queue.waiting.front().is_some_and(|more| message.can_merge(more)) {
+            while queue
+                .waiting
+                .front()
+                .is_some_and(|more| message.can_merge(more))
+            {
                 deadline = Instant::now() + NEXT_PART;
-                queue.waiting.pop_front().into_iter().for_each(|more| message.merge(more));
+                queue
+                    .waiting
+                    .pop_front()
+                    .into_iter()
+                    .for_each(|more| message.merge(more));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if !message.is_part || !queue.waiting.is_empty() || left.is_zero() {
                 return Some((message, cancel));
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -128,7 +149,9 @@ impl Queues {
 impl Inbound {
     /// Whether one turn can answer this message and `more`, which came after it.
     fn can_merge(&self, more: &Self) -> bool {
-        let is_plain = |message: &Self| message.kind == Kind::Message && !message.ids.is_empty() && !message.is_alone;
+        let is_plain = |message: &Self| {
+            message.kind == Kind::Message && !message.ids.is_empty() && !message.is_alone
+        };
         // The parts of one message stay together.
         let has_room = self.is_part || self.ids.len() + more.ids.len() <= MAX_MERGED;
         is_plain(self) && is_plain(more) && self.origin == more.origin && has_room

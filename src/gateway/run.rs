@@ -22,7 +22,10 @@ const KEPT_RUNS: usize = 10;
 /// The conversation of a job's next run, and whether it starts empty.
 pub(crate) fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     match job.session() {
-        Some(key) => Ok((archive::find(home, key).or_else(|_| session_name("cli", key))?, false)),
+        Some(key) => Ok((
+            archive::find(home, key).or_else(|_| session_name("cli", key))?,
+            false,
+        )),
         None => Ok((session_name(CHANNEL, job.id())?, true)),
     }
 }
@@ -59,7 +62,9 @@ pub(crate) struct RunContext {
 impl RunContext {
     /// Logs an error and returns the value of a success.
     pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
-        result.map_err(|e| (self.log)(Level::Error, &e.message)).ok()
+        result
+            .map_err(|e| (self.log)(Level::Error, &e.message))
+            .ok()
     }
 
     /// Records how runs ended that were under way when the last program ended.
@@ -74,7 +79,10 @@ impl RunContext {
                 // The answer was posted; only the record of the run is missing.
                 self.logged(self.jobs.finish(job.id(), at, &Ok(String::new()), None));
             } else {
-                self.report(job, "was interrupted when the program ended; what it did is unknown.");
+                self.report(
+                    job,
+                    "was interrupted when the program ended; what it did is unknown.",
+                );
             }
         }
     }
@@ -90,7 +98,12 @@ impl RunContext {
     /// that the text answers.
     fn post(&self, job: &Job, text: &str, answers: Vec<String>) -> Option<(String, String)> {
         let to = job.to().filter(|_| !text.is_empty())?;
-        let item = Item { to: to.clone(), text: text.to_owned(), answers, ..Item::default() };
+        let item = Item {
+            to: to.clone(),
+            text: text.to_owned(),
+            answers,
+            ..Item::default()
+        };
         let id = self.logged(self.outbox.post(&item))?;
         (self.posted)();
         Some((to, id))
@@ -115,11 +128,23 @@ impl Run {
         inbound: &Sender<Inbound>,
     ) -> Result<()> {
         let (session, is_fresh) = job_session(&context.home, &active.job)?;
-        let origin = Origin { channel: CHANNEL.to_owned(), chat: active.job.id().to_owned() };
+        let origin = Origin {
+            channel: CHANNEL.to_owned(),
+            chat: active.job.id().to_owned(),
+        };
         let message = Inbound::message(origin, session.clone(), text);
-        let run = Arc::new(Self { context: context.clone(), active, session, is_fresh });
+        let run = Arc::new(Self {
+            context: context.clone(),
+            active,
+            session,
+            is_fresh,
+        });
         // Nobody receives it when the program ends; the next start finds that it was interrupted.
-        drop(inbound.send(Inbound { ids: vec![run.id()], ack: Some(run), ..message }));
+        drop(inbound.send(Inbound {
+            ids: vec![run.id()],
+            ack: Some(run),
+            ..message
+        }));
         Ok(())
     }
 
@@ -132,28 +157,46 @@ impl Run {
         let job = &self.active.job;
         let name = one_line(job.name(), 80);
         // A heartbeat is recorded only if it reports something.
-        if job.id() == heartbeat::ID && outcome.as_ref().map_or(true, |answer| heartbeat::is_quiet(answer)) {
+        if job.id() == heartbeat::ID
+            && outcome
+                .as_ref()
+                .map_or(true, |answer| heartbeat::is_quiet(answer))
+        {
             return;
         }
         if let Some((to, id)) = self.context.post(job, text, vec![self.id()]) {
             let title = format!("The job “{name}” sent this to the chat");
             let noted = self.note(&to, &id, &title, text);
-            self.context.logged(noted.doing(format_args!("noting in {to} what a job sent there")));
+            self.context
+                .logged(noted.doing(format_args!("noting in {to} what a job sent there")));
         }
-        let recorded = self.context.jobs.finish(job.id(), self.active.at, outcome, Some(now()));
-        self.context.logged(recorded.doing(format_args!("recording the run of {name}")));
+        let recorded = self
+            .context
+            .jobs
+            .finish(job.id(), self.active.at, outcome, Some(now()));
+        self.context
+            .logged(recorded.doing(format_args!("recording the run of {name}")));
     }
 
     fn failure(&self, why: &str) -> String {
-        format!("⚠️ The job “{}” failed: {why}", one_line(self.active.job.name(), 80))
+        format!(
+            "⚠️ The job “{}” failed: {why}",
+            one_line(self.active.job.name(), 80)
+        )
     }
 
     /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
     fn note(&self, to: &str, id: &str, title: &str, text: &str) -> Result<()> {
-        let Some((channel, chat)) = to.split_once(':') else { return Ok(()) };
+        let Some((channel, chat)) = to.split_once(':') else {
+            return Ok(());
+        };
         let session = session_name(channel, chat)?;
         // A job may continue that very conversation.
-        if session == self.session { Ok(()) } else { note(&self.context.home, &session, id, title, text) }
+        if session == self.session {
+            Ok(())
+        } else {
+            note(&self.context.home, &session, id, title, text)
+        }
     }
 }
 
@@ -163,7 +206,8 @@ impl Ack for Run {
             return false;
         }
         if self.is_fresh {
-            self.context.logged(reset_session(&self.context.home, &self.session));
+            self.context
+                .logged(reset_session(&self.context.home, &self.session));
         }
         true
     }
@@ -172,7 +216,9 @@ impl Ack for Run {
         let answer = response.output.trim();
         match &response.error {
             None => self.finish(answer, &Ok(answer.to_owned())),
-            Some(e) if answer.is_empty() => self.finish(&self.failure(&e.message), &Err(e.message.clone())),
+            Some(e) if answer.is_empty() => {
+                self.finish(&self.failure(&e.message), &Err(e.message.clone()));
+            }
             Some(e) => self.finish(answer, &Err(e.message.clone())),
         }
         true

@@ -13,7 +13,11 @@ pub(super) struct Permit<'a>(&'a Semaphore);
 
 impl Semaphore {
     pub(super) fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), in_use: Mutex::default(), released: Condvar::new() }
+        Self {
+            limit: limit.max(1),
+            in_use: Mutex::default(),
+            released: Condvar::new(),
+        }
     }
 
     pub(super) fn in_use(&self) -> usize {
@@ -23,7 +27,10 @@ impl Semaphore {
     pub(super) fn acquire(&self) -> Permit<'_> {
         let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |in_use: &mut usize| *in_use >= self.limit;
-        *self.released.wait_while(in_use, is_full).unwrap_or_else(PoisonError::into_inner) += 1;
+        *self
+            .released
+            .wait_while(in_use, is_full)
+            .unwrap_or_else(PoisonError::into_inner) += 1;
         Permit(self)
     }
 }

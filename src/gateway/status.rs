@@ -39,7 +39,10 @@ impl Status {
             "bot": "",
             "polling": {"ok": true, "since": started, "why": ""},
         });
-        Self { path: path(home), fields }
+        Self {
+            path: path(home),
+            fields,
+        }
     }
 
     /// Stores the name of the bot.
@@ -51,8 +54,15 @@ impl Status {
     pub(crate) fn polls(&mut self, why: Option<&str>, now: SystemTime) -> Result<()> {
         let before = &self.fields["polling"];
         let is_same = before["ok"] == why.is_none();
-        let since = if is_same { before["since"].clone() } else { rfc3339(now).into() };
-        self.set("polling", json!({"ok": why.is_none(), "since": since, "why": why.unwrap_or_default()}))
+        let since = if is_same {
+            before["since"].clone()
+        } else {
+            rfc3339(now).into()
+        };
+        self.set(
+            "polling",
+            json!({"ok": why.is_none(), "since": since, "why": why.unwrap_or_default()}),
+        )
     }
 
     /// Stores that the gateway ends.
@@ -61,7 +71,11 @@ impl Status {
     }
 
     pub(crate) fn write(&self) -> Result<()> {
-        disk::replace(&self.path, self.fields.to_string().as_bytes(), Durability::Later)
+        disk::replace(
+            &self.path,
+            self.fields.to_string().as_bytes(),
+            Durability::Later,
+        )
     }
 
     fn set(&mut self, name: &str, value: Value) -> Result<()> {
@@ -76,7 +90,9 @@ impl Status {
 /// What the last gateway of a home wrote; `None` if there was none, or one that writes another version.
 pub(crate) fn read(home: &Home) -> Option<Value> {
     let text = fs_err::read_to_string(path(home)).ok()?;
-    parse_json(&text).ok().filter(|fields| fields["v"] == VERSION)
+    parse_json(&text)
+        .ok()
+        .filter(|fields| fields["v"] == VERSION)
 }
 
 /// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
@@ -92,8 +108,10 @@ mod tests {
 
     #[test]
     fn it_is_written_when_something_has_changed_and_only_then() {
-        let home = Home::new(std::env::temp_dir().join(format!("bantam-status-{}", std::process::id())));
-        let at = |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
+        let home =
+            Home::new(std::env::temp_dir().join(format!("bantam-status-{}", std::process::id())));
+        let at =
+            |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
         assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
         let mut status = Status::new(&home, at(0));
         status.write().unwrap();
@@ -109,12 +127,21 @@ mod tests {
         assert!(!written(), "the same fault goes on");
         status.polls(Some("409"), at(30)).unwrap();
         let polling = read(&home).unwrap()["polling"].clone();
-        assert_eq!(polling, json!({"ok": false, "since": rfc3339(at(10)), "why": "409"}));
+        assert_eq!(
+            polling,
+            json!({"ok": false, "since": rfc3339(at(10)), "why": "409"})
+        );
         status.polls(None, at(40)).unwrap();
         status.ends(at(50)).unwrap();
         let fields = read(&home).unwrap();
-        assert_eq!(fields["polling"], json!({"ok": true, "since": rfc3339(at(40)), "why": ""}));
-        assert_eq!((&fields["bot"], &fields["ended"]), (&json!("@some_bot"), &json!(rfc3339(at(50)))));
+        assert_eq!(
+            fields["polling"],
+            json!({"ok": true, "since": rfc3339(at(40)), "why": ""})
+        );
+        assert_eq!(
+            (&fields["bot"], &fields["ended"]),
+            (&json!("@some_bot"), &json!(rfc3339(at(50))))
+        );
         disk::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
         fs_err::remove_dir_all(home.root()).unwrap();

@@ -19,10 +19,18 @@ pub(crate) struct ServiceManager {
 
 impl ServiceManager {
     pub(crate) fn new(env: &Env) -> Self {
-        let is_for_us = env.get("WATCHDOG_PID").is_none_or(|pid| *pid == std::process::id().to_string());
-        let limit = env.get("WATCHDOG_USEC").and_then(|limit| limit.parse().ok()).filter(|limit| *limit > 0);
+        let is_for_us = env
+            .get("WATCHDOG_PID")
+            .is_none_or(|pid| *pid == std::process::id().to_string());
+        let limit = env
+            .get("WATCHDOG_USEC")
+            .and_then(|limit| limit.parse().ok())
+            .filter(|limit| *limit > 0);
         let limit = limit.filter(|_| is_for_us).map(Duration::from_micros);
-        Self { socket: env.get("NOTIFY_SOCKET").cloned(), interval: limit.map_or(NO_WATCHDOG, |limit| limit / 2) }
+        Self {
+            socket: env.get("NOTIFY_SOCKET").cloned(),
+            interval: limit.map_or(NO_WATCHDOG, |limit| limit / 2),
+        }
     }
 
     /// Sends a state such as `READY=1`. A manager that does not listen is ignored.
@@ -49,13 +57,26 @@ mod tests {
     #[test]
     fn the_interval_is_half_the_limit_of_this_process() {
         let interval = |pairs: &[(&str, &str)]| {
-            let env: Env = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let env: Env = pairs
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
             ServiceManager::new(&env).interval
         };
         let own = std::process::id().to_string();
-        assert_eq!(interval(&[("WATCHDOG_USEC", "180000000")]), Duration::from_secs(90));
-        assert_eq!(interval(&[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", &own)]), Duration::from_secs(90));
-        for other in [&[][..], &[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", "1")], &[("WATCHDOG_USEC", "0")]] {
+        assert_eq!(
+            interval(&[("WATCHDOG_USEC", "180000000")]),
+            Duration::from_secs(90)
+        );
+        assert_eq!(
+            interval(&[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", &own)]),
+            Duration::from_secs(90)
+        );
+        for other in [
+            &[][..],
+            &[("WATCHDOG_USEC", "180000000"), ("WATCHDOG_PID", "1")],
+            &[("WATCHDOG_USEC", "0")],
+        ] {
             assert_eq!(interval(other), NO_WATCHDOG);
         }
     }

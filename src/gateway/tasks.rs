@@ -69,20 +69,40 @@ impl Tasks {
             Err(e) if e.kind() == IoErrorKind::NotFound => {}
             text => match from_json::<Vec<Item>>(&text?) {
                 Ok(items) => left = items,
-                Err(e) => damage = Some(format!("{} is damaged and was left out: {e}", file.display())),
+                Err(e) => {
+                    damage = Some(format!(
+                        "{} is damaged and was left out: {e}",
+                        file.display()
+                    ));
+                }
             },
         }
         let outbox = Outbox::new(home.clone());
         let answered = outbox.answered()?;
         for mut item in left {
             let [id] = &*item.answers else { continue };
-            let Some((channel, chat)) = item.to.split_once(':').filter(|_| !answered.contains(id)) else { continue };
-            note(home, &session_name(channel, chat)?, id, "This was sent to the chat", &item.text)?;
+            let Some((channel, chat)) = item.to.split_once(':').filter(|_| !answered.contains(id))
+            else {
+                continue;
+            };
+            note(
+                home,
+                &session_name(channel, chat)?,
+                id,
+                "This was sent to the chat",
+                &item.text,
+            )?;
             item.text.truncate(clip(&item.text, MAX_POSTED).len());
             outbox.post(&item)?;
         }
         disk::remove(&file)?;
-        Ok((Self(Mutex::new(TaskState { file: Some(file), ..TaskState::default() })), damage))
+        Ok((
+            Self(Mutex::new(TaskState {
+                file: Some(file),
+                ..TaskState::default()
+            })),
+            damage,
+        ))
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskState> {
@@ -91,7 +111,11 @@ impl Tasks {
 
     /// The number of open tasks, of one conversation or of all.
     pub(crate) fn count(&self, session: Option<&str>) -> usize {
-        self.lock().open.iter().filter(|open| session.is_none_or(|session| open.session == session)).count()
+        self.lock()
+            .open
+            .iter()
+            .filter(|open| session.is_none_or(|session| open.session == session))
+            .count()
     }
 
     /// Stores a new task.
@@ -109,7 +133,9 @@ impl Tasks {
     /// Stores the report of a task. False if the task has been stopped.
     fn end(&self, id: &str, report: &str) -> Result<bool> {
         let mut state = self.lock();
-        let Some(open) = state.find(id) else { return Ok(false) };
+        let Some(open) = state.find(id) else {
+            return Ok(false);
+        };
         open.item.text = report.to_owned();
         state.save().map(|()| true)
     }
@@ -133,12 +159,21 @@ impl Tasks {
     /// that is stored.
     pub(super) fn stop(&self, session: &str) -> (usize, Result<()>) {
         let mut state = self.lock();
-        let (stopped, open): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.open).into_iter().partition(|open| open.session == session && !open.is_answering);
+        let (stopped, open): (Vec<_>, Vec<_>) = std::mem::take(&mut state.open)
+            .into_iter()
+            .partition(|open| open.session == session && !open.is_answering);
         state.open = open;
         let labels = stopped.iter().map(|task| task.label.clone());
-        state.stopped.entry(session.to_owned()).or_default().extend(labels);
-        let stored = if stopped.is_empty() { Ok(()) } else { state.save() };
+        state
+            .stopped
+            .entry(session.to_owned())
+            .or_default()
+            .extend(labels);
+        let stored = if stopped.is_empty() {
+            Ok(())
+        } else {
+            state.save()
+        };
         drop(state);
         // The newest first: one that waits must not take the place of one that ended.
         stopped.iter().rev().for_each(|task| task.cancel.stop());
@@ -157,7 +192,9 @@ impl TaskState {
     }
 
     fn save(&self) -> Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         let items: Vec<&Item> = self.open.iter().map(|open| &open.item).collect();
         let stored = match items[..] {
             [] => disk::remove(file),
@@ -169,7 +206,11 @@ impl TaskState {
 
 impl Dispatcher {
     /// Starts the background tasks of a turn. `report` is the form of their reports, without text and id.
-    pub(super) fn background(self: &Arc<Self>, agent: &Arc<Agent>, report: Inbound) -> Arc<Background> {
+    pub(super) fn background(
+        self: &Arc<Self>,
+        agent: &Arc<Agent>,
+        report: Inbound,
+    ) -> Arc<Background> {
         let (own, agent) = (self.clone(), agent.clone());
         Arc::new(move |task, spending| own.begin_task(&agent, report.clone(), task, spending))
     }
@@ -183,7 +224,9 @@ impl Dispatcher {
     ) -> Result<()> {
         let (origin, session) = (report.origin.clone(), report.session.clone());
         if origin.channel == "cron" {
-            return Err(Error::failed("a scheduled job ends with its answer: use subagent, which waits"));
+            return Err(Error::failed(
+                "a scheduled job ends with its answer: use subagent, which waits",
+            ));
         }
         let (id, label) = (format!("task-{}", fresh_id()), &task.label);
         report.ids = vec![id.clone()];
@@ -197,7 +240,12 @@ impl Dispatcher {
             id: id.clone(),
             label: label.clone(),
             session: session.clone(),
-            item: Item { to, text, answers: report.ids.clone(), ..Item::default() },
+            item: Item {
+                to,
+                text,
+                answers: report.ids.clone(),
+                ..Item::default()
+            },
             spending: spending.clone(),
             cancel: cancel.clone(),
             is_answering: false,
@@ -240,6 +288,13 @@ fn report_text(label: &str, result: Result<String>) -> String {
         Err(e) => ("failed:", e.message),
     };
     let shown = clip(text.trim(), MAX_REPORT);
-    let cut = if shown.len() < text.trim().len() { "\n[the rest is cut off]" } else { "" };
-    format!("[The background task “{label}” {how}]\n{}{cut}", fenced(shown))
+    let cut = if shown.len() < text.trim().len() {
+        "\n[the rest is cut off]"
+    } else {
+        ""
+    };
+    format!(
+        "[The background task “{label}” {how}]\n{}{cut}",
+        fenced(shown)
+    )
 }

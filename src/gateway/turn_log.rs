@@ -15,7 +15,10 @@ impl Channel for TurnLog {
         let log = move || {
             for Outbound { origin, event } in events {
                 if let Some((level, text)) = line(&event) {
-                    (self.0)(level, &format!("{} {}: {text}", origin.channel, origin.chat));
+                    (self.0)(
+                        level,
+                        &format!("{} {}: {text}", origin.channel, origin.chat),
+                    );
                 }
             }
         };
@@ -29,24 +32,42 @@ fn line(event: &Event) -> Option<(Level, String)> {
         Event::Notice(text) | Event::Warning(text) => (Level::Warn, text.clone()),
         Event::Trace(text) => (Level::Debug, text.clone()),
         Event::ToolStarted { summary } => (Level::Debug, summary.clone()),
-        Event::ToolFinished { name, ok, ms } => {
-            (Level::Debug, format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }))
-        }
+        Event::ToolFinished { name, ok, ms } => (
+            Level::Debug,
+            format!("{name} {} in {ms} ms", if *ok { "done" } else { "failed" }),
+        ),
         Event::Done(response) => turn_line(response),
-        Event::TurnStarted | Event::Delta(_) | Event::Thought(_) | Event::Progress(_) | Event::Background(_) => {
+        Event::TurnStarted
+        | Event::Delta(_)
+        | Event::Thought(_)
+        | Event::Progress(_)
+        | Event::Background(_) => {
             return None;
         }
     })
 }
 
-fn turn_line(Response { stop, error, ms, usage, .. }: &Response) -> (Level, String) {
+fn turn_line(
+    Response {
+        stop,
+        error,
+        ms,
+        usage,
+        ..
+    }: &Response,
+) -> (Level, String) {
     match error {
-        Some(error) if *stop == TurnStop::Error => {
-            (Level::Warn, format!("a turn failed after {ms} ms: {}", error.message))
-        }
+        Some(error) if *stop == TurnStop::Error => (
+            Level::Warn,
+            format!("a turn failed after {ms} ms: {}", error.message),
+        ),
         _ => {
-            let (end, prompt, completion) = (stop.name(), usage.prompt_tokens, usage.completion_tokens);
-            (Level::Debug, format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens"))
+            let (end, prompt, completion) =
+                (stop.name(), usage.prompt_tokens, usage.completion_tokens);
+            (
+                Level::Debug,
+                format!("a turn ended ({end}) after {ms} ms: {prompt} + {completion} tokens"),
+            )
         }
     }
 }

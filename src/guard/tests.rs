@@ -124,7 +124,9 @@ const HOSTS: &[(&str, Verdict)] = &[
 #[test]
 fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
     // The system resolver reads them all without asking a name server.
-    let opens = |allow_private: bool, host: &str| AddressGuard::new(allow_private).resolve(host, 80).is_ok();
+    let opens = |allow_private: bool, host: &str| {
+        AddressGuard::new(allow_private).resolve(host, 80).is_ok()
+    };
     for &(host, expected) in HOSTS {
         let verdict = match (opens(false, host), opens(true, host)) {
             (true, true) => Open,
@@ -137,26 +139,48 @@ fn every_way_to_write_a_host_is_judged_by_the_address_it_means() {
 }
 
 fn answers(text: &str) -> Vec<SocketAddr> {
-    text.split_whitespace().map(|ip| SocketAddr::new(ip.parse().unwrap(), 0)).collect()
+    text.split_whitespace()
+        .map(|ip| SocketAddr::new(ip.parse().unwrap(), 0))
+        .collect()
 }
 
 #[test]
 fn one_bad_address_spoils_a_name() {
-    for bad in ["127.0.0.1", "8.8.8.8 127.0.0.1", "8.8.8.8 8.8.4.4 ::1", "10.0.0.1 8.8.8.8", "::ffff:127.0.0.1"] {
+    for bad in [
+        "127.0.0.1",
+        "8.8.8.8 127.0.0.1",
+        "8.8.8.8 8.8.4.4 ::1",
+        "10.0.0.1 8.8.8.8",
+        "::ffff:127.0.0.1",
+    ] {
         let guard = AddressGuard::new(false).with_lookup(move |_, _| Ok(answers(bad)));
-        assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))), "{bad}");
+        assert!(
+            matches!(
+                guard.resolve("evil.test", 80),
+                Err(ConnectError::Refused(_))
+            ),
+            "{bad}"
+        );
     }
-    let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
-    assert!(matches!(guard.resolve("evil.test", 80), Err(ConnectError::Refused(_))));
+    let guard =
+        AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.1 169.254.169.254")));
+    assert!(matches!(
+        guard.resolve("evil.test", 80),
+        Err(ConnectError::Refused(_))
+    ));
 }
 
 #[test]
 fn a_refusal_says_what_it_is_and_which_setting_allows_it() {
-    let error = |guard: &AddressGuard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
+    let error =
+        |guard: &AddressGuard, host: &str| Error::from(guard.resolve(host, 80).unwrap_err());
     let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("10.0.0.7")));
     let e = error(&guard, "nas.test");
     assert_eq!(e.message, "10.0.0.7 is a private network address");
-    assert_eq!(e.hint.as_deref(), Some("tools.web.fetch.allow_private = true would allow it"));
+    assert_eq!(
+        e.hint.as_deref(),
+        Some("tools.web.fetch.allow_private = true would allow it")
+    );
     let e = error(&AddressGuard::new(true), "169.254.169.254");
     assert_eq!((e.message.contains("credentials"), e.hint), (true, None));
 }
@@ -168,19 +192,42 @@ fn every_address_of_a_name_is_returned_with_the_port_asked_for() {
         Ok(answers("8.8.8.8 2606:2800::1"))
     });
     let found = guard.resolve("example.test", 443).unwrap();
-    assert_eq!(found, ["8.8.8.8:443".parse().unwrap(), "[2606:2800::1]:443".parse().unwrap()]);
+    assert_eq!(
+        found,
+        [
+            "8.8.8.8:443".parse().unwrap(),
+            "[2606:2800::1]:443".parse().unwrap()
+        ]
+    );
 }
 
 #[test]
 fn this_machines_own_public_addresses_and_networks_are_private() {
     // A machine in a data centre. Documentation prefixes would be refused anyhow.
     let interfaces: Interfaces = || {
-        let four = [("127.0.0.1", 8), ("8.8.4.2", 22), ("9.9.9.9", 32), ("1.2.3.4", 0)];
-        let six = [("::1", 128), ("2606:2800:220:1::5", 128), ("2a00:1450:4001::7", 48), ("fe80::1", 64)];
-        Ok(four.into_iter().chain(six).map(|(address, length)| (address.parse().unwrap(), length)).collect())
+        let four = [
+            ("127.0.0.1", 8),
+            ("8.8.4.2", 22),
+            ("9.9.9.9", 32),
+            ("1.2.3.4", 0),
+        ];
+        let six = [
+            ("::1", 128),
+            ("2606:2800:220:1::5", 128),
+            ("2a00:1450:4001::7", 48),
+            ("fe80::1", 64),
+        ];
+        Ok(four
+            .into_iter()
+            .chain(six)
+            .map(|(address, length)| (address.parse().unwrap(), length))
+            .collect())
     };
     let opens = |allow_private: bool, host: &str| {
-        AddressGuard::new(allow_private).with_interfaces(interfaces).resolve(host, 80).is_ok()
+        AddressGuard::new(allow_private)
+            .with_interfaces(interfaces)
+            .resolve(host, 80)
+            .is_ok()
     };
     for (host, expected) in [
         ("8.8.4.2", Home),
@@ -201,46 +248,86 @@ fn this_machines_own_public_addresses_and_networks_are_private() {
         ("[2a00:1450:4001:ffff::1]", Home),
         ("[2a00:1450:4002::1]", Open),
     ] {
-        assert_eq!((opens(false, host), opens(true, host)), (expected == Open, true), "{host}");
+        assert_eq!(
+            (opens(false, host), opens(true, host)),
+            (expected == Open, true),
+            "{host}"
+        );
     }
     let none: Interfaces = || Err(io::ErrorKind::PermissionDenied.into());
-    let shut = AddressGuard::new(false).with_interfaces(none).resolve("8.8.8.8", 80);
-    assert!(matches!(shut, Err(ConnectError::Unreachable(_))), "what cannot be checked is not connected to");
+    let shut = AddressGuard::new(false)
+        .with_interfaces(none)
+        .resolve("8.8.8.8", 80);
+    assert!(
+        matches!(shut, Err(ConnectError::Unreachable(_))),
+        "what cannot be checked is not connected to"
+    );
 }
 
 #[test]
 fn this_machines_interfaces_are_known() {
     let found = sys::interfaces().unwrap();
-    assert!(found.contains(&("127.0.0.1".parse().unwrap(), 8)), "{found:?}");
+    assert!(
+        found.contains(&("127.0.0.1".parse().unwrap(), 8)),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn what_is_no_host_is_refused_without_a_look_up() {
     let guard = AddressGuard::new(true).with_lookup(|name, _| panic!("{name} was looked up"));
-    for host in ["", "[::1", "::1]", "fe80::1%eth0", "127.0.0.1:80", "u@8.8.8.8", "8.8.8.8/", "8.8.8.8\0", "①②⑦.0.0.1"]
-    {
-        assert!(matches!(guard.resolve(host, 80), Err(ConnectError::Refused(_))), "{host:?}");
+    for host in [
+        "",
+        "[::1",
+        "::1]",
+        "fe80::1%eth0",
+        "127.0.0.1:80",
+        "u@8.8.8.8",
+        "8.8.8.8/",
+        "8.8.8.8\0",
+        "①②⑦.0.0.1",
+    ] {
+        assert!(
+            matches!(guard.resolve(host, 80), Err(ConnectError::Refused(_))),
+            "{host:?}"
+        );
     }
 }
 
 #[test]
 fn a_name_without_an_answer_is_unreachable_and_not_refused() {
     let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(Vec::new()));
-    assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
+    assert!(matches!(
+        guard.resolve("nothing.test", 80),
+        Err(ConnectError::Unreachable(_))
+    ));
     let guard = AddressGuard::new(false).with_lookup(|_, _| Err(io::Error::other("no such name")));
-    assert!(matches!(guard.resolve("nothing.test", 80), Err(ConnectError::Unreachable(_))));
+    assert!(matches!(
+        guard.resolve("nothing.test", 80),
+        Err(ConnectError::Unreachable(_))
+    ));
 }
 
 #[test]
 fn the_system_knows_localhost_and_the_guard_refuses_it() {
     for host in ["localhost", "LOCALHOST"] {
-        assert!(matches!(AddressGuard::new(false).resolve(host, 80), Err(ConnectError::Refused(_))), "{host}");
+        assert!(
+            matches!(
+                AddressGuard::new(false).resolve(host, 80),
+                Err(ConnectError::Refused(_))
+            ),
+            "{host}"
+        );
     }
     assert!(AddressGuard::new(true).resolve("localhost", 80).is_ok());
 }
 
 /// A name server that gives `first` to whoever asks first, and `then` to all later ones; and how often it was asked.
-fn rebinding(guard: AddressGuard, first: &'static str, then: &'static str) -> (AddressGuard, Arc<AtomicUsize>) {
+fn rebinding(
+    guard: AddressGuard,
+    first: &'static str,
+    then: &'static str,
+) -> (AddressGuard, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     let guard = guard.with_lookup(move |_, _| {
@@ -253,9 +340,15 @@ fn rebinding(guard: AddressGuard, first: &'static str, then: &'static str) -> (A
 #[test]
 fn a_name_that_changes_its_mind_is_asked_once() {
     let (guard, asked) = rebinding(AddressGuard::new(false), "8.8.8.8", "127.0.0.1");
-    assert_eq!(guard.resolve("rebind.test", 80).unwrap(), ["8.8.8.8:80".parse().unwrap()]);
+    assert_eq!(
+        guard.resolve("rebind.test", 80).unwrap(),
+        ["8.8.8.8:80".parse().unwrap()]
+    );
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    assert!(matches!(guard.resolve("rebind.test", 80), Err(ConnectError::Refused(_))));
+    assert!(matches!(
+        guard.resolve("rebind.test", 80),
+        Err(ConnectError::Refused(_))
+    ));
 
     let judged = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = judged.local_addr().unwrap().port();
@@ -265,7 +358,10 @@ fn a_name_that_changes_its_mind_is_asked_once() {
     let stream = connect_to(&guard, "rebind.test", port).unwrap();
     assert_eq!(stream.peer_addr().unwrap(), judged.local_addr().unwrap());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
-    assert_eq!(other.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        other.accept().unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
 }
 
 #[test]
@@ -274,10 +370,26 @@ fn what_is_refused_is_never_knocked_at() {
     listener.set_nonblocking(true).unwrap();
     let port = listener.local_addr().unwrap().port();
     let guard = AddressGuard::new(false).with_lookup(|_, _| Ok(answers("127.0.0.1 8.8.8.8")));
-    for host in ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "evil.test", "localhost"] {
-        assert!(matches!(connect_to(&guard, host, port), Err(ConnectError::Refused(_))), "{host}");
+    for host in [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "[::ffff:127.0.0.1]",
+        "evil.test",
+        "localhost",
+    ] {
+        assert!(
+            matches!(
+                connect_to(&guard, host, port),
+                Err(ConnectError::Refused(_))
+            ),
+            "{host}"
+        );
     }
-    assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(
+        listener.accept().unwrap_err().kind(),
+        io::ErrorKind::WouldBlock
+    );
 }
 
 #[test]
@@ -285,18 +397,42 @@ fn the_next_address_is_tried_when_one_does_not_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3 127.0.0.1")));
-    assert_eq!(connect_to(&guard, "two.test", port).unwrap().peer_addr().unwrap(), listener.local_addr().unwrap());
+    assert_eq!(
+        connect_to(&guard, "two.test", port)
+            .unwrap()
+            .peer_addr()
+            .unwrap(),
+        listener.local_addr().unwrap()
+    );
     let guard = AddressGuard::new(true).with_lookup(|_, _| Ok(answers("127.0.0.3")));
-    assert!(matches!(connect_to(&guard, "none.test", port), Err(ConnectError::Unreachable(_))));
+    assert!(matches!(
+        connect_to(&guard, "none.test", port),
+        Err(ConnectError::Unreachable(_))
+    ));
 }
 
 #[test]
 fn a_private_host_is_known_by_its_address_or_name() {
-    for host in ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.9", "100.64.0.1", "fd00::1", "localhost", "nas", "pi.local"]
-    {
+    for host in [
+        "127.0.0.1",
+        "::1",
+        "10.1.2.3",
+        "192.168.0.9",
+        "100.64.0.1",
+        "fd00::1",
+        "localhost",
+        "nas",
+        "pi.local",
+    ] {
         assert!(is_private(host), "{host}");
     }
-    for host in ["8.8.8.8", "169.254.169.254", "2606:2800::1", "api.openai.com", "local.example.com"] {
+    for host in [
+        "8.8.8.8",
+        "169.254.169.254",
+        "2606:2800::1",
+        "api.openai.com",
+        "local.example.com",
+    ] {
         assert!(!is_private(host), "{host}");
     }
 }

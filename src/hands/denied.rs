@@ -2,8 +2,8 @@
 
 /// What may stand before a program's name.
 const BEFORE_NAME: [&str; 20] = [
-    "sudo", "doas", "env", "nohup", "exec", "time", "nice", "command", "busybox", "{", "!", "if", "then", "do", "else",
-    "sh", "bash", "dash", "ash", "zsh",
+    "sudo", "doas", "env", "nohup", "exec", "time", "nice", "command", "busybox", "{", "!", "if",
+    "then", "do", "else", "sh", "bash", "dash", "ash", "zsh",
 ];
 
 /// Why this command is refused, if it is.
@@ -12,18 +12,24 @@ pub(super) fn why(command: &str) -> Option<&'static str> {
         return Some("a fork bomb");
     }
     let unquoted = command.replace(['\'', '"'], "");
-    unquoted.split([';', '&', '|', '(', ')', '`', '\n']).find_map(why_simple)
+    unquoted
+        .split([';', '&', '|', '(', ')', '`', '\n'])
+        .find_map(why_simple)
 }
 
 fn why_simple(command: &str) -> Option<&'static str> {
     let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     let mut words = command.split_whitespace();
     let program = words
-        .find(|word| !word.contains('=') && !word.starts_with('-') && !BEFORE_NAME.contains(&&*name(word)))
+        .find(|word| {
+            !word.contains('=') && !word.starts_with('-') && !BEFORE_NAME.contains(&&*name(word))
+        })
         .map(name)?;
     match program.split('.').next()? {
         "shutdown" | "reboot" | "halt" | "poweroff" => Some("ending this machine"),
-        "systemctl" if words.any(|word| matches!(word, "reboot" | "halt" | "poweroff")) => Some("ending this machine"),
+        "systemctl" if words.any(|word| matches!(word, "reboot" | "halt" | "poweroff")) => {
+            Some("ending this machine")
+        }
         "mkfs" | "mke2fs" => Some("making a file system"),
         "dd" if words.any(is_device) => Some("writing onto a device"),
         "rm" => {
@@ -41,7 +47,10 @@ fn why_simple(command: &str) -> Option<&'static str> {
 fn is_device(word: &str) -> bool {
     let device = word.strip_prefix("of=/dev/");
     device.is_some_and(|device| {
-        !matches!(device, "null" | "zero" | "full" | "stdout" | "stderr" | "tty") && !device.starts_with("shm/")
+        !matches!(
+            device,
+            "null" | "zero" | "full" | "stdout" | "stderr" | "tty"
+        ) && !device.starts_with("shm/")
     })
 }
 
@@ -50,7 +59,9 @@ fn is_home_or_above(word: &str) -> bool {
     let path = word.trim_end_matches('*').trim_end_matches('/');
     word.starts_with('/') && path.is_empty()
         || matches!(path, "~" | "$HOME" | "${HOME}" | "/root" | "/home")
-        || path.strip_prefix("/home/").is_some_and(|user| !user.contains('/'))
+        || path
+            .strip_prefix("/home/")
+            .is_some_and(|user| !user.contains('/'))
 }
 
 /// `f() { f | f & }; f`, whatever its name.

@@ -21,8 +21,18 @@ const GRACE: Duration = Duration::from_secs(5);
 const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
-pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_processes: bool) -> Result<Reply> {
-    let mut reader = ReplyReader::send(child, job, cancel, Duration::from_secs(job.seconds()) + GRACE)?;
+pub(super) fn exchange(
+    child: &mut Child,
+    job: &Job,
+    cancel: &Cancel,
+    count_processes: bool,
+) -> Result<Reply> {
+    let mut reader = ReplyReader::send(
+        child,
+        job,
+        cancel,
+        Duration::from_secs(job.seconds()) + GRACE,
+    )?;
     reader.counted = count_processes.then(|| child.id());
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
@@ -30,12 +40,24 @@ pub(super) fn exchange(child: &mut Child, job: &Job, cancel: &Cancel, count_proc
     reader.tell_to_stop();
     io::copy(&mut reader, &mut io::sink()).ok();
     match (result, cancel.why()) {
-        (Ok(Reply { header: Header::Exited { dropped, .. }, body }), _) if reader.too_many => {
-            Ok(Reply { header: Header::Exited { end: Termination::TooManyProcesses, dropped }, body })
-        }
+        (
+            Ok(Reply {
+                header: Header::Exited { dropped, .. },
+                body,
+            }),
+            _,
+        ) if reader.too_many => Ok(Reply {
+            header: Header::Exited {
+                end: Termination::TooManyProcesses,
+                dropped,
+            },
+            body,
+        }),
         (Ok(reply), _) => Ok(reply),
         (Err(_), Some(Why::Deadline)) => Err(Error::new(Kind::Limit, "the turn timed out")),
-        (Err(_), Some(Why::Stopped)) if told_to_stop => Err(Error::new(Kind::Interrupted, "stopped")),
+        (Err(_), Some(Why::Stopped)) if told_to_stop => {
+            Err(Error::new(Kind::Interrupted, "stopped"))
+        }
         (Err(e), _) => Err(e),
     }
 }
@@ -72,9 +94,19 @@ impl ReplyReader {
         let deadline = Instant::now() + cancel.remaining(time);
         // A process that cannot confine itself replies without reading the job.
         let header = encode_job(job)?;
-        let sent = input.write_all(&header).and_then(|()| input.write_all(job.body()));
+        let sent = input
+            .write_all(&header)
+            .and_then(|()| input.write_all(job.body()));
         let input = sent.is_ok().then_some(input);
-        Ok(Self { input, output, stopped: Some(stopped), _hook: hook, deadline, counted: None, too_many: false })
+        Ok(Self {
+            input,
+            output,
+            stopped: Some(stopped),
+            _hook: hook,
+            deadline,
+            counted: None,
+            too_many: false,
+        })
     }
 
     fn tell_to_stop(&mut self) {
@@ -104,7 +136,11 @@ impl Read for ReplyReader {
                 wait = wait.min(COUNT_INTERVAL);
             }
             let mut watched = vec![(self.output.as_fd(), PollFlags::IN)];
-            watched.extend(self.stopped.iter().map(|stopped| (stopped.as_fd(), PollFlags::IN)));
+            watched.extend(
+                self.stopped
+                    .iter()
+                    .map(|stopped| (stopped.as_fd(), PollFlags::IN)),
+            );
             let ready = sys::poll(&watched, Some(wait))?;
             if ready.get(1) == Some(&true) {
                 self.tell_to_stop();
@@ -127,9 +163,15 @@ mod tests {
     #[test]
     fn a_job_too_large_to_be_sent_is_refused_at_once() {
         // It would wait for the job for ever.
-        let mut waiting =
-            child::command(Path::new("/bin/cat")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let job = Job::File(FileJob::WriteFile { path: "x".into(), content: "x".repeat(65 << 20) });
+        let mut waiting = child::command(Path::new("/bin/cat"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let job = Job::File(FileJob::WriteFile {
+            path: "x".into(),
+            content: "x".repeat(65 << 20),
+        });
         let cancel = Cancel::new(Some(Duration::from_secs(2)));
         let error = exchange(&mut waiting, &job, &cancel, false).unwrap_err();
         waiting.kill().and_then(|()| waiting.wait()).unwrap();

@@ -38,7 +38,12 @@ const DISK_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs the command with `/bin/sh`, and both outputs in one.
 ///
 /// When this returns, every process that the command started has ended, or will have before the caller reads on.
-pub(super) fn exec(trees: &Trees, setup: &Setup, job: ExecJob, caller: BorrowedFd) -> Result<Reply> {
+pub(super) fn exec(
+    trees: &Trees,
+    setup: &Setup,
+    job: ExecJob,
+    caller: BorrowedFd,
+) -> Result<Reply> {
     check(setup, &job)?;
     // A second bound beside the watched wall-clock time.
     limit(Resource::Cpu, job.timeout_secs + 1)?;
@@ -48,15 +53,21 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: ExecJob, caller: BorrowedF
     let mut reaper = Reaper::new(setup.confinement)?;
     let (output, input) = pipe_with(PipeFlags::CLOEXEC)?;
     // For temporary files, where `/tmp` is the host's and closed. No other call has this name; one that was killed may have left it.
-    let scratch = (setup.confinement == Confinement::Landlock).then(|| format!(".tmp-{}", std::process::id()));
+    let scratch = (setup.confinement == Confinement::Landlock)
+        .then(|| format!(".tmp-{}", std::process::id()));
     if let Some(name) = &scratch {
         drop(fs_err::remove_dir_all(name));
-        mkdirat(trees.workspace(), name, Mode::RWXU).doing("making a directory for temporary files")?;
+        mkdirat(trees.workspace(), name, Mode::RWXU)
+            .doing("making a directory for temporary files")?;
     }
     enter(trees, &job.working_dir)?;
     let tmp = scratch.as_ref().map(|name| setup.workspace.real.join(name));
     let mut child = shell(setup, &job, tmp)?
-        .stdin(if job.input.is_empty() { Stdio::null() } else { Stdio::piped() })
+        .stdin(if job.input.is_empty() {
+            Stdio::null()
+        } else {
+            Stdio::piped()
+        })
         .stdout(Stdio::from(input.try_clone()?))
         .stderr(Stdio::from(input))
         .spawn()
@@ -84,7 +95,13 @@ pub(super) fn exec(trees: &Trees, setup: &Setup, job: ExecJob, caller: BorrowedF
         drop(fs_err::remove_dir_all(name));
     }
     output.drain()?;
-    Ok(Reply { header: Header::Exited { end: end?, dropped: output.dropped }, body: output.kept })
+    Ok(Reply {
+        header: Header::Exited {
+            end: end?,
+            dropped: output.dropped,
+        },
+        body: output.kept,
+    })
 }
 
 /// Refuses what is no command, and what would spoil a machine on which nothing holds it.
@@ -92,13 +109,16 @@ fn check(setup: &Setup, job: &ExecJob) -> Result<()> {
     match job.command.len() {
         _ if job.command.trim().is_empty() => return Err(Error::failed("the command is empty")),
         len if len > MAX_COMMAND => {
-            let why = format!("the command is too long ({len} bytes): write it to a file and run that");
+            let why =
+                format!("the command is too long ({len} bytes): write it to a file and run that");
             return Err(Error::failed(why));
         }
         _ => {}
     }
     if let (Confinement::Disabled, Some(what)) = (setup.confinement, denied::why(&job.command)) {
-        return Err(Error::failed(format!("{what} is refused while the sandbox is off: ask the user to do it")));
+        return Err(Error::failed(format!(
+            "{what} is refused while the sandbox is off: ask the user to do it"
+        )));
     }
     Ok(())
 }
@@ -110,7 +130,11 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
     jail::confine(&mut command, setup)?;
     command
         .args(["-c", &job.command])
-        .envs(if guarded { listener::environment() } else { Vec::new() })
+        .envs(if guarded {
+            listener::environment()
+        } else {
+            Vec::new()
+        })
         .envs(job.env.iter().map(|(name, value)| (name, value)))
         .env("HOME", &setup.workspace.path)
         .env("TERM", "dumb")
@@ -122,7 +146,12 @@ fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> 
 pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
     let Target { tree, path, asked } = trees.find(directory, Access::Read)?;
     let dir = tree
-        .open_at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty(), Links::Follow)
+        .open_at(
+            path,
+            OFlags::PATH | OFlags::DIRECTORY,
+            Mode::empty(),
+            Links::Follow,
+        )
         .map_err(|e| beneath::explain(e, asked))?;
     rustix::process::fchdir(&dir).doing("entering the working directory")
 }
@@ -159,7 +188,9 @@ pub(super) fn watch(
         if let Some(status) = Reaper::reap(child)? {
             return Ok(termination(status));
         }
-        let left = deadline.map_or(limits.interval, |deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = deadline.map_or(limits.interval, |deadline| {
+            deadline.saturating_duration_since(Instant::now())
+        });
         if left.is_zero() {
             return Ok(Termination::TimedOut);
         }
@@ -173,14 +204,22 @@ pub(super) fn watch(
         }
         // No events: what the caller sends is for the program; only the end of the pipe matters here.
         let mut watched = vec![(caller, PollFlags::empty()), (ended.as_fd(), PollFlags::IN)];
-        watched.extend(output.iter().map(|output| (output.pipe.as_fd(), PollFlags::IN)));
+        watched.extend(
+            output
+                .iter()
+                .map(|output| (output.pipe.as_fd(), PollFlags::IN)),
+        );
         let ready = sys::poll(&watched, Some(left.min(limits.interval)))?;
         if ready[0] && !ready[1] {
             // A server ends with its input.
             sys::poll(&watched[1..2], Some(limits.grace))?;
             return Ok(Termination::Cancelled);
         }
-        if ready.get(2) == Some(&true) && !output.as_mut().map_or(Ok(false), |output| output.read_once())? {
+        if ready.get(2) == Some(&true)
+            && !output
+                .as_mut()
+                .map_or(Ok(false), |output| output.read_once())?
+        {
             output = None;
         }
     }
@@ -199,12 +238,17 @@ impl Disk {
         let free = fstatvfs(&fd).ok()?;
         let min_bytes = MIN_FREE.min(free.f_bavail.saturating_mul(free.f_frsize) / 2);
         let takes_files = !free.f_flag.contains(StatVfsMountFlags::RDONLY);
-        takes_files.then(|| Self { fd, min_bytes, min_files: 1000.min(free.f_favail / 2) })
+        takes_files.then(|| Self {
+            fd,
+            min_bytes,
+            min_files: 1000.min(free.f_favail / 2),
+        })
     }
 
     fn is_nearly_full(&self) -> Result<bool> {
         let free = fstatvfs(&self.fd)?;
-        Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes || free.f_favail < self.min_files)
+        Ok(free.f_bavail.saturating_mul(free.f_frsize) < self.min_bytes
+            || free.f_favail < self.min_files)
     }
 }
 
@@ -233,7 +277,10 @@ impl OutputBuffer {
     }
 
     pub(super) fn of_end(pipe: OwnedFd, len: usize) -> Result<Self> {
-        Ok(Self { end: Some(len), ..Self::new(pipe)? })
+        Ok(Self {
+            end: Some(len),
+            ..Self::new(pipe)?
+        })
     }
 
     /// Reads the rest: as much as the largest pipe holds, because somebody may still be writing.

@@ -54,7 +54,13 @@ pub(crate) struct Hands {
 impl Hands {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
     pub(crate) fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
-        Self { setup, turn: Mutex::default(), sandbox, guard, selected: Mutex::default() }
+        Self {
+            setup,
+            turn: Mutex::default(),
+            sandbox,
+            guard,
+            selected: Mutex::default(),
+        }
     }
 
     /// Does one job in the strongest confinement available, and waits for the end of its process.
@@ -69,7 +75,13 @@ impl Hands {
         let reply = self.in_strongest(&job, &mut |confinement| {
             let child = started.insert(self.spawn(confinement, Stdio::null(), cancel)?);
             let reply = exchange::begin(child, &job, cancel);
-            if !matches!(reply, Ok(Reply { header: Header::Text, .. })) {
+            if !matches!(
+                reply,
+                Ok(Reply {
+                    header: Header::Text,
+                    ..
+                })
+            ) {
                 drop(child.kill().and_then(|()| child.wait()));
             }
             reply
@@ -79,10 +91,16 @@ impl Hands {
     }
 
     /// Tries the confinements that will do for a job, strongest first, until one is available.
-    fn in_strongest(&self, job: &Job, attempt: &mut dyn FnMut(Confinement) -> Result<Reply>) -> Result<Reply> {
+    fn in_strongest(
+        &self,
+        job: &Job,
+        attempt: &mut dyn FnMut(Confinement) -> Result<Reply>,
+    ) -> Result<Reply> {
         let candidates = self.candidates(job);
         let known = *self.lock_selected();
-        let settled = known.filter(|(known, tried)| tried.elapsed() < RETRY_INTERVAL && candidates.contains(known));
+        let settled = known.filter(|(known, tried)| {
+            tried.elapsed() < RETRY_INTERVAL && candidates.contains(known)
+        });
         let mut refusals = Vec::new();
         for &confinement in candidates {
             // Never a weaker one than before: no process can talk the next one into that.
@@ -92,7 +110,10 @@ impl Hands {
                 continue;
             }
             match attempt(confinement)? {
-                Reply { header: Header::Unavailable { why }, .. } => refusals.push(why),
+                Reply {
+                    header: Header::Unavailable { why },
+                    ..
+                } => refusals.push(why),
                 reply => {
                     if settled.is_none() {
                         *self.lock_selected() = Some((confinement, Instant::now()));
@@ -120,10 +141,14 @@ impl Hands {
     fn candidates(&self, job: &Job) -> &'static [Confinement] {
         match (self.sandbox, job) {
             (Sandbox::Off, _) => &[Confinement::Disabled],
-            (Sandbox::Auto, Job::File(_) | Job::Layers) => {
-                &[Confinement::Namespaces, Confinement::Landlock, Confinement::Unconfined]
+            (Sandbox::Auto, Job::File(_) | Job::Layers) => &[
+                Confinement::Namespaces,
+                Confinement::Landlock,
+                Confinement::Unconfined,
+            ],
+            (Sandbox::Auto | Sandbox::Require, _) => {
+                &[Confinement::Namespaces, Confinement::Landlock]
             }
-            (Sandbox::Auto | Sandbox::Require, _) => &[Confinement::Namespaces, Confinement::Landlock],
         }
     }
 
@@ -141,15 +166,24 @@ impl Hands {
     ) -> Result<u64> {
         let (mut offset, mut first_stamp) = (0, String::new());
         loop {
-            let job = Job::File(FileJob::GiveFile { path: path.to_owned(), offset, most });
+            let job = Job::File(FileJob::GiveFile {
+                path: path.to_owned(),
+                offset,
+                most,
+            });
             let Reply { header, body } = self.call(&job, cancel)?;
-            let Header::Part(stamp) = header else { return Err(header.into_error()) };
+            let Header::Part(stamp) = header else {
+                return Err(header.into_error());
+            };
             if offset == 0 {
                 first_stamp.clone_from(&stamp);
             }
             offset += body.len() as u64;
             if stamp != first_stamp || offset > most {
-                return Err(Error::failed(format!("{} changed while it was read: try again", one_line(path, 200))));
+                return Err(Error::failed(format!(
+                    "{} changed while it was read: try again",
+                    one_line(path, 200)
+                )));
             }
             take(&body)?;
             if body.len() < MAX_BODY {
@@ -170,15 +204,23 @@ impl Hands {
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
     /// unavailable. Selects nothing for other calls.
-    pub(crate) fn try_confinement(&self, confinement: Confinement, cancel: &Cancel) -> Result<Result<String, String>> {
+    pub(crate) fn try_confinement(
+        &self,
+        confinement: Confinement,
+        cancel: &Cancel,
+    ) -> Result<Result<String, String>> {
         match self.run(confinement, &Job::Layers, cancel)? {
-            Reply { header: Header::Unavailable { why }, .. } => Ok(Err(why)),
+            Reply {
+                header: Header::Unavailable { why },
+                ..
+            } => Ok(Err(why)),
             reply => Ok(Ok(reply.into_text()?.trim_end().to_owned())),
         }
     }
 
     fn run(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let guarded = confinement == Confinement::Namespaces && self.setup.network == Network::Guarded;
+        let guarded =
+            confinement == Confinement::Namespaces && self.setup.network == Network::Guarded;
         let (receiver, stderr) = if guarded {
             let (ours, theirs) = listener::pair()?;
             (Some(ours), Stdio::from(theirs))
@@ -186,15 +228,20 @@ impl Hands {
             (None, Stdio::null())
         };
         let mut child = self.spawn(confinement, stderr, cancel)?;
-        let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard)).transpose();
-        let count_processes =
-            confinement.is_sandboxed() && matches!(job, Job::Exec { .. }) && rustix::process::geteuid().is_root();
+        let proxy = receiver
+            .map(|receiver| receiver.start_proxy(&self.guard))
+            .transpose();
+        let count_processes = confinement.is_sandboxed()
+            && matches!(job, Job::Exec { .. })
+            && rustix::process::geteuid().is_root();
         let result = exchange::exchange(&mut child, job, cancel, count_processes);
         // It has ended by now, or used up its grace.
         let ended = child.kill().and_then(|()| child.wait());
         match (proxy.and(result), ended) {
             (Ok(reply), Ok(_)) => Ok(reply),
-            (Err(e), Ok(status)) if e.kind == Kind::Failed => Err(e.doing(format_args!("hands process ({status})"))),
+            (Err(e), Ok(status)) if e.kind == Kind::Failed => {
+                Err(e.doing(format_args!("hands process ({status})")))
+            }
             (Err(e), _) => Err(e),
             (_, Err(e)) => Err(Error::from(e).doing("ending the hands process")),
         }
@@ -205,14 +252,24 @@ impl Hands {
         let mut known = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, setup)) if of.is_same_turn(turn) => Ok(setup.clone()),
-            _ => Ok(known.insert((turn.clone(), self.setup.identified()?)).1.clone()),
+            _ => Ok(known
+                .insert((turn.clone(), self.setup.identified()?))
+                .1
+                .clone()),
         }
     }
 
     fn spawn(&self, confinement: Confinement, stderr: Stdio, turn: &Cancel) -> Result<Child> {
-        let setup = serde_json::to_string(&Setup { confinement, ..self.setup_of(turn)? })?;
+        let setup = serde_json::to_string(&Setup {
+            confinement,
+            ..self.setup_of(turn)?
+        })?;
         let mut command = child::again(ROLE);
-        command.env(SETUP, setup).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+        command
+            .env(SETUP, setup)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr);
         command.spawn().doing("starting the hands process")
     }
 }

@@ -22,8 +22,16 @@ impl Hands {
             input: STANDARD.decode(&pdf.base64).unwrap_or_default(),
             ..ExecJob::default()
         });
-        let Ok(Reply { header, body }) = self.call(&job, cancel) else { return };
-        if matches!(header, Header::Exited { end: Termination::Code(0), .. }) {
+        let Ok(Reply { header, body }) = self.call(&job, cancel) else {
+            return;
+        };
+        if matches!(
+            header,
+            Header::Exited {
+                end: Termination::Code(0),
+                ..
+            }
+        ) {
             clip(String::from_utf8_lossy(&body).trim(), MAX_TEXT).clone_into(&mut pdf.text);
         }
     }

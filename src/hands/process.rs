@@ -46,7 +46,12 @@ pub(crate) fn main(role: &str, setup: Option<&str>) -> ExitCode {
 }
 
 fn refused(e: &Error) -> Reply {
-    Reply { header: Header::Refused { why: e.message.clone() }, body: Vec::new() }
+    Reply {
+        header: Header::Refused {
+            why: e.message.clone(),
+        },
+        body: Vec::new(),
+    }
 }
 
 fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
@@ -96,28 +101,53 @@ fn wait_for(inner: &mut Child) -> Result<()> {
     let ended = pidfd_open(Pid::from_child(inner), PidfdFlags::empty()).doing("opening a pidfd")?;
     let caller = io::stdin();
     // No events: only the end of the pipe matters here, not what the caller sends.
-    sys::poll(&[(ended.as_fd(), PollFlags::IN), (caller.as_fd(), PollFlags::empty())], None)?;
+    sys::poll(
+        &[
+            (ended.as_fd(), PollFlags::IN),
+            (caller.as_fd(), PollFlags::empty()),
+        ],
+        None,
+    )?;
     sys::poll(&[(ended.as_fd(), PollFlags::IN)], Some(INNER_GRACE))?;
-    inner.kill().and_then(|()| inner.wait()).map(drop).doing("ending the inner process")
+    inner
+        .kill()
+        .and_then(|()| inner.wait())
+        .map(drop)
+        .doing("ending the inner process")
 }
 
 fn unavailable(e: &Error) -> Result<()> {
-    let header = Header::Unavailable { why: e.message.clone() };
-    wire::send_reply(&mut io::stdout(), &Reply { header, body: Vec::new() })
+    let header = Header::Unavailable {
+        why: e.message.clone(),
+    };
+    wire::send_reply(
+        &mut io::stdout(),
+        &Reply {
+            header,
+            body: Vec::new(),
+        },
+    )
 }
 
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
-    let (max_processes, mount_points) = (jail::process_limit(setup.confinement), jail::mount_points());
+    let (max_processes, mount_points) =
+        (jail::process_limit(setup.confinement), jail::mount_points());
     let confined = match setup.confinement {
         Confinement::Namespaces => jail::enter_namespaces(setup),
-        Confinement::Landlock => jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup)),
+        Confinement::Landlock => {
+            jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup))
+        }
         // The file tools read what the workspace's owner may.
         Confinement::Unconfined => jail::become_owner(setup),
         Confinement::Disabled => jail::enter_workspace(setup),
     };
     if let Err(e) = confined {
-        return if setup.confinement.is_sandboxed() { unavailable(&e) } else { Err(e) };
+        return if setup.confinement.is_sandboxed() {
+            unavailable(&e)
+        } else {
+            Err(e)
+        };
     }
     sys::deny_inspection().doing("denying inspection by other processes")?;
     set_limits(setup, max_processes)?;
@@ -126,7 +156,10 @@ fn do_job(setup: &Setup) -> Result<()> {
     let trees = Trees::open(workspace, setup, mount_points)?;
 
     // Not buffered: what follows the job belongs to the program that it starts.
-    let mut input = fs_err::File::from_parts(io::stdin().as_fd().try_clone_to_owned()?.into(), "the job's pipe");
+    let mut input = fs_err::File::from_parts(
+        io::stdin().as_fd().try_clone_to_owned()?.into(),
+        "the job's pipe",
+    );
     let reply = match wire::receive_job(&mut input)? {
         Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no jail for commands here"))
@@ -134,14 +167,21 @@ fn do_job(setup: &Setup) -> Result<()> {
         Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
         Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
         Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
-        Job::Layers => Ok(Reply { header: Header::Text, body: jail::layers(setup).into_bytes() }),
+        Job::Layers => Ok(Reply {
+            header: Header::Text,
+            body: jail::layers(setup).into_bytes(),
+        }),
     };
     wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
 }
 
 /// The caller sends nothing after the job, so readable input is its end.
 fn caller_has_gone() -> bool {
-    sys::poll(&[(io::stdin().as_fd(), PollFlags::IN)], Some(Duration::ZERO)).is_ok_and(|ready| ready[0])
+    sys::poll(
+        &[(io::stdin().as_fd(), PollFlags::IN)],
+        Some(Duration::ZERO),
+    )
+    .is_ok_and(|ready| ready[0])
 }
 
 /// On a small board a greedy command should be killed before the program that serves its owner.
@@ -164,6 +204,12 @@ fn set_limits(setup: &Setup, max_processes: Option<u64>) -> Result<()> {
 pub(super) fn limit(resource: Resource, most: u64) -> Result<()> {
     let now = rustix::process::getrlimit(resource);
     let most = now.maximum.map_or(most, |hard| hard.min(most));
-    rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
-        .doing(format_args!("limiting {resource:?}"))
+    rustix::process::setrlimit(
+        resource,
+        Rlimit {
+            current: Some(most),
+            maximum: Some(most),
+        },
+    )
+    .doing(format_args!("limiting {resource:?}"))
 }

@@ -5,18 +5,28 @@ use std::collections::HashMap;
 /// The processes that this one may see; none when /proc cannot be read.
 fn all() -> Vec<u32> {
     let entries = fs_err::read_dir("/proc").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 /// From `/proc/PID/stat`: `pid (name) state ppid …`, where the name may contain anything.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = fs_err::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?
+        .1
+        .split_whitespace()
+        .nth(1)?
+        .parse()
+        .ok()
 }
 
 /// The processes that `parent` has started or adopted.
 pub(super) fn children_of(parent: u32) -> Vec<u32> {
-    all().into_iter().filter(|pid| parent_of(*pid) == Some(parent)).collect()
+    all()
+        .into_iter()
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect()
 }
 
 /// Whether `root` and its descendants are more than `max`: `RLIMIT_NPROC` does not bind root, so the caller counts.
@@ -60,7 +70,8 @@ mod tests {
         }
         assert_eq!(below(shell.id(), &all()), 2);
         assert!(below(me, &all()) >= 3);
-        let sleeper = fs_err::read_to_string(format!("/proc/{0}/task/{0}/children", shell.id())).unwrap();
+        let sleeper =
+            fs_err::read_to_string(format!("/proc/{0}/task/{0}/children", shell.id())).unwrap();
         let sleeper = rustix::process::Pid::from_raw(sleeper.trim().parse().unwrap()).unwrap();
         rustix::process::kill_process(sleeper, rustix::process::Signal::KILL).unwrap();
         shell.kill().unwrap();

@@ -32,7 +32,11 @@ impl Reaper {
     pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
         let alone_in_reach = jail::signals_stay_inside(confinement)?;
-        Ok(Self { confinement, alone_in_reach, list: fs_err::File::open("/proc/thread-self/children").ok() })
+        Ok(Self {
+            confinement,
+            alone_in_reach,
+            list: fs_err::File::open("/proc/thread-self/children").ok(),
+        })
     }
 
     /// Reaps what has ended of the children and of the orphans of `command`, which would hold their numbers otherwise.
@@ -65,7 +69,9 @@ impl Reaper {
                 for pid in self.children()? {
                     match kill_process(pid, Signal::KILL) {
                         Ok(()) | Err(Errno::SRCH) => {}
-                        Err(e) => return Err(Error::from(e).doing("killing what the command started")),
+                        Err(e) => {
+                            return Err(Error::from(e).doing("killing what the command started"));
+                        }
                     }
                 }
             }
@@ -78,7 +84,9 @@ impl Reaper {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Error::failed("the command starts processes faster than they can be killed"));
+                return Err(Error::failed(
+                    "the command starts processes faster than they can be killed",
+                ));
             }
         }
     }
@@ -89,10 +97,15 @@ impl Reaper {
                 let mut text = String::new();
                 list.rewind()?;
                 list.read_to_string(&mut text)?;
-                text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+                text.split_whitespace()
+                    .filter_map(|n| n.parse().ok())
+                    .collect()
             }
             None => processes::children_of(std::process::id()),
         };
-        Ok(numbers.into_iter().filter_map(|n| Pid::from_raw(n.try_into().ok()?)).collect())
+        Ok(numbers
+            .into_iter()
+            .filter_map(|n| Pid::from_raw(n.try_into().ok()?))
+            .collect())
     }
 }

@@ -25,10 +25,21 @@ const MAX_SAID: usize = 400;
 
 /// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
-pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: BorrowedFd) -> Result<()> {
+pub(super) fn serve(
+    trees: &Trees,
+    setup: &Setup,
+    job: &ServeJob,
+    caller: BorrowedFd,
+) -> Result<()> {
     enter(trees, &job.working_dir)?;
     let mut reaper = Reaper::new(setup.confinement)?;
-    wire::send_reply(&mut std::io::stdout(), &Reply { header: Header::Text, body: Vec::new() })?;
+    wire::send_reply(
+        &mut std::io::stdout(),
+        &Reply {
+            header: Header::Text,
+            body: Vec::new(),
+        },
+    )?;
     let mut command = child::command(Path::new(&job.program));
     jail::confine(&mut command, setup)?;
     let mut child = command
@@ -44,11 +55,18 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
     let limits = Limits {
         timeout: None,
         disks: trees.writable().filter_map(Disk::measure).collect(),
-        interval: if job.counts_processes { COUNT_INTERVAL } else { CHECK_INTERVAL },
+        interval: if job.counts_processes {
+            COUNT_INTERVAL
+        } else {
+            CHECK_INTERVAL
+        },
         counts_processes: job.counts_processes,
         grace: INNER_GRACE / 2,
     };
-    let pipe = child.stderr.take().ok_or_else(|| Error::failed("the program has no standard error"))?;
+    let pipe = child
+        .stderr
+        .take()
+        .ok_or_else(|| Error::failed("the program has no standard error"))?;
     let mut errors = OutputBuffer::of_end(pipe.into(), MAX_READ)?;
     let end = watch(&child, caller, &limits, Some(&mut errors));
     reaper.kill_descendants()?;
@@ -61,6 +79,12 @@ pub(super) fn serve(trees: &Trees, setup: &Setup, job: &ServeJob, caller: Borrow
 
 /// The last two lines that say something, on one.
 fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    one_line(&lines[lines.len().saturating_sub(2)..].join(" / "), MAX_SAID)
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    one_line(
+        &lines[lines.len().saturating_sub(2)..].join(" / "),
+        MAX_SAID,
+    )
 }

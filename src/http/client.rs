@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{ConnectProxyConnector, Connector, RustlsConnector, TcpConnector};
+use ureq::unversioned::transport::{
+    ConnectProxyConnector, Connector, RustlsConnector, TcpConnector,
+};
 use ureq::{Agent, Proxy};
 
 use super::guarded::{GuardedProxy, GuardedResolver};
@@ -44,23 +46,39 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { settings, idle: Arc::default(), is_unknown: Arc::default() }
+        Self {
+            settings,
+            idle: Arc::default(),
+            is_unknown: Arc::default(),
+        }
     }
 
     /// Whether the next request trusts the certificates of this system in place of those compiled in: an unknown authority
     /// may be the company's own.
     pub(crate) fn trusts_system(&self) -> bool {
-        self.is_unknown.load(Ordering::SeqCst) && self.settings.ca_file.is_none() && system_certificates().is_some()
+        self.is_unknown.load(Ordering::SeqCst)
+            && self.settings.ca_file.is_none()
+            && system_certificates().is_some()
     }
 
     /// Begins a request on a thread of its own.
     pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
-        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = self
+            .idle
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
         let agent = match kept {
             Some(agent) => agent,
             None if self.trusts_system() => {
                 let ca_file = system_certificates().map(PathBuf::from);
-                agent(&Settings { ca_file, ..self.settings.clone() }, &request.url)?
+                agent(
+                    &Settings {
+                        ca_file,
+                        ..self.settings.clone()
+                    },
+                    &request.url,
+                )?
             }
             None => agent(&self.settings, &request.url)?,
         };
@@ -83,7 +101,15 @@ impl Client {
             })
             .doing("starting a thread")?;
         let (cancel, idle) = (cancel.clone(), self.idle.clone());
-        Ok(Exchange { agent: Some(agent), events, uploaded_at: Instant::now(), cancel, is_sent, _hook: hook, idle })
+        Ok(Exchange {
+            agent: Some(agent),
+            events,
+            uploaded_at: Instant::now(),
+            cancel,
+            is_sent,
+            _hook: hook,
+            idle,
+        })
     }
 }
 
@@ -129,8 +155,10 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
         guarded = direct.take().map(|proxy| config(Some(proxy)));
     }
     let connector = ().chain(GuardedProxy(guarded)).chain(ConnectProxyConnector::default());
-    let connector =
-        connector.chain(TcpConnector::default()).chain(HalfClosedConnector).chain(RustlsConnector::default());
+    let connector = connector
+        .chain(TcpConnector::default())
+        .chain(HalfClosedConnector)
+        .chain(RustlsConnector::default());
     let config = config(direct);
     Ok(match &settings.guard {
         Some(guard) => Agent::with_parts(config, connector, GuardedResolver(guard.clone())),
@@ -144,16 +172,20 @@ fn proxy(address: &str) -> Result<Option<Proxy>> {
         return Ok(None);
     }
     if address.starts_with("socks") {
-        return Err(Error::config("SOCKS proxies are not supported").hint("use an HTTP proxy: http://HOST:PORT"));
+        return Err(Error::config("SOCKS proxies are not supported")
+            .hint("use an HTTP proxy: http://HOST:PORT"));
     }
     let proxy = Proxy::new(address);
-    proxy.map(Some).map_err(|_| Error::config("invalid proxy address").hint("write it as http://HOST:PORT"))
+    proxy
+        .map(Some)
+        .map_err(|_| Error::config("invalid proxy address").hint("write it as http://HOST:PORT"))
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
     const HINT: &str = "unset SSL_CERT_FILE, or set it to a PEM bundle";
-    let pem = fs_err::read(path)
-        .map_err(|e| Error::config(format!("cannot use SSL_CERT_FILE: {}", Error::from(e))).hint(HINT))?;
+    let pem = fs_err::read(path).map_err(|e| {
+        Error::config(format!("cannot use SSL_CERT_FILE: {}", Error::from(e))).hint(HINT)
+    })?;
     let items = ureq::tls::parse_pem(&pem).filter_map(|item| match item {
         Ok(PemItem::Certificate(certificate)) => Some(certificate),
         _ => None,

@@ -23,7 +23,12 @@ fn of_tls(e: &ureq::Error) -> Option<&rustls::Error> {
 
 /// Whether the chain of certificates ends in an authority that is not known here.
 pub(super) fn is_unknown_issuer(e: &ureq::Error) -> bool {
-    of_tls(e).is_some_and(|e| matches!(e, rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)))
+    of_tls(e).is_some_and(|e| {
+        matches!(
+            e,
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)
+        )
+    })
 }
 
 /// `proxy` is the address of the proxy, if any.
@@ -36,19 +41,27 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
         ureq::Error::HostNotFound => broken("unknown host name"),
         ureq::Error::Io(e) if e.to_string().contains("lookup address") => {
             let passes = e.to_string().contains("Temporary");
-            broken(if passes { "the name look-up failed; is the network up?" } else { "unknown host name" })
+            broken(if passes {
+                "the name look-up failed; is the network up?"
+            } else {
+                "unknown host name"
+            })
         }
         ureq::Error::ConnectionFailed => broken("the connection failed"),
         ureq::Error::Timeout(what) => Fault::Broken(format!("no connection in time ({what})")),
-        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => Fault::Broken(match proxy {
-            "" => "the connection was refused".to_owned(),
-            proxy => format!("the proxy {} refused the connection", authority(proxy)),
-        }),
-        ureq::Error::ConnectProxyFailed(why) => {
-            Fault::Broken(format!("the proxy {} refused the connection ({why})", authority(proxy)))
+        ureq::Error::Io(e) if e.kind() == ErrorKind::ConnectionRefused => {
+            Fault::Broken(match proxy {
+                "" => "the connection was refused".to_owned(),
+                proxy => format!("the proxy {} refused the connection", authority(proxy)),
+            })
         }
+        ureq::Error::ConnectProxyFailed(why) => Fault::Broken(format!(
+            "the proxy {} refused the connection ({why})",
+            authority(proxy)
+        )),
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => Fault::Config(
-            Error::config("invalid address or header").hint("correct the address or the headers in config.json"),
+            Error::config("invalid address or header")
+                .hint("correct the address or the headers in config.json"),
         ),
         e => Fault::Broken(e.to_string()),
     }
@@ -56,35 +69,56 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
 
 fn tls(e: &rustls::Error) -> Fault {
     use CertificateError::{
-        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, Other, UnknownIssuer,
+        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, Other,
+        UnknownIssuer,
     };
     let (message, hint) = match e {
-        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            ("the server does not speak TLS".to_owned(), "write http:// instead of https:// in its address")
-        }
-        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion) | rustls::Error::PeerIncompatible(_) => {
-            ("the server speaks only an old version of TLS; 1.2 or newer is needed".to_owned(), "update the server")
-        }
-        rustls::Error::InvalidCertificate(other @ Other(_)) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
-            ("the certificate is self-signed".to_owned(), "set SSL_CERT_FILE=/path/of/that/certificate.pem")
+        rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => (
+            "the server does not speak TLS".to_owned(),
+            "write http:// instead of https:// in its address",
+        ),
+        rustls::Error::AlertReceived(AlertDescription::ProtocolVersion)
+        | rustls::Error::PeerIncompatible(_) => (
+            "the server speaks only an old version of TLS; 1.2 or newer is needed".to_owned(),
+            "update the server",
+        ),
+        rustls::Error::InvalidCertificate(other @ Other(_))
+            if format!("{other:?}").contains("CaUsedAsEndEntity") =>
+        {
+            (
+                "the certificate is self-signed".to_owned(),
+                "set SSL_CERT_FILE=/path/of/that/certificate.pem",
+            )
         }
         // Before the network sets it, the clock of a machine without a battery stands where it stopped, or in 1970.
-        rustls::Error::InvalidCertificate(NotValidYetContext { time, .. }) if time.as_secs() < FIRST_RELEASE => {
-            (format!("this machine's clock says {}", date(*time)), "set the clock, or wait until the network sets it")
+        rustls::Error::InvalidCertificate(NotValidYetContext { time, .. })
+            if time.as_secs() < FIRST_RELEASE =>
+        {
+            (
+                format!("this machine's clock says {}", date(*time)),
+                "set the clock, or wait until the network sets it",
+            )
         }
-        rustls::Error::InvalidCertificate(UnknownIssuer) => {
-            ("an unknown authority signed the certificate".to_owned(), "set SSL_CERT_FILE=/path/ca.pem")
-        }
-        rustls::Error::InvalidCertificate(ExpiredContext { not_after, .. }) => {
-            (format!("the certificate expired on {}", date(*not_after)), "renew it, or correct this machine's clock")
-        }
-        rustls::Error::InvalidCertificate(NotValidYetContext { not_before, .. }) => {
-            (format!("the certificate is not valid before {}", date(*not_before)), "correct this machine's clock")
-        }
-        rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => {
-            ("the certificate is for another host".to_owned(), "correct the address, or the server's certificate")
-        }
-        rustls::Error::InvalidCertificate(_) => (e.to_string(), "correct the address, or the server's certificate"),
+        rustls::Error::InvalidCertificate(UnknownIssuer) => (
+            "an unknown authority signed the certificate".to_owned(),
+            "set SSL_CERT_FILE=/path/ca.pem",
+        ),
+        rustls::Error::InvalidCertificate(ExpiredContext { not_after, .. }) => (
+            format!("the certificate expired on {}", date(*not_after)),
+            "renew it, or correct this machine's clock",
+        ),
+        rustls::Error::InvalidCertificate(NotValidYetContext { not_before, .. }) => (
+            format!("the certificate is not valid before {}", date(*not_before)),
+            "correct this machine's clock",
+        ),
+        rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => (
+            "the certificate is for another host".to_owned(),
+            "correct the address, or the server's certificate",
+        ),
+        rustls::Error::InvalidCertificate(_) => (
+            e.to_string(),
+            "correct the address, or the server's certificate",
+        ),
         e => return Fault::Broken(e.to_string()),
     };
     Fault::Config(Error::config(message).hint(hint))
@@ -101,17 +135,34 @@ mod tests {
 
     #[test]
     fn a_certificate_that_cannot_be_trusted_is_a_matter_of_configuration() {
-        let [time, not_after, stopped] =
-            [2_000_000_000, 1_609_459_200, 86_400].map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
+        let [time, not_after, stopped] = [2_000_000_000, 1_609_459_200, 86_400]
+            .map(|s| UnixTime::since_unix_epoch(Duration::from_secs(s)));
         for (error, says) in [
             (CertificateError::UnknownIssuer, "unknown authority"),
-            (CertificateError::ExpiredContext { time, not_after }, "expired on 2021-01-01"),
-            (CertificateError::NotValidYetContext { time, not_before: time }, "not valid before 2033-05-18"),
-            (CertificateError::NotValidYetContext { time: stopped, not_before: not_after }, "clock says 1970-01-02"),
+            (
+                CertificateError::ExpiredContext { time, not_after },
+                "expired on 2021-01-01",
+            ),
+            (
+                CertificateError::NotValidYetContext {
+                    time,
+                    not_before: time,
+                },
+                "not valid before 2033-05-18",
+            ),
+            (
+                CertificateError::NotValidYetContext {
+                    time: stopped,
+                    not_before: not_after,
+                },
+                "clock says 1970-01-02",
+            ),
             (CertificateError::NotValidForName, "another host"),
         ] {
             let error = ureq::Error::Rustls(rustls::Error::InvalidCertificate(error));
-            let Fault::Config(e) = fault(&error, "") else { panic!("{says}: another try would not help") };
+            let Fault::Config(e) = fault(&error, "") else {
+                panic!("{says}: another try would not help")
+            };
             assert_eq!(e.kind, crate::error::Kind::Config);
             assert!(e.message.contains(says) && e.hint.is_some(), "{e:?}");
         }

@@ -10,7 +10,8 @@ use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
-    ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, RustlsConnector, TcpConnector, Transport,
+    ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, RustlsConnector,
+    TcpConnector, Transport,
 };
 
 use crate::guard::{AddressGuard, ConnectError};
@@ -25,16 +26,26 @@ impl fmt::Debug for GuardedResolver {
 
 impl Resolver for GuardedResolver {
     fn resolve(&self, uri: &Uri, _: &Config, _: NextTimeout) -> Result<ResolvedSocketAddrs, Error> {
-        let default = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+        let default = if uri.scheme_str() == Some("http") {
+            80
+        } else {
+            443
+        };
         let port = uri.port_u16().unwrap_or(default);
-        let found = self.0.resolve(uri.host().unwrap_or_default(), port).map_err(|e| {
-            let (ConnectError::Refused(e) | ConnectError::Unreachable(e)) = e;
-            let hint = e.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
-            Error::Other(format!("{}{hint}", e.message).into())
-        })?;
+        let found = self
+            .0
+            .resolve(uri.host().unwrap_or_default(), port)
+            .map_err(|e| {
+                let (ConnectError::Refused(e) | ConnectError::Unreachable(e)) = e;
+                let hint = e.hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+                Error::Other(format!("{}{hint}", e.message).into())
+            })?;
         let mut addresses = self.empty();
         // It holds 16.
-        found.into_iter().take(16).for_each(|address| addresses.push(address));
+        found
+            .into_iter()
+            .take(16)
+            .for_each(|address| addresses.push(address));
         Ok(addresses)
     }
 }
@@ -46,18 +57,29 @@ pub(super) struct GuardedProxy(pub Option<Config>);
 impl<In: Transport> Connector<In> for GuardedProxy {
     type Out = Either<In, Box<dyn Transport>>;
 
-    fn connect(&self, details: &ConnectionDetails, chained: Option<In>) -> Result<Option<Self::Out>, Error> {
-        let Some(config) = &self.0 else { return Ok(chained.map(Either::A)) };
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        chained: Option<In>,
+    ) -> Result<Option<Self::Out>, Error> {
+        let Some(config) = &self.0 else {
+            return Ok(chained.map(Either::A));
+        };
         let to_proxy = |details: &ConnectionDetails| {
             let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
-            let transport = connector.connect(details, None)?.ok_or(Error::ConnectionFailed)?;
+            let transport = connector
+                .connect(details, None)?
+                .ok_or(Error::ConnectionFailed)?;
             Ok(Box::new(transport) as Box<dyn Transport>)
         };
         let mut last = Error::HostNotFound;
         for address in &details.addrs {
-            let uri: Uri = format!("{}://{address}/", details.uri.scheme_str().unwrap_or("https"))
-                .parse()
-                .map_err(ureq::http::Error::from)?;
+            let uri: Uri = format!(
+                "{}://{address}/",
+                details.uri.scheme_str().unwrap_or("https")
+            )
+            .parse()
+            .map_err(ureq::http::Error::from)?;
             // The proxy is the user's own choice, so its address is not judged.
             let details = ConnectionDetails {
                 uri: &uri,

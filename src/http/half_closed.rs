@@ -26,8 +26,15 @@ pub(super) struct HalfClosedTransport<T> {
 impl<In: Transport> Connector<In> for HalfClosedConnector {
     type Out = HalfClosedTransport<In>;
 
-    fn connect(&self, _: &ConnectionDetails, inner: Option<In>) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(inner.map(|inner| HalfClosedTransport { inner, write_closed: false }))
+    fn connect(
+        &self,
+        _: &ConnectionDetails,
+        inner: Option<In>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(inner.map(|inner| HalfClosedTransport {
+            inner,
+            write_closed: false,
+        }))
     }
 }
 

@@ -55,7 +55,11 @@ impl Body {
     pub(crate) fn json(value: &Value) -> Self {
         let json = value.to_string();
         let (content_type, len) = ("application/json".to_owned(), json.len() as u64);
-        Self { content_type, len, reader: Box::new(Cursor::new(json)) }
+        Self {
+            content_type,
+            len,
+            reader: Box::new(Cursor::new(json)),
+        }
     }
 
     /// Parameters and a file of `len` bytes, the field's name first, as `multipart/form-data` (RFC 7578).
@@ -70,22 +74,39 @@ impl Body {
         let boundary = format!("bantam-{one:016x}{other:016x}");
         let mut before = String::new();
         for (name, value) in params.as_object().into_iter().flatten() {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
             before.push_str(&format!(
                 "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
             ));
         }
         // Characters that would end the name or the header.
-        let name: String = name.chars().map(|c| if c.is_control() || "\"\\/".contains(c) { '_' } else { c }).collect();
+        let name: String = name
+            .chars()
+            .map(|c| {
+                if c.is_control() || "\"\\/".contains(c) {
+                    '_'
+                } else {
+                    c
+                }
+            })
+            .collect();
         before.push_str(&format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"{field}\"; filename=\"{name}\"\r\n\
              Content-Type: application/octet-stream\r\n\r\n"
         ));
         let after = format!("\r\n--{boundary}--\r\n");
         let whole = (before.len() + after.len()) as u64 + len;
-        let reader = Cursor::new(before).chain(file.take(len)).chain(Cursor::new(after));
+        let reader = Cursor::new(before)
+            .chain(file.take(len))
+            .chain(Cursor::new(after));
         let content_type = format!("multipart/form-data; boundary={boundary}");
-        Self { content_type, len: whole, reader: Box::new(reader) }
+        Self {
+            content_type,
+            len: whole,
+            reader: Box::new(reader),
+        }
     }
 }
 
@@ -103,7 +124,10 @@ impl Head {
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+        self.headers
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, v)| v.as_str())
     }
 }
 
@@ -180,7 +204,9 @@ impl Exchange {
     pub(crate) fn whole_body(&mut self, most: usize, until: Instant) -> Result<Vec<u8>, Fault> {
         let mut bytes = Vec::new();
         while bytes.len() <= most {
-            let Some(piece) = self.body(left(until))? else { break };
+            let Some(piece) = self.body(left(until))? else {
+                break;
+            };
             bytes.extend(piece);
         }
         Ok(bytes)
@@ -194,11 +220,15 @@ impl Exchange {
     fn next(&mut self, within: Duration) -> Result<Event, Fault> {
         let event = loop {
             match self.events.recv_timeout(self.cancel.remaining(within)) {
-                Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => self.uploaded_at = Instant::now(),
+                Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => {
+                    self.uploaded_at = Instant::now();
+                }
                 Ok(event) => break event,
                 Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
                 Err(RecvTimeoutError::Disconnected) => {
-                    break Err(Fault::Broken("the request ended without an answer".to_owned()));
+                    break Err(Fault::Broken(
+                        "the request ended without an answer".to_owned(),
+                    ));
                 }
             }
         };
@@ -222,7 +252,9 @@ impl Exchange {
     }
 
     fn close(&mut self) {
-        let Some(agent) = self.agent.take() else { return };
+        let Some(agent) = self.agent.take() else {
+            return;
+        };
         agent.shutdown();
         // The thread may be blocked on the full channel: drain it until the thread ends.
         let until = Instant::now() + ABANDON_AFTER;
@@ -250,12 +282,27 @@ fn transfer(
     }
     let body = match request.body {
         None => SendBody::none(),
-        Some(Body { content_type, len, reader }) => {
-            builder = builder.method("POST").header("content-type", content_type).header("content-length", len);
-            SendBody::from_owned_reader(Upload { reader, left: len, events: events.clone(), is_sent: is_sent.clone() })
+        Some(Body {
+            content_type,
+            len,
+            reader,
+        }) => {
+            builder = builder
+                .method("POST")
+                .header("content-type", content_type)
+                .header("content-length", len);
+            SendBody::from_owned_reader(Upload {
+                reader,
+                left: len,
+                events: events.clone(),
+                is_sent: is_sent.clone(),
+            })
         }
     };
-    let sent = builder.body(body).map_err(ureq::Error::from).and_then(|request| agent.run(request));
+    let sent = builder
+        .body(body)
+        .map_err(ureq::Error::from)
+        .and_then(|request| agent.run(request));
     let mut response = sent.map_err(|e| {
         is_unknown.fetch_or(errors::is_unknown_issuer(&e), Ordering::SeqCst);
         // The server may have closed the connection before.
@@ -263,8 +310,16 @@ fn transfer(
         errors::fault(&e, proxy)
     })?;
     let headers = response.headers().iter();
-    let headers = headers.map(|(n, v)| (n.as_str().to_owned(), String::from_utf8_lossy(v.as_bytes()).into_owned()));
-    let head = Head { status: response.status().as_u16(), headers: headers.collect() };
+    let headers = headers.map(|(n, v)| {
+        (
+            n.as_str().to_owned(),
+            String::from_utf8_lossy(v.as_bytes()).into_owned(),
+        )
+    });
+    let head = Head {
+        status: response.status().as_u16(),
+        headers: headers.collect(),
+    };
     if events.send(Ok(Event::Head(head))).is_err() {
         return Ok(());
     }
@@ -301,7 +356,11 @@ impl Read for Upload {
         let read = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(read as u64);
         self.is_sent.store(self.left == 0, Ordering::SeqCst);
-        if read == 0 && self.left > 0 { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(read) }
+        if read == 0 && self.left > 0 {
+            Err(ErrorKind::UnexpectedEof.into())
+        } else {
+            Ok(read)
+        }
     }
 }
 

@@ -19,23 +19,38 @@ fn a_slow_line_is_not_taken_for_silence() {
             // The line is slow: this is no wait for anything.
             thread::sleep(Duration::from_millis(50));
         }
-        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            .unwrap();
     });
     let body = Body::json(&"x".repeat(most).into());
-    let outgoing = Outgoing { url, headers: Vec::new(), body: Some(body) };
+    let outgoing = Outgoing {
+        url,
+        headers: Vec::new(),
+        body: Some(body),
+    };
     let started = Instant::now();
-    let mut exchange = Client::new(Settings::default()).send(outgoing, &Cancel::new(None)).unwrap();
+    let mut exchange = Client::new(Settings::default())
+        .send(outgoing, &Cancel::new(None))
+        .unwrap();
     // More than a busy machine lets a thread wait, and less than the whole takes.
     let patience = Duration::from_secs(4);
     assert_eq!(exchange.head(patience).unwrap().status, 200);
     assert_eq!(exchange.body(patience).unwrap(), Some(b"ok".to_vec()));
-    assert!(started.elapsed() > patience, "{:?}: the line was not slow", started.elapsed());
+    assert!(
+        started.elapsed() > patience,
+        "{:?}: the line was not slow",
+        started.elapsed()
+    );
     server.join().unwrap();
 }
 
 #[test]
 fn an_address_is_shown_without_password_and_query() {
-    assert_eq!(authority("https://me:hush@h.example:8443/hush/v1?hush"), "h.example:8443");
+    assert_eq!(
+        authority("https://me:hush@h.example:8443/hush/v1?hush"),
+        "h.example:8443"
+    );
     assert_eq!(authority("https://h.example?hush"), "h.example");
     assert_eq!(authority("http://[::1]:8080/v1"), "[::1]:8080");
     assert_eq!(authority("h/x"), "h");

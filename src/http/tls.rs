@@ -10,7 +10,12 @@ use rustls::sign::SigningKey;
 /// rustls' default provider, without the code that signs with client certificates.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
-    let provider = || Arc::new(CryptoProvider { key_provider: &NoKeys, ..ring::default_provider() });
+    let provider = || {
+        Arc::new(CryptoProvider {
+            key_provider: &NoKeys,
+            ..ring::default_provider()
+        })
+    };
     PROVIDER.get_or_init(provider).clone()
 }
 
@@ -19,6 +24,8 @@ struct NoKeys;
 
 impl KeyProvider for NoKeys {
     fn load_private_key(&self, _: PrivateKeyDer<'static>) -> Result<Arc<dyn SigningKey>, Error> {
-        Err(Error::General("client certificates are not supported".to_owned()))
+        Err(Error::General(
+            "client certificates are not supported".to_owned(),
+        ))
     }
 }

@@ -11,14 +11,25 @@ pub(super) const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"]
 /// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
 /// absolute and free of links. Directories that cannot be listed have no entries.
 pub(super) fn list(denied_tree: &Path) -> Vec<PathBuf> {
-    let entries = |dir: &Path| fs_err::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = |dir: &Path| {
+        fs_err::read_dir(dir)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+    };
     let leads_there = |path: &Path| denied_tree.starts_with(path) || path.starts_with(denied_tree);
     let is_open = |path: &PathBuf| {
         !leads_there(path)
             && !path.canonicalize().is_ok_and(|real| leads_there(&real))
             && !EXCLUDED.iter().any(|excluded| path == Path::new(excluded))
     };
-    denied_tree.ancestors().skip(1).flat_map(entries).filter(is_open).collect()
+    denied_tree
+        .ancestors()
+        .skip(1)
+        .flat_map(entries)
+        .filter(is_open)
+        .collect()
 }
 
 #[cfg(test)]
@@ -31,17 +42,34 @@ mod tests {
         std::fs::create_dir_all(root.join("home/denied/inner")).unwrap();
         std::fs::create_dir_all(root.join("home/denied-not")).unwrap();
         std::fs::write(root.join("file"), "").unwrap();
-        for (target, link) in
-            [("home", "to-home"), ("home/denied", "to-denied"), ("home/denied/inner", "to-inner"), ("file", "to-file")]
-        {
+        for (target, link) in [
+            ("home", "to-home"),
+            ("home/denied", "to-denied"),
+            ("home/denied/inner", "to-inner"),
+            ("file", "to-file"),
+        ] {
             std::os::unix::fs::symlink(root.join(target), root.join(link)).unwrap();
         }
         let denied = root.join("home/denied");
         let found = list(&denied);
-        assert!(found.contains(&root.join("home/denied-not")) && found.contains(&root.join("file")), "{found:?}");
-        assert!(found.contains(&PathBuf::from("/usr")) && !found.contains(&PathBuf::from("/proc")), "{found:?}");
-        assert!(!found.iter().any(|path| denied.starts_with(path) || path.starts_with(&denied)), "{found:?}");
-        let links: Vec<&PathBuf> = found.iter().filter(|path| path.starts_with(&root) && path.is_symlink()).collect();
+        assert!(
+            found.contains(&root.join("home/denied-not")) && found.contains(&root.join("file")),
+            "{found:?}"
+        );
+        assert!(
+            found.contains(&PathBuf::from("/usr")) && !found.contains(&PathBuf::from("/proc")),
+            "{found:?}"
+        );
+        assert!(
+            !found
+                .iter()
+                .any(|path| denied.starts_with(path) || path.starts_with(&denied)),
+            "{found:?}"
+        );
+        let links: Vec<&PathBuf> = found
+            .iter()
+            .filter(|path| path.starts_with(&root) && path.is_symlink())
+            .collect();
         assert_eq!(links, [&root.join("to-file")]);
         std::fs::remove_dir_all(&root).unwrap();
     }

@@ -45,16 +45,27 @@ pub(crate) const MAX_PROCESSES: usize = 256;
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
     // Most links among them lead to another one of them.
     let is_known = |target: &Path| paths::SYSTEM.iter().any(|tree| target.starts_with(tree));
-    let leads_elsewhere = |tree: &str| std::fs::read_link(tree).is_ok_and(|to| !is_known(&Path::new("/").join(to)));
-    let holds = |tree: &str| leads_elsewhere(tree) && path.starts_with(Resolved::of(tree.as_ref()).real);
-    paths::SYSTEM.iter().copied().find(|tree| path.starts_with(tree) || holds(tree))
+    let leads_elsewhere =
+        |tree: &str| std::fs::read_link(tree).is_ok_and(|to| !is_known(&Path::new("/").join(to)));
+    let holds =
+        |tree: &str| leads_elsewhere(tree) && path.starts_with(Resolved::of(tree.as_ref()).real);
+    paths::SYSTEM
+        .iter()
+        .copied()
+        .find(|tree| path.starts_with(tree) || holds(tree))
 }
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
-    let workspace = setup.workspace.open().and_then(|dir| dir.ok_or_else(|| Errno::NOENT.into()));
+    let workspace = setup
+        .workspace
+        .open()
+        .and_then(|dir| dir.ok_or_else(|| Errno::NOENT.into()));
     workspace
         .and_then(|dir| Ok(rustix::process::fchdir(dir)?))
-        .doing(format_args!("entering the workspace {}", setup.workspace.path.display()))
+        .doing(format_args!(
+            "entering the workspace {}",
+            setup.workspace.path.display()
+        ))
 }
 
 /// Enters the workspace and drops root's ids for those of its owner.
@@ -76,7 +87,8 @@ pub(crate) fn become_owner(setup: &Setup) -> Result<()> {
     rustix::thread::set_thread_res_gid(gid, gid, gid).doing("becoming the workspace's owner")?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).doing("becoming the workspace's owner")?;
     // Changing ids closes a process's own /proc files to it, and the id maps are written there.
-    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable).doing("opening its own id maps")
+    rustix::process::set_dumpable_behavior(DumpableBehavior::Dumpable)
+        .doing("opening its own id maps")
 }
 
 /// Confines this process with Landlock alone.
@@ -84,36 +96,58 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     let abi = sys::landlock_abi().doing("asking for Landlock")?;
     if abi < landlock::OLDEST_ABI {
         let oldest = landlock::OLDEST_ABI;
-        return Err(Error::failed(format!("Landlock version {abi} is too old: {oldest} is needed")));
+        return Err(Error::failed(format!(
+            "Landlock version {abi} is too old: {oldest} is needed"
+        )));
     }
     die_with_parent()?;
     drop_capabilities()?;
     let host_network = setup.network == Network::Full;
-    let readable = landlock::held(paths::system(setup.network)).chain(trees(setup, Access::Read)?).collect();
+    let readable = landlock::held(paths::system(setup.network))
+        .chain(trees(setup, Access::Read)?)
+        .collect();
     // By the working directory, because only root may be able to pass through the directories of its path.
     let own = paths::DEVICES.iter().map(Path::new).chain([".".as_ref()]);
-    let open = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
+    let open = setup
+        .all_except
+        .as_deref()
+        .map(all_except::list)
+        .unwrap_or_default();
     let open = open.iter().filter_map(|path| open_straight(path).ok());
-    let writable = landlock::held(own).chain(open).chain(trees(setup, Access::Write)?).collect();
+    let writable = landlock::held(own)
+        .chain(open)
+        .chain(trees(setup, Access::Write)?)
+        .collect();
     landlock::enter(readable, writable, host_network)?;
     seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
 
 /// The configured trees with this access, held.
 fn trees(setup: &Setup, access: Access) -> Result<Vec<OwnedFd>> {
-    setup.trees_to(access).filter_map(|tree| tree.open().transpose()).collect()
+    setup
+        .trees_to(access)
+        .filter_map(|tree| tree.open().transpose())
+        .collect()
 }
 
 /// The parent is single-threaded, so only its end sends the signal.
 fn die_with_parent() -> Result<()> {
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).doing("tying itself to its parent")
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .doing("tying itself to its parent")
 }
 
 fn drop_capabilities() -> Result<()> {
     let none = CapabilitySet::empty();
     rustix::thread::clear_ambient_capability_set().doing("dropping capabilities")?;
-    rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
-        .doing("dropping capabilities")
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .doing("dropping capabilities")
 }
 
 fn filter_context(setup: &Setup) -> Result<FilterContext> {
@@ -125,7 +159,12 @@ fn filter_context(setup: &Setup) -> Result<FilterContext> {
         _ => seccomp::ALL_FAMILIES,
     };
     let signals_confined = !landlock_alone || confines_signals()?;
-    Ok(FilterContext { landlock_alone, families, user: geteuid().as_raw(), signals_confined })
+    Ok(FilterContext {
+        landlock_alone,
+        families,
+        user: geteuid().as_raw(),
+        signals_confined,
+    })
 }
 
 fn confines_signals() -> Result<bool> {
@@ -153,7 +192,8 @@ pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
         Confinement::Namespaces => getpid().is_init(),
         // The parent is outside and of the same user: whoever can signal it could kill all that the user runs.
         Confinement::Landlock => {
-            confines_signals()? && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
+            confines_signals()?
+                && getppid().is_some_and(|parent| test_kill_process(parent) == Err(Errno::PERM))
         }
         Confinement::Unconfined | Confinement::Disabled => false,
     })
@@ -171,7 +211,9 @@ pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
 
 /// Processes and threads of a user, as /proc shows them.
 fn tasks_of(uid: Uid) -> u64 {
-    let Ok(entries) = fs_err::read_dir("/proc") else { return 0 };
+    let Ok(entries) = fs_err::read_dir("/proc") else {
+        return 0;
+    };
     let tasks = entries.filter_map(|entry| {
         let path = entry.ok()?.path();
         path.file_name()?.to_str()?.parse::<u32>().ok()?;
@@ -186,24 +228,47 @@ fn tasks_of(uid: Uid) -> u64 {
 pub(crate) fn mount_points() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // The kernel escapes white space.
-    let points = table.lines().filter_map(|line| Some(line.split(' ').nth(4)?.replace(r"\040", " ")));
-    points.filter(|point| !all_except::EXCLUDED.iter().any(|excluded| Path::new(point).starts_with(excluded))).collect()
+    let points = table
+        .lines()
+        .filter_map(|line| Some(line.split(' ').nth(4)?.replace(r"\040", " ")));
+    points
+        .filter(|point| {
+            !all_except::EXCLUDED
+                .iter()
+                .any(|excluded| Path::new(point).starts_with(excluded))
+        })
+        .collect()
 }
 
 /// The devices of the jail's scratch space, whose files end with it.
 pub(crate) fn scratch_devices(confinement: Confinement) -> Vec<u64> {
-    let scratch = if confinement == Confinement::Namespaces { root::SCRATCH } else { &[] };
-    scratch.iter().filter_map(|(path, _)| Some(rustix::fs::stat(*path).ok()?.st_dev)).collect()
+    let scratch = if confinement == Confinement::Namespaces {
+        root::SCRATCH
+    } else {
+        &[]
+    };
+    scratch
+        .iter()
+        .filter_map(|(path, _)| Some(rustix::fs::stat(*path).ok()?.st_dev))
+        .collect()
 }
 
 /// Describes the confinement to people, a line for each layer.
 pub(crate) fn layers(setup: &Setup) -> String {
     let (namespaces, landlock, seccomp) = match setup.confinement {
-        Confinement::Namespaces if setup.network == Network::Full => ("user, mount, pid, ipc, uts, cgroup", true, "on"),
+        Confinement::Namespaces if setup.network == Network::Full => {
+            ("user, mount, pid, ipc, uts, cgroup", true, "on")
+        }
         Confinement::Namespaces => ("user, mount, pid, ipc, uts, cgroup, net", true, "on"),
         Confinement::Landlock => ("none", true, "on"),
         Confinement::Unconfined | Confinement::Disabled => ("none", false, "none"),
     };
-    let abi = sys::landlock_abi().ok().filter(|_| landlock).map_or("none".to_owned(), |abi| format!("version {abi}"));
-    format!("namespaces: {namespaces}\nlandlock: {abi}\nseccomp: {seccomp}\nuser: {}\n", geteuid().as_raw())
+    let abi = sys::landlock_abi()
+        .ok()
+        .filter(|_| landlock)
+        .map_or("none".to_owned(), |abi| format!("version {abi}"));
+    format!(
+        "namespaces: {namespaces}\nlandlock: {abi}\nseccomp: {seccomp}\nuser: {}\n",
+        geteuid().as_raw()
+    )
 }

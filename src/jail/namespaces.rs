@@ -24,7 +24,9 @@ use crate::wire::Setup;
 const ORDINARY_ID: u32 = 1000;
 
 /// What the inner process needs to build its root, and then drops.
-const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN.union(CapabilitySet::SYS_CHROOT).union(CapabilitySet::SETPCAP);
+const NEEDED: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SETPCAP);
 
 /// Makes the namespaces; the next process started is process 1 in them. `caller` receives the proxy's listener if the
 /// network is guarded.
@@ -45,7 +47,11 @@ pub(crate) fn make_namespaces(setup: &Setup, caller: BorrowedFd) -> Result<()> {
     write_proc("uid_map", &format!("{} {uid} 1", inner(uid)))?;
     write_proc("gid_map", &format!("{} {gid} 1", inner(gid)))?;
     // The first step to fail where a policy takes away a new namespace's capabilities, as Ubuntu's does.
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).doing("making mounts private")?;
+    mount_change(
+        "/",
+        MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+    )
+    .doing("making mounts private")?;
     rustix::system::sethostname(b"bantam").doing("setting the host name")?;
     if setup.network != Network::Full {
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
@@ -69,7 +75,11 @@ fn keep_needed_capabilities() -> Result<()> {
             }
         }
     }
-    let sets = CapabilitySets { effective: NEEDED, permitted: NEEDED, inheritable: NEEDED };
+    let sets = CapabilitySets {
+        effective: NEEDED,
+        permitted: NEEDED,
+        inheritable: NEEDED,
+    };
     rustix::thread::set_capabilities(None, sets)?;
     for capability in NEEDED.iter() {
         rustix::thread::configure_capability_in_ambient_set(capability, true)?;
@@ -84,18 +94,32 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
 /// Finishes the jail of [`make_namespaces`], as process 1 in it.
 pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
-    let open_trees = setup.all_except.as_deref().map(all_except::list).unwrap_or_default();
+    let open_trees = setup
+        .all_except
+        .as_deref()
+        .map(all_except::list)
+        .unwrap_or_default();
     root::enter(setup, &open_trees, &etc_files(setup))?;
     for capability in NEEDED.iter() {
-        rustix::thread::remove_capability_from_bounding_set(capability).doing("dropping capabilities")?;
+        rustix::thread::remove_capability_from_bounding_set(capability)
+            .doing("dropping capabilities")?;
     }
     drop_capabilities()?;
     // Without a usable Landlock the mounts are the only layer for files.
     if sys::landlock_abi().is_ok_and(|abi| abi >= landlock::OLDEST_ABI) {
         let own = ["/tmp", "/dev", "."].map(Path::new);
-        let open = open_trees.iter().filter_map(|path| open_straight(path).ok());
-        let writable = landlock::held(own.into_iter()).chain(open).chain(trees(setup, Access::Write)?).collect();
-        landlock::enter(landlock::held([Path::new("/")].into_iter()).collect(), writable, true)?;
+        let open = open_trees
+            .iter()
+            .filter_map(|path| open_straight(path).ok());
+        let writable = landlock::held(own.into_iter())
+            .chain(open)
+            .chain(trees(setup, Access::Write)?)
+            .collect();
+        landlock::enter(
+            landlock::held([Path::new("/")].into_iter()).collect(),
+            writable,
+            true,
+        )?;
     }
     seccomp::enter(filter_context(setup)?).doing("applying the seccomp filter")
 }
@@ -105,14 +129,23 @@ fn etc_files(setup: &Setup) -> Vec<(&'static str, String)> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let workspace = setup.workspace.path.display();
     let mut files = vec![
-        ("passwd", format!("agent:x:{uid}:{gid}::{workspace}:/bin/sh\nroot:x:0:0::/:/bin/sh\n")),
+        (
+            "passwd",
+            format!("agent:x:{uid}:{gid}::{workspace}:/bin/sh\nroot:x:0:0::/:/bin/sh\n"),
+        ),
         ("group", format!("agent:x:{gid}:\nroot:x:0:\n")),
         ("gitconfig", "[safe]\n\tdirectory = *\n".to_owned()),
     ];
     // With the host's network they are the host's.
     if setup.network != Network::Full {
-        files.push(("hosts", "127.0.0.1 localhost bantam\n::1 localhost\n".to_owned()));
-        files.push(("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n".to_owned()));
+        files.push((
+            "hosts",
+            "127.0.0.1 localhost bantam\n::1 localhost\n".to_owned(),
+        ));
+        files.push((
+            "nsswitch.conf",
+            "passwd: files\ngroup: files\nhosts: files dns\n".to_owned(),
+        ));
     }
     files
 }

@@ -6,13 +6,32 @@ use crate::child::Network;
 
 /// All of them that are readable: programs, libraries and settings.
 pub(super) fn system<'a>(network: Network) -> impl Iterator<Item = &'a Path> {
-    let etc_network = if network == Network::Full { ETC_NETWORK } else { &[] };
-    SYSTEM.iter().chain(ETC).chain(etc_network).map(|path| Path::new(*path))
+    let etc_network = if network == Network::Full {
+        ETC_NETWORK
+    } else {
+        &[]
+    };
+    SYSTEM
+        .iter()
+        .chain(ETC)
+        .chain(etc_network)
+        .map(|path| Path::new(*path))
 }
 
 /// Programs and libraries. A symbolic link among them (`/bin` on most systems) becomes the same link.
-pub(super) const SYSTEM: &[&str] =
-    &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/run/current-system"];
+pub(super) const SYSTEM: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/opt",
+    "/nix",
+    "/gnu",
+    "/run/current-system",
+];
 
 /// The parts of `/etc` that programs need, without secrets: certificates but not keys, no accounts.
 const ETC: &[&str] = &[
@@ -64,4 +83,10 @@ const ETC_NETWORK: &[&str] = &[
 ];
 
 /// Harmless devices.
-pub(super) const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+pub(super) const DEVICES: &[&str] = &[
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+];

@@ -10,8 +10,9 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, openat, statat, symlinkat};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, mount_move, move_mount, open_tree, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_move, move_mount, open_tree,
+    unmount,
 };
 
 use super::paths;
@@ -22,7 +23,16 @@ use crate::tree::{Access, Tree};
 use crate::wire::Setup;
 
 /// Parts of /proc that concern the whole machine; read-only.
-const PROC_MACHINE: &[&str] = &["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
+const PROC_MACHINE: &[&str] = &[
+    "sys",
+    "sysrq-trigger",
+    "irq",
+    "bus",
+    "fs",
+    "acpi",
+    "scsi",
+    "mtrr",
+];
 
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("dev/fd", "/proc/self/fd"),
@@ -32,11 +42,14 @@ const DEVICE_LINKS: &[(&str, &str)] = &[
 ];
 
 /// Scratch space in memory, and its size.
-pub(super) const SCRATCH: &[(&str, MountAttrFlags)] =
-    &[("/tmp", GUARDED), ("/dev/shm", GUARDED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC))];
+pub(super) const SCRATCH: &[(&str, MountAttrFlags)] = &[
+    ("/tmp", GUARDED),
+    ("/dev/shm", GUARDED.union(MountAttrFlags::MOUNT_ATTR_NOEXEC)),
+];
 const SCRATCH_SIZE: &str = "32m";
 
-const GUARDED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
+const GUARDED: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
 const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -61,12 +74,21 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     let mounts = take_trees(setup, open_trees, &mut links)?;
     let root = Dir::from(tmpfs("4m", GUARDED)?);
     // Any directory serves as its mount point: it becomes the root soon, and the mount namespace is ours alone.
-    let mount_point = ["/tmp", "/mnt", "/usr"].into_iter().find(|dir| Path::new(dir).is_dir());
-    let mount_point = mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
-    let mount_point = open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
+    let mount_point = ["/tmp", "/mnt", "/usr"]
+        .into_iter()
+        .find(|dir| Path::new(dir).is_dir());
+    let mount_point =
+        mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
+    let mount_point =
+        open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
     move_mount(&root, "", &mount_point, "", BY_DESCRIPTORS).doing("attaching the new root")?;
     fill(&root, etc, &links)?;
-    for Mount { fd, at, is_optional } in &mounts {
+    for Mount {
+        fd,
+        at,
+        is_optional,
+    } in &mounts
+    {
         let target = below_root(at);
         make_mount_point(&root, &target, fd).doing(at.display())?;
         match attach(fd, &root, &target) {
@@ -96,13 +118,16 @@ fn take_trees<'a>(
         }
     }
     // A read-only mount keeps their modes and owners, and lets them be written all the same.
-    let device =
-        MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let device = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC
+        | MountAttrFlags::MOUNT_ATTR_RDONLY;
     for path in paths::DEVICES.iter().map(Path::new) {
         mounts.push(take(CWD, path, path, device)?);
     }
     let take_held = |tree: &'a Tree, attributes| {
-        tree.open()?.map(|held| take(held, Path::new(""), &tree.real, attributes)).transpose()
+        tree.open()?
+            .map(|held| take(held, Path::new(""), &tree.real, attributes))
+            .transpose()
     };
     for tree in setup.trees_to(Access::Read) {
         mounts.extend(take_held(tree, GUARDED_READ_ONLY)?);
@@ -114,25 +139,43 @@ fn take_trees<'a>(
     }
     for path in open_trees {
         match fs_err::read_link(path) {
-            Ok(target) if !links.iter().any(|(known, _)| known == path) => links.push((path, target)),
+            Ok(target) if !links.iter().any(|(known, _)| known == path) => {
+                links.push((path, target));
+            }
             Ok(_) => {}
             Err(_) => {
                 let held = open_straight(path).ok();
                 let mount = held.and_then(|held| take(held, Path::new(""), path, GUARDED).ok());
-                mounts.extend(mount.map(|mount| Mount { is_optional: true, ..mount }));
+                mounts.extend(mount.map(|mount| Mount {
+                    is_optional: true,
+                    ..mount
+                }));
             }
         }
     }
     // What the user calls a tree leads there inside, too.
     let trees = setup.trees.iter().chain([&setup.workspace]);
-    links.extend(trees.filter(|tree| tree.path != tree.real).map(|tree| (&*tree.path, tree.real.clone())));
+    links.extend(
+        trees
+            .filter(|tree| tree.path != tree.real)
+            .map(|tree| (&*tree.path, tree.real.clone())),
+    );
     Ok(mounts)
 }
 
 /// Takes what is at `path` below `held`, to be mounted at `at`.
-fn take<'a>(held: impl AsFd, path: &Path, at: &'a Path, attributes: MountAttrFlags) -> Result<Mount<'a>> {
+fn take<'a>(
+    held: impl AsFd,
+    path: &Path,
+    at: &'a Path,
+    attributes: MountAttrFlags,
+) -> Result<Mount<'a>> {
     let fd = take_mount(held, path, attributes).doing(format_args!("taking {}", at.display()))?;
-    Ok(Mount { fd, at, is_optional: false })
+    Ok(Mount {
+        fd,
+        at,
+        is_optional: false,
+    })
 }
 
 /// A copy of the mounts at `path`, with more attributes.
@@ -184,10 +227,19 @@ fn pivot(root: &Dir) -> Result<()> {
 }
 
 fn tmpfs(size: &str, attributes: MountAttrFlags) -> Result<OwnedFd> {
-    new_fs("tmpfs", &[("size", size), ("nr_inodes", "16k"), ("mode", "0755")], attributes).doing("making a tmpfs")
+    new_fs(
+        "tmpfs",
+        &[("size", size), ("nr_inodes", "16k"), ("mode", "0755")],
+        attributes,
+    )
+    .doing("making a tmpfs")
 }
 
-fn new_fs(kind: &str, options: &[(&str, &str)], attributes: MountAttrFlags) -> Result<OwnedFd, Errno> {
+fn new_fs(
+    kind: &str,
+    options: &[(&str, &str)],
+    attributes: MountAttrFlags,
+) -> Result<OwnedFd, Errno> {
     let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (name, value) in options {
         fsconfig_set_string(&fs, *name, *value)?;
@@ -211,7 +263,8 @@ fn mount_proc(root: &Dir) -> Result<()> {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             result => result.doing(format_args!("taking /proc/{name}"))?,
         };
-        attach(&tree, root, &Path::new("proc").join(name)).doing(format_args!("attaching /proc/{name}"))?;
+        attach(&tree, root, &Path::new("proc").join(name))
+            .doing(format_args!("attaching /proc/{name}"))?;
     }
     Ok(())
 }
@@ -221,12 +274,19 @@ const BY_DESCRIPTORS: MoveMountFlags =
 
 /// Attaches a detached mount to a file or directory of the root, following no symbolic link.
 fn attach(tree: &OwnedFd, root: &Dir, path: &Path) -> Result<(), Errno> {
-    let target = root.open_at(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty(), Links::Refuse)?;
+    let target = root.open_at(
+        path,
+        OFlags::PATH | OFlags::NOFOLLOW,
+        Mode::empty(),
+        Links::Refuse,
+    )?;
     move_mount(tree, "", &target, "", BY_DESCRIPTORS)
 }
 
 fn below_root(path: &Path) -> PathBuf {
-    path.components().filter(|c| matches!(c, Component::Normal(_))).collect()
+    path.components()
+        .filter(|c| matches!(c, Component::Normal(_)))
+        .collect()
 }
 
 fn make_dirs(root: &Dir, path: &Path) -> Result<(), Errno> {

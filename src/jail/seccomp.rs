@@ -74,22 +74,44 @@ const BY_PATH: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const BY_PATH_HERE: &[c_long] = &[];
 #[cfg(target_arch = "arm")]
-const BY_PATH_HERE: &[c_long] =
-    &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, 198, 212, libc::SYS_utimes, libc::SYS_futimesat]; // lchown32, chown32
+const BY_PATH_HERE: &[c_long] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    198,
+    212,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+]; // lchown32, chown32
 #[cfg(target_arch = "x86_64")]
-const BY_PATH_HERE: &[c_long] =
-    &[libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_utime, libc::SYS_utimes, libc::SYS_futimesat];
+const BY_PATH_HERE: &[c_long] = &[
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_utime,
+    libc::SYS_utimes,
+    libc::SYS_futimesat,
+];
 
 /// The set-user-ID and set-group-ID bits.
 const SET_ID: u32 = 0o6000;
 /// `O_CREAT` and `O_TMPFILE` (without its `O_DIRECTORY` bit). Without these flags the kernel ignores the mode.
 const MAKES_FILE: u32 = bits(libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY));
 /// Calls that set a mode, and its argument. 452 is fchmodat2.
-const MODES: &[(c_long, u32)] = &[(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (452, 2), (libc::SYS_mknodat, 2)];
+const MODES: &[(c_long, u32)] = &[
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (452, 2),
+    (libc::SYS_mknodat, 2),
+];
 #[cfg(target_arch = "aarch64")]
 const MODES_HERE: &[(c_long, u32)] = &[];
 #[cfg(not(target_arch = "aarch64"))]
-const MODES_HERE: &[(c_long, u32)] = &[(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
+const MODES_HERE: &[(c_long, u32)] = &[
+    (libc::SYS_chmod, 1),
+    (libc::SYS_creat, 1),
+    (libc::SYS_mknod, 1),
+];
 
 /// System V IPC, which all processes of the host share.
 const SYSTEM_V_IPC: &[c_long] = &[
@@ -108,8 +130,12 @@ const SYSTEM_V_IPC: &[c_long] = &[
 ];
 
 /// Calls that read attributes of a file by its path.
-const ATTRIBUTES_BY_PATH: &[c_long] =
-    &[libc::SYS_getxattr, libc::SYS_lgetxattr, libc::SYS_listxattr, libc::SYS_llistxattr];
+const ATTRIBUTES_BY_PATH: &[c_long] = &[
+    libc::SYS_getxattr,
+    libc::SYS_lgetxattr,
+    libc::SYS_listxattr,
+    libc::SYS_llistxattr,
+];
 
 /// Calls that can signal a process by its number.
 const SIGNALS: &[c_long] = &[
@@ -161,7 +187,11 @@ impl Rules {
     }
 
     fn refuse(&mut self, call: c_long, conditions: &[Condition], errno: i32) {
-        self.0.push(Rule { call, conditions: conditions.to_vec(), errno });
+        self.0.push(Rule {
+            call,
+            conditions: conditions.to_vec(),
+            errno,
+        });
     }
 
     fn refuse_all<'a>(&mut self, calls: impl IntoIterator<Item = &'a c_long>, errno: i32) {
@@ -172,13 +202,25 @@ impl Rules {
 
     /// Refuses the call unless the argument is one of the values.
     fn require(&mut self, call: c_long, argument: u32, mask: u32, values: &[u32], errno: i32) {
-        let conditions: Vec<_> = values.iter().map(|value| is_not(argument, mask, *value)).collect();
+        let conditions: Vec<_> = values
+            .iter()
+            .map(|value| is_not(argument, mask, *value))
+            .collect();
         self.refuse(call, &conditions, errno);
     }
 
     fn require_zero(&mut self, call: c_long, argument: u32) {
         for offset in [low_half(argument), low_half(argument) + 4] {
-            self.refuse(call, &[Condition { offset, mask: ALL_BITS, value: 0, is_equal: false }], EPERM);
+            self.refuse(
+                call,
+                &[Condition {
+                    offset,
+                    mask: ALL_BITS,
+                    value: 0,
+                    is_equal: false,
+                }],
+                EPERM,
+            );
         }
     }
 
@@ -187,7 +229,13 @@ impl Rules {
         self.require(libc::SYS_ioctl, 1, ALL_BITS, allowed::IOCTLS, libc::ENOTTY);
         self.require(libc::SYS_fcntl, 1, ALL_BITS, allowed::FCNTLS, libc::EINVAL);
         #[cfg(target_arch = "arm")]
-        self.require(libc::SYS_fcntl64, 1, ALL_BITS, allowed::FCNTLS, libc::EINVAL);
+        self.require(
+            libc::SYS_fcntl64,
+            1,
+            ALL_BITS,
+            allowed::FCNTLS,
+            libc::EINVAL,
+        );
         for device in DEVICES {
             self.refuse(libc::SYS_mknodat, &[is(2, libc::S_IFMT, device)], EPERM);
             #[cfg(not(target_arch = "aarch64"))]
@@ -197,16 +245,30 @@ impl Rules {
         for (call, mode) in MODES.iter().chain(MODES_HERE) {
             self.refuse(*call, &[has_any(*mode, SET_ID)], EPERM);
         }
-        self.refuse(libc::SYS_openat, &[has_any(2, MAKES_FILE), has_any(3, SET_ID)], EPERM);
+        self.refuse(
+            libc::SYS_openat,
+            &[has_any(2, MAKES_FILE), has_any(3, SET_ID)],
+            EPERM,
+        );
         #[cfg(not(target_arch = "aarch64"))]
-        self.refuse(libc::SYS_open, &[has_any(1, MAKES_FILE), has_any(2, SET_ID)], EPERM);
+        self.refuse(
+            libc::SYS_open,
+            &[has_any(1, MAKES_FILE), has_any(2, SET_ID)],
+            EPERM,
+        );
         // Limits and priorities of other processes.
         self.require_zero(libc::SYS_prlimit64, 0);
         self.require_zero(libc::SYS_setpriority, 1);
         self.require_zero(libc::SYS_ioprio_set, 1);
         // Zero is the caller as a process, and as a user everything that is the user's.
         self.require(libc::SYS_setpriority, 0, ALL_BITS, &[PRIO_PROCESS], EPERM);
-        self.require(libc::SYS_ioprio_set, 0, ALL_BITS, &[IOPRIO_WHO_PROCESS], EPERM);
+        self.require(
+            libc::SYS_ioprio_set,
+            0,
+            ALL_BITS,
+            &[IOPRIO_WHO_PROCESS],
+            EPERM,
+        );
         self.require_zero(libc::SYS_sched_setaffinity, 0);
         self.require_zero(libc::SYS_sched_setattr, 0);
         self.require_zero(libc::SYS_sched_setparam, 0);
@@ -218,16 +280,46 @@ impl Rules {
         self.refuse(libc::SYS_sendto, &[has_any(3, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmsg, &[has_any(2, MSG_FASTOPEN)], EPERM);
         self.refuse(libc::SYS_sendmmsg, &[has_any(3, MSG_FASTOPEN)], EPERM);
-        self.require(libc::SYS_socket, 0, ALL_BITS, context.families, libc::EAFNOSUPPORT);
+        self.require(
+            libc::SYS_socket,
+            0,
+            ALL_BITS,
+            context.families,
+            libc::EAFNOSUPPORT,
+        );
         // SOCK_RAW (3) serves netlink, which name look-ups use, as well as packets.
-        self.require(libc::SYS_socket, 1, TYPE_MASK, &[1, 2, 3, 5], libc::EAFNOSUPPORT);
+        self.require(
+            libc::SYS_socket,
+            1,
+            TYPE_MASK,
+            &[1, 2, 3, 5],
+            libc::EAFNOSUPPORT,
+        );
         // The default, TCP and UDP; not MPTCP, SCTP, ICMP or raw IP. Of netlink only routes, its protocol 0.
-        self.require(libc::SYS_socket, 2, ALL_BITS, &[0, 6, 17], libc::EPROTONOSUPPORT);
-        self.require(libc::SYS_socketpair, 0, ALL_BITS, &[UNIX], libc::EAFNOSUPPORT);
+        self.require(
+            libc::SYS_socket,
+            2,
+            ALL_BITS,
+            &[0, 6, 17],
+            libc::EPROTONOSUPPORT,
+        );
+        self.require(
+            libc::SYS_socketpair,
+            0,
+            ALL_BITS,
+            &[UNIX],
+            libc::EAFNOSUPPORT,
+        );
         if !context.families.contains(&UNIX) {
             // A datagram socket of a pair can send to any path; one of packets in sequence cannot, and Rust starts programs by it.
             let types = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(bits);
-            self.require(libc::SYS_socketpair, 1, TYPE_MASK, &types, libc::EAFNOSUPPORT);
+            self.require(
+                libc::SYS_socketpair,
+                1,
+                TYPE_MASK,
+                &types,
+                libc::EAFNOSUPPORT,
+            );
         }
     }
 
@@ -258,7 +350,10 @@ impl Rules {
         self.refuse(libc::SYS_fchown, &[], EPERM);
         #[cfg(target_arch = "arm")]
         self.refuse(libc::SYS_fchown32, &[], EPERM);
-        self.refuse_all(&[libc::SYS_fsetxattr, libc::SYS_fremovexattr], libc::EOPNOTSUPP);
+        self.refuse_all(
+            &[libc::SYS_fsetxattr, libc::SYS_fremovexattr],
+            libc::EOPNOTSUPP,
+        );
     }
 
     fn signals(&mut self) {

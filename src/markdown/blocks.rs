@@ -71,20 +71,33 @@ fn fence(text: &str) -> Option<(Fence, &str)> {
     }
     let is_name = |c: char| c.is_ascii_alphanumeric() || "+-#_.".contains(c);
     let language = info.split_whitespace().next().unwrap_or_default();
-    let language = if language.len() <= 32 && language.chars().all(is_name) { language } else { "" };
+    let language = if language.len() <= 32 && language.chars().all(is_name) {
+        language
+    } else {
+        ""
+    };
     Some((Fence { mark, count }, language))
 }
 
 fn heading(text: &str) -> Option<&str> {
     let rest = text.trim_start_matches('#');
     let level = text.len() - rest.len();
-    let title = rest.strip_prefix([' ', '\t']).filter(|_| (1..=6).contains(&level))?.trim();
+    let title = rest
+        .strip_prefix([' ', '\t'])
+        .filter(|_| (1..=6).contains(&level))?
+        .trim();
     let bare = title.trim_end_matches('#');
-    Some(if bare.is_empty() || bare.ends_with(' ') { bare.trim() } else { title })
+    Some(if bare.is_empty() || bare.ends_with(' ') {
+        bare.trim()
+    } else {
+        title
+    })
 }
 
 fn is_rule(text: &str) -> bool {
-    ['-', '*', '_'].iter().any(|mark| text.chars().all(|c| c == *mark || c == ' ') && text.matches(*mark).count() >= 3)
+    ['-', '*', '_'].iter().any(|mark| {
+        text.chars().all(|c| c == *mark || c == ' ') && text.matches(*mark).count() >= 3
+    })
 }
 
 fn item(text: &str) -> Option<(&str, &str)> {
@@ -108,7 +121,10 @@ fn item(text: &str) -> Option<(&str, &str)> {
 pub(super) fn parse(markdown: &str) -> StyledText {
     let mut styled = StyledText::default();
     // Telegram drops control characters, and a NUL might end the text.
-    let clean: String = markdown.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
+    let clean: String = markdown
+        .chars()
+        .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
+        .collect();
     let lines: Vec<&str> = clean.lines().collect();
     read(&lines, 0, &mut styled);
     styled
@@ -122,17 +138,31 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
         styled.gap(1);
         match Line::of(line) {
             Line::Blank => styled.gap(2),
-            Line::Fence(fence, language) => at += code(fence, language, rest, indent(line), base, styled),
+            Line::Fence(fence, language) => {
+                at += code(fence, language, rest, indent(line), base, styled);
+            }
             Line::Quote if base & QUOTE == 0 => {
-                let count = rest.iter().take_while(|line| line.trim_start().starts_with('>')).count();
-                let quoted: Vec<&str> = lines[at - 1..at + count].iter().map(|line| unquoted(line)).collect();
+                let count = rest
+                    .iter()
+                    .take_while(|line| line.trim_start().starts_with('>'))
+                    .count();
+                let quoted: Vec<&str> = lines[at - 1..at + count]
+                    .iter()
+                    .map(|line| unquoted(line))
+                    .collect();
                 styled.end_quote();
                 read(&quoted, base | QUOTE, styled);
                 styled.end_quote();
                 at += count;
             }
             Line::Heading(title) => inline::read(title, base | BOLD, TELEGRAM, styled),
-            Line::Rule => styled.push(&"─".repeat(10), Style { marks: base, target: 0 }),
+            Line::Rule => styled.push(
+                &"─".repeat(10),
+                Style {
+                    marks: base,
+                    target: 0,
+                },
+            ),
             _ if table::begins(line, rest.first()) => {
                 let table = Table::read(&lines[at - 1..], table::plain);
                 preformatted(&table.aligned(), "", base, styled);
@@ -140,14 +170,27 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
             }
             Line::Item(marker, text) => {
                 let prefix = format!("{}{marker}", indentation(line));
-                styled.push(&prefix, Style { marks: base, target: 0 });
+                styled.push(
+                    &prefix,
+                    Style {
+                        marks: base,
+                        target: 0,
+                    },
+                );
                 at += match fence(text) {
-                    Some((fence, language)) => code(fence, language, rest, indent(line) + 2, base, styled),
+                    Some((fence, language)) => {
+                        code(fence, language, rest, indent(line) + 2, base, styled)
+                    }
                     None => paragraph(&format!(" {text}"), rest, base, styled),
                 };
             }
             Line::Quote | Line::Text => {
-                at += paragraph(&format!("{}{}", indentation(line), line.trim()), rest, base, styled);
+                at += paragraph(
+                    &format!("{}{}", indentation(line), line.trim()),
+                    rest,
+                    base,
+                    styled,
+                );
             }
         }
     }
@@ -158,7 +201,8 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
     let mut whole = first.to_owned();
     let mut count = 0;
     for line in rest {
-        let is_text = matches!(Line::of(line), Line::Text) || line.trim_start().starts_with('>') && base & QUOTE != 0;
+        let is_text = matches!(Line::of(line), Line::Text)
+            || line.trim_start().starts_with('>') && base & QUOTE != 0;
         if !is_text || table::begins(line, rest.get(count + 1)) {
             break;
         }
@@ -173,7 +217,10 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
 
 /// The indentation of a line in columns. A tab counts as four.
 fn indent(line: &str) -> usize {
-    line.chars().take_while(|c| c.is_whitespace()).map(|c| if c == '\t' { 4 } else { 1 }).sum()
+    line.chars()
+        .take_while(|c| c.is_whitespace())
+        .map(|c| if c == '\t' { 4 } else { 1 })
+        .sum()
 }
 
 fn indentation(line: &str) -> String {
@@ -189,7 +236,14 @@ fn unquoted(line: &str) -> &str {
 
 /// Reads a code block, less the indentation of its fence, and returns how many lines it has with the closing fence. A block
 /// that is never closed ends with the answer.
-fn code(fence: Fence, language: &str, lines: &[&str], indent: usize, base: u16, styled: &mut StyledText) -> usize {
+fn code(
+    fence: Fence,
+    language: &str,
+    lines: &[&str],
+    indent: usize,
+    base: u16,
+    styled: &mut StyledText,
+) -> usize {
     let count = lines.iter().take_while(|line| !fence.closes(line)).count();
     let mut code = String::new();
     for line in &lines[..count] {
@@ -206,7 +260,13 @@ fn preformatted(text: &str, language: &str, base: u16, styled: &mut StyledText) 
     if !text.trim().is_empty() {
         let target = styled.add_target(language);
         styled.gap(1);
-        styled.push(text, Style { marks: base | PRE, target });
+        styled.push(
+            text,
+            Style {
+                marks: base | PRE,
+                target,
+            },
+        );
         styled.gap(1);
     }
 }

@@ -21,8 +21,10 @@ pub(crate) struct Piece {
 /// space where it is cut.
 pub(crate) fn pieces(markdown: &str) -> Vec<Piece> {
     let styled = blocks::parse(markdown);
-    let piece =
-        |range: Range<usize>| Piece { html: html(&styled, range.clone()), plain: styled.text[range].to_owned() };
+    let piece = |range: Range<usize>| Piece {
+        html: html(&styled, range.clone()),
+        plain: styled.text[range].to_owned(),
+    };
     split(&styled).into_iter().map(piece).collect()
 }
 
@@ -47,7 +49,10 @@ pub(super) struct Tag {
 
 impl Tag {
     pub(super) fn opening(self, styled: &StyledText) -> String {
-        match (self.name, styled.targets.get(self.target).map(String::as_str)) {
+        match (
+            self.name,
+            styled.targets.get(self.target).map(String::as_str),
+        ) {
             ("a", Some(address)) => format!("<a href=\"{}\">", escaped(address)),
             ("pre", Some(language)) if !language.is_empty() => {
                 format!("<pre><code class=\"language-{language}\">")
@@ -70,7 +75,16 @@ fn tags(style: Style) -> Vec<Tag> {
         _ => !CODE,
     };
     let shown = TAGS.iter().filter(|(mark, _)| style.has(mark & allowed));
-    shown.map(|(mark, name)| Tag { name, target: if mark & (LINK | PRE) == 0 { 0 } else { style.target } }).collect()
+    shown
+        .map(|(mark, name)| Tag {
+            name,
+            target: if mark & (LINK | PRE) == 0 {
+                0
+            } else {
+                style.target
+            },
+        })
+        .collect()
 }
 
 /// Turns `open` into the tags around text of this style, and returns those that close, the innermost first, and how many stay.
@@ -106,5 +120,8 @@ fn html(styled: &StyledText, range: Range<usize>) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }

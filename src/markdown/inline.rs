@@ -13,8 +13,14 @@ const MAX_BACKTICKS: usize = 31;
 const MAX_PARENTHESES: i32 = 32;
 
 /// Marks in pairs: the character, how many of it, and the style.
-const MARKS: [(u8, usize, u16); 6] =
-    [(b'*', 1, ITALIC), (b'*', 2, BOLD), (b'_', 1, ITALIC), (b'_', 2, BOLD), (b'~', 2, STRIKE), (b'|', 2, SPOILER)];
+const MARKS: [(u8, usize, u16); 6] = [
+    (b'*', 1, ITALIC),
+    (b'*', 2, BOLD),
+    (b'_', 1, ITALIC),
+    (b'_', 2, BOLD),
+    (b'~', 2, STRIKE),
+    (b'|', 2, SPOILER),
+];
 const DOUBLE_UNDERSCORE: usize = 3;
 
 /// The styles that a writer shows. What it has none for stays as written.
@@ -49,9 +55,19 @@ pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
 
 /// The same for a piece of a line on a terminal; `before` is the character before it. Unless the piece `is_last`, it stops
 /// before what may still change, and returns the length of what it has read.
-pub(super) fn read_piece(text: &str, before: Option<char>, is_last: bool, base: u16, styled: &mut StyledText) -> usize {
+pub(super) fn read_piece(
+    text: &str,
+    before: Option<char>,
+    is_last: bool,
+    base: u16,
+    styled: &mut StyledText,
+) -> usize {
     // A run of marks may become longer.
-    let text = if is_last { text } else { text.trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!']) };
+    let text = if is_last {
+        text
+    } else {
+        text.trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!'])
+    };
     let scanner = scan(text, before);
     if !is_last && !scanner.is_stable() {
         return 0;
@@ -78,7 +94,11 @@ struct Scanner<'a> {
 }
 
 fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
-    let mut scanner = Scanner { text, before, ..Scanner::default() };
+    let mut scanner = Scanner {
+        text,
+        before,
+        ..Scanner::default()
+    };
     let mut at = 0;
     while let Some(found) = text[at..].find(['\\', '`', '*', '_', '~', '|', '[', '!', ']', 'h']) {
         at += found;
@@ -124,7 +144,11 @@ impl<'a> Scanner<'a> {
 
     fn end_text(&mut self, at: usize) {
         if self.plain < at {
-            self.tokens.push(Token { at: self.plain, text: &self.text[self.plain..at], kind: Kind::Text });
+            self.tokens.push(Token {
+                at: self.plain,
+                text: &self.text[self.plain..at],
+                kind: Kind::Text,
+            });
             self.plain = at;
         }
     }
@@ -135,7 +159,10 @@ impl<'a> Scanner<'a> {
             return run;
         }
         let mut end = run;
-        while let Some(found) = rest[end..].find('`').filter(|_| self.last_runs & 1 << run == 0) {
+        while let Some(found) = rest[end..]
+            .find('`')
+            .filter(|_| self.last_runs & 1 << run == 0)
+        {
             let start = end + found;
             end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
             let inside = &rest[run..start];
@@ -144,8 +171,17 @@ impl<'a> Scanner<'a> {
             }
             if end - start == run {
                 // One space on either side belongs to the backticks.
-                let padded = inside.strip_prefix(' ').and_then(|inside| inside.strip_suffix(' '));
-                return self.push(at, end, padded.filter(|text| !text.trim().is_empty()).unwrap_or(inside), Kind::Code);
+                let padded = inside
+                    .strip_prefix(' ')
+                    .and_then(|inside| inside.strip_suffix(' '));
+                return self.push(
+                    at,
+                    end,
+                    padded
+                        .filter(|text| !text.trim().is_empty())
+                        .unwrap_or(inside),
+                    Kind::Code,
+                );
             }
         }
         self.last_runs |= 1 << run;
@@ -155,19 +191,30 @@ impl<'a> Scanner<'a> {
 
     /// A run of one to three marks. Three are two and one, so that either may find a partner.
     fn emphasis(&mut self, at: usize, run: usize) -> usize {
-        let (mark, before, after) = (self.text.as_bytes()[at], self.before(at), self.text[at + run..].chars().next());
+        let (mark, before, after) = (
+            self.text.as_bytes()[at],
+            self.before(at),
+            self.text[at + run..].chars().next(),
+        );
         let parts = if run == 3 { [2, 1] } else { [run, 0] };
         let row = |len| MARKS.iter().position(|row| row.0 == mark && row.1 == len);
         if row(parts[0]).is_none() || run == 3 && row(1).is_none() {
             return run;
         }
-        let (closes, opens) = (closes(mark, run, before, after), opens(mark, run, before, after));
+        let (closes, opens) = (
+            closes(mark, run, before, after),
+            opens(mark, run, before, after),
+        );
         let mut start = at;
         for row in parts.into_iter().filter_map(row) {
             let (_, len, style) = MARKS[row];
             self.end_text(start);
             let mut kind = Kind::Text;
-            match if closes { self.openers[row].pop() } else { None } {
+            match if closes {
+                self.openers[row].pop()
+            } else {
+                None
+            } {
                 Some(opener) => {
                     let inside = &self.text[self.tokens[opener].at + len..start];
                     // `__init__`
@@ -254,7 +301,8 @@ fn destination(rest: &str) -> Option<(&str, usize)> {
     })?;
     let inside = inside.get(..end).filter(|_| depth < 0)?.trim();
     let (address, title) = inside.split_once([' ', '\t']).unwrap_or((inside, "\""));
-    (is_linkable(address) && title.trim_start().starts_with(['"', '\''])).then_some((address, end + 2))
+    (is_linkable(address) && title.trim_start().starts_with(['"', '\'']))
+        .then_some((address, end + 2))
 }
 
 /// The length of the address that `rest` begins with, which Telegram finds without our help: it is only kept as it is.
@@ -265,13 +313,24 @@ fn bare_address(rest: &str) -> Option<usize> {
     let ends = |c: char| c.is_whitespace() || "<>*|`\"[]".contains(c);
     let address = &rest[..rest.find(ends).unwrap_or(rest.len())];
     let address = address.trim_end_matches(['_', '~', '.', ',', ';', ':', '!', '?', '\'', '\\']);
-    Some(if address.contains('(') { address.len() } else { address.trim_end_matches(')').len() })
+    Some(if address.contains('(') {
+        address.len()
+    } else {
+        address.trim_end_matches(')').len()
+    })
 }
 
 fn is_linkable(address: &str) -> bool {
     let schemes = ["http://", "https://", "tg://", "mailto:"];
-    let begins = |scheme: &&str| address.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    schemes.iter().find(|scheme| begins(scheme)).is_some_and(|scheme| address.len() > scheme.len())
+    let begins = |scheme: &&str| {
+        address
+            .get(..scheme.len())
+            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    schemes
+        .iter()
+        .find(|scheme| begins(scheme))
+        .is_some_and(|scheme| address.len() > scheme.len())
 }
 
 fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
@@ -280,8 +339,14 @@ fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
     let (mut links, mut target, mut start) = (0, 0, 0);
     for token in tokens {
         let with = |mark: u16| match links {
-            0 => Style { marks: open | mark, target: 0 },
-            _ => Style { marks: open | mark | LINK, target },
+            0 => Style {
+                marks: open | mark,
+                target: 0,
+            },
+            _ => Style {
+                marks: open | mark | LINK,
+                target,
+            },
         };
         match token.kind {
             Kind::Whole => styled.push(token.text, with(WHOLE)),
@@ -295,7 +360,10 @@ fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
                 links += 1;
             }
             Kind::LinkEnd(address) if shown & LINK != 0 => {
-                if styled.text[start.min(styled.text.len())..].trim().is_empty() {
+                if styled.text[start.min(styled.text.len())..]
+                    .trim()
+                    .is_empty()
+                {
                     styled.push(address, with(WHOLE));
                 }
                 links -= 1;

@@ -25,7 +25,11 @@ pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
     let mut at = 0;
     while let Some(start) = start_of_message(styled, at) {
         let most = reach(styled, start);
-        at = if most == styled.text.len() { most } else { cut(styled, start, most) };
+        at = if most == styled.text.len() {
+            most
+        } else {
+            cut(styled, start, most)
+        };
         at = start + styled.text[start..at].trim_end().len();
         ranges.push(start..at);
     }
@@ -49,11 +53,20 @@ fn reach(styled: &StyledText, start: usize) -> usize {
         let (_, kept) = switch(&mut open, *style);
         let opened = &open[kept..];
         entities += opened.len();
-        source += opened.iter().map(|tag| tag.opening(styled).len() + tag.closing(styled).len()).sum::<usize>();
+        source += opened
+            .iter()
+            .map(|tag| tag.opening(styled).len() + tag.closing(styled).len())
+            .sum::<usize>();
         for c in styled.text[at..*end].chars() {
             units += c.len_utf16();
-            source += if matches!(c, '&' | '<' | '>' | '"') { "&quot;".len() } else { c.len_utf8() };
-            if !c.is_whitespace() && (units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE) {
+            source += if matches!(c, '&' | '<' | '>' | '"') {
+                "&quot;".len()
+            } else {
+                c.len_utf8()
+            };
+            if !c.is_whitespace()
+                && (units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE)
+            {
                 return at;
             }
             at += c.len_utf8();
@@ -67,11 +80,16 @@ fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
     let half = usize::midpoint(start, most);
     let mut before = None;
     let indentation = styled.text[start..].len() - styled.text[start..].trim_start().len();
-    let begins =
-        |(at, c): &(usize, char)| begins_cluster(before.replace(*c), *c) && !c.is_whitespace() && *at > indentation;
-    let text = styled.text[start..].char_indices().take_while(|(at, _)| *at <= most - start);
+    let begins = |(at, c): &(usize, char)| {
+        begins_cluster(before.replace(*c), *c) && !c.is_whitespace() && *at > indentation
+    };
+    let text = styled.text[start..]
+        .char_indices()
+        .take_while(|(at, _)| *at <= most - start);
     let places = text.filter(begins).map(|(at, _)| start + at);
-    places.min_by_key(|at| (badness(styled, *at, *at < half), Reverse(*at))).unwrap_or(most)
+    places
+        .min_by_key(|at| (badness(styled, *at, *at < half), Reverse(*at)))
+        .unwrap_or(most)
 }
 
 /// How bad a place to cut is before the visible character at `at`: from between two paragraphs (0) to within a word (4), early
@@ -79,10 +97,16 @@ fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
 fn badness(styled: &StyledText, at: usize, is_early: bool) -> usize {
     let text = styled.text[..at].trim_end();
     let gap = &styled.text[text.len()..at];
-    let style = |at: usize| styled.runs_from(at).first().map_or(Style::default(), |run| run.1);
+    let style = |at: usize| {
+        styled
+            .runs_from(at)
+            .first()
+            .map_or(Style::default(), |run| run.1)
+    };
     let (before, after) = (style(text.len().saturating_sub(1)), style(at));
     let both = |marks: u16| before.has(marks) && after.has(marks) && before.target == after.target;
-    let ends_sentence = text.ends_with(['。', '！', '？', '…']) || !gap.is_empty() && text.ends_with(['.', '!', '?']);
+    let ends_sentence = text.ends_with(['。', '！', '？', '…'])
+        || !gap.is_empty() && text.ends_with(['.', '!', '?']);
     match gap.matches('\n').count() {
         _ if both(LINK) => 6,
         0 if both(CODE | WHOLE | PRE) => 6,

@@ -44,7 +44,11 @@ impl StyledText {
         }
         if self.gap > 0 && !self.text.is_empty() {
             let last = self.runs.last().map_or(0, |run| run.1.marks);
-            let marks = if self.is_new_quote { 0 } else { last & style.marks & QUOTE };
+            let marks = if self.is_new_quote {
+                0
+            } else {
+                last & style.marks & QUOTE
+            };
             self.append(&"\n\n"[..self.gap], Style { marks, target: 0 });
         }
         (self.gap, self.is_new_quote) = (0, false);

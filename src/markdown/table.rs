@@ -14,14 +14,18 @@ pub(super) fn begins(line: &str, next: Option<&&str>) -> bool {
             && row.chars().all(|c| "|-: \t".contains(c))
             && cells(row).iter().all(|cell| cell.contains('-'))
     };
-    line.contains('|') && next.is_some_and(|next| is_delimiter(next) && cells(next).len() == cells(line).len())
+    line.contains('|')
+        && next.is_some_and(|next| is_delimiter(next) && cells(next).len() == cells(line).len())
 }
 
 fn cells(line: &str) -> Vec<String> {
     // A bar behind a backslash ends no cell.
     let line = line.trim().replace("\\|", "\0");
     let line = line.strip_prefix('|').unwrap_or(&line);
-    let mut cells: Vec<String> = line.split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
+    let mut cells: Vec<String> = line
+        .split('|')
+        .map(|cell| cell.trim().replace('\0', "|"))
+        .collect();
     // What follows a closing bar.
     if cells.last().is_some_and(String::is_empty) {
         cells.pop();
@@ -43,10 +47,20 @@ impl Table {
     /// the header.
     pub(super) fn read(lines: &[&str], shown: impl Fn(&str, bool) -> (String, usize)) -> Self {
         let count = lines.iter().take_while(|line| line.contains('|')).count();
-        let is_right = cells(lines[1]).iter().map(|cell| cell.ends_with(':') && !cell.starts_with(':')).collect();
-        let row = |line: &&str, is_header| cells(line).iter().map(|cell| shown(cell, is_header)).collect::<Vec<_>>();
+        let is_right = cells(lines[1])
+            .iter()
+            .map(|cell| cell.ends_with(':') && !cell.starts_with(':'))
+            .collect();
+        let row = |line: &&str, is_header| {
+            cells(line)
+                .iter()
+                .map(|cell| shown(cell, is_header))
+                .collect::<Vec<_>>()
+        };
         let header = std::iter::once(row(&lines[0], true));
-        let rows: Vec<_> = header.chain(lines[2..count].iter().map(|line| row(line, false))).collect();
+        let rows: Vec<_> = header
+            .chain(lines[2..count].iter().map(|line| row(line, false)))
+            .collect();
         let mut widths: Vec<usize> = Vec::new();
         for row in &rows {
             widths.resize(widths.len().max(row.len()), 0);
@@ -54,7 +68,12 @@ impl Table {
                 *widest = (*width).min(MAX_COLUMN).max(*widest);
             }
         }
-        Self { rows, is_right, widths, lines: count }
+        Self {
+            rows,
+            is_right,
+            widths,
+            lines: count,
+        }
     }
 
     /// The columns that it takes, if no cell is longer than most.
@@ -69,12 +88,17 @@ impl Table {
             for (column, (cell, width)) in row.iter().enumerate() {
                 let pad = " ".repeat(self.widths[column].saturating_sub(*width));
                 let is_right = self.is_right.get(column) == Some(&true);
-                line.push(if is_right { pad + cell } else { format!("{cell}{pad}") });
+                line.push(if is_right {
+                    pad + cell
+                } else {
+                    format!("{cell}{pad}")
+                });
             }
             out.push_str(line.join(" │ ").trim_end_matches(' '));
             out.push('\n');
             if n == 0 {
-                let dashes: Vec<String> = self.widths.iter().map(|width| "─".repeat(*width)).collect();
+                let dashes: Vec<String> =
+                    self.widths.iter().map(|width| "─".repeat(*width)).collect();
                 out.push_str(&dashes.join("─┼─"));
                 out.push('\n');
             }
@@ -84,9 +108,15 @@ impl Table {
 
     /// A line for each cell, under the name of its column.
     pub(super) fn listed(&self) -> String {
-        let (header, rows) = self.rows.split_first().map_or((&[][..], &[][..]), |(header, rows)| (&header[..], rows));
+        let (header, rows) = self
+            .rows
+            .split_first()
+            .map_or((&[][..], &[][..]), |(header, rows)| (&header[..], rows));
         let row = |row: &Vec<(String, usize)>| {
-            let cells = row.iter().zip(header).map(|((cell, _), (name, _))| format!("{name}: {cell}\n"));
+            let cells = row
+                .iter()
+                .zip(header)
+                .map(|((cell, _), (name, _))| format!("{name}: {cell}\n"));
             cells.collect::<String>()
         };
         rows.iter().map(row).collect::<Vec<_>>().join("\n")

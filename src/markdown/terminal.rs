@@ -24,7 +24,12 @@ const DIM: &str = "\x1b[2m";
 const CYAN: &str = "\x1b[36m";
 /// Light grey on dark grey, which is readable on every background.
 const BLOCK: &str = "\x1b[48;5;236;38;5;252m";
-const STYLES: [(u16, &str); 4] = [(BOLD, "\x1b[1m"), (ITALIC, "\x1b[3m"), (STRIKE, "\x1b[9m"), (CODE, CYAN)];
+const STYLES: [(u16, &str); 4] = [
+    (BOLD, "\x1b[1m"),
+    (ITALIC, "\x1b[3m"),
+    (STRIKE, "\x1b[9m"),
+    (CODE, CYAN),
+];
 
 /// The most bytes held back for a mark that may yet be closed.
 const MAX_HELD: usize = 600;
@@ -51,7 +56,10 @@ pub(crate) struct Markdown {
 
 impl Markdown {
     pub(crate) fn new(look: Look) -> Self {
-        Self { look, ..Self::default() }
+        Self {
+            look,
+            ..Self::default()
+        }
     }
 
     /// Takes the next piece of the answer and returns what can be shown now.
@@ -138,7 +146,18 @@ impl Markdown {
         let indent = self.held.len() - self.held.trim_start().len();
         match Line::of(&self.held) {
             Line::Fence(fence, language) => {
-                paint(out, DIM, &format!("{}{language}", if language.is_empty() { "" } else { &self.held[..indent] }));
+                paint(
+                    out,
+                    DIM,
+                    &format!(
+                        "{}{language}",
+                        if language.is_empty() {
+                            ""
+                        } else {
+                            &self.held[..indent]
+                        }
+                    ),
+                );
                 self.is_silent = language.is_empty();
                 self.fence = Some(fence);
                 self.held.clear();
@@ -158,7 +177,11 @@ impl Markdown {
                 self.held.drain(..=indent);
             }
             Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
-                let bullet = if marker == BULLET { ["•", "◦", "▪"][(indent / 2).min(2)] } else { marker };
+                let bullet = if marker == BULLET {
+                    ["•", "◦", "▪"][(indent / 2).min(2)]
+                } else {
+                    marker
+                };
                 out.push_str(&format!("{}{bullet} ", &self.held[..indent]));
                 let start = self.held.trim_end().len() - text.len();
                 self.held.drain(..start);
@@ -182,23 +205,35 @@ impl Markdown {
     }
 
     fn paint_styled(&self, styled: &StyledText, out: &mut String) {
-        let address = |style: &Style| style.has(LINK).then(|| styled.targets[style.target].as_str());
+        let address = |style: &Style| {
+            style
+                .has(LINK)
+                .then(|| styled.targets[style.target].as_str())
+        };
         let (mut at, mut start) = (0, 0);
         let runs = styled.runs_from(0);
         for (n, (end, style)) in runs.iter().enumerate() {
             let link = address(style);
             let is_first = n == 0 || address(&runs[n - 1].1) != link;
-            let is_last = runs.get(n + 1).is_none_or(|(_, next)| address(next) != link);
+            let is_last = runs
+                .get(n + 1)
+                .is_none_or(|(_, next)| address(next) != link);
             start = if is_first { at } else { start };
             if let Some(link) = link.filter(|_| is_first && self.look.links) {
                 out.push_str(&format!("\x1b]8;;{link}\x1b\\"));
             }
-            let codes: String = STYLES.iter().filter(|(mark, _)| style.has(*mark)).map(|(_, code)| *code).collect();
+            let codes: String = STYLES
+                .iter()
+                .filter(|(mark, _)| style.has(*mark))
+                .map(|(_, code)| *code)
+                .collect();
             paint(out, &codes, &styled.text[at..*end]);
             at = *end;
             match link.filter(|_| is_last) {
                 Some(_) if self.look.links => out.push_str("\x1b]8;;\x1b\\"),
-                Some(link) if styled.text[start..at] != *link => paint(out, DIM, &format!(" ({link})")),
+                Some(link) if styled.text[start..at] != *link => {
+                    paint(out, DIM, &format!(" ({link})"));
+                }
                 _ => {}
             }
         }
@@ -219,7 +254,11 @@ impl Markdown {
         if table::begins(first, lines.get(1)) {
             let table = Table::read(&lines, cell);
             let fits = table.width() < self.look.columns;
-            return out.push_str(&if fits { table.aligned() } else { table.listed() });
+            return out.push_str(&if fits {
+                table.aligned()
+            } else {
+                table.listed()
+            });
         }
         for line in lines {
             out.push_str(&cell(line, false).0);
@@ -239,7 +278,11 @@ fn paint(out: &mut String, style: &str, text: &str) {
 mod tests {
     use super::*;
 
-    const LOOK: Look = Look { colors: true, links: true, columns: 40 };
+    const LOOK: Look = Look {
+        colors: true,
+        links: true,
+        columns: 40,
+    };
 
     /// Tags for escape sequences, so that the tables can be read.
     fn tagged(text: &str) -> String {
@@ -257,7 +300,9 @@ mod tests {
             ("\x1b\\", ">"),
         ]
         .iter()
-        .fold(text.to_owned(), |text, (sequence, tag)| text.replace(sequence, tag))
+        .fold(text.to_owned(), |text, (sequence, tag)| {
+            text.replace(sequence, tag)
+        })
     }
 
     fn whole(text: &str) -> String {
@@ -277,14 +322,26 @@ mod tests {
             ("这是**粗体**文字", "这是<b>粗体</>文字"),
             ("an *old* and _new_ one", "an <i>old</> and <i>new</> one"),
             ("***both*** of them", "<b><i>both</> of them"),
-            ("~~gone~~, ~5 and ||hidden||", "<s>gone</>, ~5 and ||hidden||"),
+            (
+                "~~gone~~, ~5 and ||hidden||",
+                "<s>gone</>, ~5 and ||hidden||",
+            ),
             ("run `ls **` now", "run <code>ls **</> now"),
             ("`` a`b ``!", "<code>a`b</>!"),
-            ("**use `x` and *y***.", "<b>use </><b><code>x</><b> and </><b><i>y</>."),
+            (
+                "**use `x` and *y***.",
+                "<b>use </><b><code>x</><b> and </><b><i>y</>.",
+            ),
             ("# Title\ntext", "<b>Title</>\ntext"),
             ("## A `b` c\n", "<b>A </><b><code>b</><b> c</>\n"),
-            ("- one\n  * **two**\n    + three\n- four", "• one\n  ◦ <b>two</>\n    ▪ three\n• four"),
-            ("- [ ] open\n- [x] done\n- [ ]\n- [t](http://h)", "☐ open\n☑ done\n• [ ]\n• <a http://h>t</a>"),
+            (
+                "- one\n  * **two**\n    + three\n- four",
+                "• one\n  ◦ <b>two</>\n    ▪ three\n• four",
+            ),
+            (
+                "- [ ] open\n- [x] done\n- [ ]\n- [t](http://h)",
+                "☐ open\n☑ done\n• [ ]\n• <a http://h>t</a>",
+            ),
             ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
             ("> said", "<dim>│</> said"),
             ("---\n", "<dim>────────────────────</>\n"),
@@ -316,8 +373,14 @@ mod tests {
     #[test]
     fn links_lead_where_they_say() {
         let text = "see [the **docs**](http://h/_x_/y_z), ![a](http://i) and http://h.";
-        assert_eq!(whole(text), "see <a http://h/_x_/y_z>the <b>docs</></a>, <a http://i>a</a> and http://h.");
-        let plain = Look { links: false, ..LOOK };
+        assert_eq!(
+            whole(text),
+            "see <a http://h/_x_/y_z>the <b>docs</></a>, <a http://i>a</a> and http://h."
+        );
+        let plain = Look {
+            links: false,
+            ..LOOK
+        };
         assert_eq!(
             on(plain, text),
             "see the <b>docs</><dim> (http://h/_x_/y_z)</>, a<dim> (http://i)</> and http://h."
@@ -331,8 +394,14 @@ mod tests {
             whole("```sh\nls *.rs # **x**\n\n  ``\n```\n**b**"),
             "<dim>sh</>\n<block><edge></><block>ls *.rs # **x**</>\n<block><edge></>\n<block><edge></><block>  ``</>\n<b>b</>"
         );
-        let dull = Look { colors: false, ..LOOK };
-        assert_eq!(on(dull, "~~~~\n```\n~~~\n~~~~"), "<code>```</>\n<code>~~~</>\n");
+        let dull = Look {
+            colors: false,
+            ..LOOK
+        };
+        assert_eq!(
+            on(dull, "~~~~\n```\n~~~\n~~~~"),
+            "<code>```</>\n<code>~~~</>\n"
+        );
         assert_eq!(on(dull, "```\nnever closed"), "<code>never closed</>");
     }
 
@@ -343,9 +412,15 @@ mod tests {
             whole(table),
             "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n<a http://m>mint</a>       │  10 l\nDone."
         );
-        let narrow = Look { columns: 12, ..LOOK };
+        let narrow = Look {
+            columns: 12,
+            ..LOOK
+        };
         assert_eq!(
-            on(narrow, "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n"),
+            on(
+                narrow,
+                "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n"
+            ),
             "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2\n"
         );
     }
@@ -357,12 +432,16 @@ mod tests {
         // Text of one style may come in several pieces.
         let joined = |text: &str| {
             let tags = ["b", "code", "dim", "block", "s"];
-            tags.iter().fold(tagged(text), |text, tag| text.replace(&format!("</><{tag}>"), ""))
+            tags.iter().fold(tagged(text), |text, tag| {
+                text.replace(&format!("</><{tag}>"), "")
+            })
         };
         for size in 1..9 {
             let mut markdown = Markdown::new(LOOK);
             let characters: Vec<char> = text.chars().collect();
-            let pieces = characters.chunks(size).map(|piece| markdown.push(&piece.iter().collect::<String>()));
+            let pieces = characters
+                .chunks(size)
+                .map(|piece| markdown.push(&piece.iter().collect::<String>()));
             let shown = pieces.collect::<String>() + &markdown.finish();
             assert_eq!(joined(&shown), joined(&whole(text)), "in pieces of {size}");
         }
@@ -375,7 +454,10 @@ mod tests {
         assert_eq!(markdown.push("rds, "), "rds, ");
         assert_eq!(markdown.push("**bo"), "");
         assert_eq!(tagged(&markdown.push("ld** a")), "<b>bold</> a");
-        assert_eq!(markdown.push(&format!(" *{}", "x".repeat(MAX_HELD))).len(), MAX_HELD + 2);
+        assert_eq!(
+            markdown.push(&format!(" *{}", "x".repeat(MAX_HELD))).len(),
+            MAX_HELD + 2
+        );
         assert_eq!(markdown.push("\n- "), "\n");
         assert_eq!(markdown.finish(), "- ");
         assert_eq!(markdown.push("a [li"), "");

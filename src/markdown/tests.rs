@@ -13,7 +13,11 @@ mod robust;
 #[track_caller]
 fn html(markdown: &str) -> String {
     let mut pieces = checked(markdown);
-    assert!(pieces.len() < 2, "{markdown:?} became {} pieces", pieces.len());
+    assert!(
+        pieces.len() < 2,
+        "{markdown:?} became {} pieces",
+        pieces.len()
+    );
     pieces.pop().map_or(String::new(), |piece| piece.html)
 }
 
@@ -30,9 +34,17 @@ fn checked(markdown: &str) -> Vec<Piece> {
         }
         joined.push_str(plain);
     }
-    let solid = |text: &str| text.chars().filter(|c| !is_invisible(*c)).collect::<String>();
+    let solid = |text: &str| {
+        text.chars()
+            .filter(|c| !is_invisible(*c))
+            .collect::<String>()
+    };
     let (is, should) = (solid(&joined), solid(&blocks::parse(markdown).text));
-    assert!(is == should, "text lost or doubled in {:?}\n{is}\n{should}", shown());
+    assert!(
+        is == should,
+        "text lost or doubled in {:?}\n{is}\n{should}",
+        shown()
+    );
     pieces
 }
 
@@ -42,26 +54,53 @@ fn markdown_becomes_html() {
         ("plain", "plain"),
         ("a **bold** word", "a <b>bold</b> word"),
         ("an *old* and _new_ one", "an <i>old</i> and <i>new</i> one"),
-        ("__strong__ of __Several words__", "__strong__ of <b>Several words</b>"),
+        (
+            "__strong__ of __Several words__",
+            "__strong__ of <b>Several words</b>",
+        ),
         ("***both*** of them", "<b><i>both</i></b> of them"),
         ("**bold *and italic***", "<b>bold <i>and italic</i></b>"),
         ("*italic **and bold***", "<i>italic <b>and bold</b></i>"),
-        ("~~gone~~ and ||hidden||", "<s>gone</s> and <tg-spoiler>hidden</tg-spoiler>"),
+        (
+            "~~gone~~ and ||hidden||",
+            "<s>gone</s> and <tg-spoiler>hidden</tg-spoiler>",
+        ),
         ("这是**粗体：**文字", "这是<b>粗体：</b>文字"),
         ("这是||秘密||文字", "这是<tg-spoiler>秘密</tg-spoiler>文字"),
         ("run `ls **` now", "run <code>ls **</code> now"),
         ("`` a`b ``!", "<code>a`b</code>!"),
         ("**use `x` now**", "<b>use </b><code>x</code><b> now</b>"),
-        ("# A *b* `c` #\ntext", "<b>A <i>b</i> </b><code>c</code>\ntext"),
+        (
+            "# A *b* `c` #\ntext",
+            "<b>A <i>b</i> </b><code>c</code>\ntext",
+        ),
         ("###### Six\n####### seven", "<b>Six</b>\n####### seven"),
-        ("> one\n> two\n\nout", "<blockquote>one\ntwo</blockquote>\n\nout"),
-        ("> a\n\n> b", "<blockquote>a</blockquote>\n\n<blockquote>b</blockquote>"),
+        (
+            "> one\n> two\n\nout",
+            "<blockquote>one\ntwo</blockquote>\n\nout",
+        ),
+        (
+            "> a\n\n> b",
+            "<blockquote>a</blockquote>\n\n<blockquote>b</blockquote>",
+        ),
         ("> a\n> > b", "<blockquote>a\n&gt; b</blockquote>"),
-        ("> - a\n>\n> `b`", "<blockquote>• a\n\n<code>b</code></blockquote>"),
-        ("> ```rs\n> x\n> ```", "<blockquote><pre><code class=\"language-rs\">x</code></pre></blockquote>"),
-        ("- one\n  * **two**\n+ three", "• one\n  • <b>two</b>\n• three"),
+        (
+            "> - a\n>\n> `b`",
+            "<blockquote>• a\n\n<code>b</code></blockquote>",
+        ),
+        (
+            "> ```rs\n> x\n> ```",
+            "<blockquote><pre><code class=\"language-rs\">x</code></pre></blockquote>",
+        ),
+        (
+            "- one\n  * **two**\n+ three",
+            "• one\n  • <b>two</b>\n• three",
+        ),
         ("1. one\n   more\n10) ten", "1. one\n   more\n10) ten"),
-        ("- [ ] open\n- [x] *done*\n- [link](http://h)", "☐ open\n☑ <i>done</i>\n• <a href=\"http://h\">link</a>"),
+        (
+            "- [ ] open\n- [x] *done*\n- [link](http://h)",
+            "☐ open\n☑ <i>done</i>\n• <a href=\"http://h\">link</a>",
+        ),
         ("a\n\n\n\nb  \nc", "a\n\nb\nc"),
         ("a\n\n---\nb", "a\n\n──────────\nb"),
         ("```\na < b\n  c\n```", "<pre>a &lt; b\n  c</pre>"),
@@ -70,28 +109,64 @@ fn markdown_becomes_html() {
             "x\n<pre><code class=\"language-python\">if a:\n    b</code></pre>\ny",
         ),
         ("~~~~\n```\n~~~\n~~~~", "<pre>```\n~~~</pre>"),
-        ("- ```sh\n  ls\n  ```\n- b", "•\n<pre><code class=\"language-sh\">ls</code></pre>\n• b"),
+        (
+            "- ```sh\n  ls\n  ```\n- b",
+            "•\n<pre><code class=\"language-sh\">ls</code></pre>\n• b",
+        ),
         ("```\"><b>\nx\n```", "<pre>x</pre>"),
-        ("```never\nclosed", "<pre><code class=\"language-never\">closed</code></pre>"),
-        ("[t](https://h/a_b_c?d=1&e=\"2\")", "<a href=\"https://h/a_b_c?d=1&amp;e=&quot;2&quot;\">t</a>"),
+        (
+            "```never\nclosed",
+            "<pre><code class=\"language-never\">closed</code></pre>",
+        ),
+        (
+            "[t](https://h/a_b_c?d=1&e=\"2\")",
+            "<a href=\"https://h/a_b_c?d=1&amp;e=&quot;2&quot;\">t</a>",
+        ),
         ("[t](/h/a 'title')", "[t](/h/a 'title')"),
-        ("[t](http://h/(x) \"a title\").", "<a href=\"http://h/(x)\">t</a>."),
-        ("[**t** `c`](http://h)", "<a href=\"http://h\"><b>t</b> c</a>"),
+        (
+            "[t](http://h/(x) \"a title\").",
+            "<a href=\"http://h/(x)\">t</a>.",
+        ),
+        (
+            "[**t** `c`](http://h)",
+            "<a href=\"http://h\"><b>t</b> c</a>",
+        ),
         ("**[t](http://h)**", "<a href=\"http://h\"><b>t</b></a>"),
-        ("[a [b](http://b) c](http://c)", "[a <a href=\"http://b\">b</a> c](http://c)"),
-        ("[![alt](http://i)](http://l)", "<a href=\"http://l\">alt</a>"),
-        ("![alt](http://i) ![](http://j)", "<a href=\"http://i\">alt</a> <a href=\"http://j\">http://j</a>"),
+        (
+            "[a [b](http://b) c](http://c)",
+            "[a <a href=\"http://b\">b</a> c](http://c)",
+        ),
+        (
+            "[![alt](http://i)](http://l)",
+            "<a href=\"http://l\">alt</a>",
+        ),
+        (
+            "![alt](http://i) ![](http://j)",
+            "<a href=\"http://i\">alt</a> <a href=\"http://j\">http://j</a>",
+        ),
         ("[x](javascript:alert(1))", "[x](javascript:alert(1))"),
-        ("[x](/etc/passwd) [y] (z) [w][1]", "[x](/etc/passwd) [y] (z) [w][1]"),
+        (
+            "[x](/etc/passwd) [y] (z) [w][1]",
+            "[x](/etc/passwd) [y] (z) [w][1]",
+        ),
         (
             "[me](tg://user?id=1) [us](mailto:a@b.c) <https://h>",
             "<a href=\"tg://user?id=1\">me</a> <a href=\"mailto:a@b.c\">us</a> &lt;https://h&gt;",
         ),
-        ("<b>bold</b> &amp; <script>", "&lt;b&gt;bold&lt;/b&gt; &amp;amp; &lt;script&gt;"),
-        ("\\*not\\* \\_this\\_ \\`or\\` \\[t](http://h) \\<", "*not* _this_ `or` [t](http://h) &lt;"),
+        (
+            "<b>bold</b> &amp; <script>",
+            "&lt;b&gt;bold&lt;/b&gt; &amp;amp; &lt;script&gt;",
+        ),
+        (
+            "\\*not\\* \\_this\\_ \\`or\\` \\[t](http://h) \\<",
+            "*not* _this_ `or` [t](http://h) &lt;",
+        ),
         ("C:\\dir a\\d", "C:\\dir a\\d"),
         ("**open\n\nclose**", "**open\n\nclose**"),
-        ("see https://h/_x_/y_z_* and **https://h**", "see https://h/_x_/y_z_* and <b>https://h</b>"),
+        (
+            "see https://h/_x_/y_z_* and **https://h**",
+            "see https://h/_x_/y_z_* and <b>https://h</b>",
+        ),
         ("a\0b\r\n\x1b[1mc", "ab\n[1mc"),
     ] {
         assert_eq!(html(markdown), wanted, "{markdown:?}");
@@ -146,14 +221,16 @@ fn white_space_and_what_nobody_sees_give_no_message() {
 
 #[test]
 fn tables_stand_in_columns() {
-    let table =
-        "| 名前 | n | **link** |\n|---|--:|:-:|\n| 日本語 | 5 | [h](http://h) |\n| a\\|b | 1000 | `x` | more |\nafter";
+    let table = "| 名前 | n | **link** |\n|---|--:|:-:|\n| 日本語 | 5 | [h](http://h) |\n| a\\|b | 1000 | `x` | more |\nafter";
     let wanted = "<pre>\
         名前   │    n │ link\n\
         ───────┼──────┼───────────────┼─────\n\
         日本語 │    5 │ [h](http://h)\n\
         a|b    │ 1000 │ x             │ more</pre>\nafter";
-    assert_eq!(html(table).replace(['─', '┼'], ""), wanted.replace(['─', '┼'], ""));
+    assert_eq!(
+        html(table).replace(['─', '┼'], ""),
+        wanted.replace(['─', '┼'], "")
+    );
     assert!(html(table).contains("───────┼──────┼"));
     assert_eq!(html("|a|\n|-|\n|👍🏽|"), "<pre>a\n──\n👍🏽</pre>");
     // A column is not wider than a page for the sake of one cell, nor is any cell cut.
@@ -163,7 +240,15 @@ fn tables_stand_in_columns() {
 
 #[test]
 fn a_piece_is_as_long_as_a_message_may_be() {
-    for (text, count) in [("x", 1), ("語", 1), ("👍", 2), ("<", 1), ("&", 1), ("\"", 1), ("é", 1)] {
+    for (text, count) in [
+        ("x", 1),
+        ("語", 1),
+        ("👍", 2),
+        ("<", 1),
+        ("&", 1),
+        ("\"", 1),
+        ("é", 1),
+    ] {
         let most = LIMIT / count;
         assert_eq!(checked(&text.repeat(most)).len(), 1, "{text}");
         let over = checked(&text.repeat(most + 1));
@@ -171,23 +256,46 @@ fn a_piece_is_as_long_as_a_message_may_be() {
         assert_eq!(over[0].plain, text.repeat(most));
     }
     // Tags do not count, white space at the end neither.
-    assert_eq!(checked(&format!("**{}**  \n\n", "y".repeat(LIMIT))).len(), 1);
+    assert_eq!(
+        checked(&format!("**{}**  \n\n", "y".repeat(LIMIT))).len(),
+        1
+    );
 }
 
 #[test]
 fn cuts_are_where_a_reader_would_make_them() {
     let words = "word ".repeat(200);
     let paragraph = words.trim();
-    let ends = |text: &str| checked(text).iter().map(|piece| piece.plain.clone()).collect::<Vec<_>>();
+    let ends = |text: &str| {
+        checked(text)
+            .iter()
+            .map(|piece| piece.plain.clone())
+            .collect::<Vec<_>>()
+    };
     let whole = |piece: &String, part: &str| piece.split(part).all(|rest| rest.trim().is_empty());
     for (separator, part) in [("\n\n", paragraph), ("\n", paragraph)] {
         let pieces = ends(&[paragraph; 9].join(separator));
-        assert!(pieces.len() == 3 && pieces.iter().all(|piece| whole(piece, part)), "{pieces:?}");
+        assert!(
+            pieces.len() == 3 && pieces.iter().all(|piece| whole(piece, part)),
+            "{pieces:?}"
+        );
     }
     let sentences = "This is a sentence of some length. ".repeat(300);
-    assert!(ends(&sentences).iter().all(|piece| piece.starts_with("This") && piece.ends_with("length.")));
-    assert!(ends(&"これは文です。".repeat(2000)).iter().all(|piece| piece.ends_with('。')));
-    assert!(ends(&"lorem ".repeat(2000)).iter().all(|piece| whole(piece, "lorem")));
+    assert!(
+        ends(&sentences)
+            .iter()
+            .all(|piece| piece.starts_with("This") && piece.ends_with("length."))
+    );
+    assert!(
+        ends(&"これは文です。".repeat(2000))
+            .iter()
+            .all(|piece| piece.ends_with('。'))
+    );
+    assert!(
+        ends(&"lorem ".repeat(2000))
+            .iter()
+            .all(|piece| whole(piece, "lorem"))
+    );
     // Not a tiny piece for the sake of a paragraph.
     assert!(ends(&format!("Hi.\n\n{}", "語".repeat(6000)))[0].len() > 10_000);
 }
@@ -199,11 +307,24 @@ fn code_is_closed_and_opened_again_with_its_language() {
     let pieces = checked(&code);
     assert!(pieces.len() > 4);
     for (n, piece) in pieces.iter().enumerate() {
-        let inside = piece.html.strip_prefix(if n == 0 { "Here:\n" } else { "" }).unwrap();
-        assert!(inside.starts_with("<pre><code class=\"language-rust\">    let"), "{}", &inside[..60]);
+        let inside = piece
+            .html
+            .strip_prefix(if n == 0 { "Here:\n" } else { "" })
+            .unwrap();
+        assert!(
+            inside.starts_with("<pre><code class=\"language-rust\">    let"),
+            "{}",
+            &inside[..60]
+        );
         assert!(inside.contains("// &lt;&amp;&gt;</code></pre>"));
     }
-    assert!(pieces.last().unwrap().html.ends_with("</code></pre>\n<b>done</b>"));
+    assert!(
+        pieces
+            .last()
+            .unwrap()
+            .html
+            .ends_with("</code></pre>\n<b>done</b>")
+    );
 }
 
 #[test]
@@ -212,8 +333,16 @@ fn every_open_style_goes_on_in_the_next_piece() {
     let pieces = checked(&text);
     assert_eq!(pieces.len(), 3);
     for piece in pieces {
-        assert!(piece.html.starts_with("<blockquote><tg-spoiler><b><i>"), "{}", piece.html);
-        assert!(piece.html.ends_with("</i></b></tg-spoiler></blockquote>"), "{}", piece.html);
+        assert!(
+            piece.html.starts_with("<blockquote><tg-spoiler><b><i>"),
+            "{}",
+            piece.html
+        );
+        assert!(
+            piece.html.ends_with("</i></b></tg-spoiler></blockquote>"),
+            "{}",
+            piece.html
+        );
     }
 }
 
@@ -229,23 +358,46 @@ fn what_fits_is_not_cut() {
     ] {
         let pieces = checked(&format!("{filler}{whole}"));
         let shown = checked(&whole)[0].html.clone();
-        assert!(pieces.iter().any(|piece| piece.html.contains(&shown)) || whole.starts_with('🏳'), "{whole}");
+        assert!(
+            pieces.iter().any(|piece| piece.html.contains(&shown)) || whole.starts_with('🏳'),
+            "{whole}"
+        );
     }
     let row = format!("| {} | {} |\n", "cell ".repeat(30).trim(), "x".repeat(40));
     let table = format!("|a|b|\n|-|-|\n{}", row.repeat(60));
     for piece in checked(&table) {
-        assert!(piece.plain.lines().all(|line| !line.starts_with("cell") || line.ends_with('x')), "{}", piece.plain);
+        assert!(
+            piece
+                .plain
+                .lines()
+                .all(|line| !line.starts_with("cell") || line.ends_with('x')),
+            "{}",
+            piece.plain
+        );
     }
 }
 
 #[test]
 fn characters_stay_whole_wherever_a_piece_ends() {
-    let clusters =
-        ["👨‍👩‍👧‍👦", "👍🏽", "e\u{301}\u{327}", "🏳️‍🌈", "한", "\u{1112}\u{1161}\u{11ab}", "1\u{fe0f}\u{20e3}", "שָׁ", "ก็"];
+    let clusters = [
+        "👨‍👩‍👧‍👦",
+        "👍🏽",
+        "e\u{301}\u{327}",
+        "🏳️‍🌈",
+        "한",
+        "\u{1112}\u{1161}\u{11ab}",
+        "1\u{fe0f}\u{20e3}",
+        "שָׁ",
+        "ก็",
+    ];
     for cluster in clusters {
         let length = cluster.encode_utf16().count();
         for shift in 0..length {
-            let text = format!("{}{}", "x".repeat(shift), cluster.repeat(LIMIT / length + 3));
+            let text = format!(
+                "{}{}",
+                "x".repeat(shift),
+                cluster.repeat(LIMIT / length + 3)
+            );
             for piece in checked(&text) {
                 let rest = piece.plain.trim_start_matches('x').len();
                 assert_eq!(rest % cluster.len(), 0, "{cluster} was cut");

@@ -35,7 +35,11 @@ pub(super) struct Patience<'a> {
 
 impl Patience<'_> {
     fn of(time: Duration) -> Self {
-        Self { silence: time, most: time, progress: &|_| {} }
+        Self {
+            silence: time,
+            most: time,
+            progress: &|_| {},
+        }
     }
 }
 
@@ -51,10 +55,20 @@ pub(crate) struct Client {
 
 impl Client {
     /// Introduces this program.
-    pub(super) fn start(transport: Box<dyn Transport>, within: Duration, cancel: &Cancel) -> Result<Self> {
-        let mut client = Self { transport, last_id: 0, list_changed: false, is_sound: true };
+    pub(super) fn start(
+        transport: Box<dyn Transport>,
+        within: Duration,
+        cancel: &Cancel,
+    ) -> Result<Self> {
+        let mut client = Self {
+            transport,
+            last_id: 0,
+            list_changed: false,
+            is_sound: true,
+        };
         let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
-        let params = json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
+        let params =
+            json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
         let answer = client.request("initialize", params, &Patience::of(within), cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !REVISIONS.contains(&revision) {
@@ -64,7 +78,9 @@ impl Client {
             )));
         }
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        client.transport.send(&ready, Instant::now() + within, cancel)?;
+        client
+            .transport
+            .send(&ready, Instant::now() + within, cancel)?;
         Ok(client)
     }
 
@@ -102,7 +118,13 @@ impl Client {
         }
     }
 
-    fn exchange(&mut self, request: &Value, id: u64, patience: &Patience, cancel: &Cancel) -> Result<Value> {
+    fn exchange(
+        &mut self,
+        request: &Value,
+        id: u64,
+        patience: &Patience,
+        cancel: &Cancel,
+    ) -> Result<Value> {
         let (silence, latest) = (patience.silence, Instant::now() + patience.most);
         let mut until = (Instant::now() + silence).min(latest);
         let mut reported = None::<Instant>;
@@ -113,7 +135,10 @@ impl Client {
                     self.give_up(id);
                     // It is started anew for the next call.
                     self.is_sound = false;
-                    return Err(Error::failed(format!("no answer within {} s", silence.as_secs())));
+                    return Err(Error::failed(format!(
+                        "no answer within {} s",
+                        silence.as_secs()
+                    )));
                 }
                 message => message?,
             };
@@ -122,10 +147,18 @@ impl Client {
                 (None, answered) if *answered == id => return answer(message),
                 // The answer to a request that was given up, or to none.
                 (None, _) => {}
-                (Some("ping"), asked) if !asked.is_null() => self.reply(asked, "result", &json!({}), until, cancel)?,
+                (Some("ping"), asked) if !asked.is_null() => {
+                    self.reply(asked, "result", &json!({}), until, cancel)?;
+                }
                 (Some(method), asked) if !asked.is_null() => {
                     let text = format!("{} is not offered here", one_line(method, 80));
-                    self.reply(asked, "error", &json!({"code": METHOD_NOT_FOUND, "message": text}), until, cancel)?;
+                    self.reply(
+                        asked,
+                        "error",
+                        &json!({"code": METHOD_NOT_FOUND, "message": text}),
+                        until,
+                        cancel,
+                    )?;
                 }
                 (Some("notifications/progress"), _) if message["params"]["progressToken"] == id => {
                     until = (Instant::now() + silence).min(latest);
@@ -139,10 +172,19 @@ impl Client {
             }
         }
         self.is_sound = false;
-        Err(Error::failed(format!("{MAX_ASIDES} messages came, and none of them is the answer")))
+        Err(Error::failed(format!(
+            "{MAX_ASIDES} messages came, and none of them is the answer"
+        )))
     }
 
-    fn reply(&mut self, id: &Value, name: &str, content: &Value, until: Instant, cancel: &Cancel) -> Result<()> {
+    fn reply(
+        &mut self,
+        id: &Value,
+        name: &str,
+        content: &Value,
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let reply = json!({"jsonrpc": "2.0", "id": id, name: content});
         self.carried(|transport| transport.send(&reply, until, cancel))
     }
@@ -150,21 +192,32 @@ impl Client {
     /// Tells the server that nobody waits for an answer any more.
     fn give_up(&mut self, id: u64) {
         let params = json!({"requestId": id, "reason": "nobody waits any more"});
-        let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+        let message =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         let until = Instant::now() + Duration::from_millis(100);
-        self.is_sound &= self.transport.send(&message, until, &Cancel::default()).is_ok();
+        self.is_sound &= self
+            .transport
+            .send(&message, until, &Cancel::default())
+            .is_ok();
     }
 
     /// Uses the transport; where it fails, it is at its end.
     fn carried<T>(&mut self, work: impl FnOnce(&mut dyn Transport) -> Result<T>) -> Result<T> {
         let result = work(&mut *self.transport);
         // A stop or a deadline of the turn leaves it as it is.
-        self.is_sound &= result.as_ref().err().is_none_or(|e| matches!(e.kind, Kind::Interrupted | Kind::Limit));
+        self.is_sound &= result
+            .as_ref()
+            .err()
+            .is_none_or(|e| matches!(e.kind, Kind::Interrupted | Kind::Limit));
         result
     }
 
     /// All tools, page by page, within bounds.
-    pub(super) fn list_tools(&mut self, within: Duration, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
+    pub(super) fn list_tools(
+        &mut self,
+        within: Duration,
+        cancel: &Cancel,
+    ) -> Result<Vec<RemoteTool>> {
         let (mut tools, mut params) = (Vec::new(), json!({}));
         let until = Instant::now() + within;
         self.list_changed = false;
@@ -197,7 +250,10 @@ fn progress(params: &Value) -> String {
 fn answer(mut message: Value) -> Result<Value> {
     match message.get_mut("error") {
         Some(error) if !error.is_null() => {
-            let text = one_line(error["message"].as_str().unwrap_or("no reason given"), 2_000);
+            let text = one_line(
+                error["message"].as_str().unwrap_or("no reason given"),
+                2_000,
+            );
             Err(Error::failed(format!("it refused: {text}")))
         }
         _ => Ok(message["result"].take()),

@@ -28,17 +28,40 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(client: Client, url: String, headers: Vec<(String, Secret)>) -> Self {
-        Self { client, url, headers, session: None, revision: None, messages: VecDeque::new(), stream: None }
+        Self {
+            client,
+            url,
+            headers,
+            session: None,
+            revision: None,
+            messages: VecDeque::new(),
+            stream: None,
+        }
     }
 }
 
 impl Transport for Http {
     fn send(&mut self, message: &Value, until: Instant, cancel: &Cancel) -> Result<()> {
         let mut headers = self.headers.clone();
-        headers.push(("accept".to_owned(), Secret::new("application/json, text/event-stream")));
-        headers.extend(self.session.iter().map(|id| ("mcp-session-id".to_owned(), Secret::new(id))));
-        headers.extend(self.revision.iter().map(|r| ("mcp-protocol-version".to_owned(), Secret::new(r))));
-        let request = Outgoing { url: self.url.clone(), headers, body: Some(Body::json(message)) };
+        headers.push((
+            "accept".to_owned(),
+            Secret::new("application/json, text/event-stream"),
+        ));
+        headers.extend(
+            self.session
+                .iter()
+                .map(|id| ("mcp-session-id".to_owned(), Secret::new(id))),
+        );
+        headers.extend(
+            self.revision
+                .iter()
+                .map(|r| ("mcp-protocol-version".to_owned(), Secret::new(r))),
+        );
+        let request = Outgoing {
+            url: self.url.clone(),
+            headers,
+            body: Some(Body::json(message)),
+        };
         let mut exchange = self.client.send(request, cancel)?;
         let head = exchange.head(left(until))?;
         match head.status {
@@ -50,7 +73,9 @@ impl Transport for Http {
                     head.status
                 )));
             }
-            404 if self.session.is_some() => return Err(Error::failed("it has forgotten this session")),
+            404 if self.session.is_some() => {
+                return Err(Error::failed("it has forgotten this session"));
+            }
             300..=399 => {
                 return Err(Error::failed(format!(
                     "it redirects (status {}): put the new address into its entry",
@@ -62,7 +87,10 @@ impl Transport for Http {
         if let Some(session) = head.header("mcp-session-id") {
             self.session = Some(session.to_owned());
         }
-        if head.header("content-type").is_some_and(|kind| kind.contains("text/event-stream")) {
+        if head
+            .header("content-type")
+            .is_some_and(|kind| kind.contains("text/event-stream"))
+        {
             self.stream = Some((exchange, Decoder::default(), 0));
             return Ok(());
         }
@@ -70,7 +98,8 @@ impl Transport for Http {
         if text.len() > MAX_MESSAGE {
             return Err(too_long());
         }
-        self.messages.extend(parse(&String::from_utf8_lossy(&text))?);
+        self.messages
+            .extend(parse(&String::from_utf8_lossy(&text))?);
         Ok(())
     }
 
@@ -94,7 +123,12 @@ impl Transport for Http {
                     }
                     events
                 }
-                None => self.stream.take().and_then(|(_, decoder, _)| decoder.finish()).into_iter().collect(),
+                None => self
+                    .stream
+                    .take()
+                    .and_then(|(_, decoder, _)| decoder.finish())
+                    .into_iter()
+                    .collect(),
             };
             for event in events {
                 self.messages.extend(parse(&event)?);

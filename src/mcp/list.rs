@@ -59,7 +59,11 @@ impl ToolList {
 }
 
 /// Asks a server for its tools and keeps what it says; see [`keep`].
-pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Result<(ToolList, Vec<String>)> {
+pub(crate) fn refresh(
+    server: &Server,
+    now: SystemTime,
+    cancel: &Cancel,
+) -> Result<(ToolList, Vec<String>)> {
     keep(server, server.tools(cancel), now)
 }
 
@@ -70,29 +74,49 @@ pub(super) fn keep(
     found: Result<Vec<RemoteTool>>,
     now: SystemTime,
 ) -> Result<(ToolList, Vec<String>)> {
-    let Server { name, list: path, checksum, .. } = server;
+    let Server {
+        name,
+        list: path,
+        checksum,
+        ..
+    } = server;
     // Other programs of this home may list the same server.
     let _lock = Lock::acquire(&path.with_extension("lock"), LOCK_WAIT, &Cancel::new(None))?;
-    let before: Option<ToolList> = fs_err::read(path).ok().and_then(|bytes| from_json(&bytes).ok());
+    let before: Option<ToolList> = fs_err::read(path)
+        .ok()
+        .and_then(|bytes| from_json(&bytes).ok());
     let before = before.map(|list| list.tools).unwrap_or_default();
     let (tools, error) = match found {
         Ok(tools) => (tools, None),
         Err(e) => (before.clone(), Some(one_line(&e.to_string(), 500))),
     };
-    let is_changed = |tool: &&RemoteTool| before.iter().any(|old| old.name == tool.name && old != *tool);
+    let is_changed = |tool: &&RemoteTool| {
+        before
+            .iter()
+            .any(|old| old.name == tool.name && old != *tool)
+    };
     let told = |tool: &RemoteTool| {
         let tool = one_line(&tool.name, 80);
-        format!("MCP server {name}: the tool {tool} describes itself otherwise than before: bantam mcp test {name}")
+        format!(
+            "MCP server {name}: the tool {tool} describes itself otherwise than before: bantam mcp test {name}"
+        )
     };
     let changes = tools.iter().filter(is_changed).map(told).collect();
-    let list = ToolList { entry: checksum.clone(), at: seconds(now), tools, error };
+    let list = ToolList {
+        entry: checksum.clone(),
+        at: seconds(now),
+        tools,
+        error,
+    };
     let text = serde_json::to_vec(&list).unwrap_or_default();
     disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
     Ok((list, changes))
 }
 
 fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// Tells one entry of the configuration from another; it is no protection against anybody.
@@ -106,15 +130,26 @@ pub(super) fn checksum(entry: &McpServer) -> String {
         entry.write,
         entry.network,
         entry.memory_mb,
-        entry.env.iter().chain(&entry.headers).map(|(name, value)| [name, value.reveal()]).collect::<Vec<_>>()
+        entry
+            .env
+            .iter()
+            .chain(&entry.headers)
+            .map(|(name, value)| [name, value.reveal()])
+            .collect::<Vec<_>>()
     ]);
     format!("{:08x}", disk::crc32(text.to_string().as_bytes()))
 }
 
 /// `None` for a tool that cannot be offered: without a name, or with a schema that is none or too long.
 pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
-    let name = tool["name"].as_str().filter(|name| !name.is_empty() && name.len() <= 200)?.to_owned();
-    let description = tool["description"].as_str().or(tool["title"].as_str()).unwrap_or_default();
+    let name = tool["name"]
+        .as_str()
+        .filter(|name| !name.is_empty() && name.len() <= 200)?
+        .to_owned();
+    let description = tool["description"]
+        .as_str()
+        .or(tool["title"].as_str())
+        .unwrap_or_default();
     let mut schema = tool["inputSchema"].clone();
     if !schema.is_object() {
         schema = json!({});

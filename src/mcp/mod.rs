@@ -83,14 +83,27 @@ pub(crate) struct Servers {
 impl Servers {
     /// The server of this entry, whose list of tools is kept at `list`. One whose entry has changed ends when its last call
     /// does.
-    pub(crate) fn get(&self, name: &str, entry: &McpServer, list: PathBuf, connect: Box<Connect>) -> Arc<Server> {
+    pub(crate) fn get(
+        &self,
+        name: &str,
+        entry: &McpServer,
+        list: PathBuf,
+        connect: Box<Connect>,
+    ) -> Arc<Server> {
         let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         let checksum = list::checksum(entry);
         if let Some(known) = servers.get(name).filter(|known| known.checksum == checksum) {
             return known.clone();
         }
         let (name, state, changed) = (name.to_owned(), Mutex::default(), self.changed.clone());
-        let server = Arc::new(Server { name: name.clone(), list, checksum, connect, state, changed });
+        let server = Arc::new(Server {
+            name: name.clone(),
+            list,
+            checksum,
+            connect,
+            state,
+            changed,
+        });
         servers.insert(name, server.clone());
         server
     }
@@ -118,17 +131,29 @@ impl Server {
     ///
     /// # Errors
     /// In words for the model. A server that broke off is started again by the next call.
-    pub(crate) fn call(&self, tool: &str, arguments: &Value, cancel: &Cancel, tell: &dyn Fn(String)) -> Result<Value> {
+    pub(crate) fn call(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        cancel: &Cancel,
+        tell: &dyn Fn(String),
+    ) -> Result<Value> {
         let params = json!({"name": tool, "arguments": arguments});
         let progress = |text: &str| tell(format!("MCP server {}: {text}", self.name));
-        let patience = Patience { silence: CALL, most: CALL_WITH_PROGRESS, progress: &progress };
+        let patience = Patience {
+            silence: CALL,
+            most: CALL_WITH_PROGRESS,
+            progress: &progress,
+        };
         self.with_client(cancel, |client| {
             let result = client.request("tools/call", params, &patience, cancel)?;
             if client.take_list_changed() {
                 // The result counts, whatever comes of this.
                 if let Ok(tools) = client.list_tools(CALL, cancel) {
                     let kept = list::keep(self, Ok(tools), SystemTime::now());
-                    kept.into_iter().flat_map(|(_, changes)| changes).for_each(tell);
+                    kept.into_iter()
+                        .flat_map(|(_, changes)| changes)
+                        .for_each(tell);
                     self.changed.store(true, Ordering::Relaxed);
                 }
             }
@@ -141,7 +166,11 @@ impl Server {
         self.with_client(cancel, |client| client.list_tools(START, cancel))
     }
 
-    fn with_client<T>(&self, cancel: &Cancel, work: impl FnOnce(&mut Client) -> Result<T>) -> Result<T> {
+    fn with_client<T>(
+        &self,
+        cancel: &Cancel,
+        work: impl FnOnce(&mut Client) -> Result<T>,
+    ) -> Result<T> {
         let mut state = self.lock(cancel)?;
         let State { client, starts } = &mut *state;
         let client = match client {
@@ -149,11 +178,15 @@ impl Server {
             None => {
                 starts.retain(|start| start.elapsed() < PERIOD);
                 if starts.len() == MAX_STARTS {
-                    let e = format!("it was started {MAX_STARTS} times within {} minutes", PERIOD.as_secs() / 60);
+                    let e = format!(
+                        "it was started {MAX_STARTS} times within {} minutes",
+                        PERIOD.as_secs() / 60
+                    );
                     return Err(Error::failed(e).doing(format_args!("MCP server {}", self.name)));
                 }
                 starts.push_back(Instant::now());
-                let started = (self.connect)(cancel).and_then(|transport| Client::start(transport, START, cancel));
+                let started = (self.connect)(cancel)
+                    .and_then(|transport| Client::start(transport, START, cancel));
                 let starting = format!("starting MCP server {}", self.name);
                 client.insert(started.map_err(|e| with_grants(e, &self.name).doing(starting))?)
             }
@@ -172,7 +205,9 @@ impl Server {
 /// Adds what an entry can grant: a server that ends at once may have failed for want of it.
 fn with_grants(mut e: Error, name: &str) -> Error {
     if e.message.starts_with("it ended and said") {
-        e.message.push_str(&format!(" (read, write and network of mcpServers.{name} say what its jail lets it reach)"));
+        e.message.push_str(&format!(
+            " (read, write and network of mcpServers.{name} say what its jail lets it reach)"
+        ));
     }
     e
 }
@@ -199,7 +234,9 @@ fn parse(text: &str) -> Result<Vec<Value>> {
         }
     }
     if values > MAX_VALUES {
-        return Err(Error::failed(format!("it sent a message of more than {MAX_VALUES} values")));
+        return Err(Error::failed(format!(
+            "it sent a message of more than {MAX_VALUES} values"
+        )));
     }
     Ok(match parse_json(text) {
         Ok(Value::Array(batch)) => batch,
@@ -208,5 +245,8 @@ fn parse(text: &str) -> Result<Vec<Value>> {
 }
 
 fn too_long() -> Error {
-    Error::failed(format!("it sent a message of more than {} MB", MAX_MESSAGE >> 20))
+    Error::failed(format!(
+        "it sent a message of more than {} MB",
+        MAX_MESSAGE >> 20
+    ))
 }

@@ -48,10 +48,24 @@ impl Stdio {
         };
         // A pipe holds 64 KB: a server that does not read blocks a longer message.
         let (outgoing, messages) = sync_channel::<String>(64);
-        let write = move || while messages.recv().is_ok_and(|message| input.write_all(message.as_bytes()).is_ok()) {};
-        let spawn = |work: Box<dyn FnOnce() + Send>| thread::Builder::new().name("mcp".to_owned()).spawn(work);
-        spawn(Box::new(read)).and_then(|_| spawn(Box::new(write))).doing("starting a thread")?;
-        Ok(Self { child, input: Some(outgoing), lines, waker })
+        let write = move || {
+            while messages
+                .recv()
+                .is_ok_and(|message| input.write_all(message.as_bytes()).is_ok())
+            {}
+        };
+        let spawn = |work: Box<dyn FnOnce() + Send>| {
+            thread::Builder::new().name("mcp".to_owned()).spawn(work)
+        };
+        spawn(Box::new(read))
+            .and_then(|_| spawn(Box::new(write)))
+            .doing("starting a thread")?;
+        Ok(Self {
+            child,
+            input: Some(outgoing),
+            lines,
+            waker,
+        })
     }
 }
 
@@ -79,7 +93,10 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
             };
             // The length of the jail's last reply may hold a line feed.
             before = std::mem::take(&mut pending);
-            if messages.into_iter().any(|message| sender.send(Line::Message(message)).is_err()) {
+            if messages
+                .into_iter()
+                .any(|message| sender.send(Line::Message(message)).is_err())
+            {
                 return String::new();
             }
         }
@@ -89,15 +106,23 @@ fn read_lines(mut output: impl Read, sender: &SyncSender<Line>) -> String {
 /// Why the output ended: the jail's last reply, if it could not start the program.
 fn reason(last: &[u8]) -> String {
     match receive_reply(&mut &*last) {
-        Ok(Reply { header: Header::Refused { why }, .. }) => one_line(&why, 500),
+        Ok(Reply {
+            header: Header::Refused { why },
+            ..
+        }) => one_line(&why, 500),
         _ => "it ended".to_owned(),
     }
 }
 
 impl Transport for Stdio {
     fn send(&mut self, message: &Value, _: Instant, _: &Cancel) -> Result<()> {
-        let input = self.input.as_ref().ok_or_else(|| Error::failed("it ended"))?;
-        input.try_send(format!("{message}\n")).map_err(|_| Error::failed("it does not read what it is sent"))
+        let input = self
+            .input
+            .as_ref()
+            .ok_or_else(|| Error::failed("it ended"))?;
+        input
+            .try_send(format!("{message}\n"))
+            .map_err(|_| Error::failed("it does not read what it is sent"))
     }
 
     fn receive(&mut self, until: Instant, cancel: &Cancel) -> Result<Value> {
@@ -113,7 +138,9 @@ impl Transport for Stdio {
                 }
                 Ok(Line::Wake) if cancel.why().is_none() => {}
                 Ok(Line::Wake) => return Err(Error::new(Kind::Interrupted, "stopped")),
-                Err(RecvTimeoutError::Timeout) => return Err(Error::new(Kind::Limit, "no answer in time")),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(Error::new(Kind::Limit, "no answer in time"));
+                }
                 Err(RecvTimeoutError::Disconnected) => return Err(Error::failed("it ended")),
             }
         }

@@ -22,12 +22,29 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
         outbox.done(&id).unwrap();
     }
     let left = outbox.pending().unwrap();
-    assert_eq!(left, [Pending { id: kept, item: item(0), pieces: 2 }]);
+    assert_eq!(
+        left,
+        [Pending {
+            id: kept,
+            item: item(0),
+            pieces: 2
+        }]
+    );
     let answered = outbox.answered().unwrap();
-    assert!((0..150).all(|n| answered.contains(&format!("telegram:{n}"))), "{answered:?}");
-    let files = fs_err::read_dir(root.join("state")).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_file());
+    assert!(
+        (0..150).all(|n| answered.contains(&format!("telegram:{n}"))),
+        "{answered:?}"
+    );
+    let files = fs_err::read_dir(root.join("state"))
+        .unwrap()
+        .filter(|entry| entry.as_ref().unwrap().path().is_file());
     assert_eq!(files.count(), 1);
-    assert!(fs_err::metadata(root.join("state/outbox.jsonl")).unwrap().len() < 2 * COMPACT_AT);
+    assert!(
+        fs_err::metadata(root.join("state/outbox.jsonl"))
+            .unwrap()
+            .len()
+            < 2 * COMPACT_AT
+    );
     fs_err::remove_dir_all(root).unwrap();
 }
 
@@ -39,7 +56,12 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
         let (mut file, name) = outbox.new_file().unwrap();
         file.push(b"bytes").unwrap();
         file.keep().unwrap();
-        let item = Item { to: "telegram:1".into(), file: name, name: "a.txt".into(), ..Item::default() };
+        let item = Item {
+            to: "telegram:1".into(),
+            file: name,
+            name: "a.txt".into(),
+            ..Item::default()
+        };
         (outbox.post(&item).unwrap(), item)
     };
     let ((first, one), (second, two)) = (post(), post());
@@ -56,11 +78,23 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     assert!(outbox.file(&two.file).exists());
     assert_eq!(outbox.outcome(&second).unwrap(), Outcome::Pending);
     let pending = outbox.pending().unwrap().remove(0);
-    assert_eq!(pending.item, Item { to: "telegram:-2".into(), ..two.clone() });
+    assert_eq!(
+        pending.item,
+        Item {
+            to: "telegram:-2".into(),
+            ..two.clone()
+        }
+    );
     outbox.give_up(&pending.id, "no such chat").unwrap();
-    assert_eq!(outbox.outcome(&second).unwrap(), Outcome::GivenUp("no such chat".into()));
+    assert_eq!(
+        outbox.outcome(&second).unwrap(),
+        Outcome::GivenUp("no such chat".into())
+    );
     assert_eq!(outbox.outcome(&first).unwrap(), Outcome::Sent);
-    assert_eq!(fs_err::read_dir(root.join("state/outbox")).unwrap().count(), 0);
+    assert_eq!(
+        fs_err::read_dir(root.join("state/outbox")).unwrap().count(),
+        0
+    );
     fs_err::remove_dir_all(root).unwrap();
 }
 
@@ -68,7 +102,11 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
 fn what_became_of_something_is_known_through_renewals() {
     let root = std::env::temp_dir().join(format!("bantam-outbox-outcomes-{}", std::process::id()));
     let outbox = Outbox::new(Home::new(root.clone()));
-    let item = |to: &str, text: &str| Item { to: to.into(), text: text.into(), ..Item::default() };
+    let item = |to: &str, text: &str| Item {
+        to: to.into(),
+        text: text.into(),
+        ..Item::default()
+    };
     let moved = outbox.post(&item("telegram:-1", "mine")).unwrap();
     outbox.progress(&moved, 3).unwrap();
     let pending = outbox.pending().unwrap().remove(0);
@@ -76,11 +114,20 @@ fn what_became_of_something_is_known_through_renewals() {
     let refused = Outcome::GivenUp("chat not found".into());
     let mut ids = Vec::new();
     for n in 0..20 {
-        let id = outbox.post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000)))).unwrap();
+        let id = outbox
+            .post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000))))
+            .unwrap();
         outbox.give_up(&id, "chat not found").unwrap();
         ids.push(id);
-        assert!(ids.iter().all(|id| outbox.outcome(id).unwrap() == refused), "item {n}");
-        assert_eq!(outbox.outcome(&moved).unwrap(), Outcome::Pending, "item {n}");
+        assert!(
+            ids.iter().all(|id| outbox.outcome(id).unwrap() == refused),
+            "item {n}"
+        );
+        assert_eq!(
+            outbox.outcome(&moved).unwrap(),
+            Outcome::Pending,
+            "item {n}"
+        );
     }
     let left = outbox.pending().unwrap();
     // What has been said of it is not said again.
@@ -89,7 +136,9 @@ fn what_became_of_something_is_known_through_renewals() {
     assert_eq!(outbox.outcome(&moved).unwrap(), refused);
     // Only the last ones are remembered, so that the file stays short.
     for n in 0..REMEMBERED {
-        outbox.give_up(&format!("{n}-0-0"), "chat not found").unwrap();
+        outbox
+            .give_up(&format!("{n}-0-0"), "chat not found")
+            .unwrap();
     }
     let path = root.join("state/outbox.jsonl");
     assert!(fs_err::metadata(path).unwrap().len() < 5 * COMPACT_AT);
@@ -101,7 +150,15 @@ fn what_nobody_could_deliver_is_not_taken() {
     let root = std::env::temp_dir().join(format!("bantam-outbox-place-{}", std::process::id()));
     let outbox = Outbox::new(Home::new(root.clone()));
     for to in ["pigeon:1", "telegram:", ""] {
-        assert!(outbox.post(&Item { to: to.into(), ..Item::default() }).is_err(), "{to}");
+        assert!(
+            outbox
+                .post(&Item {
+                    to: to.into(),
+                    ..Item::default()
+                })
+                .is_err(),
+            "{to}"
+        );
     }
     assert!(!root.exists());
 }
@@ -110,19 +167,37 @@ fn what_nobody_could_deliver_is_not_taken() {
 fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
     let root = std::env::temp_dir().join(format!("bantam-outbox-cut-{}", std::process::id()));
     let outbox = Outbox::new(Home::new(root.clone()));
-    let item = |text: String| Item { to: "telegram:1".into(), text, ..Item::default() };
-    let ids: Vec<String> = (0..3).map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap()).collect();
+    let item = |text: String| Item {
+        to: "telegram:1".into(),
+        text,
+        ..Item::default()
+    };
+    let ids: Vec<String> = (0..3)
+        .map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap())
+        .collect();
     outbox.progress(&ids[0], 1).unwrap();
     outbox.done(&ids[1]).unwrap();
     let state = root.join("state");
     let whole = read_dir(&state);
     let bytes = &whole["outbox.jsonl"];
-    let texts = || -> Vec<String> { outbox.pending().unwrap().into_iter().map(|pending| pending.item.text).collect() };
+    let texts = || -> Vec<String> {
+        outbox
+            .pending()
+            .unwrap()
+            .into_iter()
+            .map(|pending| pending.item.text)
+            .collect()
+    };
     for cut in 0..=bytes.len() {
-        restore_dir(&state, &[("outbox.jsonl".to_owned(), bytes[..cut].to_vec())].into());
+        restore_dir(
+            &state,
+            &[("outbox.jsonl".to_owned(), bytes[..cut].to_vec())].into(),
+        );
         let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
         // A header, three posts, one progress, one end.
-        let mut left: Vec<String> = (0..lines.saturating_sub(1).min(3)).map(|n| format!("{n} 日本")).collect();
+        let mut left: Vec<String> = (0..lines.saturating_sub(1).min(3))
+            .map(|n| format!("{n} 日本"))
+            .collect();
         if lines == 6 {
             left.remove(1);
         }
@@ -150,7 +225,11 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         outbox.done(&long).unwrap();
         let now = texts();
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
-        assert_eq!(read_dir(&state).len(), 1, "the next compaction removes what a crash left: {names:?}");
+        assert_eq!(
+            read_dir(&state).len(),
+            1,
+            "the next compaction removes what a crash left: {names:?}"
+        );
     }
     fs_err::remove_dir_all(root).unwrap();
 }

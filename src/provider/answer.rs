@@ -31,7 +31,12 @@ pub(super) struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     pub(super) fn new(host: &'a str, exchange: Exchange, patience: (Duration, Duration)) -> Self {
-        Self { host, exchange, patience, last_progress: Instant::now() }
+        Self {
+            host,
+            exchange,
+            patience,
+            last_progress: Instant::now(),
+        }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
@@ -41,12 +46,23 @@ impl<'a> Answer<'a> {
     }
 
     /// Waits for what `next` reads, up to the limit on silence.
-    fn wait<T>(&mut self, next: fn(&mut Exchange, Duration) -> Result<T, Fault>) -> Result<T, ProviderError> {
+    fn wait<T>(
+        &mut self,
+        next: fn(&mut Exchange, Duration) -> Result<T, Fault>,
+    ) -> Result<T, ProviderError> {
         let patience = self.patience.0;
         let left = patience.saturating_sub(self.last_progress.elapsed());
-        let result = if left.is_zero() { Err(Fault::Silent) } else { next(&mut self.exchange, left) };
+        let result = if left.is_zero() {
+            Err(Fault::Silent)
+        } else {
+            next(&mut self.exchange, left)
+        };
         result.map_err(|fault| match fault {
-            Fault::Silent => transient(format!("{}: no answer for {} s", self.host, patience.as_secs())),
+            Fault::Silent => transient(format!(
+                "{}: no answer for {} s",
+                self.host,
+                patience.as_secs()
+            )),
             Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
             Fault::Broken(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
@@ -89,7 +105,9 @@ impl<'a> Answer<'a> {
         head: &Head,
         show: &mut dyn FnMut(&Shown),
     ) -> Result<Reply, ProviderError> {
-        let mut is_stream = head.header("content-type").is_some_and(|t| t.contains("event-stream"));
+        let mut is_stream = head
+            .header("content-type")
+            .is_some_and(|t| t.contains("event-stream"));
         let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
         let mut event = |reply: &mut Assembler, data: &str| -> Result<bool, ProviderError> {
             let shown = reply.event(data).map_err(|error| error_in_answer(&error))?;
@@ -97,7 +115,10 @@ impl<'a> Answer<'a> {
             Ok(shown.is_some())
         };
         loop {
-            let piece = match self.piece(&mut read, if is_stream { MOST_STREAMED } else { MOST_WHOLE }) {
+            let piece = match self.piece(
+                &mut read,
+                if is_stream { MOST_STREAMED } else { MOST_WHOLE },
+            ) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // Once the reply is complete, it does not matter how the connection ends.
@@ -105,10 +126,14 @@ impl<'a> Answer<'a> {
                 Err(e) => return Err(e),
             };
             // Some hosts stream under the wrong content type.
-            is_stream |= body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
+            is_stream |=
+                body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
             let mut has_content = false;
             if is_stream {
-                for data in events.push(&piece).map_err(|sse::TooLong| transient("the server sent an endless event"))? {
+                for data in events
+                    .push(&piece)
+                    .map_err(|sse::TooLong| transient("the server sent an endless event"))?
+                {
                     has_content |= event(&mut reply, &data)?;
                 }
             } else {
@@ -133,31 +158,55 @@ impl<'a> Answer<'a> {
         let thought = reply.has_thoughts();
         let reply = reply.finish();
         if !thought {
-            show(&Shown { thought: reply.reasoning.clone(), ..Shown::default() });
+            show(&Shown {
+                thought: reply.reasoning.clone(),
+                ..Shown::default()
+            });
         }
         Ok(reply)
     }
 }
 
-fn whole(mut reply: Assembler, head: &Head, body: &[u8], show: &mut dyn FnMut(&Shown)) -> Result<Reply, ProviderError> {
+fn whole(
+    mut reply: Assembler,
+    head: &Head,
+    body: &[u8],
+    show: &mut dyn FnMut(&Shown),
+) -> Result<Reply, ProviderError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(classify(head.status, Some(head), body, SystemTime::now()));
     }
-    let content = reply.event(&text).map_err(|error| error_in_answer(&error))?;
+    let content = reply
+        .event(&text)
+        .map_err(|error| error_in_answer(&error))?;
     if content.is_none() && !reply.is_complete() {
-        return Err(transient(format!("the answer holds no reply: {}", one_line(&text, 100))));
+        return Err(transient(format!(
+            "the answer holds no reply: {}",
+            one_line(&text, 100)
+        )));
     }
     let reply = reply.finish();
-    show(&Shown { text: reply.text.clone(), thought: reply.reasoning.clone() });
+    show(&Shown {
+        text: reply.text.clone(),
+        thought: reply.reasoning.clone(),
+    });
     Ok(reply)
 }
 
 fn transient(message: impl Into<String>) -> ProviderError {
-    ProviderError::Transient { message: message.into(), retry_after: None }
+    ProviderError::Transient {
+        message: message.into(),
+        retry_after: None,
+    }
 }
 
 /// An error object in an answer whose status promised a reply.
 fn error_in_answer(error: &Value) -> ProviderError {
-    classify(200, None, json!({ "error": error }).to_string().as_bytes(), SystemTime::now())
+    classify(
+        200,
+        None,
+        json!({ "error": error }).to_string().as_bytes(),
+        SystemTime::now(),
+    )
 }

@@ -57,8 +57,13 @@ fn think(body: &mut Value, model: &Model, request: &Request) {
         "medium" => most / 4,
         _ => most / 2,
     };
-    let last = request.messages.iter().rev().find(|message| !matches!(message, Message::ToolResult(_)));
-    let is_thoughtless = matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THOUGHTS));
+    let last = request
+        .messages
+        .iter()
+        .rev()
+        .find(|message| !matches!(message, Message::ToolResult(_)));
+    let is_thoughtless =
+        matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THOUGHTS));
     if most <= LEAST_THINKING || is_thoughtless {
         return;
     }
@@ -70,7 +75,11 @@ fn think(body: &mut Value, model: &Model, request: &Request) {
 
 /// The address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
 fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base.trim().trim_end_matches('/').trim_end_matches("/messages").trim_end_matches("/v1");
+    let base = base
+        .trim()
+        .trim_end_matches('/')
+        .trim_end_matches("/messages")
+        .trim_end_matches("/v1");
     format!("{base}/v1{endpoint}")
 }
 
@@ -78,7 +87,9 @@ fn api_url(base: &str, endpoint: &str) -> String {
 fn called_tools(messages: &[Message]) -> Option<Value> {
     let mut tools = BTreeMap::new();
     for message in messages {
-        let Message::Assistant(reply) = message else { continue };
+        let Message::Assistant(reply) = message else {
+            continue;
+        };
         for ToolCall { name, .. } in &reply.calls {
             tools.insert(
                 name,
@@ -116,11 +127,16 @@ fn wire(request: &Request) -> (Value, Value) {
     if let Some(("user", blocks)) = wire.last_mut() {
         blocks.last_mut().map(mark);
     }
-    let [mut stable, changing] =
-        [request.system.stable.trim(), changing.trim()].map(|part| (!part.is_empty()).then(|| text(part)));
+    let [mut stable, changing] = [request.system.stable.trim(), changing.trim()]
+        .map(|part| (!part.is_empty()).then(|| text(part)));
     stable.as_mut().map(mark);
-    let messages = wire.into_iter().map(|(role, content)| json!({"role": role, "content": content}));
-    (stable.into_iter().chain(changing).collect(), messages.collect())
+    let messages = wire
+        .into_iter()
+        .map(|(role, content)| json!({"role": role, "content": content}));
+    (
+        stable.into_iter().chain(changing).collect(),
+        messages.collect(),
+    )
 }
 
 /// The API refuses an empty text.
@@ -134,8 +150,9 @@ fn mark(block: &mut Value) {
 }
 
 fn wire_user(user: &User) -> Vec<Value> {
-    let mut blocks: Vec<Value> =
-        std::iter::once(text(&user.dated())).chain(user.media.iter().map(wire_media)).collect();
+    let mut blocks: Vec<Value> = std::iter::once(text(&user.dated()))
+        .chain(user.media.iter().map(wire_media))
+        .collect();
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
         blocks.last_mut().map(mark);
@@ -151,7 +168,15 @@ fn wire_reply(reply: &Reply) -> Vec<Value> {
         return blocks;
     }
     if !reply.partial {
-        blocks.extend(reply.extra.get(THOUGHTS).and_then(Value::as_array).into_iter().flatten().cloned());
+        blocks.extend(
+            reply
+                .extra
+                .get(THOUGHTS)
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
     }
     if !reply.text.trim().is_empty() {
         // The API refuses white space at the end of a reply.
@@ -159,7 +184,9 @@ fn wire_reply(reply: &Reply) -> Vec<Value> {
     }
     for call in &reply.calls {
         let input = call.object().unwrap_or_else(|| json!({}));
-        blocks.push(json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}));
+        blocks.push(
+            json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}),
+        );
     }
     blocks
 }
@@ -167,7 +194,8 @@ fn wire_reply(reply: &Reply) -> Vec<Value> {
 fn wire_result(result: &ToolResult) -> Value {
     let mut content = vec![text(&result.content)];
     content.extend(result.images.iter().map(wire_media));
-    let mut block = json!({"type": "tool_result", "tool_use_id": wire_id(&result.call_id), "content": content});
+    let mut block =
+        json!({"type": "tool_result", "tool_use_id": wire_id(&result.call_id), "content": content});
     if result.is_error {
         block["is_error"] = true.into();
     }
@@ -201,7 +229,9 @@ fn translate(event: Value) -> Value {
         "message_stop" => "[DONE]".into(),
         _ => match event["content"].as_array() {
             Some(blocks) => {
-                let messages = blocks.iter().map(|block| json!({"message": delta(block, &Value::Null)}));
+                let messages = blocks
+                    .iter()
+                    .map(|block| json!({"message": delta(block, &Value::Null)}));
                 let end = json!({"finish_reason": event["stop_reason"]});
                 json!({"choices": messages.chain([end]).collect::<Value>(), "usage": event["usage"]})
             }
@@ -223,7 +253,10 @@ fn delta(block: &Value, index: &Value) -> Value {
         "redacted_thinking" => json!({THOUGHTS: [block]}),
         "tool_use" | "input_json_delta" => {
             // The arguments of a streamed call arrive as pieces of JSON text.
-            let whole = block["input"].as_object().filter(|input| !input.is_empty()).map(|_| &block["input"]);
+            let whole = block["input"]
+                .as_object()
+                .filter(|input| !input.is_empty())
+                .map(|_| &block["input"]);
             let arguments = whole.unwrap_or(&block["partial_json"]);
             json!({"tool_calls": [{"index": index, "id": block["id"], "name": block["name"], "arguments": arguments}]})
         }
@@ -241,35 +274,70 @@ mod tests {
 
     fn sent(system: System, messages: &[Message]) -> (Value, Value) {
         let cancel = Cancel::new(None);
-        wire(&Request { system, messages, tools: &[], stream: false, on_thought: &|_| (), cancel: &cancel })
+        wire(&Request {
+            system,
+            messages,
+            tools: &[],
+            stream: false,
+            on_thought: &|_| (),
+            cancel: &cancel,
+        })
     }
 
     fn call(id: &str, arguments: &str) -> ToolCall {
-        ToolCall { id: id.into(), name: "f".into(), arguments: arguments.into(), ..ToolCall::default() }
+        ToolCall {
+            id: id.into(),
+            name: "f".into(),
+            arguments: arguments.into(),
+            ..ToolCall::default()
+        }
     }
 
     fn image() -> Media {
-        Media { mime: "image/png".into(), base64: "AA==".into(), ..Media::default() }
+        Media {
+            mime: "image/png".into(),
+            base64: "AA==".into(),
+            ..Media::default()
+        }
     }
 
     fn result(id: &str, content: &str) -> Message {
-        Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
+        Message::ToolResult(ToolResult {
+            call_id: id.into(),
+            content: content.into(),
+            ..ToolResult::default()
+        })
     }
 
     #[test]
     fn an_address_is_completed_once() {
-        for base in ["https://h", "https://h/", "https://h/v1", "https://h/v1/messages"] {
+        for base in [
+            "https://h",
+            "https://h/",
+            "https://h/v1",
+            "https://h/v1/messages",
+        ] {
             assert_eq!(api_url(base, "/messages"), "https://h/v1/messages");
         }
-        assert_eq!(api_url("https://h/anthropic", "/messages"), "https://h/anthropic/v1/messages");
+        assert_eq!(
+            api_url("https://h/anthropic", "/messages"),
+            "https://h/anthropic/v1/messages"
+        );
     }
 
     #[test]
     fn roles_take_turns_and_the_results_of_a_step_are_one_message() {
         let messages = [
-            Message::Assistant(Reply { text: "cut off\n".into(), partial: true, ..Reply::default() }),
+            Message::Assistant(Reply {
+                text: "cut off\n".into(),
+                partial: true,
+                ..Reply::default()
+            }),
             Message::user("one"),
-            Message::User(User { media: vec![image()], ..User::default() }),
+            Message::User(User {
+                media: vec![image()],
+                ..User::default()
+            }),
             Message::Assistant(Reply {
                 text: " ".into(),
                 calls: vec![call("a", "{\"x\":1}"), call("b:1", "{oops")],
@@ -289,22 +357,42 @@ mod tests {
         ];
         let (system, wire) = sent(System::default(), &messages);
         assert_eq!(system[0]["text"], "late");
-        let roles: Vec<&str> = wire.as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
+        let roles: Vec<&str> = wire
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|m| m["role"].as_str())
+            .collect();
         assert_eq!(roles, ["user", "assistant", "user", "assistant", "user"]);
-        assert_eq!(wire[1]["content"], json!([{"type": "text", "text": "cut off"}]));
+        assert_eq!(
+            wire[1]["content"],
+            json!([{"type": "text", "text": "cut off"}])
+        );
         assert_eq!(wire[2]["content"][1]["text"], "(empty)");
         let source = json!({"type": "base64", "media_type": "image/png", "data": "AA=="});
-        assert_eq!(wire[2]["content"][2], json!({"type": "image", "source": source}));
+        assert_eq!(
+            wire[2]["content"][2],
+            json!({"type": "image", "source": source})
+        );
         let calls = json!([
             {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
             {"type": "tool_use", "id": "b_1", "name": "f", "input": {}},
         ]);
         assert_eq!(wire[3]["content"], calls);
         let last = &wire[4]["content"];
-        assert_eq!((&last[0]["type"], &last[0]["tool_use_id"]), (&json!("tool_result"), &json!("a")));
-        assert_eq!((&last[1]["tool_use_id"], &last[1]["is_error"]), (&json!("b_1"), &json!(true)));
+        assert_eq!(
+            (&last[0]["type"], &last[0]["tool_use_id"]),
+            (&json!("tool_result"), &json!("a"))
+        );
+        assert_eq!(
+            (&last[1]["tool_use_id"], &last[1]["is_error"]),
+            (&json!("b_1"), &json!(true))
+        );
         assert_eq!(last[1]["content"][1]["source"], source);
-        assert_eq!((&last[2]["text"], &last[3]["text"]), (&json!("two"), &json!("three")));
+        assert_eq!(
+            (&last[2]["text"], &last[3]["text"]),
+            (&json!("two"), &json!("three"))
+        );
         assert_eq!(wire.to_string().matches("cache_control").count(), 1);
     }
 
@@ -320,12 +408,32 @@ mod tests {
         let mut assembler = Assembler::new(translate);
         assembler.event(&body.to_string()).unwrap();
         let reply = assembler.finish();
-        assert_eq!((reply.text.as_str(), reply.reasoning.as_str(), reply.stop), ("a", "hm!", Stop::Done));
+        assert_eq!(
+            (reply.text.as_str(), reply.reasoning.as_str(), reply.stop),
+            ("a", "hm!", Stop::Done)
+        );
         assert_eq!(reply.calls[0].arguments, "{\"x\":1}");
-        assert_eq!(reply.usage, Usage { prompt_tokens: 7, completion_tokens: 3, cached_tokens: 2 });
+        assert_eq!(
+            reply.usage,
+            Usage {
+                prompt_tokens: 7,
+                completion_tokens: 3,
+                cached_tokens: 2
+            }
+        );
         let back = wire_reply(&reply);
-        assert_eq!(back[..2], [body["content"][0].clone(), body["content"][2].clone()]);
+        assert_eq!(
+            back[..2],
+            [body["content"][0].clone(), body["content"][2].clone()]
+        );
         assert_eq!(back.len(), 4);
-        assert_eq!(wire_reply(&Reply { text: String::new(), calls: Vec::new(), ..reply }), Vec::<Value>::new());
+        assert_eq!(
+            wire_reply(&Reply {
+                text: String::new(),
+                calls: Vec::new(),
+                ..reply
+            }),
+            Vec::<Value>::new()
+        );
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::replies::{
-    ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts, read_call,
-    split_thinking, stop_of, string, take_written_calls, text_of,
+    ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts,
+    read_call, split_thinking, stop_of, string, take_written_calls, text_of,
 };
 use crate::message::{Reply, Stop, ToolCall};
 use crate::text::parse_json;
@@ -35,7 +35,15 @@ pub(crate) struct Assembler {
 impl Assembler {
     pub(crate) fn new(translate: fn(Value) -> Value) -> Self {
         let (reply, refusal, slots) = (Reply::default(), String::new(), Vec::new());
-        Self { translate, reply, refusal, slots, past_thinking: false, finished: false, done: false }
+        Self {
+            translate,
+            reply,
+            refusal,
+            slots,
+            past_thinking: false,
+            finished: false,
+            done: false,
+        }
     }
 
     /// Takes the data of one event of a stream, or a whole body. `None` is only a sign of life; `Err` holds the error object
@@ -43,14 +51,19 @@ impl Assembler {
     pub(crate) fn event(&mut self, data: &str) -> Result<Option<Shown>, Value> {
         const END: &str = "[DONE]";
         self.done |= data.trim() == END;
-        let Ok(event) = parse_json(data) else { return Ok(None) };
+        let Ok(event) = parse_json(data) else {
+            return Ok(None);
+        };
         let event = (self.translate)(event);
         self.done |= event == END;
         if self.done {
             return Ok(None);
         }
         // Some gateways wrap a whole answer: {"success":true,"data":{...}}.
-        let event = event.get("data").filter(|data| data.get("choices").is_some()).unwrap_or(&event);
+        let event = event
+            .get("data")
+            .filter(|data| data.get("choices").is_some())
+            .unwrap_or(&event);
         if let Some(error) = error_in(event) {
             return Err(error);
         }
@@ -58,7 +71,10 @@ impl Assembler {
         for usage in [&event["choices"][0]["usage"], &event["usage"]] {
             count_usage(&mut self.reply.usage, usage);
         }
-        let choices = event["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let choices = event["choices"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let (mut text, thoughts) = (String::new(), self.reply.reasoning.len());
         if choices.is_empty() {
             text = text_of(event.get("output_text").unwrap_or(&event["content"]));
@@ -66,11 +82,18 @@ impl Assembler {
         let mut has_content = !text.is_empty();
         // Claude behind a gateway: text in the first choice, calls in the second.
         for choice in choices {
-            if let Some(reason) = choice["finish_reason"].as_str().filter(|reason| !reason.is_empty()) {
+            if let Some(reason) = choice["finish_reason"]
+                .as_str()
+                .filter(|reason| !reason.is_empty())
+            {
                 self.finished = true;
-                self.reply.stop = Some(stop_of(reason)).filter(|stop| *stop != Stop::Done).unwrap_or(self.reply.stop);
+                self.reply.stop = Some(stop_of(reason))
+                    .filter(|stop| *stop != Stop::Done)
+                    .unwrap_or(self.reply.stop);
             }
-            let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else { continue };
+            let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else {
+                continue;
+            };
             let content = text_of(&delta["content"]);
             has_content |= self.beside_text(delta) || !content.is_empty();
             text.push_str(&content);
@@ -81,7 +104,10 @@ impl Assembler {
         }
         self.reply.text.push_str(&text);
         let thought = self.reply.reasoning[thoughts..].to_owned();
-        Ok(has_content.then(|| Shown { text: self.shown(text), thought }))
+        Ok(has_content.then(|| Shown {
+            text: self.shown(text),
+            thought,
+        }))
     }
 
     /// Whether the host has said that the reply is complete.
@@ -121,13 +147,17 @@ impl Assembler {
 
     /// Reads reasoning, a refusal and vendor fields. True if there was any of it.
     fn beside_text(&mut self, message: &Value) -> bool {
-        let Reply { reasoning, extra, .. } = &mut self.reply;
+        let Reply {
+            reasoning, extra, ..
+        } = &mut self.reply;
         let length = reasoning.len() + self.refusal.len();
         let mut is_echoed = false;
         for name in REASONING {
             let text = text_of(&message[name]);
             // Some hosts send the same thought in both fields, and some want it back under the name they used.
-            if !text.is_empty() && *extra.entry(REASONING_FIELD).or_insert_with(|| name.into()) == name {
+            if !text.is_empty()
+                && *extra.entry(REASONING_FIELD).or_insert_with(|| name.into()) == name
+            {
                 reasoning.push_str(&text);
             }
         }
@@ -136,7 +166,9 @@ impl Assembler {
         }
         self.refusal.push_str(&string(message, "refusal"));
         for name in ECHOED {
-            let Some(value) = message.get(name).filter(|value| !value.is_null()) else { continue };
+            let Some(value) = message.get(name).filter(|value| !value.is_null()) else {
+                continue;
+            };
             is_echoed = true;
             match (value, extra.get_mut(name)) {
                 (Value::Array(more), Some(Value::Array(have))) => have.extend(more.iter().cloned()),
@@ -184,7 +216,11 @@ impl Assembler {
             return new;
         }
         let may_begin = THINK.starts_with(self.reply.text.trim_start());
-        let text = if may_begin { "" } else { split_thinking(&self.reply.text).0 };
+        let text = if may_begin {
+            ""
+        } else {
+            split_thinking(&self.reply.text).0
+        };
         self.past_thinking = !text.is_empty();
         text.to_owned()
     }
@@ -196,7 +232,10 @@ fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
         return false;
     }
     let complete = || parse_json(&call.arguments).is_ok_and(|v| v.is_object());
-    piece.name.is_empty() || call.arguments.is_empty() || piece.id == call.id && !piece.id.is_empty() || !complete()
+    piece.name.is_empty()
+        || call.arguments.is_empty()
+        || piece.id == call.id && !piece.id.is_empty()
+        || !complete()
 }
 
 #[cfg(test)]
@@ -216,30 +255,49 @@ mod tests {
     fn text_is_put_together_and_shown_as_it_comes() {
         let mut stream = assembler();
         let mut event = |delta_: Value| stream.event(&delta(&delta_).to_string()).unwrap();
-        let shown = |text: &str, thought: &str| Some(Shown { text: text.into(), thought: thought.into() });
+        let shown = |text: &str, thought: &str| {
+            Some(Shown {
+                text: text.into(),
+                thought: thought.into(),
+            })
+        };
         assert_eq!(event(json!({"role": "assistant"})), None);
         assert_eq!(event(json!({"content": "he"})), shown("he", ""));
         assert_eq!(event(json!({"content": [{"text": "y"}]})), shown("y", ""));
         assert_eq!(event(json!({"reasoning": "hm"})), shown("", "hm"));
         assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Ok(None));
         assert!(!stream.is_complete());
-        stream.event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#).unwrap();
+        stream
+            .event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
+            .unwrap();
         assert!(stream.is_complete());
         stream.event("[DONE]").unwrap();
-        assert_eq!(stream.event(&delta(&json!({"content": "late"})).to_string()), Ok(None));
+        assert_eq!(
+            stream.event(&delta(&json!({"content": "late"})).to_string()),
+            Ok(None)
+        );
         let reply = stream.finish();
-        assert_eq!((reply.text.as_str(), reply.reasoning.as_str()), ("hey", "hm"));
+        assert_eq!(
+            (reply.text.as_str(), reply.reasoning.as_str()),
+            ("hey", "hm")
+        );
     }
 
     #[test]
     fn a_complete_call_ends_where_the_next_name_begins() {
         let call = |name: &str, arguments: &str| {
-            delta(&json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]})).to_string()
+            delta(&json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}))
+                .to_string()
         };
         let mut stream = assembler();
         stream.event(&call("f", "{\"x\":1}")).unwrap();
         stream.event(&call("g", "{}")).unwrap();
-        let calls: Vec<String> = stream.finish().calls.into_iter().map(|call| call.name + &call.arguments).collect();
+        let calls: Vec<String> = stream
+            .finish()
+            .calls
+            .into_iter()
+            .map(|call| call.name + &call.arguments)
+            .collect();
         assert_eq!(calls, ["f{\"x\":1}", "g{}"]);
     }
 
@@ -247,11 +305,19 @@ mod tests {
     fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
         let shown = |pieces: &[&str]| {
             let mut stream = assembler();
-            let event =
-                |text: &&str| stream.event(&delta(&json!({"content": text})).to_string()).unwrap().unwrap().text;
+            let event = |text: &&str| {
+                stream
+                    .event(&delta(&json!({"content": text})).to_string())
+                    .unwrap()
+                    .unwrap()
+                    .text
+            };
             pieces.iter().map(event).collect::<String>()
         };
-        assert_eq!(shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]), "answer more");
+        assert_eq!(
+            shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]),
+            "answer more"
+        );
         assert_eq!(shown(&["<", "3 you"]), "<3 you");
         assert_eq!(shown(&["hello"]), "hello");
     }

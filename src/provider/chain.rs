@@ -80,8 +80,14 @@ impl ModelChain {
     /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
     pub(crate) fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
-            let health = Health { keys: vec![Instant::now(); keys.len()], down_until: None };
-            self.models.push(Model { keys, health: Mutex::new(health) });
+            let health = Health {
+                keys: vec![Instant::now(); keys.len()],
+                down_until: None,
+            };
+            self.models.push(Model {
+                keys,
+                health: Mutex::new(health),
+            });
         }
     }
 
@@ -98,7 +104,9 @@ impl ModelChain {
     /// The names of the models without a price.
     pub(crate) fn unpriced(&self) -> impl Iterator<Item = &str> {
         let models = self.models.iter().map(Model::provider);
-        models.filter(|model| model.price() == Price::default()).map(Provider::model)
+        models
+            .filter(|model| model.price() == Price::default())
+            .map(Provider::model)
     }
 
     /// Asks one model after the other until one answers. The result comes with the model that it is from: if none
@@ -110,9 +118,18 @@ impl ModelChain {
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
     ) -> (Result<Reply, ProviderError>, &dyn Provider) {
-        let mut attempt = Attempt { request, retry, on_delta, note, begun: false };
+        let mut attempt = Attempt {
+            request,
+            retry,
+            on_delta,
+            note,
+            begun: false,
+        };
         let mut first_error = None;
-        let mut models = self.by_health(Instant::now(), turn(request)).into_iter().peekable();
+        let mut models = self
+            .by_health(Instant::now(), turn(request))
+            .into_iter()
+            .peekable();
         while let Some(model) = models.next() {
             let provider = model.provider();
             let error = match model.ask_model(&mut attempt) {
@@ -122,7 +139,12 @@ impl ModelChain {
                 }
                 Err(error) => error,
             };
-            if attempt.is_shown() || matches!(error, ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)) {
+            if attempt.is_shown()
+                || matches!(
+                    error,
+                    ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)
+                )
+            {
                 return (Err(error), provider);
             }
             if let Some(why) = request.cancel.why() {
@@ -131,11 +153,17 @@ impl ModelChain {
             model.health().down_until = Some(Instant::now() + MODEL_REST);
             if let Some(next) = models.peek() {
                 let (this, next) = (provider.model(), next.provider().model());
-                (attempt.note)(Note::Warning(format!("{this}: {}; asking {next}", error.text())));
+                (attempt.note)(Note::Warning(format!(
+                    "{this}: {}; asking {next}",
+                    error.text()
+                )));
             }
             first_error.get_or_insert((Err(error), provider));
         }
-        first_error.unwrap_or((Err(ProviderError::Rejected("no model is configured".to_owned())), &Demo))
+        first_error.unwrap_or((
+            Err(ProviderError::Rejected("no model is configured".to_owned())),
+            &Demo,
+        ))
     }
 
     /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
@@ -143,7 +171,10 @@ impl ModelChain {
     fn by_health(&self, now: Instant, turn: usize) -> Vec<&Model> {
         let mut models: Vec<&Model> = self.models.iter().collect();
         let alike = self.alike.clamp(1, models.len().max(1));
-        models.get_mut(..alike).into_iter().for_each(|alike| alike.rotate_left(turn % alike.len()));
+        models
+            .get_mut(..alike)
+            .into_iter()
+            .for_each(|alike| alike.rotate_left(turn % alike.len()));
         let is_down = |model: &Model| model.health().down_until.is_some_and(|until| until > now);
         order::sort_by(&mut models, |a, b| is_down(a).cmp(&is_down(b)));
         models
@@ -154,7 +185,13 @@ impl ModelChain {
 fn turn(request: &Request) -> usize {
     static START: OnceLock<usize> = OnceLock::new();
     let start = START.get_or_init(|| usize::try_from(random() >> 32).unwrap_or_default());
-    start.wrapping_add(request.messages.iter().filter(|message| message.is_question()).count())
+    start.wrapping_add(
+        request
+            .messages
+            .iter()
+            .filter(|message| message.is_question())
+            .count(),
+    )
 }
 
 /// The standard library has no other source of randomness.
@@ -175,7 +212,9 @@ impl Model {
     /// The first key that is ready, else the one that will be.
     fn pick_key(&self, now: Instant) -> usize {
         let keys = &self.health().keys;
-        (0..keys.len()).min_by_key(|key| keys[*key].max(now)).unwrap_or_default()
+        (0..keys.len())
+            .min_by_key(|key| keys[*key].max(now))
+            .unwrap_or_default()
     }
 
     /// Lets a key rest after an error that concerns it; true if another key is ready.
@@ -183,7 +222,9 @@ impl Model {
         let rest = match error {
             ProviderError::Auth(_) | ProviderError::Unasked(_) => REFUSED_REST,
             ProviderError::Quota(_) => QUOTA_REST,
-            ProviderError::RateLimited { retry_after, .. } => retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST),
+            ProviderError::RateLimited { retry_after, .. } => {
+                retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST)
+            }
             _ => return false,
         };
         let keys = &mut self.health().keys;
@@ -200,7 +241,10 @@ impl Model {
             let provider = self.keys[key].as_ref();
             let error = match attempt.send(provider) {
                 Ok(reply) => {
-                    provider.left_out(attempt.request).into_iter().for_each(|text| (attempt.note)(Note::Warning(text)));
+                    provider
+                        .left_out(attempt.request)
+                        .into_iter()
+                        .for_each(|text| (attempt.note)(Note::Warning(text)));
                     return Ok(reply);
                 }
                 Err(error) if attempt.is_shown() => return Err(error),
@@ -208,18 +252,38 @@ impl Model {
             };
             if self.rest_key(key, &error, Instant::now()) {
                 let (name, number, of) = (self.provider().model(), key + 1, self.keys.len());
-                let text = format!("{name}: key {number} of {of}: {}; using another", error.text());
-                (attempt.note)(if error.may_pass() { Note::Notice(text) } else { Note::Warning(text) });
+                let text = format!(
+                    "{name}: key {number} of {of}: {}; using another",
+                    error.text()
+                );
+                (attempt.note)(if error.may_pass() {
+                    Note::Notice(text)
+                } else {
+                    Note::Warning(text)
+                });
                 rate_limit = Some(error).filter(ProviderError::may_pass).or(rate_limit);
                 continue;
             }
             // Waiting for a rate-limited key helps more than asking a refused one again.
-            let error = if error.may_pass() { error } else { rate_limit.take().unwrap_or(error) };
-            let Some(wait) = attempt.wait_before_retry(&error, tries) else { return Err(error) };
+            let error = if error.may_pass() {
+                error
+            } else {
+                rate_limit.take().unwrap_or(error)
+            };
+            let Some(wait) = attempt.wait_before_retry(&error, tries) else {
+                return Err(error);
+            };
             tries += 1;
             let (of, seconds) = (attempt.retry.max + 1, wait.as_secs_f64());
-            (attempt.note)(Note::Notice(format!("try {tries} of {of}: {}; next in {seconds:.1} s", error.text())));
-            attempt.request.cancel.sleep(wait).map_err(ProviderError::Cancelled)?;
+            (attempt.note)(Note::Notice(format!(
+                "try {tries} of {of}: {}; next in {seconds:.1} s",
+                error.text()
+            )));
+            attempt
+                .request
+                .cancel
+                .sleep(wait)
+                .map_err(ProviderError::Cancelled)?;
         }
     }
 }
@@ -245,7 +309,14 @@ impl Attempt<'_> {
         if !error.may_pass() || tries >= self.retry.max {
             return None;
         }
-        let backoff = || jitter(self.retry.first_wait.saturating_mul(1 << tries.min(16)).min(LONGEST_WAIT));
+        let backoff = || {
+            jitter(
+                self.retry
+                    .first_wait
+                    .saturating_mul(1 << tries.min(16))
+                    .min(LONGEST_WAIT),
+            )
+        };
         let wait = error.retry_after().unwrap_or_else(backoff);
         (wait <= LONGEST_WAIT && self.request.cancel.remaining(wait) >= wait).then_some(wait)
     }
@@ -274,7 +345,11 @@ mod tests {
         fn model(&self) -> &'static str {
             self.0
         }
-        fn chat(&self, _: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        fn chat(
+            &self,
+            _: &Request,
+            on_delta: &mut dyn FnMut(&str),
+        ) -> Result<Reply, ProviderError> {
             let (delta, result) = self.1.lock().unwrap().remove(0);
             if !delta.is_empty() {
                 on_delta(delta);
@@ -288,16 +363,31 @@ mod tests {
     }
 
     fn good(text: &str) -> Answer {
-        ("", Ok(Reply { text: text.to_owned(), ..Reply::default() }))
+        (
+            "",
+            Ok(Reply {
+                text: text.to_owned(),
+                ..Reply::default()
+            }),
+        )
     }
 
     fn transient(retry_after: Option<u64>) -> ProviderError {
         let retry_after = retry_after.map(Duration::from_millis);
-        ProviderError::Transient { message: "down".into(), retry_after }
+        ProviderError::Transient {
+            message: "down".into(),
+            retry_after,
+        }
     }
 
     fn limited() -> Answer {
-        ("", Err(ProviderError::RateLimited { message: "slow down".into(), retry_after: None }))
+        (
+            "",
+            Err(ProviderError::RateLimited {
+                message: "slow down".into(),
+                retry_after: None,
+            }),
+        )
     }
 
     fn refused() -> Answer {
@@ -318,11 +408,21 @@ mod tests {
             on_thought: &|_| (),
             cancel: &cancel,
         };
-        let retry = Retry { max, first_wait: Duration::from_millis(1), partial: max == NOT_SHOWN };
+        let retry = Retry {
+            max,
+            first_wait: Duration::from_millis(1),
+            partial: max == NOT_SHOWN,
+        };
         let mut notes = Vec::new();
-        let (result, model) = chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+        let (result, model) =
+            chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
         let model = model.model().to_owned();
-        (result.map(|reply| (reply.text, model.clone())).map_err(|error| (error, model)), notes)
+        (
+            result
+                .map(|reply| (reply.text, model.clone()))
+                .map_err(|error| (error, model)),
+            notes,
+        )
     }
 
     fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
@@ -334,15 +434,27 @@ mod tests {
     }
 
     fn one(turns: Vec<Answer>, max: u32) -> Result<String, ProviderError> {
-        run(&chain(vec![vec![script("m/x", turns)]]), max).0.map(|(text, _)| text).map_err(|(error, _)| error)
+        run(&chain(vec![vec![script("m/x", turns)]]), max)
+            .0
+            .map(|(text, _)| text)
+            .map_err(|(error, _)| error)
     }
 
     #[test]
     fn faults_that_pass_are_tried_again_and_others_are_not() {
         let down = || ("", Err(transient(None)));
-        assert_eq!(one(vec![down(), ("", Err(transient(Some(2)))), good("a")], 3), Ok("a".into()));
-        assert_eq!(one(vec![down(), down(), good("a")], 1), Err(transient(None)));
-        assert_eq!(one(vec![refused(), good("a")], 3), Err(ProviderError::Auth("no".into())));
+        assert_eq!(
+            one(vec![down(), ("", Err(transient(Some(2)))), good("a")], 3),
+            Ok("a".into())
+        );
+        assert_eq!(
+            one(vec![down(), down(), good("a")], 1),
+            Err(transient(None))
+        );
+        assert_eq!(
+            one(vec![refused(), good("a")], 3),
+            Err(ProviderError::Auth("no".into()))
+        );
     }
 
     #[test]
@@ -350,21 +462,33 @@ mod tests {
         let half = || ("half an ", Err(transient(None)));
         let refused = ProviderError::Rejected("gone".into());
         assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
-        let two = chain(vec![vec![script("m/x", vec![half()])], vec![script("m/y", vec![good("a")])]]);
+        let two = chain(vec![
+            vec![script("m/x", vec![half()])],
+            vec![script("m/y", vec![good("a")])],
+        ]);
         assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
         // But if nobody saw it, it is.
-        let two =
-            chain(vec![vec![script("m/x", vec![half(), ("", Err(refused))])], vec![script("m/y", vec![good("a")])]]);
+        let two = chain(vec![
+            vec![script("m/x", vec![half(), ("", Err(refused))])],
+            vec![script("m/y", vec![good("a")])],
+        ]);
         let (result, notes) = run(&two, NOT_SHOWN);
         assert_eq!(result, Ok(("a".into(), "m/y".into())));
-        assert_eq!(notes.iter().filter(|note| **note == Note::Void).count(), 1, "{notes:?}");
+        assert_eq!(
+            notes.iter().filter(|note| **note == Note::Void).count(),
+            1,
+            "{notes:?}"
+        );
     }
 
     #[test]
     fn a_server_that_asks_for_more_time_than_there_is_ends_it() {
         for asked in [6_000, 61_000] {
             let error = transient(Some(asked));
-            assert_eq!(one(vec![("", Err(error.clone())), good("a")], 3), Err(error));
+            assert_eq!(
+                one(vec![("", Err(error.clone())), good("a")], 3),
+                Err(error)
+            );
         }
     }
 
@@ -379,7 +503,10 @@ mod tests {
         let chain = chain(vec![keys]);
         let (result, notes) = run(&chain, 0);
         assert_eq!(result, Ok(("a".into(), "m/x".into())));
-        let mended: Vec<bool> = notes.iter().map(|note| matches!(note, Note::Warning(_))).collect();
+        let mended: Vec<bool> = notes
+            .iter()
+            .map(|note| matches!(note, Note::Warning(_)))
+            .collect();
         assert_eq!(mended, [true, false, true], "{notes:?}");
         // And is remembered.
         assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
@@ -388,7 +515,13 @@ mod tests {
     #[test]
     fn when_every_key_is_in_trouble_the_one_that_recovers_first_is_asked_again() {
         let busy = |ms| {
-            ("", Err(ProviderError::RateLimited { message: "x".into(), retry_after: Some(Duration::from_millis(ms)) }))
+            (
+                "",
+                Err(ProviderError::RateLimited {
+                    message: "x".into(),
+                    retry_after: Some(Duration::from_millis(ms)),
+                }),
+            )
         };
         let keys = || {
             vec![
@@ -397,40 +530,69 @@ mod tests {
                 script("m/x", vec![refused()]),
             ]
         };
-        assert_eq!(run(&chain(vec![keys()]), 1).0, Ok(("a".into(), "m/x".into())));
-        assert!(matches!(run(&chain(vec![keys()]), 0).0, Err((ProviderError::RateLimited { .. }, _))));
+        assert_eq!(
+            run(&chain(vec![keys()]), 1).0,
+            Ok(("a".into(), "m/x".into()))
+        );
+        assert!(matches!(
+            run(&chain(vec![keys()]), 0).0,
+            Err((ProviderError::RateLimited { .. }, _))
+        ));
     }
 
     #[test]
     fn a_refused_key_is_asked_again_after_some_minutes_and_when_the_others_rest_for_longer() {
         let keys = vec![
             script("m/x", vec![refused(), good("b")]),
-            script("m/x", vec![good("a"), ("", Err(ProviderError::Quota("empty".into())))]),
+            script(
+                "m/x",
+                vec![good("a"), ("", Err(ProviderError::Quota("empty".into())))],
+            ),
         ];
         let chain = chain(vec![keys]);
         assert_eq!(run(&chain, 0).0, Ok(("a".into(), "m/x".into())));
         let (model, now) = (&chain.models[0], Instant::now());
-        assert_eq!((model.pick_key(now), model.pick_key(now + REFUSED_REST)), (1, 0));
-        assert!(matches!(run(&chain, 0).0, Err((ProviderError::Quota(_), _))));
+        assert_eq!(
+            (model.pick_key(now), model.pick_key(now + REFUSED_REST)),
+            (1, 0)
+        );
+        assert!(matches!(
+            run(&chain, 0).0,
+            Err((ProviderError::Quota(_), _))
+        ));
         assert_eq!(run(&chain, 0).0, Ok(("b".into(), "m/x".into())));
     }
 
     #[test]
     fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
         let chain = chain(vec![
-            vec![script("m/x", vec![("", Err(transient(None))), ("", Err(transient(None)))])],
-            vec![script("m/y", vec![("", Err(ProviderError::Rejected("gone".into())))])],
+            vec![script(
+                "m/x",
+                vec![("", Err(transient(None))), ("", Err(transient(None)))],
+            )],
+            vec![script(
+                "m/y",
+                vec![("", Err(ProviderError::Rejected("gone".into())))],
+            )],
             vec![script("m/z", vec![good("a"), good("b")])],
         ]);
         let (result, notes) = run(&chain, 1);
         assert_eq!(result, Ok(("a".into(), "m/z".into())));
-        assert_eq!(notes.last(), Some(&Note::Warning("m/y: gone; asking m/z".into())), "{notes:?}");
+        assert_eq!(
+            notes.last(),
+            Some(&Note::Warning("m/y: gone; asking m/z".into())),
+            "{notes:?}"
+        );
         assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
     }
 
     #[test]
     fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
-        let mut chain = chain(["m/a", "m/b", "m/c"].map(|name| vec![script(name, Vec::new())]).into());
+        let mut chain = chain(
+            ["m/a", "m/b", "m/c"]
+                .map(|name| vec![script(name, Vec::new())])
+                .into(),
+        );
         let order = |chain: &ModelChain, turn| {
             chain
                 .by_health(Instant::now(), turn)
@@ -440,7 +602,10 @@ mod tests {
         };
         assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
         chain.share_load(2);
-        assert_eq!([order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()], ["m/a", "m/b"]);
+        assert_eq!(
+            [order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()],
+            ["m/a", "m/b"]
+        );
         assert_eq!(order(&chain, 5)[2], "m/c", "a fallback stays one");
         chain.models[1].health().down_until = Some(Instant::now() + MODEL_REST);
         assert_eq!(order(&chain, 5)[0], "m/a");
@@ -448,16 +613,23 @@ mod tests {
 
     #[test]
     fn when_nobody_answers_it_is_the_first_ones_error() {
-        let chain =
-            chain(vec![vec![script("m/x", vec![refused()])], vec![script("m/y", vec![("", Err(transient(None)))])]]);
-        assert_eq!(run(&chain, 0).0, Err((ProviderError::Auth("no".into()), "m/x".into())));
+        let chain = chain(vec![
+            vec![script("m/x", vec![refused()])],
+            vec![script("m/y", vec![("", Err(transient(None)))])],
+        ]);
+        assert_eq!(
+            run(&chain, 0).0,
+            Err((ProviderError::Auth("no".into()), "m/x".into()))
+        );
     }
 
     #[test]
     fn a_conversation_that_is_too_long_is_nobody_elses_business() {
         let long = ProviderError::ContextTooLong("x".into());
-        let chain =
-            chain(vec![vec![script("m/x", vec![("", Err(long.clone()))])], vec![script("m/y", vec![good("a")])]]);
+        let chain = chain(vec![
+            vec![script("m/x", vec![("", Err(long.clone()))])],
+            vec![script("m/y", vec![good("a")])],
+        ]);
         assert_eq!(run(&chain, 0).0, Err((long, "m/x".into())));
     }
 }

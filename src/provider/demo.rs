@@ -22,7 +22,11 @@ impl Provider for Demo {
         "demo/demo"
     }
 
-    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         let reply = match request.messages.last() {
             Some(Message::ToolResult(result)) if result.content.trim().is_empty() => say("Done."),
             Some(Message::ToolResult(result)) => say(result.content.trim_end()),
@@ -37,15 +41,29 @@ impl Provider for Demo {
 }
 
 fn say(text: &str) -> Reply {
-    Reply { text: text.to_owned(), ..Reply::default() }
+    Reply {
+        text: text.to_owned(),
+        ..Reply::default()
+    }
 }
 
 fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     // Only the first line is a command; text from a pipe follows below it.
-    let line = user.content.trim().lines().next().unwrap_or_default().trim();
+    let line = user
+        .content
+        .trim()
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .trim();
     let lower = line.to_ascii_lowercase();
     // ASCII lower case keeps offsets, so that one found in `lower` fits `line`.
-    let after = |verb: &str| lower.starts_with(verb).then(|| line[verb.len()..].trim()).filter(|rest| !rest.is_empty());
+    let after = |verb: &str| {
+        lower
+            .starts_with(verb)
+            .then(|| line[verb.len()..].trim())
+            .filter(|rest| !rest.is_empty())
+    };
     let plain = lower.trim_end_matches(['.', '?', '!']);
     let (tool, arguments) = if let "list" | "list files" | "ls" | "list the files" = plain {
         ("list_dir", json!({"path": "."}))
@@ -54,20 +72,41 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
     } else if let Some(path) = after("read ") {
         ("read_file", json!({"path": path}))
     } else if let Some((text, path)) = after("write ").and_then(|rest| rest.rsplit_once(" to ")) {
-        ("write_file", json!({"path": path.trim(), "content": format!("{}\n", text.trim())}))
+        (
+            "write_file",
+            json!({"path": path.trim(), "content": format!("{}\n", text.trim())}),
+        )
     } else if let Some(command) = after("run ") {
         ("exec", json!({"command": command}))
     } else if let "time" | "what time is it" | "what is the time" = plain {
-        return say(&format!("It is {}.", if user.shown_time().is_empty() { "unknown" } else { user.shown_time() }));
+        return say(&format!(
+            "It is {}.",
+            if user.shown_time().is_empty() {
+                "unknown"
+            } else {
+                user.shown_time()
+            }
+        ));
     } else {
         return say(HELP);
     };
     if !tools.iter().any(|t| t.name == tool) {
-        return say(&format!("I would call {tool} for \"{}\", but that tool is not offered here.", one_line(line, 60)));
+        return say(&format!(
+            "I would call {tool} for \"{}\", but that tool is not offered here.",
+            one_line(line, 60)
+        ));
     }
     let (id, name) = ("demo_1".to_owned(), tool.to_owned());
-    let call = ToolCall { id, name, arguments: arguments.to_string(), ..ToolCall::default() };
-    Reply { calls: vec![call], ..Reply::default() }
+    let call = ToolCall {
+        id,
+        name,
+        arguments: arguments.to_string(),
+        ..ToolCall::default()
+    };
+    Reply {
+        calls: vec![call],
+        ..Reply::default()
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +117,11 @@ mod tests {
     fn offered() -> Vec<ToolOffer> {
         ["list_dir", "read_file", "exec", "write_file"]
             .iter()
-            .map(|name| ToolOffer { name: (*name).into(), description: "".into(), schema: "{}".into() })
+            .map(|name| ToolOffer {
+                name: (*name).into(),
+                description: "".into(),
+                schema: "{}".into(),
+            })
             .collect()
     }
 
@@ -86,23 +129,64 @@ mod tests {
     fn each_verb_becomes_its_call() {
         for (text, name, arguments) in [
             ("list files", "list_dir", json!({"path": "."})),
-            ("List files in memory", "list_dir", json!({"path": "memory"})),
+            (
+                "List files in memory",
+                "list_dir",
+                json!({"path": "memory"}),
+            ),
             ("read 日本.txt", "read_file", json!({"path": "日本.txt"})),
-            ("write a to b to c.txt", "write_file", json!({"path": "c.txt", "content": "a to b\n"})),
-            ("run echo \"to be\"", "exec", json!({"command": "echo \"to be\""})),
+            (
+                "write a to b to c.txt",
+                "write_file",
+                json!({"path": "c.txt", "content": "a to b\n"}),
+            ),
+            (
+                "run echo \"to be\"",
+                "exec",
+                json!({"command": "echo \"to be\""}),
+            ),
         ] {
-            let reply = answer(&User { content: text.into(), ..User::default() }, &offered());
+            let reply = answer(
+                &User {
+                    content: text.into(),
+                    ..User::default()
+                },
+                &offered(),
+            );
             assert_eq!(reply.calls[0].name, name);
-            assert_eq!(serde_json::from_str::<Value>(&reply.calls[0].arguments).unwrap(), arguments, "{text}");
+            assert_eq!(
+                serde_json::from_str::<Value>(&reply.calls[0].arguments).unwrap(),
+                arguments,
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn anything_else_says_what_this_is() {
-        let say =
-            |text: &str| answer(&User { content: text.into(), time: "T".into(), ..User::default() }, &offered()).text;
+        let say = |text: &str| {
+            answer(
+                &User {
+                    content: text.into(),
+                    time: "T".into(),
+                    ..User::default()
+                },
+                &offered(),
+            )
+            .text
+        };
         assert_eq!(say("who are you, שלום?"), HELP);
         assert_eq!(say("time?"), "It is T.");
-        assert!(answer(&User { content: "run x".into(), ..User::default() }, &[]).text.contains("not offered"));
+        assert!(
+            answer(
+                &User {
+                    content: "run x".into(),
+                    ..User::default()
+                },
+                &[]
+            )
+            .text
+            .contains("not offered")
+        );
     }
 }

@@ -28,7 +28,8 @@ const BY: &str = "by";
 
 /// Remembers which model a reply is by, if it has anything that only that model understands.
 pub(super) fn sign(reply: &mut Reply, model: &str) {
-    let has_fields = !reply.extra.is_empty() || reply.calls.iter().any(|call| !call.extra.is_empty());
+    let has_fields =
+        !reply.extra.is_empty() || reply.calls.iter().any(|call| !call.extra.is_empty());
     if has_fields {
         reply.extra.insert(BY.to_owned(), model.into());
     }
@@ -48,12 +49,17 @@ pub(super) fn shorten(id: &mut String) {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
     let hash = hasher.finish();
-    let digit = |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
+    let digit =
+        |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
     *id = (0..9).map(digit).collect();
 }
 
 /// A body with the fields that all dialects share; `tool` formats one tool from its offer and its schema.
-pub(super) fn body(model: &Model, request: &Request, tool: fn(&ToolOffer, Value) -> Value) -> Value {
+pub(super) fn body(
+    model: &Model,
+    request: &Request,
+    tool: fn(&ToolOffer, Value) -> Value,
+) -> Value {
     let mut body = json!({"model": model.id, "max_tokens": model.entry.max_tokens});
     if let Some(temperature) = model.entry.temperature {
         body["temperature"] = temperature.into();
@@ -64,8 +70,14 @@ pub(super) fn body(model: &Model, request: &Request, tool: fn(&ToolOffer, Value)
     // Some hosts refuse an empty list.
     if !request.tools.is_empty() {
         let tools = request.tools.iter();
-        body["tools"] =
-            tools.map(|offer| tool(offer, parse_json(offer.schema.as_bytes()).unwrap_or_default())).collect();
+        body["tools"] = tools
+            .map(|offer| {
+                tool(
+                    offer,
+                    parse_json(offer.schema.as_bytes()).unwrap_or_default(),
+                )
+            })
+            .collect();
     }
     body
 }

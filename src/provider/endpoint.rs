@@ -29,10 +29,18 @@ impl Endpoint {
         struct Transcript {
             text: String,
         }
-        let bytes = STANDARD.decode(&recording.base64).map_err(|_| Error::failed("the recording is not base64"))?;
+        let bytes = STANDARD
+            .decode(&recording.base64)
+            .map_err(|_| Error::failed("the recording is not base64"))?;
         // Hosts go by the ending of the name.
-        let name = format!("recording.{}", recording.mime.rsplit('/').next().unwrap_or_default());
-        let (params, len) = (json!({"model": self.host.model.id, "response_format": "json"}), bytes.len() as u64);
+        let name = format!(
+            "recording.{}",
+            recording.mime.rsplit('/').next().unwrap_or_default()
+        );
+        let (params, len) = (
+            json!({"model": self.host.model.id, "response_format": "json"}),
+            bytes.len() as u64,
+        );
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
         let transcript: Transcript = self.post("/audio/transcriptions", body, cancel)?;
         Ok(transcript.text.trim().to_owned())
@@ -54,17 +62,25 @@ impl Endpoint {
         order::sort_by(&mut rows, |a, b| a.index.cmp(&b.index));
         if rows.len() != texts.len() {
             let (given, wanted) = (rows.len(), texts.len());
-            return Err(Error::failed(format!("{}: {given} vectors for {wanted} texts", self.host.model.name)));
+            return Err(Error::failed(format!(
+                "{}: {given} vectors for {wanted} texts",
+                self.host.model.name
+            )));
         }
         Ok(rows.into_iter().map(|row| row.embedding).collect())
     }
 
     fn post<T: DeserializeOwned>(&self, endpoint: &str, body: Body, cancel: &Cancel) -> Result<T> {
         let model = &self.host.model.name;
-        let answer = self.host.post(endpoint, body, cancel).map_err(|e| match e.into_error(model) {
-            e if e.kind == Kind::Failed => e.hint(format!("check {} in config.json", self.setting)),
-            e => e,
-        })?;
+        let answer =
+            self.host
+                .post(endpoint, body, cancel)
+                .map_err(|e| match e.into_error(model) {
+                    e if e.kind == Kind::Failed => {
+                        e.hint(format!("check {} in config.json", self.setting))
+                    }
+                    e => e,
+                })?;
         T::deserialize(answer).doing(format_args!("asking {model}"))
     }
 }

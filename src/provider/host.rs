@@ -55,7 +55,14 @@ impl Host {
         learned: Learned,
     ) -> Self {
         let url = (dialect.url)(&model, dialect.chat);
-        Self { dialect, model, key, client: Client::new(settings), url, learned: Mutex::new(learned) }
+        Self {
+            dialect,
+            model,
+            key,
+            client: Client::new(settings),
+            url,
+            learned: Mutex::new(learned),
+        }
     }
 
     fn learned(&self) -> MutexGuard<'_, Learned> {
@@ -65,43 +72,86 @@ impl Host {
     fn body(&self, request: &Request) -> Value {
         let learned = self.learned();
         let messages = adapted(request.messages, &learned, &self.model.name);
-        let mut body = (self.dialect.body)(&self.model, &Request { messages: &messages, ..*request });
+        let mut body = (self.dialect.body)(
+            &self.model,
+            &Request {
+                messages: &messages,
+                ..*request
+            },
+        );
         for (name, value) in &self.model.entry.extra_body {
             body[name] = value.clone();
         }
-        learned.known().iter().for_each(|quirk| quirks::apply(quirk, &mut body));
+        learned
+            .known()
+            .iter()
+            .for_each(|quirk| quirks::apply(quirk, &mut body));
         body
     }
 
     /// Gets a page beside the API: its list of models, or what stands at `path` of the same server.
     pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
-        let root = self.url.match_indices('/').nth(2).map_or(&*self.url, |(at, _)| &self.url[..at]);
+        let root = self
+            .url
+            .match_indices('/')
+            .nth(2)
+            .map_or(&*self.url, |(at, _)| &self.url[..at]);
         let models = || (self.dialect.url)(&self.model, "/models");
-        self.fetch(path.map_or_else(models, |path| format!("{root}{path}")), None, cancel)
+        self.fetch(
+            path.map_or_else(models, |path| format!("{root}{path}")),
+            None,
+            cancel,
+        )
     }
 
     /// Asks another endpoint of the API than the chat.
-    pub(super) fn post(&self, endpoint: &str, body: Body, cancel: &Cancel) -> Result<Value, ProviderError> {
-        self.fetch((self.dialect.url)(&self.model, endpoint), Some(body), cancel)
+    pub(super) fn post(
+        &self,
+        endpoint: &str,
+        body: Body,
+        cancel: &Cancel,
+    ) -> Result<Value, ProviderError> {
+        self.fetch(
+            (self.dialect.url)(&self.model, endpoint),
+            Some(body),
+            cancel,
+        )
     }
 
-    fn fetch(&self, url: String, body: Option<Body>, cancel: &Cancel) -> Result<Value, ProviderError> {
+    fn fetch(
+        &self,
+        url: String,
+        body: Option<Body>,
+        cancel: &Cancel,
+    ) -> Result<Value, ProviderError> {
         let (mut answer, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = answer.body()?;
         let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
-        if head.is_success() { parse_json(&body).map_err(|_| refused()) } else { Err(refused()) }
+        if head.is_success() {
+            parse_json(&body).map_err(|_| refused())
+        } else {
+            Err(refused())
+        }
     }
 
     /// The user's headers win over ours.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
         let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new("application/json"))]);
-        headers.extend(self.dialect.headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))));
+        headers.extend(
+            self.dialect
+                .headers
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), Secret::new(*value))),
+        );
         if let Some(key) = &self.key {
             let (name, value) = (self.dialect.auth)(key.get()?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
         let own = &self.model.entry.headers;
-        headers.extend(own.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.clone())));
+        headers.extend(
+            own.iter()
+                .map(|(name, value)| (name.to_ascii_lowercase(), value.clone())),
+        );
         Ok(headers.into_iter().collect())
     }
 
@@ -124,37 +174,67 @@ impl Host {
         cancel: &Cancel,
     ) -> Result<(Answer<'_>, Head), ProviderError> {
         let headers = self.headers().map_err(ProviderError::Unasked)?;
-        let exchange = self.client.send(Outgoing { url, headers, body }, cancel).map_err(ProviderError::Unasked)?;
+        let exchange = self
+            .client
+            .send(Outgoing { url, headers, body }, cancel)
+            .map_err(ProviderError::Unasked)?;
         let mut answer = Answer::new(authority(&self.url), exchange, patience);
         let head = answer.head()?;
         Ok((answer, head))
     }
 
     /// Makes one HTTP request.
-    fn send(&self, request: &Request, body: &Value, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn send(
+        &self,
+        request: &Request,
+        body: &Value,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         let trusted = self.client.trusts_system();
-        let begin = || self.begin(self.url.clone(), Some(Body::json(body)), self.patience(), request.cancel);
+        let begin = || {
+            self.begin(
+                self.url.clone(),
+                Some(Body::json(body)),
+                self.patience(),
+                request.cancel,
+            )
+        };
         let (mut answer, head) = match begin() {
             // Once more with the certificates of this system.
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
         if head.is_success() {
-            answer.reply(Assembler::new(self.dialect.translate), &head, &mut |shown| {
-                if !shown.thought.is_empty() {
-                    (request.on_thought)(&shown.thought);
-                }
-                if !shown.text.is_empty() {
-                    on_delta(&shown.text);
-                }
-            })
+            answer.reply(
+                Assembler::new(self.dialect.translate),
+                &head,
+                &mut |shown| {
+                    if !shown.thought.is_empty() {
+                        (request.on_thought)(&shown.thought);
+                    }
+                    if !shown.text.is_empty() {
+                        on_delta(&shown.text);
+                    }
+                },
+            )
         } else {
-            Err(classify(head.status, Some(&head), &answer.error_body(), SystemTime::now()))
+            Err(classify(
+                head.status,
+                Some(&head),
+                &answer.error_body(),
+                SystemTime::now(),
+            ))
         }
     }
 
     /// Learns from the refusal of `sent` what changes the request; true if that was not among the quirks `tried` for it.
-    fn learns(&self, refusal: &str, request: &Request, sent: &Value, tried: &mut Vec<String>) -> bool {
+    fn learns(
+        &self,
+        refusal: &str,
+        request: &Request,
+        sent: &Value,
+        tried: &mut Vec<String>,
+    ) -> bool {
         for quirk in quirks::taught(refusal, sent) {
             let before = self.learned().clone();
             self.learned().add(quirk.clone());
@@ -184,15 +264,24 @@ impl Provider for Host {
 
     fn left_out(&self, request: &Request) -> Option<String> {
         let learned = self.learned();
-        let media = MEDIA.iter().find(|(kind, quirk, _)| learned.knows(quirk) && has_new(request, *kind));
+        let media = MEDIA
+            .iter()
+            .find(|(kind, quirk, _)| learned.knows(quirk) && has_new(request, *kind));
         let is_first = matches!(request.messages.last(), Some(Message::User(_)));
         let tools = learned.knows(NO_TOOLS) && is_first && !request.tools.is_empty();
         let what = media.map(|(.., what)| *what).or(tools.then_some("tools"))?;
-        Some(format!("{} takes no {what}: it was asked without them", self.model.name))
+        Some(format!(
+            "{} takes no {what}: it was asked without them",
+            self.model.name
+        ))
     }
 
     /// Asks once more for each quirk that a refusal teaches. What does not help is forgotten.
-    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         let (before, mut tried) = (self.learned().clone(), Vec::new());
         // Each new image tests whether the model still takes none.
         if has_new(request, MediaKind::Image) {
@@ -233,7 +322,11 @@ impl Provider for Host {
 /// was found to refuse, and with ids that it accepts.
 fn adapted<'a>(messages: &'a [Message], learned: &Learned, model: &str) -> Cow<'a, [Message]> {
     let (no_reasoning, short_ids) = (learned.knows(NO_REASONING), learned.knows(SHORT_IDS));
-    let refused = |media: &Media| MEDIA.iter().any(|(kind, quirk, _)| *kind == media.kind() && learned.knows(quirk));
+    let refused = |media: &Media| {
+        MEDIA
+            .iter()
+            .any(|(kind, quirk, _)| *kind == media.kind() && learned.knows(quirk))
+    };
     let is_odd = |reply: &Reply| no_reasoning || !dialect::is_by(reply, model);
     let changes = |message: &Message| match message {
         Message::Assistant(reply) => short_ids || is_odd(reply),
@@ -251,7 +344,11 @@ fn adapted<'a>(messages: &'a [Message], learned: &Learned, model: &str) -> Cow<'
                     reply.extra.clear();
                     reply.calls.iter_mut().for_each(|call| call.extra.clear());
                 }
-                reply.calls.iter_mut().filter(|_| short_ids).for_each(|call| dialect::shorten(&mut call.id));
+                reply
+                    .calls
+                    .iter_mut()
+                    .filter(|_| short_ids)
+                    .for_each(|call| dialect::shorten(&mut call.id));
             }
             Message::ToolResult(result) if short_ids => dialect::shorten(&mut result.call_id),
             _ => {}
@@ -262,8 +359,14 @@ fn adapted<'a>(messages: &'a [Message], learned: &Learned, model: &str) -> Cow<'
 
 /// Whether there are media of this kind in what came after the model's last reply.
 fn has_new(request: &Request, kind: MediaKind) -> bool {
-    let new = request.messages.rsplit(|message| matches!(message, Message::Assistant(_))).next().unwrap_or_default();
-    new.iter().flat_map(Message::media).any(|media| media.kind() == kind)
+    let new = request
+        .messages
+        .rsplit(|message| matches!(message, Message::Assistant(_)))
+        .next()
+        .unwrap_or_default();
+    new.iter()
+        .flat_map(Message::media)
+        .any(|media| media.kind() == kind)
 }
 
 #[cfg(test)]
@@ -275,18 +378,35 @@ mod tests {
     #[test]
     fn a_host_on_this_machine_or_network_may_take_the_turns_time_before_its_first_word() {
         let patience = |base: &str, seconds: u64| {
-            let list =
-                format!(r#"{{"model_list":[{{"model":"x/y","api_base":"{base}","request_timeout":{seconds}}}]}}"#);
-            let config = Config::load(Some(("c", &list)), &Env::new(), Vec::new()).unwrap().config;
+            let list = format!(
+                r#"{{"model_list":[{{"model":"x/y","api_base":"{base}","request_timeout":{seconds}}}]}}"#
+            );
+            let config = Config::load(Some(("c", &list)), &Env::new(), Vec::new())
+                .unwrap()
+                .config;
             let model = config.choose_model(&Env::new()).unwrap().unwrap();
-            Host::new(&OPENAI, model, None, Settings::default(), Learned::default()).patience()
+            Host::new(
+                &OPENAI,
+                model,
+                None,
+                Settings::default(),
+                Learned::default(),
+            )
+            .patience()
         };
-        for base in
-            ["http://127.0.0.1:8080/v1", "http://[::1]:1", "http://pi.local/v1", "https://10.0.0.7", "http://nas:1"]
-        {
+        for base in [
+            "http://127.0.0.1:8080/v1",
+            "http://[::1]:1",
+            "http://pi.local/v1",
+            "https://10.0.0.7",
+            "http://nas:1",
+        ] {
             assert_eq!(patience(base, 0), (Duration::MAX, SILENCE), "{base}");
             assert_eq!(patience(base, 5).0, Duration::from_secs(5), "{base}");
         }
-        assert_eq!(patience("https://api.example.com/v1", 0), (SILENCE, SILENCE));
+        assert_eq!(
+            patience("https://api.example.com/v1", 0),
+            (SILENCE, SILENCE)
+        );
     }
 }

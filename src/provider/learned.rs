@@ -54,9 +54,15 @@ impl Row {
 
 /// All that is known, the oldest first.
 pub(crate) fn read(home: &Home) -> Vec<Row> {
-    let Ok(Some(text)) = beneath::read_untrusted(&home.state(), FILE) else { return Vec::new() };
+    let Ok(Some(text)) = beneath::read_untrusted(&home.state(), FILE) else {
+        return Vec::new();
+    };
     let value: Value = parse_json(&text).unwrap_or_default();
-    let rows = value["learned"].as_array().into_iter().flatten().filter_map(|row| Row::deserialize(row).ok());
+    let rows = value["learned"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|row| Row::deserialize(row).ok());
     rows.filter(|row| row.at.abs_diff(now()) < LIFE).collect()
 }
 
@@ -66,7 +72,10 @@ pub(crate) fn path(home: &Home) -> PathBuf {
 }
 
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// Differs when the entry asks for something else: then what was refused is tried again. Limits do not count.
@@ -74,7 +83,13 @@ fn fingerprint(model: &Model) -> u64 {
     let mut hasher = DefaultHasher::new();
     let entry = &model.entry;
     let headers: Vec<&String> = entry.headers.keys().collect();
-    (&model.base, entry.extra_body.len(), json!(entry.extra_body).to_string(), headers).hash(&mut hasher);
+    (
+        &model.base,
+        entry.extra_body.len(),
+        json!(entry.extra_body).to_string(),
+        headers,
+    )
+        .hash(&mut hasher);
     entry.reasoning_effort.hash(&mut hasher);
     hasher.finish()
 }
@@ -91,13 +106,25 @@ pub(crate) struct Learned {
 impl Learned {
     pub(crate) fn of(model: &Model, home: &Home) -> Self {
         let (host, id) = (authority(&model.base).to_owned(), model.id.clone());
-        let key = Row { host, model: id, entry: fingerprint(model), ..Row::default() };
-        let mut known: Vec<String> =
-            read(home).into_iter().filter(|row| row.is_of(&key)).map(|row| row.quirk).collect();
+        let key = Row {
+            host,
+            model: id,
+            entry: fingerprint(model),
+            ..Row::default()
+        };
+        let mut known: Vec<String> = read(home)
+            .into_iter()
+            .filter(|row| row.is_of(&key))
+            .map(|row| row.quirk)
+            .collect();
         if model.name.starts_with("mistral/") && !known.iter().any(|quirk| quirk == SHORT_IDS) {
             known.push(SHORT_IDS.to_owned());
         }
-        Self { home: Some(home.clone()), model: key, known }
+        Self {
+            home: Some(home.clone()),
+            model: key,
+            known,
+        }
     }
 
     pub(super) fn known(&self) -> &[String] {
@@ -106,7 +133,10 @@ impl Learned {
 
     /// It says of the host: "takes no images".
     pub(crate) fn words(&self) -> Vec<String> {
-        self.known.iter().map(|quirk| quirks::words(quirk)).collect()
+        self.known
+            .iter()
+            .map(|quirk| quirks::words(quirk))
+            .collect()
     }
 
     pub(super) fn knows(&self, quirk: &str) -> bool {
@@ -143,11 +173,24 @@ impl Learned {
 
     fn write(&self, home: &Home) -> Result<()> {
         let _lock = Lock::acquire(&home.lock("quirks"), LOCK_TIMEOUT, &Cancel::new(None))?;
-        let (before, mut rows): (Vec<Row>, Vec<Row>) = read(home).into_iter().partition(|row| row.is_of(&self.model));
+        let (before, mut rows): (Vec<Row>, Vec<Row>) = read(home)
+            .into_iter()
+            .partition(|row| row.is_of(&self.model));
         for quirk in &self.known {
-            let at = before.iter().find(|row| row.quirk == *quirk).map_or_else(now, |row| row.at);
-            rows.push(Row { quirk: quirk.clone(), at, ..self.model.clone() });
+            let at = before
+                .iter()
+                .find(|row| row.quirk == *quirk)
+                .map_or_else(now, |row| row.at);
+            rows.push(Row {
+                quirk: quirk.clone(),
+                at,
+                ..self.model.clone()
+            });
         }
-        disk::replace(&path(home), json!({"learned": rows}).to_string().as_bytes(), Durability::Later)
+        disk::replace(
+            &path(home),
+            json!({"learned": rows}).to_string().as_bytes(),
+            Durability::Later,
+        )
     }
 }

@@ -81,7 +81,11 @@ pub trait Provider: Send + Sync {
     ///
     /// # Errors
     /// See [`ProviderError`]. Text that arrived before a fault has gone to `on_delta`.
-    fn chat(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError>;
+    fn chat(
+        &self,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError>;
 
     /// What a reply was made without because the model takes none of it, as a sentence for the user.
     fn left_out(&self, _request: &Request) -> Option<String> {
@@ -90,7 +94,10 @@ pub trait Provider: Send + Sync {
 
     /// The body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
-        let messages = request.messages.iter().map(|message| Value::Object(message.to_json()));
+        let messages = request
+            .messages
+            .iter()
+            .map(|message| Value::Object(message.to_json()));
         let tools = request.tools.iter().map(|tool| &*tool.name);
         json!({
             "model": self.model(),
@@ -131,18 +138,34 @@ pub enum ProviderError {
 
 /// Whether a text in lower case says one of these: `a & b | c` is `a` and `b`, or `c`.
 fn says(text: &str, any: &str) -> bool {
-    any.split(" | ").any(|all| all.split(" & ").all(|part| text.contains(part)))
+    any.split(" | ")
+        .any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
 /// Hints by what a message [`says`]; the first row that fits counts.
 const HINTS: [(&str, &str); 7] = [
     ("api_base", "correct api_base in config.json"),
-    ("certificate", "if this is the wrong host, correct api_base in config.json"),
-    ("larger than", "ask for less, or use another model (--model, /model)"),
-    ("no answer for", "raise request_timeout for slow models, or try again later"),
+    (
+        "certificate",
+        "if this is the wrong host, correct api_base in config.json",
+    ),
+    (
+        "larger than",
+        "ask for less, or use another model (--model, /model)",
+    ),
+    (
+        "no answer for",
+        "raise request_timeout for slow models, or try again later",
+    ),
     ("proxy", "check HTTPS_PROXY, or the model's proxy setting"),
-    ("tool & support", "use --no-tools, or another model (--model, /model)"),
-    ("model", "check the model's name and its entry in model_list; `bantam models` lists what there is"),
+    (
+        "tool & support",
+        "use --no-tools, or another model (--model, /model)",
+    ),
+    (
+        "model",
+        "check the model's name and its entry in model_list; `bantam models` lists what there is",
+    ),
 ];
 
 impl ProviderError {
@@ -150,26 +173,45 @@ impl ProviderError {
     pub(crate) fn into_error(self, model: &str) -> Error {
         let by_text = |otherwise: &'static str| {
             let said = self.text().to_lowercase();
-            HINTS.iter().find(|(words, _)| says(&said, words)).map_or(otherwise, |(_, hint)| hint)
+            HINTS
+                .iter()
+                .find(|(words, _)| says(&said, words))
+                .map_or(otherwise, |(_, hint)| hint)
         };
         let (kind, hint) = match &self {
             Self::Unasked(e) => return e.clone().doing(format!("asking {model}")),
-            Self::Cancelled(Why::Stopped) => return Error::new(Kind::Interrupted, "stopped by the user"),
+            Self::Cancelled(Why::Stopped) => {
+                return Error::new(Kind::Interrupted, "stopped by the user");
+            }
             Self::Cancelled(Why::Deadline) => {
-                return Error::new(Kind::Limit, "the turn timed out").hint("allow more time with --timeout");
+                return Error::new(Kind::Limit, "the turn timed out")
+                    .hint("allow more time with --timeout");
             }
-            Self::Auth(_) => (Kind::Auth, "check the key: `bantam status` tells where it comes from"),
-            Self::RateLimited { .. } => (Kind::Unavailable, "try again later, or use another model (--model, /model)"),
-            Self::Quota(_) => (Kind::Unavailable, "add credit to the account, or use another model (--model, /model)"),
+            Self::Auth(_) => (
+                Kind::Auth,
+                "check the key: `bantam status` tells where it comes from",
+            ),
+            Self::RateLimited { .. } => (
+                Kind::Unavailable,
+                "try again later, or use another model (--model, /model)",
+            ),
+            Self::Quota(_) => (
+                Kind::Unavailable,
+                "add credit to the account, or use another model (--model, /model)",
+            ),
             Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
-            Self::Transient { .. } => {
-                (Kind::Unavailable, by_text("check the network and the model's api_base, or try again later"))
-            }
-            Self::Rejected(_) | Self::BadRequest(_) => {
-                (Kind::Failed, by_text("`bantam sessions reset KEY` starts the conversation over"))
-            }
+            Self::Transient { .. } => (
+                Kind::Unavailable,
+                by_text("check the network and the model's api_base, or try again later"),
+            ),
+            Self::Rejected(_) | Self::BadRequest(_) => (
+                Kind::Failed,
+                by_text("`bantam sessions reset KEY` starts the conversation over"),
+            ),
         };
-        Error::new(kind, self.text()).doing(format!("asking {model}")).hint(hint)
+        Error::new(kind, self.text())
+            .doing(format!("asking {model}"))
+            .hint(hint)
     }
 
     /// Whether a retry may help.
@@ -180,7 +222,9 @@ impl ProviderError {
     /// How long the host asks to wait.
     fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after, .. } | Self::Transient { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after, .. } | Self::Transient { retry_after, .. } => {
+                *retry_after
+            }
             _ => None,
         }
     }

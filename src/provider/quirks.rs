@@ -33,9 +33,14 @@ static ROWS: [Row; 15] = [
         "max_tokens & max_completion_tokens",
         |body| rename(body, "max_tokens", "max_completion_tokens"),
     ),
-    ("max_tokens", "takes max_tokens only", "max_completion_tokens", |body| {
-        rename(body, "max_completion_tokens", "max_tokens");
-    }),
+    (
+        "max_tokens",
+        "takes max_tokens only",
+        "max_completion_tokens",
+        |body| {
+            rename(body, "max_completion_tokens", "max_tokens");
+        },
+    ),
     (
         NO_FILES,
         "takes no PDF files",
@@ -58,19 +63,34 @@ static ROWS: [Row; 15] = [
          content should be a string",
         IN_CONVERSATION,
     ),
-    ("no effort", "takes tools only without reasoning", "tools & reasoning_effort & 'none'", |body| {
-        drop(body.insert("reasoning_effort".to_owned(), "none".into()));
-    }),
+    (
+        "no effort",
+        "takes tools only without reasoning",
+        "tools & reasoning_effort & 'none'",
+        |body| {
+            drop(body.insert("reasoning_effort".to_owned(), "none".into()));
+        },
+    ),
     (
         NO_TOOLS,
         "takes no tools",
         "not support tools | support tool use | not support function calling | enable-auto-tool-choice",
         |body| body.retain(|name, _| name != "tools" && name != "tool_choice"),
     ),
-    ("adaptive thinking", "decides itself how long to think", "thinking & adaptive", adapt_thinking),
-    ("no stream", "does not stream", "stream & not support", |body| {
-        body.retain(|name, _| name != "stream" && name != "stream_options");
-    }),
+    (
+        "adaptive thinking",
+        "decides itself how long to think",
+        "thinking & adaptive",
+        adapt_thinking,
+    ),
+    (
+        "no stream",
+        "does not stream",
+        "stream & not support",
+        |body| {
+            body.retain(|name, _| name != "stream" && name != "stream_options");
+        },
+    ),
     (
         "empty reasoning",
         "wants reasoning_content in every reply",
@@ -89,7 +109,12 @@ static ROWS: [Row; 15] = [
         "tool call id & length | tool_call & id & maximum length",
         IN_CONVERSATION,
     ),
-    ("signatures", "wants a signature with every call", "thought_signature", sign_calls),
+    (
+        "signatures",
+        "wants a signature with every call",
+        "thought_signature",
+        sign_calls,
+    ),
     (
         "no system role",
         "takes no system role",
@@ -108,7 +133,15 @@ static ROWS: [Row; 15] = [
 const BEFORE_FIELDS: usize = 8;
 
 /// Fields that no host can do without, or that have rows of their own.
-const NEEDED: [&str; 7] = ["model", "messages", "max_tokens", "max_completion_tokens", "stream", "tools", "system"];
+const NEEDED: [&str; 7] = [
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "tools",
+    "system",
+];
 /// Fields that a host may refuse for their value: a refusal need only name them.
 const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
 /// What a refusal of a field says.
@@ -116,7 +149,10 @@ const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized 
                         not permitted | not allowed | unexpected | additional propert | invalid parameter";
 
 /// Quirks that no host has both of: learning one unlearns the other.
-const OPPOSITES: [[&str; 2]; 2] = [["max_completion_tokens", "max_tokens"], [NO_REASONING, "empty reasoning"]];
+const OPPOSITES: [[&str; 2]; 2] = [
+    ["max_completion_tokens", "max_tokens"],
+    [NO_REASONING, "empty reasoning"],
+];
 
 const WINDOW: &str = "window ";
 
@@ -131,24 +167,37 @@ pub(super) fn tokens(quirk: &str) -> Option<u64> {
 
 /// What it says of a host: "takes no images".
 pub(super) fn words(quirk: &str) -> String {
-    let row = ROWS.iter().find(|row| row.0 == quirk).map(|row| row.1.to_owned());
+    let row = ROWS
+        .iter()
+        .find(|row| row.0 == quirk)
+        .map(|row| row.1.to_owned());
     let window = || tokens(quirk).map(|tokens| format!("reads {tokens} tokens at once"));
-    row.or_else(window).unwrap_or_else(|| format!("takes {quirk}"))
+    row.or_else(window)
+        .unwrap_or_else(|| format!("takes {quirk}"))
 }
 
 /// Whether a host that has one has not the other.
 pub(super) fn excludes(one: &str, other: &str) -> bool {
     one == other
         || tokens(one).and(tokens(other)).is_some()
-        || OPPOSITES.iter().any(|pair| pair.contains(&one) && pair.contains(&other))
+        || OPPOSITES
+            .iter()
+            .any(|pair| pair.contains(&one) && pair.contains(&other))
 }
 
 /// The quirks that a refusal of `sent` may teach, the likeliest first.
 pub(super) fn taught(refusal: &str, sent: &Value) -> Vec<String> {
     let refusal = refusal.to_lowercase();
     let (first, last) = ROWS.split_at(BEFORE_FIELDS);
-    let fitting = |rows: &'static [Row]| rows.iter().filter(|row| says(&refusal, row.2)).map(|row| row.0.to_owned());
-    let field = sent.as_object().and_then(|sent| refused_field(&refusal, sent)).map(|field| format!("no {field}"));
+    let fitting = |rows: &'static [Row]| {
+        rows.iter()
+            .filter(|row| says(&refusal, row.2))
+            .map(|row| row.0.to_owned())
+    };
+    let field = sent
+        .as_object()
+        .and_then(|sent| refused_field(&refusal, sent))
+        .map(|field| format!("no {field}"));
     fitting(first).chain(field).chain(fitting(last)).collect()
 }
 
@@ -161,7 +210,10 @@ fn refused_field<'a>(refusal: &str, sent: &'a Body) -> Option<&'a String> {
         let word = Regex::new(&format!(r"\b{}\b", escape(&name.to_lowercase()))).ok()?;
         word.find(refusal).map(|found| found.start())
     };
-    names.filter_map(|name| Some((place(name)?, name))).min().map(|(_, name)| name)
+    names
+        .filter_map(|name| Some((place(name)?, name)))
+        .min()
+        .map(|(_, name)| name)
 }
 
 /// Changes a request so that a host with this quirk accepts it.
@@ -169,7 +221,11 @@ pub(super) fn apply(quirk: &str, body: &mut Value) {
     let Value::Object(body) = body else { return };
     match ROWS.iter().find(|row| row.0 == quirk) {
         Some(row) => row.3(body),
-        None => drop(quirk.strip_prefix("no ").and_then(|field| body.remove(field))),
+        None => drop(
+            quirk
+                .strip_prefix("no ")
+                .and_then(|field| body.remove(field)),
+        ),
     }
 }
 
@@ -180,41 +236,67 @@ fn rename(body: &mut Body, from: &str, to: &str) {
 }
 
 fn replies(body: &mut Body) -> impl Iterator<Item = &mut Value> {
-    let messages = body.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten();
+    let messages = body
+        .get_mut("messages")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
     messages.filter(|message| message["role"] == "assistant")
 }
 
 /// Gives this field of replies a text, if an empty one.
 fn fill(body: &mut Body, field: &str) {
-    replies(body).filter(|reply| reply[field].is_null()).for_each(|reply| reply[field] = "".into());
+    replies(body)
+        .filter(|reply| reply[field].is_null())
+        .for_each(|reply| reply[field] = "".into());
 }
 
 /// Marks calls as another model's. Of several in one reply, only the first is signed.
 fn sign_calls(body: &mut Body) {
     let first = replies(body).filter_map(|reply| reply.get_mut("tool_calls")?.get_mut(0));
     for call in first.filter(|call| call["extra_content"].is_null()) {
-        call["extra_content"] = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
+        call["extra_content"] =
+            json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
     }
 }
 
 /// Puts the system prompt before the user's first words.
 fn join_system(body: &mut Body) {
-    let Some(messages) = body.get_mut("messages").and_then(Value::as_array_mut) else { return };
-    if messages.first().is_none_or(|first| first["role"] != "system") {
+    let Some(messages) = body.get_mut("messages").and_then(Value::as_array_mut) else {
+        return;
+    };
+    if messages
+        .first()
+        .is_none_or(|first| first["role"] != "system")
+    {
         return;
     }
     let system = messages.remove(0)["content"].take();
-    match messages.first_mut().filter(|first| first["role"] == "user").map(|first| &mut first["content"]) {
+    match messages
+        .first_mut()
+        .filter(|first| first["role"] == "user")
+        .map(|first| &mut first["content"])
+    {
         Some(Value::Array(parts)) => parts.insert(0, json!({"type": "text", "text": system})),
-        Some(Value::String(text)) => *text = format!("{}\n\n{text}", system.as_str().unwrap_or_default()),
+        Some(Value::String(text)) => {
+            *text = format!("{}\n\n{text}", system.as_str().unwrap_or_default());
+        }
         _ => messages.insert(0, json!({"role": "user", "content": system})),
     }
 }
 
 /// Thinking has an effort in place of a budget (Anthropic's newer models).
 fn adapt_thinking(body: &mut Body) {
-    let Some(budget) = body.get("thinking").and_then(|thinking| thinking["budget_tokens"].as_u64()) else { return };
-    let most = body.get("max_tokens").and_then(Value::as_u64).unwrap_or_default();
+    let Some(budget) = body
+        .get("thinking")
+        .and_then(|thinking| thinking["budget_tokens"].as_u64())
+    else {
+        return;
+    };
+    let most = body
+        .get("max_tokens")
+        .and_then(Value::as_u64)
+        .unwrap_or_default();
     let effort = match budget {
         _ if budget >= most / 2 => "high",
         0..=1024 => "low",
@@ -240,20 +322,43 @@ mod tests {
     #[test]
     fn a_refusal_leads_to_its_quirk_in_any_wording() {
         for (refusal, quirk) in [
-            ("Extra inputs are not permitted; extra_forbidden; body.prompt_cache_key", "no prompt_cache_key"),
-            ("Unknown name \"stream_options\": Cannot find field.", "no stream_options"),
-            ("invalid temperature: only 1 is allowed for this model", "no temperature"),
+            (
+                "Extra inputs are not permitted; extra_forbidden; body.prompt_cache_key",
+                "no prompt_cache_key",
+            ),
+            (
+                "Unknown name \"stream_options\": Cannot find field.",
+                "no stream_options",
+            ),
+            (
+                "invalid temperature: only 1 is allowed for this model",
+                "no temperature",
+            ),
             ("This model does not support images", NO_IMAGES),
             ("Image input is not enabled for this model", NO_IMAGES),
             ("qwen3-8b is not a multimodal model", NO_IMAGES),
-            ("Invalid content type. image_url is only supported by certain models.", NO_IMAGES),
-            ("'messages.2' : property 'reasoning_details' is unsupported", NO_REASONING),
-            ("messages[0].role does not support 'system' with this model", "no system role"),
+            (
+                "Invalid content type. image_url is only supported by certain models.",
+                NO_IMAGES,
+            ),
+            (
+                "'messages.2' : property 'reasoning_details' is unsupported",
+                NO_REASONING,
+            ),
+            (
+                "messages[0].role does not support 'system' with this model",
+                "no system role",
+            ),
         ] {
             assert_eq!(first(refusal).as_deref(), Some(quirk), "{refusal}");
         }
-        for refusal in ["model not found", "unknown model m", "the stream_options of life", "messages: not allowed", ""]
-        {
+        for refusal in [
+            "model not found",
+            "unknown model m",
+            "the stream_options of life",
+            "messages: not allowed",
+            "",
+        ] {
             assert_eq!(first(refusal), None, "{refusal}");
         }
     }
@@ -263,7 +368,10 @@ mod tests {
         assert_eq!(words(NO_IMAGES), "takes no images");
         assert_eq!(words(&window(8192)), "reads 8192 tokens at once");
         assert_eq!(words("no top_k"), "takes no top_k");
-        assert!(excludes("max_tokens", "max_completion_tokens") && excludes("window 1024", "window 2048"));
+        assert!(
+            excludes("max_tokens", "max_completion_tokens")
+                && excludes("window 1024", "window 2048")
+        );
         assert!(!excludes("no stream", "no tools"));
     }
 }

@@ -35,7 +35,12 @@ pub(super) fn error_in(body: &Value) -> Option<Value> {
         return Some(body["error"].clone());
     }
     let choice = &body["choices"][0];
-    let error = || choice.get("error").cloned().unwrap_or_else(|| "the model failed".into());
+    let error = || {
+        choice
+            .get("error")
+            .cloned()
+            .unwrap_or_else(|| "the model failed".into())
+    };
     (choice["finish_reason"] == "error").then(error)
 }
 
@@ -46,7 +51,9 @@ pub(super) fn string(value: &Value, name: &str) -> String {
 /// A count, written as a number of either kind or as text. Negative counts become 0.
 fn count(v: &Value) -> Option<u64> {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // casts to int saturate
-    v.as_u64().or_else(|| v.as_f64().map(|f| f.max(0.0) as u64)).or_else(|| v.as_str()?.trim().parse().ok())
+    v.as_u64()
+        .or_else(|| v.as_f64().map(|f| f.max(0.0) as u64))
+        .or_else(|| v.as_str()?.trim().parse().ok())
 }
 
 /// Takes over what a host counts, by any of its names; what it leaves out stays.
@@ -54,15 +61,23 @@ pub(super) fn count_usage(usage: &mut Usage, told: &Value) {
     let n = |name: &str| told.pointer(&format!("/{name}")).and_then(count);
     let prompt = n("prompt_tokens").or_else(|| {
         // Anthropic's leave out what was read from the cache or written to it; ours counts all.
-        let apart = ["cache_read_input_tokens", "cache_creation_input_tokens"].into_iter().filter_map(n);
+        let apart = ["cache_read_input_tokens", "cache_creation_input_tokens"]
+            .into_iter()
+            .filter_map(n);
         Some(apart.fold(n("input_tokens")?, u64::saturating_add))
     });
-    let names =
-        ["prompt_tokens_details/cached_tokens", "cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"];
+    let names = [
+        "prompt_tokens_details/cached_tokens",
+        "cached_tokens",
+        "prompt_cache_hit_tokens",
+        "cache_read_input_tokens",
+    ];
     let cached = names.into_iter().find_map(n);
     *usage = Usage {
         prompt_tokens: prompt.unwrap_or(usage.prompt_tokens),
-        completion_tokens: n("completion_tokens").or(n("output_tokens")).unwrap_or(usage.completion_tokens),
+        completion_tokens: n("completion_tokens")
+            .or(n("output_tokens"))
+            .unwrap_or(usage.completion_tokens),
         cached_tokens: cached.unwrap_or(usage.cached_tokens),
     };
 }
@@ -80,17 +95,32 @@ pub(super) fn stop_of(reason: &str) -> Stop {
 pub(super) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().map(|p| p.get("text").unwrap_or(p)).map(text_of).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .map(|p| p.get("text").unwrap_or(p))
+            .map(text_of)
+            .collect(),
         _ => String::new(),
     }
 }
 
 /// Reads a call. Its name and arguments stand in `function` or at the top; some hosts say `parameters`.
 pub(super) fn read_call(call: &Value) -> ToolCall {
-    let function = call.get("function").filter(|f| f.is_object()).unwrap_or(call);
-    let arguments = [&function["arguments"], &function["parameters"], &call["arguments"]];
+    let function = call
+        .get("function")
+        .filter(|f| f.is_object())
+        .unwrap_or(call);
+    let arguments = [
+        &function["arguments"],
+        &function["parameters"],
+        &call["arguments"],
+    ];
     let mut extra = Map::new();
-    for (from, name) in [(call, "extra_content"), (function, "thought_signature"), (call, "thought_signature")] {
+    for (from, name) in [
+        (call, "extra_content"),
+        (function, "thought_signature"),
+        (call, "thought_signature"),
+    ] {
         if let Some(value) = from.get(name).filter(|v| !v.is_null()) {
             extra.insert(name.to_owned(), value.clone());
         }
@@ -109,10 +139,15 @@ pub(super) fn read_call(call: &Value) -> ToolCall {
 
 /// Joins signed thoughts that came in pieces. A vendor refuses those without a signature.
 pub(super) fn join_thoughts(extra: &mut Map<String, Value>) {
-    let Some(Value::Array(pieces)) = extra.remove(THOUGHTS) else { return };
+    let Some(Value::Array(pieces)) = extra.remove(THOUGHTS) else {
+        return;
+    };
     let mut blocks: Vec<Value> = Vec::new();
     for piece in pieces {
-        match blocks.last_mut().filter(|last| last["type"] == "thinking" && string(last, "signature").is_empty()) {
+        match blocks
+            .last_mut()
+            .filter(|last| last["type"] == "thinking" && string(last, "signature").is_empty())
+        {
             Some(last) if piece["type"] == "thinking" => {
                 for name in ["thinking", "signature"] {
                     last[name] = (string(last, name) + &string(&piece, name)).into();
@@ -155,7 +190,9 @@ pub(super) fn take_written_calls(text: &mut String, calls: &mut Vec<ToolCall>) {
     let mut kept = String::new();
     while let Some((before, after)) = rest.split_once(OPEN) {
         let (inner, after) = after.split_once(CLOSE).unwrap_or((after, ""));
-        let Ok(call) = parse_json(inner.trim()) else { return };
+        let Ok(call) = parse_json(inner.trim()) else {
+            return;
+        };
         calls.push(read_call(&call));
         kept.push_str(before);
         rest = after;
@@ -184,17 +221,27 @@ mod tests {
 
     #[test]
     fn signed_thoughts_that_come_in_pieces_are_joined() {
-        let thought =
-            |thinking: &str, signature: &str| json!({"type": "thinking", "thinking": thinking, "signature": signature});
+        let thought = |thinking: &str, signature: &str| json!({"type": "thinking", "thinking": thinking, "signature": signature});
         let hidden = json!({"type": "redacted_thinking", "data": "d"});
-        let pieces = [thought("a", ""), thought("b", "s"), hidden.clone(), thought("unsigned", "")];
+        let pieces = [
+            thought("a", ""),
+            thought("b", "s"),
+            hidden.clone(),
+            thought("unsigned", ""),
+        ];
         let reply = message(&json!({"content": "x", "thinking_blocks": pieces}));
-        assert_eq!(reply.extra["thinking_blocks"], json!([thought("ab", "s"), hidden]));
+        assert_eq!(
+            reply.extra["thinking_blocks"],
+            json!([thought("ab", "s"), hidden])
+        );
     }
 
     #[test]
     fn a_tag_in_the_middle_is_text() {
-        assert_eq!(message(&json!({"content": "write <tool_call> like this"})).calls, []);
+        assert_eq!(
+            message(&json!({"content": "write <tool_call> like this"})).calls,
+            []
+        );
         assert_eq!(message(&json!({"content": "a<|eom|>"})).text, "a");
     }
 }

@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 use super::Proxy;
@@ -28,9 +28,19 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The variables by which programs find the proxy.
 pub(crate) fn environment() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
-    let names = ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"];
+    let names = [
+        "http_proxy",
+        "https_proxy",
+        "all_proxy",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+    ];
     let local = "localhost,127.0.0.1,::1".to_owned();
-    let mut variables: Vec<_> = names.into_iter().map(|name| (name, proxy.clone())).collect();
+    let mut variables: Vec<_> = names
+        .into_iter()
+        .map(|name| (name, proxy.clone()))
+        .collect();
     variables.extend([("no_proxy", local.clone()), ("NO_PROXY", local)]);
     variables
 }
@@ -50,9 +60,13 @@ impl Receiver {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
-        let received =
-            recvmsg(self.0.as_fd(), &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-                .doing("waiting for the jail's listener")?;
+        let received = recvmsg(
+            self.0.as_fd(),
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        )
+        .doing("waiting for the jail's listener")?;
         if received.bytes == 0 {
             return Ok(None);
         }
@@ -74,6 +88,11 @@ pub(crate) fn send(caller: BorrowedFd) -> Result<()> {
     if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
         return Err(io::Error::other("no room for a descriptor").into());
     }
-    sendmsg(caller, &[IoSlice::new(b"l")], &mut ancillary, SendFlags::empty())?;
+    sendmsg(
+        caller,
+        &[IoSlice::new(b"l")],
+        &mut ancillary,
+        SendFlags::empty(),
+    )?;
     Ok(())
 }

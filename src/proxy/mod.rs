@@ -38,19 +38,33 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// Serves `listener`, which may belong to another network namespace. Connections leave from the caller's.
     fn start(listener: TcpListener, guard: AddressGuard) -> Result<Self> {
-        let shared = Arc::new(Shared { guard, streams: Mutex::new(Some(Vec::new())) });
+        let shared = Arc::new(Shared {
+            guard,
+            streams: Mutex::new(Some(Vec::new())),
+        });
         let listener = Arc::new(listener);
         let (shared_too, listener_too) = (shared.clone(), listener.clone());
         let accept = move || accept_loop(&shared_too, &listener_too);
-        let acceptor = thread::Builder::new().name("proxy".to_owned()).spawn(accept).doing("starting the proxy")?;
-        Ok(Self { shared, listener, acceptor: Some(acceptor) })
+        let acceptor = thread::Builder::new()
+            .name("proxy".to_owned())
+            .spawn(accept)
+            .doing("starting the proxy")?;
+        Ok(Self {
+            shared,
+            listener,
+            acceptor: Some(acceptor),
+        })
     }
 }
 
 impl Drop for Proxy {
     fn drop(&mut self) {
         let streams = self.shared.streams().take();
-        for stream in streams.into_iter().flatten().filter_map(|stream| stream.upgrade()) {
+        for stream in streams
+            .into_iter()
+            .flatten()
+            .filter_map(|stream| stream.upgrade())
+        {
             drop(stream.shutdown(Shutdown::Both));
         }
         // This wakes `accept`.
@@ -78,7 +92,9 @@ impl Shared {
     fn register(&self, stream: TcpStream) -> io::Result<Arc<TcpStream>> {
         let stream = Arc::new(stream);
         let mut streams = self.streams();
-        let streams = streams.as_mut().ok_or_else(|| io::Error::other("the proxy has ended"))?;
+        let streams = streams
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the proxy has ended"))?;
         streams.retain(|stream| stream.strong_count() > 0);
         streams.push(Arc::downgrade(&stream));
         stream.set_nodelay(true)?;
@@ -93,7 +109,11 @@ impl Shared {
 fn accept_loop(shared: &Arc<Shared>, listener: &TcpListener) {
     while shared.is_running() {
         let is_full = Arc::strong_count(shared) >= MAX_CONNECTIONS + 2;
-        let accepted = if is_full { Err(ErrorKind::ResourceBusy.into()) } else { listener.accept() };
+        let accepted = if is_full {
+            Err(ErrorKind::ResourceBusy.into())
+        } else {
+            listener.accept()
+        };
         match accepted {
             Ok((client, _)) => {
                 let shared = Arc::clone(shared);
@@ -117,7 +137,9 @@ fn serve(shared: &Shared, client: TcpStream) -> io::Result<()> {
     (&*client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
     (&*remote).write_all(&early)?;
     thread::scope(|scope| {
-        thread::Builder::new().name("proxy".to_owned()).spawn_scoped(scope, || carry(&client, &remote))?;
+        thread::Builder::new()
+            .name("proxy".to_owned())
+            .spawn_scoped(scope, || carry(&client, &remote))?;
         carry(&remote, &client);
         Ok(())
     })
@@ -150,7 +172,10 @@ fn read_head(mut client: &TcpStream) -> Result<(String, Vec<u8>), Refusal> {
             let why = format!("the request is larger than {MAX_HEAD} bytes");
             return Err(Refusal::new("431 Request Header Fields Too Large", why));
         }
-        if let Some(at) = read[from..].windows(END.len()).position(|window| window == END) {
+        if let Some(at) = read[from..]
+            .windows(END.len())
+            .position(|window| window == END)
+        {
             let early = read.split_off(from + at + END.len());
             return Ok((String::from_utf8_lossy(&read).into_owned(), early));
         }
@@ -166,14 +191,19 @@ struct Refusal {
 
 impl Refusal {
     fn new(status: &'static str, why: impl Into<String>) -> Self {
-        Self { status, why: why.into() }
+        Self {
+            status,
+            why: why.into(),
+        }
     }
 
     fn text(&self) -> String {
         let Self { status, why } = self;
         let length = why.len() + 1;
         let kind = "Content-Type: text/plain; charset=utf-8";
-        format!("HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n")
+        format!(
+            "HTTP/1.1 {status}\r\n{kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{why}\n"
+        )
     }
 }
 
@@ -207,7 +237,10 @@ fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
     let addresses = shared.guard.resolve(host, port).map_err(|e| match e {
         ConnectError::Refused(e) => {
             let allow = e.hint.unwrap_or_else(|| "no setting allows it".to_owned());
-            let why = format!("the connection to {host}:{port} was refused: {}; {allow}", e.message);
+            let why = format!(
+                "the connection to {host}:{port} was refused: {}; {allow}",
+                e.message
+            );
             Refusal::new("403 Forbidden", why)
         }
         ConnectError::Unreachable(e) => gateway(e.message),
@@ -216,7 +249,8 @@ fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
     if !shared.is_running() {
         return Err(gateway("the proxy has ended".to_owned()));
     }
-    let remote = guard::connect(&addresses, CONNECT_TIMEOUT).map_err(|e| gateway(Error::from(e).message))?;
+    let remote =
+        guard::connect(&addresses, CONNECT_TIMEOUT).map_err(|e| gateway(Error::from(e).message))?;
     Ok(shared.register(remote)?)
 }
 

@@ -40,7 +40,9 @@ fn rest(mut stream: &TcpStream) -> String {
         match stream.read(&mut piece) {
             Ok(0) => break,
             Ok(n) => all.extend_from_slice(&piece[..n]),
-            Err(e) if would_block(&e) => panic!("nothing more after {:?}", String::from_utf8_lossy(&all)),
+            Err(e) if would_block(&e) => {
+                panic!("nothing more after {:?}", String::from_utf8_lossy(&all))
+            }
             Err(_) => break,
         }
     }
@@ -57,11 +59,16 @@ fn ask(proxy: SocketAddr, request: impl AsRef<[u8]>) -> String {
 
 #[track_caller]
 fn assert_status(answer: &str, status: u16) {
-    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status} was due, and came: {answer:?}");
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status} ")),
+        "{status} was due, and came: {answer:?}"
+    );
 }
 
 /// A server for one connection; its thread ends with what `talk` returns.
-fn server<T: Send + 'static>(talk: impl FnOnce(TcpStream) -> T + Send + 'static) -> (u16, JoinHandle<T>) {
+fn server<T: Send + 'static>(
+    talk: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (u16, JoinHandle<T>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let thread = thread::spawn(move || {
@@ -86,7 +93,9 @@ fn read_until(mut stream: &TcpStream, end: &str) -> String {
 /// A client with a tunnel to `port`.
 fn tunnel(proxy: SocketAddr, port: u16) -> TcpStream {
     let mut client = dial(proxy);
-    client.write_all(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
+    client
+        .write_all(format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes())
+        .unwrap();
     assert_status(&read_until(&client, "\r\n\r\n"), 200);
     client
 }
@@ -104,7 +113,11 @@ impl Untouched {
 
     #[track_caller]
     fn check(&self) {
-        assert_eq!(self.0.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "somebody came");
+        assert_eq!(
+            self.0.accept().unwrap_err().kind(),
+            ErrorKind::WouldBlock,
+            "somebody came"
+        );
     }
 }
 
@@ -118,7 +131,9 @@ fn a_tunnel_carries_both_ways_and_passes_on_the_end_of_each_half() {
     });
     let mut client = dial(address);
     // What is sent before the tunnel stands belongs into it.
-    client.write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\nearly, ").as_bytes()).unwrap();
+    client
+        .write_all(format!("CONNECT localhost:{port} HTTP/1.1\r\n\r\nearly, ").as_bytes())
+        .unwrap();
     assert_status(&read_until(&client, "\r\n\r\n"), 200);
     client.write_all(b"late").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -131,7 +146,9 @@ fn a_tunnel_keeps_every_byte_when_both_sides_talk_at_once() {
     let (_proxy, address) = open();
     let (port, _server) = server(|stream| io::copy(&mut &stream, &mut &stream).unwrap());
     let client = tunnel(address, port);
-    let sent: Vec<u8> = (0..4_u32 << 20).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    let sent: Vec<u8> = (0..4_u32 << 20)
+        .map(|n| u8::try_from(n % 251).unwrap())
+        .collect();
     let (mut writer, data) = (client.try_clone().unwrap(), sent.clone());
     let writing = thread::spawn(move || {
         writer.write_all(&data).unwrap();
@@ -140,14 +157,22 @@ fn a_tunnel_keeps_every_byte_when_both_sides_talk_at_once() {
     let mut got = Vec::new();
     (&client).read_to_end(&mut got).unwrap();
     writing.join().unwrap();
-    assert!(got == sent, "{} bytes of {} came back, or others", got.len(), sent.len());
+    assert!(
+        got == sent,
+        "{} bytes of {} came back, or others",
+        got.len(),
+        sent.len()
+    );
 }
 
 #[test]
 fn what_the_guard_refuses_is_never_knocked_at_and_the_answer_names_the_setting() {
     let (untouched, port) = Untouched::new();
     let lookup = |name: &str, port| match name {
-        "mixed.test" => Ok(vec![SocketAddr::from(([8, 8, 8, 8], port)), SocketAddr::from(([127, 0, 0, 1], port))]),
+        "mixed.test" => Ok(vec![
+            SocketAddr::from(([8, 8, 8, 8], port)),
+            SocketAddr::from(([127, 0, 0, 1], port)),
+        ]),
         "evil.test" => Ok(vec![SocketAddr::from(([127, 0, 0, 1], port))]),
         literal => Ok((literal, port).to_socket_addrs()?.collect()),
     };
@@ -168,8 +193,14 @@ fn what_the_guard_refuses_is_never_knocked_at_and_the_answer_names_the_setting()
     for host in hosts {
         let answer = ask(address, format!("CONNECT {host}:{port} HTTP/1.1\r\n\r\n"));
         assert_status(&answer, 403);
-        assert!(answer.ends_with("tools.web.fetch.allow_private = true would allow it\n"), "{answer}");
-        assert!(answer.contains(&format!("the connection to {host}:{port} was refused: ")), "{answer}");
+        assert!(
+            answer.ends_with("tools.web.fetch.allow_private = true would allow it\n"),
+            "{answer}"
+        );
+        assert!(
+            answer.contains(&format!("the connection to {host}:{port} was refused: ")),
+            "{answer}"
+        );
     }
     let answer = ask(address, "CONNECT 169.254.169.254:80 HTTP/1.1\r\n\r\n");
     assert_status(&answer, 403);
@@ -184,12 +215,18 @@ fn a_name_that_changes_its_mind_is_asked_once() {
     let judged = TcpListener::bind(("127.0.0.2", port)).unwrap();
     let count = asked.clone();
     let guard = AddressGuard::new(true).with_lookup(move |_, port| {
-        let last = if count.fetch_add(1, Ordering::SeqCst) == 0 { 2 } else { 1 };
+        let last = if count.fetch_add(1, Ordering::SeqCst) == 0 {
+            2
+        } else {
+            1
+        };
         Ok(vec![SocketAddr::from(([127, 0, 0, last], port))])
     });
     let (_proxy, address) = start(guard);
     let client = dial(address);
-    (&client).write_all(format!("CONNECT rebind.test:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    (&client)
+        .write_all(format!("CONNECT rebind.test:{port} HTTP/1.1\r\n\r\n").as_bytes())
+        .unwrap();
     assert_status(&read_until(&client, "\r\n\r\n"), 200);
     drop(judged.accept().unwrap());
     assert_eq!(asked.load(Ordering::SeqCst), 1);
@@ -199,10 +236,20 @@ fn a_name_that_changes_its_mind_is_asked_once() {
 #[test]
 fn a_head_of_ten_megabytes_is_refused_at_sixteen_kilobytes() {
     let (_proxy, address) = open();
-    let flood = [b"CONNECT 127.0.0.1:1 HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; 10 << 20]].concat();
+    let flood = [
+        b"CONNECT 127.0.0.1:1 HTTP/1.1\r\nA: ".to_vec(),
+        vec![b'a'; 10 << 20],
+    ]
+    .concat();
     assert_status(&ask(address, flood), 431);
     let many = "A: b\r\n".repeat(3000);
-    assert_status(&ask(address, format!("CONNECT 127.0.0.1:1 HTTP/1.1\r\n{many}\r\n")), 431);
+    assert_status(
+        &ask(
+            address,
+            format!("CONNECT 127.0.0.1:1 HTTP/1.1\r\n{many}\r\n"),
+        ),
+        431,
+    );
 }
 
 /// A guard that each of the proxy's threads holds, and the token that counts them.
@@ -235,7 +282,9 @@ fn dropping_the_proxy_ends_everything_it_has() {
     // Nobody reads what this server says, so the proxy is left with bytes that it cannot write.
     let (stuck, is_stuck) = mpsc::channel();
     let (port, flood) = server(move |mut stream| {
-        stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        stream
+            .set_write_timeout(Some(Duration::from_millis(200)))
+            .unwrap();
         while stream.write(&[b'x'; 4096]).is_ok() {}
         stuck.send(()).unwrap();
         stream.set_write_timeout(Some(WAIT)).unwrap();
@@ -259,7 +308,10 @@ fn dropping_the_proxy_ends_everything_it_has() {
     }
     assert_eq!(quiet.join().unwrap(), "");
     wait_until_alone(&token);
-    assert!(!matches!(flood.join().unwrap(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    assert!(!matches!(
+        flood.join().unwrap(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut
+    ));
     assert!(TcpStream::connect(address).is_err());
 }
 
@@ -268,13 +320,16 @@ fn plain_http_is_refused_with_a_sentence_and_malformed_requests_go_nowhere() {
     let (untouched, port) = Untouched::new();
     let (_proxy, address) = open();
     let host = format!("127.0.0.1:{port}");
-    for request in
-        [format!("GET http://{host}/ HTTP/1.1"), format!("POST http://{host}/ HTTP/1.1\r\nContent-Length: 1")]
-    {
+    for request in [
+        format!("GET http://{host}/ HTTP/1.1"),
+        format!("POST http://{host}/ HTTP/1.1\r\nContent-Length: 1"),
+    ] {
         let answer = ask(address, format!("{request}\r\n\r\n"));
         assert_status(&answer, 405);
         assert!(
-            answer.ends_with("\r\n\r\nthe guarded network carries https:// only, not http://: use https://\n"),
+            answer.ends_with(
+                "\r\n\r\nthe guarded network carries https:// only, not http://: use https://\n"
+            ),
             "{answer}"
         );
     }
@@ -300,18 +355,34 @@ fn plain_http_is_refused_with_a_sentence_and_malformed_requests_go_nowhere() {
         format!("%31:{port}"),
         format!(":{port}"),
     ] {
-        assert_status(&ask(address, format!("CONNECT {target} HTTP/1.1\r\n\r\n")), 403);
+        assert_status(
+            &ask(address, format!("CONNECT {target} HTTP/1.1\r\n\r\n")),
+            403,
+        );
     }
     untouched.check();
 }
 
 #[test]
 fn what_cannot_be_reached_is_a_bad_gateway() {
-    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let guard = AddressGuard::new(true).with_lookup(|_, _| Err(io::Error::other("no such name")));
     let (_proxy, address) = start(guard);
-    assert_status(&ask(address, format!("CONNECT 127.0.0.1:{closed} HTTP/1.1\r\n\r\n")), 502);
-    assert_status(&ask(address, "CONNECT nothing.test:443 HTTP/1.1\r\n\r\n"), 502);
+    assert_status(
+        &ask(
+            address,
+            format!("CONNECT 127.0.0.1:{closed} HTTP/1.1\r\n\r\n"),
+        ),
+        502,
+    );
+    assert_status(
+        &ask(address, "CONNECT nothing.test:443 HTTP/1.1\r\n\r\n"),
+        502,
+    );
 }
 
 #[test]
@@ -328,7 +399,8 @@ fn one_connection_too_many_waits_until_another_ends() {
         .collect();
     let mut last = dial(address);
     last.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-    last.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    last.set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
     assert!(would_block(&last.read(&mut [0]).unwrap_err()));
     last.set_read_timeout(Some(WAIT)).unwrap();
     drop(first);
@@ -352,7 +424,9 @@ fn a_look_up_that_outlasts_the_proxy_connects_to_nothing() {
     });
     let (proxy, address) = start(guard);
     let client = dial(address);
-    (&client).write_all(format!("CONNECT slow.test:{port} HTTP/1.1\r\n\r\n").as_bytes()).unwrap();
+    (&client)
+        .write_all(format!("CONNECT slow.test:{port} HTTP/1.1\r\n\r\n").as_bytes())
+        .unwrap();
     is_asked.recv_timeout(WAIT).unwrap();
     drop(proxy);
     drop(answer);

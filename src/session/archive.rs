@@ -13,7 +13,9 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::{Files, Session, Store, TurnEnd, base, effective_lines, lock, note, refuse_newer, turn_end};
+use super::{
+    Files, Session, Store, TurnEnd, base, effective_lines, lock, note, refuse_newer, turn_end,
+};
 use crate::cancel::Cancel;
 use crate::disk;
 use crate::disk::segments::{self, Part};
@@ -73,7 +75,11 @@ impl Transcript {
     /// Whether the last turn is under way, or was cut short by a crash.
     pub(crate) fn is_unfinished(&self) -> bool {
         let is_note = |item: &&Item| matches!(item, Item::Message(message) if message.is_note());
-        let last = self.entries.iter().map(|entry| &entry.item).rfind(|item| !is_note(item));
+        let last = self
+            .entries
+            .iter()
+            .map(|entry| &entry.item)
+            .rfind(|item| !is_note(item));
         matches!(last, Some(Item::Message(_)))
     }
 }
@@ -97,27 +103,46 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
 
 /// Every conversation, the one used last first.
 pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
-    let mut list: Vec<Summary> = files(home)?.iter().map(|(key, files)| summary(home, key, files)).collect();
-    order::sort_by(&mut list, |a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
+    let mut list: Vec<Summary> = files(home)?
+        .iter()
+        .map(|(key, files)| summary(home, key, files))
+        .collect();
+    order::sort_by(&mut list, |a, b| {
+        b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key))
+    });
     Ok(list)
 }
 
 fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
-    let metas: Vec<std::fs::Metadata> =
-        files.iter().filter_map(|(_, file)| fs_err::symlink_metadata(file).ok()).collect();
+    let metas: Vec<std::fs::Metadata> = files
+        .iter()
+        .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
+        .collect();
     let session = Files::new(home.clone()).peek(key).ok();
     let state = match &session {
         None => "unreadable",
-        Some(Session { ended: Some(end), .. }) => end.name(),
+        Some(Session {
+            ended: Some(end), ..
+        }) => end.name(),
         Some(session) if session.messages.iter().all(Message::is_note) => "new",
         Some(_) => "unfinished",
     };
-    let Session { messages, mut last, damage, .. } = session.unwrap_or_default();
+    let Session {
+        messages,
+        mut last,
+        damage,
+        ..
+    } = session.unwrap_or_default();
     if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
         last.clone_from(&note.time);
     }
     if last.is_empty() {
-        last = metas.iter().filter_map(|meta| meta.modified().ok()).max().map(rfc3339).unwrap_or_default();
+        last = metas
+            .iter()
+            .filter_map(|meta| meta.modified().ok())
+            .max()
+            .map(rfc3339)
+            .unwrap_or_default();
     }
     let title = messages.iter().find_map(|message| match message {
         Message::User(user) if !message.is_note() => Some(one_line(&user.content, 60)),
@@ -129,7 +154,10 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         messages: messages.len(),
         last,
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
-        earlier_segments: files.iter().filter(|(part, _)| matches!(part, Part::Segment(_))).count(),
+        earlier_segments: files
+            .iter()
+            .filter(|(part, _)| matches!(part, Part::Segment(_)))
+            .count(),
         state,
         damage: damage.len(),
     }
@@ -139,26 +167,45 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 /// earlier segments too.
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
-    let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
+    let found = disk::read_journal(&path)
+        .doing("reading the session")?
+        .unwrap_or_default();
     let (mut transcript, mut repeated) = parse(found, &path)?;
-    let messages = transcript.entries.iter().filter_map(|entry| match &entry.item {
-        Item::Message(message) => Some(message),
-        Item::Summary(_) | Item::TurnEnd(_) => None,
-    });
+    let messages = transcript
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.item {
+            Item::Message(message) => Some(message),
+            Item::Summary(_) | Item::TurnEnd(_) => None,
+        });
     for (user, at) in note::waiting(home, key, messages)? {
         let item = Item::Message(Message::User(user));
-        transcript.waiting.push(TranscriptEntry { seq: 0, time: rfc3339(at), item });
+        transcript.waiting.push(TranscriptEntry {
+            seq: 0,
+            time: rfc3339(at),
+            item,
+        });
     }
-    let Some(after) = after else { return Ok(transcript) };
+    let Some(after) = after else {
+        return Ok(transcript);
+    };
     // A segment repeats lines up to this one; the lines themselves are in those before it.
     for (_, earlier) in segments::segments(&path)?.into_iter().rev() {
         if repeated <= after {
             break;
         }
-        let found = disk::read_file(&earlier).doing("reading the session")?.unwrap_or_default();
+        let found = disk::read_file(&earlier)
+            .doing("reading the session")?
+            .unwrap_or_default();
         let (before, its_repeated) = parse(found, &earlier)?;
         transcript.entries.retain(|entry| entry.seq > repeated);
-        transcript.entries.splice(..0, before.entries.into_iter().filter(|entry| entry.seq <= repeated));
+        transcript.entries.splice(
+            ..0,
+            before
+                .entries
+                .into_iter()
+                .filter(|entry| entry.seq <= repeated),
+        );
         transcript.damage.splice(..0, before.damage);
         repeated = its_repeated;
     }
@@ -167,43 +214,89 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
 
 /// What a file holds, and the number of the last line that repeats one of an earlier segment.
 fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
-    let disk::Contents { lines, mut damage, torn, .. } = found;
+    let disk::Contents {
+        lines,
+        mut damage,
+        torn,
+        ..
+    } = found;
     damage.extend(torn);
     refuse_newer(&lines, path)?;
-    let text = |fields: &Value, name| fields.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |fields: &Value, name| {
+        fields
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let header = lines.first().map_or(&Value::Null, |line| &line.fields);
     let base = base(header);
     let first_lines = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
     let entry = |line: disk::Line| {
-        let item = match (turn_end(&line.fields), line.fields.get("summary").and_then(Value::as_str)) {
+        let item = match (
+            turn_end(&line.fields),
+            line.fields.get("summary").and_then(Value::as_str),
+        ) {
             (Some(end), _) => Item::TurnEnd(end),
             (_, Some(summary)) => Item::Summary(summary.to_owned()),
             _ => Item::Message(Message::from_json(&line.fields)?),
         };
-        let time = text(&line.fields, if matches!(item, Item::Summary(_)) { "created" } else { "time" });
-        Some(TranscriptEntry { seq: base + line.seq, time, item })
+        let time = text(
+            &line.fields,
+            if matches!(item, Item::Summary(_)) {
+                "created"
+            } else {
+                "time"
+            },
+        );
+        Some(TranscriptEntry {
+            seq: base + line.seq,
+            time,
+            item,
+        })
     };
-    let entries = effective_lines(lines).into_iter().filter_map(entry).collect();
-    Ok((Transcript { entries, damage, ..Transcript::default() }, (base + first_lines).saturating_sub(1)))
+    let entries = effective_lines(lines)
+        .into_iter()
+        .filter_map(entry)
+        .collect();
+    Ok((
+        Transcript {
+            entries,
+            damage,
+            ..Transcript::default()
+        },
+        (base + first_lines).saturating_sub(1),
+    ))
 }
 
 /// The key that a user means: one of the list, or the command line's conversation of that name.
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let files = files(home)?;
     let of_cli = crate::paths::session_name("cli", wanted);
-    if let Some(key) = std::iter::once(wanted).chain(of_cli.as_deref().ok()).find(|key| files.contains_key(*key)) {
+    if let Some(key) = std::iter::once(wanted)
+        .chain(of_cli.as_deref().ok())
+        .find(|key| files.contains_key(*key))
+    {
         return Ok(key.to_owned());
     }
     let bare = files.keys().filter_map(|key| key.strip_prefix("cli_"));
     let near = crate::text::nearest(wanted, files.keys().map(String::as_str).chain(bare));
     let hint = near.map(|near| format!("did you mean {near}?"));
-    Err(Error::failed(format!("there is no conversation \"{}\"", crate::text::one_line(wanted, 80)))
-        .hint(hint.unwrap_or_else(|| "bantam sessions list shows all".to_owned())))
+    Err(Error::failed(format!(
+        "there is no conversation \"{}\"",
+        crate::text::one_line(wanted, 80)
+    ))
+    .hint(hint.unwrap_or_else(|| "bantam sessions list shows all".to_owned())))
 }
 
 /// Begins an empty segment, without a chosen model, and returns the path of the one before it. `None` when the conversation is empty
 /// already. Earlier notes belong to the earlier segment.
-pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<Option<PathBuf>> {
+pub(crate) fn reset(
+    home: &Home,
+    key: &str,
+    cancel: &Cancel,
+    now: SystemTime,
+) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
     let mut session = store.load(key, cancel)?;
     if session.next() <= 1 && session.damage.is_empty() {
@@ -216,7 +309,9 @@ pub(crate) fn reset(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) ->
 /// Removes all but the newest `keep` earlier segments of a conversation.
 pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
     let _lock = lock(home, key, cancel)?;
-    let segments: Vec<PathBuf> = segments::segments(&home.session(key))?.into_values().collect();
+    let segments: Vec<PathBuf> = segments::segments(&home.session(key))?
+        .into_values()
+        .collect();
     disk::remove_files(&segments[..segments.len().saturating_sub(keep)])
 }
 
@@ -236,9 +331,14 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();
     // Without a live file, a crash interrupted a new segment, and one of the earlier ones may count.
-    for files in files(home)?.into_values().filter(|files| files.iter().any(|(part, _)| *part == Part::Live)) {
+    for files in files(home)?
+        .into_values()
+        .filter(|files| files.iter().any(|(part, _)| *part == Part::Live))
+    {
         for (part, path) in files {
-            if matches!(part, Part::Segment(_)) && fs_err::symlink_metadata(&path)?.modified()? < before {
+            if matches!(part, Part::Segment(_))
+                && fs_err::symlink_metadata(&path)?.modified()? < before
+            {
                 old.push(path);
             }
         }

@@ -27,7 +27,10 @@ impl Memory {
 
 fn push(lines: &mut Vec<Line>, new: Vec<Fields>) {
     let first = lines.len() as u64;
-    lines.extend((first..).zip(new).map(|(seq, fields)| Line { seq, fields: Value::Object(fields) }));
+    lines.extend((first..).zip(new).map(|(seq, fields)| Line {
+        seq,
+        fields: Value::Object(fields),
+    }));
 }
 
 impl Store for Memory {
@@ -43,7 +46,13 @@ impl Store for Memory {
         Ok(session)
     }
 
-    fn append(&self, session: &mut Session, entries: &[Entry], _: Durability, now: SystemTime) -> Result<()> {
+    fn append(
+        &self,
+        session: &mut Session,
+        entries: &[Entry],
+        _: Durability,
+        now: SystemTime,
+    ) -> Result<()> {
         let new = session.lines(entries, now);
         push(self.lock().entry(session.name.clone()).or_default(), new);
         session.appended(entries, now);
@@ -58,7 +67,10 @@ impl Store for Memory {
         now: SystemTime,
     ) -> Result<Option<PathBuf>> {
         let mut lines = Vec::new();
-        push(&mut lines, session.next_segment(summary.as_deref(), &kept, now));
+        push(
+            &mut lines,
+            session.next_segment(summary.as_deref(), &kept, now),
+        );
         self.lock().insert(session.name.clone(), lines);
         session.enter_segment(summary, kept);
         Ok(None)

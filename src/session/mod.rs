@@ -51,7 +51,9 @@ impl TurnEnd {
     }
 
     fn from_name(name: &str) -> Option<Self> {
-        [Self::Done, Self::Failed, Self::Cancelled].into_iter().find(|end| end.name() == name)
+        [Self::Done, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|end| end.name() == name)
     }
 }
 
@@ -114,18 +116,27 @@ impl Session {
 
     /// Says what became of the last question if it has no answer: next to another one, a model would answer both.
     pub(crate) fn close_turn(&mut self) {
-        let text = match (self.messages.iter().rfind(|message| !message.is_note()), self.ended) {
+        let text = match (
+            self.messages.iter().rfind(|message| !message.is_note()),
+            self.ended,
+        ) {
             (None | Some(Message::System(_)), _) => return,
             (Some(Message::Assistant(reply)), _) if reply.calls.is_empty() => return,
             (_, Some(TurnEnd::Cancelled)) => "[stopped by the user before an answer]",
             (_, Some(TurnEnd::Failed | TurnEnd::Done)) => "[failed before an answer]",
             (_, None) => "[interrupted before an answer]",
         };
-        self.messages.push(Message::Assistant(Reply { text: text.to_owned(), ..Reply::default() }));
+        self.messages.push(Message::Assistant(Reply {
+            text: text.to_owned(),
+            ..Reply::default()
+        }));
     }
 
     fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Takes over the lines of a segment. Returns the results that it lacks at its end.
@@ -133,8 +144,12 @@ impl Session {
         self.next = next;
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
-        self.summary = header.get("summary").and_then(Value::as_str).map(str::to_owned);
-        let chosen = |line: &Line| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
+        self.summary = header
+            .get("summary")
+            .and_then(Value::as_str)
+            .map(str::to_owned);
+        let chosen =
+            |line: &Line| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
         self.model = lines.iter().rev().find_map(chosen);
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
@@ -158,7 +173,10 @@ impl Session {
     fn lines(&self, entries: &[Entry], now: SystemTime) -> Vec<Fields> {
         let now = rfc3339(now);
         let header = (self.next == 0).then(|| header(&self.name, &now));
-        header.into_iter().chain(entries.iter().map(|entry| fields(entry, &now))).collect()
+        header
+            .into_iter()
+            .chain(entries.iter().map(|entry| fields(entry, &now)))
+            .collect()
     }
 
     /// Takes over that these entries are stored.
@@ -170,7 +188,11 @@ impl Session {
                 Entry::Model(model) => self.model = Some((*model).to_owned()),
                 Entry::Message(message) => {
                     self.last = rfc3339(now);
-                    self.asked = if message.is_question() { line } else { self.asked };
+                    self.asked = if message.is_question() {
+                        line
+                    } else {
+                        self.asked
+                    };
                 }
                 Entry::TurnEnd(_) | Entry::Undo(_) => {}
             }
@@ -179,12 +201,21 @@ impl Session {
 
     /// The lines that the next segment begins with. Its kept messages repeat lines of this one and take its last numbers, so that a
     /// line after them has a number that none had before. A reply or a result has the time of the user's message before it.
-    fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Fields> {
+    fn next_segment(
+        &self,
+        summary: Option<&str>,
+        kept: &[Message],
+        now: SystemTime,
+    ) -> Vec<Fields> {
         let mut time = rfc3339(now);
         let mut header = header(&self.name, &time);
         header.insert("base".to_owned(), self.next_base(kept).into());
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        header.extend(self.model.as_ref().map(|model| ("state".to_owned(), json!({"model": model}))));
+        header.extend(
+            self.model
+                .as_ref()
+                .map(|model| ("state".to_owned(), json!({"model": model}))),
+        );
         let mut lines = vec![header];
         for message in kept {
             if let Message::User(User { time: said, .. }) = message {
@@ -203,7 +234,10 @@ impl Session {
 
     fn enter_segment(&mut self, summary: Option<String>, kept: Vec<Message>) {
         (self.base, self.next) = (self.next_base(&kept), kept.len() as u64 + 1);
-        self.asked = kept.iter().rposition(Message::is_question).map_or(0, |at| at as u64 + 1);
+        self.asked = kept
+            .iter()
+            .rposition(Message::is_question)
+            .map_or(0, |at| at as u64 + 1);
         (self.summary, self.messages) = (summary, kept);
     }
 }
@@ -227,7 +261,13 @@ pub trait Store: Send + Sync {
     ///
     /// # Errors
     /// Errors of the file system; nothing is appended then.
-    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()>;
+    fn append(
+        &self,
+        session: &mut Session,
+        entries: &[Entry],
+        durability: Durability,
+        now: SystemTime,
+    ) -> Result<()>;
 
     /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Returns the
     /// path of the segment before it, if there is one.
@@ -265,9 +305,15 @@ impl Store for Files {
         let lock = lock(&self.home, name, cancel).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session::new(name);
-        let mut file = SessionFile { journal: None, _lock: lock };
+        let mut file = SessionFile {
+            journal: None,
+            _lock: lock,
+        };
         let mut missing = Vec::new();
-        if let Some(opened) = Journal::open(&path).doing("opening the session").map_err(|e| self.home.hinted(e))? {
+        if let Some(opened) = Journal::open(&path)
+            .doing("opening the session")
+            .map_err(|e| self.home.hinted(e))?
+        {
             refuse_newer(&opened.lines, &path)?;
             session.damage = opened.damage;
             missing = session.replay(opened.lines, opened.journal.next());
@@ -280,26 +326,43 @@ impl Store for Files {
         }
         // What fails waits for the next turn.
         if let Err(e) = note::take_over(self, &mut session) {
-            session.damage.push(format!("the notes for {name} could not be taken over: {e}"));
+            session
+                .damage
+                .push(format!("the notes for {name} could not be taken over: {e}"));
         }
         Ok(session)
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
         let path = self.home.session(name);
-        let found = disk::read_journal(&path).doing("reading the session")?.unwrap_or_default();
-        let disk::Contents { lines, damage, torn, .. } = found;
+        let found = disk::read_journal(&path)
+            .doing("reading the session")?
+            .unwrap_or_default();
+        let disk::Contents {
+            lines,
+            damage,
+            torn,
+            ..
+        } = found;
         refuse_newer(&lines, &path)?;
         let mut session = Session::new(name);
         session.damage = damage.into_iter().chain(torn).collect();
         let next = lines.len() as u64;
         session.replay(lines, next);
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
-        session.messages.extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
+        session
+            .messages
+            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
         Ok(session)
     }
 
-    fn append(&self, session: &mut Session, entries: &[Entry], durability: Durability, now: SystemTime) -> Result<()> {
+    fn append(
+        &self,
+        session: &mut Session,
+        entries: &[Entry],
+        durability: Durability,
+        now: SystemTime,
+    ) -> Result<()> {
         let lines = session.lines(entries, now);
         let Some(file) = &mut session.file else {
             return Err(Error::failed("the session was not loaded from a file"));
@@ -308,7 +371,11 @@ impl Store for Files {
             journal.append(&lines, durability)?;
         } else {
             let journal = Journal::create(&self.home.session(&session.name), &lines);
-            file.journal = Some(journal.doing("starting the session").map_err(|e| self.home.hinted(e))?);
+            file.journal = Some(
+                journal
+                    .doing("starting the session")
+                    .map_err(|e| self.home.hinted(e))?,
+            );
         }
         session.appended(entries, now);
         Ok(())
@@ -323,7 +390,9 @@ impl Store for Files {
     ) -> Result<Option<PathBuf>> {
         let lines = session.next_segment(summary.as_deref(), &kept, now);
         // Without a journal there is no segment yet.
-        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else { return Ok(None) };
+        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
+            return Ok(None);
+        };
         let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
         session.enter_segment(summary, kept);
         Ok(Some(old))
@@ -333,7 +402,9 @@ impl Store for Files {
 /// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
 /// what can be repaired.
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let found = disk::read_journal(path).doing("reading the session")?.unwrap_or_default();
+    let found = disk::read_journal(path)
+        .doing("reading the session")?
+        .unwrap_or_default();
     let mut damage = found.damage;
     damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
     Ok((damage, found.torn))
@@ -350,20 +421,33 @@ fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
 
 /// Fails for a file that a newer program wrote.
 fn refuse_newer(lines: &[Line], path: &Path) -> Result<()> {
-    let Some(v) = lines.iter().find_map(|l| l.fields.get("v")?.as_u64()).filter(|v| *v > VERSION) else {
+    let Some(v) = lines
+        .iter()
+        .find_map(|l| l.fields.get("v")?.as_u64())
+        .filter(|v| *v > VERSION)
+    else {
         return Ok(());
     };
-    Err(Error::config(format!("{} has format {v}, newer than this bantam's {VERSION}", path.display()))
-        .hint("use the newer bantam that wrote it, or another session"))
+    Err(Error::config(format!(
+        "{} has format {v}, newer than this bantam's {VERSION}",
+        path.display()
+    ))
+    .hint("use the newer bantam that wrote it, or another session"))
 }
 
 /// Line 0 of a session file.
 fn header(name: &str, now: &str) -> Fields {
-    json!({"v": VERSION, "session": name, "created": now}).as_object().cloned().unwrap_or_default()
+    json!({"v": VERSION, "session": name, "created": now})
+        .as_object()
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn base(header: &Value) -> u64 {
-    header.get("base").and_then(Value::as_u64).unwrap_or_default()
+    header
+        .get("base")
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
 }
 
 fn turn_end(line: &Value) -> Option<TurnEnd> {
@@ -407,17 +491,27 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
             Message::ToolResult(_) => {}
             Message::Assistant(reply) => {
                 let mut results: Vec<ToolResult> = Vec::new();
-                while let Some(Message::ToolResult(result)) = rest.next_if(|m| matches!(m, Message::ToolResult(_))) {
+                while let Some(Message::ToolResult(result)) =
+                    rest.next_if(|m| matches!(m, Message::ToolResult(_)))
+                {
                     results.push(result);
                 }
                 let calls: Vec<String> = reply.calls.iter().map(|c| c.id.clone()).collect();
                 out.push(Message::Assistant(reply));
                 added.clear();
                 for call_id in calls {
-                    let found = results.iter().position(|r| r.call_id == call_id).map(|at| results.swap_remove(at));
+                    let found = results
+                        .iter()
+                        .position(|r| r.call_id == call_id)
+                        .map(|at| results.swap_remove(at));
                     let result = found.unwrap_or_else(|| {
                         let content = INTERRUPTED.to_owned();
-                        let lost = ToolResult { call_id, content, is_error: true, images: Vec::new() };
+                        let lost = ToolResult {
+                            call_id,
+                            content,
+                            is_error: true,
+                            images: Vec::new(),
+                        };
                         added.push(Message::ToolResult(lost.clone()));
                         lost
                     });
@@ -428,7 +522,11 @@ fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
         }
     }
     *messages = out;
-    if matches!(messages.last(), Some(Message::ToolResult(_))) { added } else { Vec::new() }
+    if matches!(messages.last(), Some(Message::ToolResult(_))) {
+        added
+    } else {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

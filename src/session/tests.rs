@@ -6,17 +6,35 @@ use super::*;
 use crate::message::{Media, Reply, ToolCall, Usage};
 
 fn asks(ids: &[&str]) -> Message {
-    let calls = ids.iter().map(|id| ToolCall { id: (*id).into(), ..ToolCall::default() }).collect();
-    Message::Assistant(Reply { calls, ..Reply::default() })
+    let calls = ids
+        .iter()
+        .map(|id| ToolCall {
+            id: (*id).into(),
+            ..ToolCall::default()
+        })
+        .collect();
+    Message::Assistant(Reply {
+        calls,
+        ..Reply::default()
+    })
 }
 
 fn answers(id: &str, content: &str) -> Message {
-    Message::ToolResult(ToolResult { call_id: id.into(), content: content.into(), ..ToolResult::default() })
+    Message::ToolResult(ToolResult {
+        call_id: id.into(),
+        content: content.into(),
+        ..ToolResult::default()
+    })
 }
 
 fn lost(id: &str) -> Message {
     let content = INTERRUPTED.into();
-    Message::ToolResult(ToolResult { call_id: id.into(), content, is_error: true, images: Vec::new() })
+    Message::ToolResult(ToolResult {
+        call_id: id.into(),
+        content,
+        is_error: true,
+        images: Vec::new(),
+    })
 }
 
 #[test]
@@ -59,7 +77,10 @@ fn an_undone_turn_is_not_history() {
         line(4, json!({"role": "user", "content": "later"})),
     ];
     session.replay(lines, 5);
-    assert_eq!(session.messages, [Message::System("kept".into()), Message::user("later")]);
+    assert_eq!(
+        session.messages,
+        [Message::System("kept".into()), Message::user("later")]
+    );
 }
 
 #[test]
@@ -72,16 +93,28 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
     let partial = json!({"role": "assistant", "content": "half", "partial": true});
     let turn = |end: &str| json!({"turn": end});
     for (lines, expected) in [
-        (vec![&user, &turn("cancelled"), &user], "u[stopped by the user before an answer]u"),
-        (vec![&user, &turn("failed"), &note, &user], "uu[failed before an answer]u"),
+        (
+            vec![&user, &turn("cancelled"), &user],
+            "u[stopped by the user before an answer]u",
+        ),
+        (
+            vec![&user, &turn("failed"), &note, &user],
+            "uu[failed before an answer]u",
+        ),
         (vec![&user, &user], "u[interrupted before an answer]u"),
-        (vec![&user, &call, &user], "ucr[interrupted before an answer]u"),
+        (
+            vec![&user, &call, &user],
+            "ucr[interrupted before an answer]u",
+        ),
         (vec![&note, &user], "uu"),
         (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
         (vec![&user, &turn("failed")], "u"),
     ] {
         let mut session = Session::default();
-        let lines = (1..).zip(lines).map(|(seq, fields)| Line { seq, fields: fields.clone() });
+        let lines = (1..).zip(lines).map(|(seq, fields)| Line {
+            seq,
+            fields: fields.clone(),
+        });
         session.replay(lines.collect(), 9);
         let shown = session.messages.iter().map(|message| match message {
             Message::User(_) => "u",
@@ -99,7 +132,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("bantam-session-{name}-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("bantam-session-{name}-{}", std::process::id()));
         drop(fs_err::remove_dir_all(&dir));
         Self(dir)
     }
@@ -138,16 +172,39 @@ fn say(store: &impl Store, session: &mut Session, messages: &[Message]) {
         if let Message::User(user) = &mut message {
             user.time = rfc3339(at(second));
         }
-        store.append(session, &[Entry::Message(&message)], Durability::Now, at(second)).unwrap();
+        store
+            .append(
+                session,
+                &[Entry::Message(&message)],
+                Durability::Now,
+                at(second),
+            )
+            .unwrap();
         session.messages.push(message);
     }
 }
 
 fn some() -> Vec<Message> {
-    let image = Media { mime: "image/png".into(), base64: "iVBORw==".into(), ..Media::default() };
-    let user = User { content: "what is 日本?".into(), media: vec![image], ..User::default() };
-    let usage = Usage { prompt_tokens: 7, completion_tokens: 2, cached_tokens: 1 };
-    let reply = Message::Assistant(Reply { text: "A \"country\".".into(), usage, ..Reply::default() });
+    let image = Media {
+        mime: "image/png".into(),
+        base64: "iVBORw==".into(),
+        ..Media::default()
+    };
+    let user = User {
+        content: "what is 日本?".into(),
+        media: vec![image],
+        ..User::default()
+    };
+    let usage = Usage {
+        prompt_tokens: 7,
+        completion_tokens: 2,
+        cached_tokens: 1,
+    };
+    let reply = Message::Assistant(Reply {
+        text: "A \"country\".".into(),
+        usage,
+        ..Reply::default()
+    });
     vec![
         Message::user("hi"),
         reply.clone(),
@@ -163,28 +220,49 @@ fn some() -> Vec<Message> {
 fn renewal_keeps(store: &impl Store) {
     let mut session = load(store);
     say(store, &mut session, &some());
-    store.append(&mut session, &[Entry::Model("a/b"), Entry::Model("x/y")], Durability::Now, at(9)).unwrap();
+    store
+        .append(
+            &mut session,
+            &[Entry::Model("a/b"), Entry::Model("x/y")],
+            Durability::Now,
+            at(9),
+        )
+        .unwrap();
     let place = session.place();
     let kept = session.messages[2..].to_vec();
-    store.renew(&mut session, Some("said hi".into()), kept.clone(), at(10)).unwrap();
+    store
+        .renew(&mut session, Some("said hi".into()), kept.clone(), at(10))
+        .unwrap();
     assert_eq!((session.place(), &session.messages), (place, &kept));
     for again in [store.peek("s").unwrap(), {
         drop(session);
         load(store)
     }] {
-        assert_eq!((again.summary.as_deref(), &again.messages), (Some("said hi"), &kept));
+        assert_eq!(
+            (again.summary.as_deref(), &again.messages),
+            (Some("said hi"), &kept)
+        );
         assert_eq!(again.model.as_deref(), Some("x/y"));
     }
     let mut session = load(store);
     assert_eq!(session.place(), place);
     say(store, &mut session, &[Message::user("more")]);
     assert_eq!(session.place(), place + 1);
-    store.append(&mut session, &[Entry::Model("z")], Durability::Now, at(11)).unwrap();
+    store
+        .append(&mut session, &[Entry::Model("z")], Durability::Now, at(11))
+        .unwrap();
     // Without a summary and without messages: a new conversation, with the state of the old one.
     store.renew(&mut session, None, Vec::new(), at(12)).unwrap();
     drop(session);
     let session = load(store);
-    assert_eq!((session.summary.as_ref(), session.messages.len(), session.model.as_deref()), (None, 0, Some("z")));
+    assert_eq!(
+        (
+            session.summary.as_ref(),
+            session.messages.len(),
+            session.model.as_deref()
+        ),
+        (None, 0, Some("z"))
+    );
     assert!(session.place() > place);
 }
 
@@ -192,7 +270,10 @@ fn renewal_keeps(store: &impl Store) {
 fn a_renewal_keeps_what_it_is_given_and_the_state() {
     let scratch = Scratch::new("renewal");
     renewal_keeps(&scratch.files());
-    assert_eq!(scratch.files().peek("s").unwrap().model.as_deref(), Some("z"));
+    assert_eq!(
+        scratch.files().peek("s").unwrap().model.as_deref(),
+        Some("z")
+    );
     assert_eq!(scratch.files().peek("other").unwrap().model, None);
     renewal_keeps(&Memory::default());
 }
@@ -205,13 +286,26 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
     say(&store, &mut session, &some());
     let before = fs_err::read(scratch.live()).unwrap();
     let kept = session.messages[2..].to_vec();
-    let old = store.renew(&mut session, Some("said hi".into()), kept, at(10)).unwrap().unwrap();
+    let old = store
+        .renew(&mut session, Some("said hi".into()), kept, at(10))
+        .unwrap()
+        .unwrap();
     assert!(old.ends_with("s.1.jsonl"));
     assert_eq!(fs_err::read(old).unwrap(), before);
     let lines = disk::read_journal(&scratch.live()).unwrap().unwrap().lines;
-    assert_eq!((lines.len(), &lines[0].fields["lines"], &lines[0].fields["base"]), (6, &json!(6), &json!(2)));
+    assert_eq!(
+        (
+            lines.len(),
+            &lines[0].fields["lines"],
+            &lines[0].fields["base"]
+        ),
+        (6, &json!(6), &json!(2))
+    );
     // Every message has a time; the user's is the one it was said at.
-    let times: Vec<&str> = lines[1..].iter().map(|line| line.fields["time"].as_str().unwrap()).collect();
+    let times: Vec<&str> = lines[1..]
+        .iter()
+        .map(|line| line.fields["time"].as_str().unwrap())
+        .collect();
     assert_eq!(times, vec![rfc3339(at(2)); 5]);
 }
 
@@ -220,7 +314,10 @@ fn nothing_is_renewed_before_something_was_said() {
     let scratch = Scratch::new("nothing");
     let store = scratch.files();
     let mut session = load(&store);
-    assert_eq!(store.renew(&mut session, None, Vec::new(), at(0)).unwrap(), None);
+    assert_eq!(
+        store.renew(&mut session, None, Vec::new(), at(0)).unwrap(),
+        None
+    );
     say(&store, &mut session, &some());
     drop(session);
     assert_eq!(load(&store).messages.len(), some().len());
@@ -232,11 +329,19 @@ fn real(scratch: &Scratch) -> Vec<u8> {
     let mut session = load(&store);
     say(&store, &mut session, &some());
     let kept = session.messages[2..].to_vec();
-    store.renew(&mut session, Some("said hi".into()), kept, at(10)).unwrap();
+    store
+        .renew(&mut session, Some("said hi".into()), kept, at(10))
+        .unwrap();
     let undone = session.next();
     say(&store, &mut session, &[Message::user("refused")]);
-    let entries = [Entry::Undo(undone), Entry::TurnEnd(TurnEnd::Failed), Entry::Model("x/y")];
-    store.append(&mut session, &entries, Durability::Now, at(11)).unwrap();
+    let entries = [
+        Entry::Undo(undone),
+        Entry::TurnEnd(TurnEnd::Failed),
+        Entry::Model("x/y"),
+    ];
+    store
+        .append(&mut session, &entries, Durability::Now, at(11))
+        .unwrap();
     say(&store, &mut session, &[Message::user("then"), asks(&["c"])]);
     drop(session);
     fs_err::read(scratch.live()).unwrap()
@@ -259,9 +364,14 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
         drop(session);
         let again = load(&store);
         assert_eq!(again.messages.len(), before + 1, "cut at {cut}");
-        assert!(matches!(again.messages.last(), Some(Message::User(user)) if user.content == "and now?"));
+        assert!(
+            matches!(again.messages.last(), Some(Message::User(user)) if user.content == "and now?")
+        );
         assert!(again.damage.is_empty());
-        for torn in fs_err::read_dir(scratch.home().sessions()).unwrap().flatten() {
+        for torn in fs_err::read_dir(scratch.home().sessions())
+            .unwrap()
+            .flatten()
+        {
             if torn.file_name().to_string_lossy().contains("torn") {
                 fs_err::remove_file(torn.path()).unwrap();
             }
@@ -284,15 +394,24 @@ fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
         let session = store.peek("s").unwrap();
         assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
         // One line is lost, or two where it was the end of one; nothing is said that was not.
-        let made_up = session.messages.iter().find(|message| !good.messages.contains(message));
-        let refused = User { content: "refused".into(), time: rfc3339(at(0)), ..User::default() };
+        let made_up = session
+            .messages
+            .iter()
+            .find(|message| !good.messages.contains(message));
+        let refused = User {
+            content: "refused".into(),
+            time: rfc3339(at(0)),
+            ..User::default()
+        };
         let known = [lost("c"), lost("a"), lost("b"), Message::User(refused)];
-        let is_close =
-            |message: &Message| matches!(message, Message::Assistant(reply) if reply.text.ends_with(" an answer]"));
+        let is_close = |message: &Message| matches!(message, Message::Assistant(reply) if reply.text.ends_with(" an answer]"));
         assert!(
             made_up.is_none_or(|message| known.contains(message) || is_close(message)),
             "bit {bit} was believed: {made_up:?}"
         );
-        assert!(session.summary.is_none_or(|summary| summary == "said hi"), "bit {bit} was believed");
+        assert!(
+            session.summary.is_none_or(|summary| summary == "said hi"),
+            "bit {bit} was believed"
+        );
     }
 }

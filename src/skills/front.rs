@@ -53,7 +53,9 @@ fn map(lines: &[&str], depth: usize) -> Map<String, Value> {
         let line = lines[at];
         at += 1;
         let trimmed = line.trim();
-        let Some((key, rest)) = trimmed.split_once(':') else { continue };
+        let Some((key, rest)) = trimmed.split_once(':') else {
+            continue;
+        };
         if trimmed.starts_with('#') || !(rest.is_empty() || rest.starts_with(' ')) {
             continue;
         }
@@ -67,7 +69,12 @@ fn map(lines: &[&str], depth: usize) -> Map<String, Value> {
 
 /// A value that starts on the line of its key and continues on the lines below.
 fn value(inline: &str, below: &[&str], depth: usize) -> Value {
-    let lines = || below.iter().map(|line| line.trim()).filter(|line| !line.is_empty());
+    let lines = || {
+        below
+            .iter()
+            .map(|line| line.trim())
+            .filter(|line| !line.is_empty())
+    };
     let joined = || lines().fold(inline.to_owned(), |text, line| text + " " + line);
     match inline.chars().next() {
         Some('|' | '>') if inline.len() <= 3 => lines().collect::<Vec<_>>().join(" ").into(),
@@ -76,9 +83,10 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
         _ if depth == 0 => Value::Null,
         _ => match lines().next() {
             None => Value::Null,
-            Some(first) if first.starts_with("- ") => {
-                lines().filter_map(|line| line.strip_prefix("- ")).map(scalar).collect()
-            }
+            Some(first) if first.starts_with("- ") => lines()
+                .filter_map(|line| line.strip_prefix("- "))
+                .map(scalar)
+                .collect(),
             Some(_) => Value::Object(map(below, depth - 1)),
         },
     }
@@ -86,8 +94,18 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
 
 /// A list in brackets whose words have no quotes. A map like that is read as text.
 fn unquoted_list(text: &str) -> Value {
-    let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else { return scalar(text) };
-    inner.split(',').map(str::trim).filter(|word| !word.is_empty()).map(scalar).collect()
+    let Some(inner) = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    else {
+        return scalar(text);
+    };
+    inner
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .map(scalar)
+        .collect()
 }
 
 /// A string, without its quotes or the comment behind it.
@@ -97,7 +115,11 @@ fn scalar(text: &str) -> Value {
     if plain.len() < text.len() {
         return plain.replace("\\\"", "\"").replace("''", "'").into();
     }
-    text.split(" #").next().unwrap_or_default().trim_end().into()
+    text.split(" #")
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .into()
 }
 
 fn unquoted(text: &str) -> &str {
@@ -135,14 +157,27 @@ mod tests {
         for text in ["", "# Title\n---\n", "---\nname: x\n(no end)", "text"] {
             assert_eq!(split(text), (Map::new(), text), "{text:?}");
         }
-        assert_eq!(split("\u{feff}---\r\nname: x\r\n---\r\nbody").0["name"], "x");
+        assert_eq!(
+            split("\u{feff}---\r\nname: x\r\n---\r\nbody").0["name"],
+            "x"
+        );
     }
 
     #[test]
     fn nothing_makes_it_fail() {
         let deep: Vec<String> = (0..200).map(|n| format!("{}k:", " ".repeat(n))).collect();
         let deep = deep.join("\n");
-        for inner in ["a: [", "a: {x", "- : -", ":", "a: |", "é: >\n é\n  x", "a: \"", "\t\tb: 1", &deep] {
+        for inner in [
+            "a: [",
+            "a: {x",
+            "- : -",
+            ":",
+            "a: |",
+            "é: >\n é\n  x",
+            "a: \"",
+            "\t\tb: 1",
+            &deep,
+        ] {
             let text = format!("---\n{inner}\n---\nbody");
             assert_eq!(split(&text).1, "body", "{inner:?}");
         }

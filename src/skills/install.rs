@@ -21,15 +21,22 @@ const MAX_DEPTH: usize = 6;
 /// holds a lock.
 pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     let from = from.canonicalize().map_err(|_| {
-        Error::failed(format!("there is no folder {}", from.display())).hint("name the folder of one skill")
+        Error::failed(format!("there is no folder {}", from.display()))
+            .hint("name the folder of one skill")
     })?;
-    let name = from.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = from
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
     if !is_valid_name(&name) {
-        return Err(Error::failed(format!("invalid skill name \"{}\"", one_line(&name, 64)))
-            .hint("rename its folder: lower-case letters, digits and single hyphens"));
+        return Err(
+            Error::failed(format!("invalid skill name \"{}\"", one_line(&name, 64)))
+                .hint("rename its folder: lower-case letters, digits and single hyphens"),
+        );
     }
     if !from.join("SKILL.md").is_file() {
-        return Err(Error::failed(format!("{} has no SKILL.md", from.display())).hint("name the folder of one skill"));
+        return Err(Error::failed(format!("{} has no SKILL.md", from.display()))
+            .hint("name the folder of one skill"));
     }
     let to = skills.dir().join(&name);
     if to.symlink_metadata().is_ok() {
@@ -39,8 +46,17 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     clean_up(skills)?;
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
-    let mut copying = Copying { from: Dir::open(&from)?, to: skills.dir(), name: new, files: 0, bytes: 0 };
-    if let Err(e) = copying.copy(&from, Path::new("")).and_then(|()| disk::sync_all(&skills.dir())) {
+    let mut copying = Copying {
+        from: Dir::open(&from)?,
+        to: skills.dir(),
+        name: new,
+        files: 0,
+        bytes: 0,
+    };
+    if let Err(e) = copying
+        .copy(&from, Path::new(""))
+        .and_then(|()| disk::sync_all(&skills.dir()))
+    {
         disk::remove(&path)?;
         return Err(e);
     }
@@ -50,7 +66,11 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
 
 /// Deletes what a crash left behind.
 fn clean_up(skills: &Skills) -> Result<()> {
-    for entry in fs_err::read_dir(skills.dir()).into_iter().flatten().flatten() {
+    for entry in fs_err::read_dir(skills.dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with('.') && (name.ends_with(".new") || name.ends_with(".old")) {
             disk::remove(&entry.path())?;
@@ -94,8 +114,17 @@ impl Copying {
                 return Err(Error::failed(format!("the skill has more than {most}")));
             }
             let is_program = meta.permissions().mode() & 0o100 != 0;
-            let mode = if is_program { disk::PROGRAM } else { disk::PLAIN };
-            copy_new(&self.to, &Path::new(&self.name).join(&path), &mut file, mode)?;
+            let mode = if is_program {
+                disk::PROGRAM
+            } else {
+                disk::PLAIN
+            };
+            copy_new(
+                &self.to,
+                &Path::new(&self.name).join(&path),
+                &mut file,
+                mode,
+            )?;
         }
         Ok(())
     }

@@ -58,7 +58,10 @@ impl Skill {
 
     pub(crate) fn prompt_text(&self) -> String {
         let files = self.dir.as_ref().map_or(String::new(), |dir| {
-            format!(" Its files are in {}: you can read and run them there, but not change them.", dir.display())
+            format!(
+                " Its files are in {}: you can read and run them there, but not change them.",
+                dir.display()
+            )
         });
         format!("[The skill {}.{files}]\n\n{}", self.name, self.text.trim())
     }
@@ -82,7 +85,10 @@ impl Found {
 
 impl Skills {
     pub(crate) fn new(agent_dir: PathBuf, variables: Vec<String>) -> Self {
-        Self { agent_dir, variables }
+        Self {
+            agent_dir,
+            variables,
+        }
     }
 
     pub(crate) fn dir(&self) -> PathBuf {
@@ -92,8 +98,10 @@ impl Skills {
     /// Reads all skills. Broken ones are left out and reported.
     pub(crate) fn all(&self) -> Found {
         let mut found = Found::default();
-        let is_there = |path: &Path| fs_err::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink());
-        if matches!(fs_err::symlink_metadata(&self.agent_dir), Err(e) if e.kind() == ErrorKind::NotFound) {
+        let is_there =
+            |path: &Path| fs_err::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink());
+        if matches!(fs_err::symlink_metadata(&self.agent_dir), Err(e) if e.kind() == ErrorKind::NotFound)
+        {
             for (path, text) in template::below("agent/skills") {
                 if let Some(name) = path.strip_suffix("/SKILL.md") {
                     self.add(&mut found, name, None, text);
@@ -111,7 +119,9 @@ impl Skills {
         let entries = entries.into_iter().flatten().flatten();
         // Links are reported below.
         let folders = entries.filter(|entry| !entry.file_type().is_ok_and(|kind| kind.is_file()));
-        let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let mut names: Vec<String> = folders
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
         names.retain(|name| !name.starts_with('.'));
         names.sort_unstable();
         for name in names {
@@ -134,28 +144,50 @@ impl Skills {
     /// Puts a skill's text before a message that invokes it, as `/NAME ...`; `None` for any other message.
     pub(crate) fn expand(&self, message: &str) -> Option<String> {
         let command = message.trim().strip_prefix('/')?;
-        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let (name, rest) = command
+            .split_once(char::is_whitespace)
+            .unwrap_or((command, ""));
         if !is_valid_name(name) {
             return None;
         }
         let text = self.all().named(name)?.prompt_text();
-        Some(format!("{text}\n\n[The user invokes this skill]\n\n{}", rest.trim()).trim_end().to_owned())
+        Some(
+            format!("{text}\n\n[The user invokes this skill]\n\n{}", rest.trim())
+                .trim_end()
+                .to_owned(),
+        )
     }
 
     fn add(&self, found: &mut Found, name: &str, dir: Option<PathBuf>, text: &str) {
         let (fields, body) = front::split(text);
-        let mut problem = |what: &str| found.problems.push(format!("skill {}: {what}", one_line(name, 64)));
-        let field = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().trim();
+        let mut problem = |what: &str| {
+            found
+                .problems
+                .push(format!("skill {}: {what}", one_line(name, 64)));
+        };
+        let field = |key: &str| {
+            fields
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .trim()
+        };
         if !is_valid_name(name) {
             return problem("rename its folder: lower-case letters, digits and single hyphens");
         }
         if !matches!(field("name"), own if own.is_empty() || own == name) {
-            problem(&format!("its SKILL.md says name: {}; the folder's name is used", one_line(field("name"), 64)));
+            problem(&format!(
+                "its SKILL.md says name: {}; the folder's name is used",
+                one_line(field("name"), 64)
+            ));
         }
         let mut description = one_line(field("description"), MAX_DESCRIPTION);
         if description.is_empty() {
             problem("SKILL.md has no description in its front matter; its first line is used");
-            let first = body.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+            let first = body
+                .lines()
+                .map(|line| line.trim_start_matches('#').trim())
+                .find(|line| !line.is_empty());
             description = one_line(first.unwrap_or("(no description)"), 200);
         }
         let disabled = dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists());
@@ -175,24 +207,41 @@ impl Skills {
     /// `os` beside it; at the top, in `metadata`, or there under the name of another agent.
     fn missing(&self, fields: &Map<String, Value>) -> Vec<String> {
         let metadata = fields.get("metadata").and_then(Value::as_object);
-        let agents = metadata.into_iter().flat_map(|metadata| metadata.values().filter_map(Value::as_object));
+        let agents = metadata
+            .into_iter()
+            .flat_map(|metadata| metadata.values().filter_map(Value::as_object));
         let mut missing = Vec::new();
         for map in [Some(fields), metadata].into_iter().flatten().chain(agents) {
             let systems = words(map.get("os"));
             if !systems.is_empty() && !systems.iter().any(|os| os == "linux") {
                 missing.push(format!("another system ({})", systems.join(", ")));
             }
-            let Some(requires) = map.get("requires") else { continue };
+            let Some(requires) = map.get("requires") else {
+                continue;
+            };
             let of = |key: &str| words(requires.get(key));
             // A plain list names programs.
-            let programs = if requires.is_object() { of("bins") } else { words(Some(requires)) };
-            missing.extend(programs.iter().filter(|name| !is_program(name)).map(|name| format!("the program {name}")));
+            let programs = if requires.is_object() {
+                of("bins")
+            } else {
+                words(Some(requires))
+            };
+            missing.extend(
+                programs
+                    .iter()
+                    .filter(|name| !is_program(name))
+                    .map(|name| format!("the program {name}")),
+            );
             let any = of("anyBins");
             if !any.is_empty() && !any.iter().any(|name| is_program(name)) {
                 missing.push(format!("one of the programs {}", any.join(", ")));
             }
-            let unset = of("env").into_iter().filter(|name| !self.variables.contains(name));
-            missing.extend(unset.map(|name| format!("the variable {name} (add it to tools.exec.pass_env)")));
+            let unset = of("env")
+                .into_iter()
+                .filter(|name| !self.variables.contains(name));
+            missing.extend(
+                unset.map(|name| format!("the variable {name} (add it to tools.exec.pass_env)")),
+            );
         }
         let mut missing: Vec<String> = missing.iter().map(|what| one_line(what, 100)).collect();
         missing.sort_unstable();
@@ -202,28 +251,44 @@ impl Skills {
 }
 
 fn is_true(fields: &Map<String, Value>, key: &str) -> bool {
-    fields.get(key).is_some_and(|value| *value == true || *value == "true")
+    fields
+        .get(key)
+        .is_some_and(|value| *value == true || *value == "true")
 }
 
 /// The words of a list, or of a text with commas or spaces between them.
 fn words(value: Option<&Value>) -> Vec<String> {
     match value {
-        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        Some(Value::String(text)) => {
-            text.split([',', ' ']).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-        }
+        Some(Value::Array(list)) => list
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        Some(Value::String(text)) => text
+            .split([',', ' '])
+            .filter(|word| !word.is_empty())
+            .map(str::to_owned)
+            .collect(),
         _ => Vec::new(),
     }
 }
 
 /// Whether commands find the program.
 fn is_program(name: &str) -> bool {
-    !name.contains('/') && PATH.split(':').any(|dir| Path::new(dir).join(name).is_file())
+    !name.contains('/')
+        && PATH
+            .split(':')
+            .any(|dir| Path::new(dir).join(name).is_file())
 }
 
 /// The format's rule: 1 to 64 lower-case letters, digits and single hyphens, none at an end.
 fn is_valid_name(name: &str) -> bool {
-    let is_valid = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    let is_valid = |part: &str| {
+        !part.is_empty()
+            && part
+                .chars()
+                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+    };
     name.len() <= 64 && name.split('-').all(is_valid)
 }
 
@@ -236,7 +301,8 @@ mod tests {
 
     impl Folder {
         fn of(test: &str, skills: &[(&str, &str)]) -> Self {
-            let dir = std::env::temp_dir().join(format!("bantam-skills-{test}-{}", std::process::id()));
+            let dir =
+                std::env::temp_dir().join(format!("bantam-skills-{test}-{}", std::process::id()));
             for (name, text) in skills {
                 fs_err::create_dir_all(dir.join("skills").join(name)).unwrap();
                 fs_err::write(dir.join("skills").join(name).join("SKILL.md"), text).unwrap();
@@ -260,11 +326,17 @@ mod tests {
         let folder = Folder::of(
             "read",
             &[
-                ("b-2", "---\nname: b-2\ndescription: Second.\nalways: true\n---\nText.\n"),
+                (
+                    "b-2",
+                    "---\nname: b-2\ndescription: Second.\nalways: true\n---\nText.\n",
+                ),
                 ("a", "---\nname: other\ndescription: First.\n---\n"),
                 ("Wrong_Name", "---\ndescription: x\n---\n"),
                 ("plain", "# Only a title\ntext"),
-                ("hidden", "---\ndescription: Quiet.\ndisable-model-invocation: true\n---\nx"),
+                (
+                    "hidden",
+                    "---\ndescription: Quiet.\ndisable-model-invocation: true\n---\nx",
+                ),
             ],
         );
         fs_err::write(folder.0.join("skills/README.md"), "no skill").unwrap();
@@ -275,7 +347,13 @@ mod tests {
         assert!(found.named("b-2").unwrap().always && found.named("hidden").unwrap().hidden);
         assert_eq!(found.named("plain").unwrap().description, "Only a title");
         assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
-        assert!(found.named("b-2").unwrap().prompt_text().ends_with("\n\nText."));
+        assert!(
+            found
+                .named("b-2")
+                .unwrap()
+                .prompt_text()
+                .ends_with("\n\nText.")
+        );
         let prompt_text = found.named("b-2").unwrap().prompt_text();
         assert!(prompt_text.contains("skills/b-2:"), "{prompt_text}");
 
@@ -285,7 +363,14 @@ mod tests {
             format!("{prompt_text}\n\n[The user invokes this skill]\n\ndo it")
         );
         assert!(skills.expand("/hidden").unwrap().ends_with("this skill]"));
-        for message in ["/b-3 do it", "/etc/hosts is gone", "b-2", "/", "/b-2/x", "do /b-2"] {
+        for message in [
+            "/b-3 do it",
+            "/etc/hosts is gone",
+            "b-2",
+            "/",
+            "/b-2/x",
+            "do /b-2",
+        ] {
             assert_eq!(skills.expand(message), None, "{message}");
         }
     }
@@ -295,12 +380,18 @@ mod tests {
         let folder = Folder::of(
             "requires",
             &[
-                ("a", "---\ndescription: x\nrequires:\n  bins: [sh, no-such-program]\n  env:\n    - GIVEN\n---\n"),
+                (
+                    "a",
+                    "---\ndescription: x\nrequires:\n  bins: [sh, no-such-program]\n  env:\n    - GIVEN\n---\n",
+                ),
                 (
                     "b",
                     "---\ndescription: x\nmetadata: {\"nanobot\":{\"emoji\":\"x\",\"requires\":{\"env\":[\"NOT_GIVEN\"]}}}\n---\n",
                 ),
-                ("c", "---\ndescription: x\nmetadata:\n  openclaw:\n    os: [darwin]\n---\n"),
+                (
+                    "c",
+                    "---\ndescription: x\nmetadata:\n  openclaw:\n    os: [darwin]\n---\n",
+                ),
                 (
                     "d",
                     "---\ndescription: x\nmetadata:\n  openclaw:\n    requires:\n      anyBins: [no-such, sh]\n---\n",
@@ -312,7 +403,10 @@ mod tests {
         assert!(found.problems.is_empty(), "{:?}", found.problems);
         let missing = |name: &str| found.named(name).unwrap().missing.join("; ");
         assert_eq!(missing("a"), "the program no-such-program");
-        assert_eq!(missing("b"), "the variable NOT_GIVEN (add it to tools.exec.pass_env)");
+        assert_eq!(
+            missing("b"),
+            "the variable NOT_GIVEN (add it to tools.exec.pass_env)"
+        );
         assert_eq!(missing("c"), "another system (darwin)");
         assert_eq!(missing("d"), "");
         assert_eq!(missing("e"), "the program no-such");
@@ -323,15 +417,26 @@ mod tests {
     fn a_home_without_the_folder_has_those_that_are_compiled_in() {
         let found = Skills::new("/no/such/folder".into(), Vec::new()).all();
         assert!(found.skills.len() >= 2 && found.problems.is_empty());
-        assert!(found.skills.iter().all(|skill| skill.dir.is_none() && skill.is_offered()));
+        assert!(
+            found
+                .skills
+                .iter()
+                .all(|skill| skill.dir.is_none() && skill.is_offered())
+        );
     }
 
     #[test]
     fn names_are_those_of_the_format() {
         let long = "a".repeat(65);
-        for (name, fits) in
-            [("a", true), ("a-1-b", true), ("", false), ("-a", false), ("a--b", false), ("A", false), ("ä", false)]
-        {
+        for (name, fits) in [
+            ("a", true),
+            ("a-1-b", true),
+            ("", false),
+            ("-a", false),
+            ("a--b", false),
+            ("A", false),
+            ("ä", false),
+        ] {
             assert_eq!(is_valid_name(name), fits, "{name}");
         }
         assert!(!is_valid_name(&long));

@@ -40,12 +40,23 @@ impl TelegramAck {
     /// Posts the answer to these messages. Returns whether it is on disk.
     pub(super) fn post(&self, chat: &str, text: &str, answers: &[String]) -> bool {
         let (to, text) = (format!("{CHANNEL}:{chat}"), text.to_owned());
-        let item = Item { to, text, answers: answers.to_vec(), ..Item::default() };
-        let is_kept = self.sender.is_ok("keeping an answer", &self.sender.outbox.post(&item).map(drop));
+        let item = Item {
+            to,
+            text,
+            answers: answers.to_vec(),
+            ..Item::default()
+        };
+        let is_kept = self.sender.is_ok(
+            "keeping an answer",
+            &self.sender.outbox.post(&item).map(drop),
+        );
         if is_kept {
             self.close(answers);
             self.sender.wake();
-        } else if let Err(e) = self.sender.send(&Pending { item, ..Pending::default() }) {
+        } else if let Err(e) = self.sender.send(&Pending {
+            item,
+            ..Pending::default()
+        }) {
             // It is sent anyway. Its message stays open and is answered again after a restart.
             (self.sender.log)(Level::Error, &format!("sending: {}", e.text()));
         }
@@ -54,21 +65,41 @@ impl TelegramAck {
 
     /// Marks those of these messages as answered that came from Telegram.
     pub(super) fn close(&self, ids: &[String]) {
-        let own: Vec<String> = ids.iter().filter(|id| id.starts_with(CHANNEL)).cloned().collect();
-        self.sender.is_ok("recording that a message was answered", &self.inbox().close(&own));
+        let own: Vec<String> = ids
+            .iter()
+            .filter(|id| id.starts_with(CHANNEL))
+            .cloned()
+            .collect();
+        self.sender.is_ok(
+            "recording that a message was answered",
+            &self.inbox().close(&own),
+        );
     }
 
     /// Delays the last try of a message before quarantine until the program has been up for a while: being killed every other
     /// second, by a supervisor or a weak battery, is not the message's fault. `false`: the program is stopping.
     fn wait_for_calm(&self, ids: &[String]) -> bool {
-        let crashes = self.inbox().find(ids).map(|open| open.crashes).max().unwrap_or(0);
-        crashes + 1 < MAX_CRASHES || self.sender.cancel.sleep(CALM.saturating_sub(self.started.elapsed())).is_ok()
+        let crashes = self
+            .inbox()
+            .find(ids)
+            .map(|open| open.crashes)
+            .max()
+            .unwrap_or(0);
+        crashes + 1 < MAX_CRASHES
+            || self
+                .sender
+                .cancel
+                .sleep(CALM.saturating_sub(self.started.elapsed()))
+                .is_ok()
     }
 }
 
 /// Whether a message came from Telegram; reports of background tasks are answered here, too.
 fn is_own(message: &Inbound) -> bool {
-    message.ids.first().is_some_and(|id| id.starts_with(CHANNEL))
+    message
+        .ids
+        .first()
+        .is_some_and(|id| id.starts_with(CHANNEL))
 }
 
 impl Ack for TelegramAck {
@@ -84,7 +115,8 @@ impl Ack for TelegramAck {
         if is_own(message) {
             // It may have been edited. What is there tells of its files.
             message.text.insert_str(0, &inbox.texts(&message.ids));
-            self.sender.is_ok("recording that a turn begins", &inbox.start(&message.ids));
+            self.sender
+                .is_ok("recording that a turn begins", &inbox.start(&message.ids));
         }
         true
     }
@@ -113,11 +145,17 @@ impl Ack for TelegramAck {
             return;
         }
         message.text.clear();
-        let files: Vec<Attachment> =
-            self.inbox().find(&message.ids).flat_map(|open| open.message.files.clone()).collect();
+        let files: Vec<Attachment> = self
+            .inbox()
+            .find(&message.ids)
+            .flat_map(|open| open.message.files.clone())
+            .collect();
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
-        let downloader = Downloader { ack: self, cancel: &cancel.with_timeout(DOWNLOAD_TIME) };
+        let downloader = Downloader {
+            ack: self,
+            cancel: &cancel.with_timeout(DOWNLOAD_TIME),
+        };
         for file in files.iter().take_while(|_| cancel.why().is_none()) {
             downloader.attach(file, &mut message.text, &mut message.attachments);
         }

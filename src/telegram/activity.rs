@@ -77,7 +77,16 @@ impl Activity {
         match (event, turn) {
             (Event::TurnStarted, _) => {
                 let (now, draft) = (Instant::now(), String::new());
-                turns.insert(origin.chat, ActiveTurn { id, draft, shown: 0, next_draft: now, next_typing: now });
+                turns.insert(
+                    origin.chat,
+                    ActiveTurn {
+                        id,
+                        draft,
+                        shown: 0,
+                        next_draft: now,
+                        next_typing: now,
+                    },
+                );
             }
             (Event::Done(_), _) => drop(turns.remove(&origin.chat)),
             (Event::Delta(text), Some(turn)) => turn.draft.push_str(&text),
@@ -93,7 +102,10 @@ impl Activity {
     fn show(&mut self) -> Option<Instant> {
         let turns = self.turns.clone();
         let mut turns = turns.lock();
-        turns.iter_mut().map(|(chat, turn)| self.show_turn(chat, turn)).min()
+        turns
+            .iter_mut()
+            .map(|(chat, turn)| self.show_turn(chat, turn))
+            .min()
     }
 
     fn show_turn(&mut self, chat: &str, turn: &mut ActiveTurn) -> Instant {
@@ -109,13 +121,23 @@ impl Activity {
             params["action"] = "typing".into();
             "sendChatAction"
         } else {
-            return if has_more { turn.next_draft.min(turn.next_typing) } else { turn.next_typing };
+            return if has_more {
+                turn.next_draft.min(turn.next_typing)
+            } else {
+                turn.next_typing
+            };
         };
         match self.api.call(method, &params, Duration::ZERO, &self.cancel) {
             // Time for which the server wants to hear no more.
-            Err(Failure::TooMany(wait)) => (turn.next_draft, turn.next_typing) = (now + wait, now + wait),
+            Err(Failure::TooMany(wait)) => {
+                (turn.next_draft, turn.next_typing) = (now + wait, now + wait);
+            }
             // This server has no drafts, or not here.
-            Err(Failure::Refused(..) | Failure::Unauthorized(_)) if method == "sendMessageDraft" => self.drafts = false,
+            Err(Failure::Refused(..) | Failure::Unauthorized(_))
+                if method == "sendMessageDraft" =>
+            {
+                self.drafts = false;
+            }
             _ => {}
         }
         now

@@ -58,7 +58,9 @@ impl Failure {
             Self::Unauthorized(m) => {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather")
             }
-            Self::Refused(409, m) => format!("another program polls with this token, or a webhook is set ({m})"),
+            Self::Refused(409, m) => {
+                format!("another program polls with this token, or a webhook is set ({m})")
+            }
             Self::Refused(_, m) | Self::Failing(m) | Self::Lost(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
             Self::Migrated(chat) => format!("the chat has moved to {chat}"),
@@ -70,7 +72,11 @@ impl Failure {
 impl Api {
     /// `base` is the server's address; empty means [`BASE`].
     pub(crate) fn new(settings: Settings, base: &str, token: &Secret) -> Self {
-        let base = if base.is_empty() { BASE } else { base.trim_end_matches('/') };
+        let base = if base.is_empty() {
+            BASE
+        } else {
+            base.trim_end_matches('/')
+        };
         let token = token.reveal();
         Self {
             client: Client::new(settings),
@@ -98,13 +104,27 @@ impl Api {
         (field, name, file): (&str, &str, File),
         cancel: &Cancel,
     ) -> Result<Value, Failure> {
-        let len = file.metadata().map_err(|e| Failure::Failing(e.to_string()))?.len();
+        let len = file
+            .metadata()
+            .map_err(|e| Failure::Failing(e.to_string()))?
+            .len();
         // Sent bytes may wait in the kernel for minutes.
         let within = Duration::from_secs(len.min(MAX_BUFFERED) / MIN_RATE);
-        self.ask(method, Body::form(params, (field, name), file, len), within, cancel)
+        self.ask(
+            method,
+            Body::form(params, (field, name), file, len),
+            within,
+            cancel,
+        )
     }
 
-    fn ask(&self, method: &str, body: Body, within: Duration, cancel: &Cancel) -> Result<Value, Failure> {
+    fn ask(
+        &self,
+        method: &str,
+        body: Body,
+        within: Duration,
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
         let url = format!("{}/{method}", self.base.reveal());
         let is_upload = body.content_type.starts_with("multipart");
         let (status, bytes) = self.receive(url, Some(body), within, MAX_ANSWER, cancel)?;
@@ -112,30 +132,49 @@ impl Api {
         if answer["ok"] == true {
             return Ok(answer["result"].clone());
         }
-        let why = answer["description"].as_str().unwrap_or("no answer of the Bot API").to_owned();
+        let why = answer["description"]
+            .as_str()
+            .unwrap_or("no answer of the Bot API")
+            .to_owned();
         let parameters = &answer["parameters"];
         let is_answer = answer["ok"] == false;
         let moved = parameters["migrate_to_chat_id"].as_i64();
-        Err(match (answer["error_code"].as_u64().unwrap_or(status.into()), moved) {
-            (429, _) => {
-                Failure::TooMany(Duration::from_secs(parameters["retry_after"].as_u64().unwrap_or(5).clamp(1, 3600)))
-            }
-            (413, _) if is_upload && !is_answer => Failure::Refused(413, "too large for the server".to_owned()),
-            (401, _) if is_answer => Failure::Unauthorized(why),
-            // The server answers so to an unknown token, and to an unknown method.
-            (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => Failure::Unauthorized(why),
-            (400, Some(chat)) => Failure::Migrated(chat),
-            (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
-            // Also the page of a proxy or a captive portal, which is not an answer of the server.
-            (code, _) => Failure::Failing(format!("{code}: {why}")),
-        })
+        Err(
+            match (
+                answer["error_code"].as_u64().unwrap_or(status.into()),
+                moved,
+            ) {
+                (429, _) => Failure::TooMany(Duration::from_secs(
+                    parameters["retry_after"]
+                        .as_u64()
+                        .unwrap_or(5)
+                        .clamp(1, 3600),
+                )),
+                (413, _) if is_upload && !is_answer => {
+                    Failure::Refused(413, "too large for the server".to_owned())
+                }
+                (401, _) if is_answer => Failure::Unauthorized(why),
+                // The server answers so to an unknown token, and to an unknown method.
+                (404, _) if is_answer && matches!(method, "getMe" | "getUpdates") => {
+                    Failure::Unauthorized(why)
+                }
+                (400, Some(chat)) => Failure::Migrated(chat),
+                (code @ 400..=499, _) if is_answer => Failure::Refused(code, why),
+                // Also the page of a proxy or a captive portal, which is not an answer of the server.
+                (code, _) => Failure::Failing(format!("{code}: {why}")),
+            },
+        )
     }
 
     /// Downloads a file.
     pub(crate) fn fetch(&self, id: &str, cancel: &Cancel) -> Result<Vec<u8>, Failure> {
         let found = self.call("getFile", &json!({"file_id": id}), Duration::ZERO, cancel)?;
-        let path = found["file_path"].as_str().filter(|path| !path.contains("..") && !path.starts_with('/'));
-        let path = path.ok_or_else(|| Failure::Refused(0, "Telegram gave no valid path for the file".to_owned()))?;
+        let path = found["file_path"]
+            .as_str()
+            .filter(|path| !path.contains("..") && !path.starts_with('/'));
+        let path = path.ok_or_else(|| {
+            Failure::Refused(0, "Telegram gave no valid path for the file".to_owned())
+        })?;
         let url = format!("{}/{path}", self.files.reveal());
         let (status, bytes) = self.receive(url, None, Duration::ZERO, MAX_FILE, cancel)?;
         let said = format!("the download failed with status {status}");
@@ -155,25 +194,41 @@ impl Api {
         most: usize,
         cancel: &Cancel,
     ) -> Result<(u16, Vec<u8>), Failure> {
-        let outgoing = Outgoing { url, headers: Vec::new(), body };
-        let mut exchange = self.client.send(outgoing, cancel).map_err(|e| Failure::Failing(e.message))?;
+        let outgoing = Outgoing {
+            url,
+            headers: Vec::new(),
+            body,
+        };
+        let mut exchange = self
+            .client
+            .send(outgoing, cancel)
+            .map_err(|e| Failure::Failing(e.message))?;
         let mut bytes = Vec::new();
         let mut receive = || {
             let status = exchange.head(within + TIMEOUT)?.status;
-            while let Some(piece) = exchange.body(within + TIMEOUT)?.filter(|_| bytes.len() <= most) {
+            while let Some(piece) = exchange
+                .body(within + TIMEOUT)?
+                .filter(|_| bytes.len() <= most)
+            {
                 bytes.extend_from_slice(&piece);
             }
             Ok(status)
         };
         let why = match receive() {
-            Ok(_) if bytes.len() > most => return Err(Failure::Refused(0, "the answer is too large".to_owned())),
+            Ok(_) if bytes.len() > most => {
+                return Err(Failure::Refused(0, "the answer is too large".to_owned()));
+            }
             Ok(status) => return Ok((status, bytes)),
             Err(Fault::Cancelled(_)) => return Err(Failure::Stopped),
             Err(Fault::Broken(text)) => text,
             Err(Fault::Config(e)) => e.message,
             Err(Fault::Silent) => "no answer in time".to_owned(),
         };
-        Err(if exchange.is_sent() { Failure::Lost(why) } else { Failure::Failing(why) })
+        Err(if exchange.is_sent() {
+            Failure::Lost(why)
+        } else {
+            Failure::Failing(why)
+        })
     }
 }
 
@@ -184,7 +239,9 @@ pub(super) fn send_styled(
     params: Value,
     send: &dyn Fn(Value) -> Result<Value, Failure>,
 ) -> Result<(), Failure> {
-    let Some(piece) = piece else { return send(params).map(drop) };
+    let Some(piece) = piece else {
+        return send(params).map(drop);
+    };
     let mut styled = params.clone();
     (styled[field], styled["parse_mode"]) = (piece.html.as_str().into(), "HTML".into());
     match send(styled) {

@@ -54,7 +54,9 @@ impl Inbox {
         let path = state.join(format!("telegram-{bot}.jsonl"));
         let opened = Journal::open(&path).doing("opening the inbox")?;
         let mut inbox = Self::empty(path);
-        let Some(opened) = opened else { return Ok((inbox, Vec::new())) };
+        let Some(opened) = opened else {
+            return Ok((inbox, Vec::new()));
+        };
         for line in &opened.lines {
             inbox.apply(&line.fields);
         }
@@ -63,7 +65,13 @@ impl Inbox {
     }
 
     fn empty(path: PathBuf) -> Self {
-        Self { path, journal: None, open: Vec::new(), seen: Vec::new(), unknown_users: Vec::new() }
+        Self {
+            path,
+            journal: None,
+            open: Vec::new(),
+            seen: Vec::new(),
+            unknown_users: Vec::new(),
+        }
     }
 
     /// The open messages, the oldest first.
@@ -73,11 +81,16 @@ impl Inbox {
 
     /// Those of these messages that are open.
     pub(crate) fn find(&self, ids: &[String]) -> impl Iterator<Item = &OpenMessage> {
-        numbers(ids).into_iter().filter_map(|update| self.open.iter().find(|open| open.update == update))
+        numbers(ids)
+            .into_iter()
+            .filter_map(|update| self.open.iter().find(|open| open.update == update))
     }
 
     pub(crate) fn texts(&self, ids: &[String]) -> String {
-        let texts = self.find(ids).map(|open| open.message.text.as_str()).filter(|text| !text.is_empty());
+        let texts = self
+            .find(ids)
+            .map(|open| open.message.text.as_str())
+            .filter(|text| !text.is_empty());
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
@@ -101,11 +114,22 @@ impl Inbox {
         for (update, message) in messages {
             if !message.is_edit {
                 let (update, message) = (*update, message.clone());
-                changed.push(OpenMessage { update, message, ..OpenMessage::default() });
+                changed.push(OpenMessage {
+                    update,
+                    message,
+                    ..OpenMessage::default()
+                });
                 continue;
             }
-            let is_same = |open: &&OpenMessage| open.message.id == message.id && open.message.chat == message.chat;
-            let open = self.open.iter().chain(&changed).find(is_same).filter(|open| open.group.is_empty());
+            let is_same = |open: &&OpenMessage| {
+                open.message.id == message.id && open.message.chat == message.chat
+            };
+            let open = self
+                .open
+                .iter()
+                .chain(&changed)
+                .find(is_same)
+                .filter(|open| open.group.is_empty());
             if let Some(mut open) = open.cloned() {
                 open.message.text.clone_from(&message.text);
                 changed.push(open);
@@ -117,8 +141,11 @@ impl Inbox {
     /// Records that a turn for these messages begins.
     pub(crate) fn start(&mut self, ids: &[String]) -> Result<()> {
         let group = numbers(ids);
-        let started =
-            self.find(ids).cloned().map(|open| OpenMessage { group: group.clone(), is_running: true, ..open });
+        let started = self.find(ids).cloned().map(|open| OpenMessage {
+            group: group.clone(),
+            is_running: true,
+            ..open
+        });
         self.append_open(&started.collect::<Vec<_>>(), Durability::Later)
     }
 
@@ -166,7 +193,14 @@ impl Inbox {
     }
 
     fn apply(&mut self, line: &Value) {
-        let list = |key: &str| line[key].as_array().into_iter().flatten().filter_map(Value::as_u64).collect::<Vec<_>>();
+        let list = |key: &str| {
+            line[key]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_u64)
+                .collect::<Vec<_>>()
+        };
         if line.get("in").is_some() {
             let new = OpenMessage::deserialize(line).unwrap_or_default();
             match self.open.iter_mut().find(|open| open.update == new.update) {
@@ -186,13 +220,19 @@ impl Inbox {
     fn compact(&mut self) -> Result<()> {
         // Twice what stays, so that messages that stay open for long are not rewritten each time.
         let open: usize = self.open.iter().map(|open| open.message.text.len()).sum();
-        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let Some(journal) = &mut self.journal else {
+            return Ok(());
+        };
         if fs_err::metadata(&self.path)?.len() <= COMPACT_AT.max(2 * open as u64) {
             return Ok(());
         }
         self.seen.drain(..self.seen.len().saturating_sub(MAX_SEEN));
         let mut lines = vec![json!({"v": 1}), json!({"seen": self.seen})];
-        lines.extend(self.unknown_users.iter().map(|user| json!({"stranger": user})));
+        lines.extend(
+            self.unknown_users
+                .iter()
+                .map(|user| json!({"stranger": user})),
+        );
         lines.extend(self.open.iter().map(|open| json!(open)));
         journal.restart(fields(&lines))
     }
@@ -211,13 +251,19 @@ pub(crate) fn status(state: &Path) -> Result<InboxStatus> {
     let mut status = InboxStatus::default();
     for entry in fs_err::read_dir(state).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        let bot = name.strip_prefix("telegram-").and_then(|rest| rest.strip_suffix(".jsonl"));
+        let bot = name
+            .strip_prefix("telegram-")
+            .and_then(|rest| rest.strip_suffix(".jsonl"));
         // Not a copy that compaction made.
         if bot.is_none_or(|bot| bot.parse::<i64>().is_err()) {
             continue;
         }
         let mut inbox = Inbox::empty(entry.path());
-        for line in disk::read_journal(&inbox.path).doing("reading the inbox")?.unwrap_or_default().lines {
+        for line in disk::read_journal(&inbox.path)
+            .doing("reading the inbox")?
+            .unwrap_or_default()
+            .lines
+        {
             inbox.apply(&line.fields);
         }
         status.waiting += inbox.open.len();
@@ -232,7 +278,9 @@ pub(crate) fn id(update: u64) -> String {
 }
 
 fn numbers(ids: &[String]) -> Vec<u64> {
-    ids.iter().filter_map(|id| id.rsplit(':').next()?.parse().ok()).collect()
+    ids.iter()
+        .filter_map(|id| id.rsplit(':').next()?.parse().ok())
+        .collect()
 }
 
 #[cfg(test)]

@@ -43,7 +43,11 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel) -> Result<String> + Send + 
 /// The longest back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// The first back-off; short in tests, which retry often.
-const FIRST_BACK_OFF: Duration = if cfg!(test) { Duration::from_millis(5) } else { Duration::from_secs(1) };
+const FIRST_BACK_OFF: Duration = if cfg!(test) {
+    Duration::from_millis(5)
+} else {
+    Duration::from_secs(1)
+};
 
 /// The back-off after `failures` earlier failures in a row.
 fn back_off(failures: u32) -> Duration {
@@ -80,16 +84,48 @@ pub(crate) struct Telegram {
 
 impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self { sender, settings, account, inbox, hands, local_time, transcribe, watch } = *self;
+        let Self {
+            sender,
+            settings,
+            account,
+            inbox,
+            hands,
+            local_time,
+            transcribe,
+            watch,
+        } = *self;
         let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
-        let activity = Activity { api, turns: turns.clone(), drafts: settings.drafts, cancel };
+        let activity = Activity {
+            api,
+            turns: turns.clone(),
+            drafts: settings.drafts,
+            cancel,
+        };
         sender.start()?;
         let (started, inbox) = (Instant::now(), Mutex::new(inbox));
-        let ack = Arc::new(TelegramAck { started, sender, inbox, hands, local_time, transcribe, turns });
-        let poller = Poller { settings, account, ack, inbound, watch };
-        Builder::new().spawn(move || poller.run()).doing("starting a thread")?;
+        let ack = Arc::new(TelegramAck {
+            started,
+            sender,
+            inbox,
+            hands,
+            local_time,
+            transcribe,
+            turns,
+        });
+        let poller = Poller {
+            settings,
+            account,
+            ack,
+            inbound,
+            watch,
+        };
+        Builder::new()
+            .spawn(move || poller.run())
+            .doing("starting a thread")?;
         let (outbound, events) = channel();
-        Builder::new().spawn(move || activity.run(&events)).doing("starting a thread")?;
+        Builder::new()
+            .spawn(move || activity.run(&events))
+            .doing("starting a thread")?;
         Ok(outbound)
     }
 }

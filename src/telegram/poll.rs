@@ -75,15 +75,23 @@ impl Poller {
     pub(super) fn run(self) {
         let ack = self.ack.clone();
         let _hook = self.sender().cancel.on_stop(move || {
-            ack.sender.is_ok("recording the shutdown", &ack.inbox().interrupt(false));
+            ack.sender
+                .is_ok("recording the shutdown", &ack.inbox().interrupt(false));
         });
         let mut back_off = BackOff::default();
-        let Some(me) = self.introduce(&mut back_off) else { return };
+        let Some(me) = self.introduce(&mut back_off) else {
+            return;
+        };
         self.resume();
         // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
-        let poll_time = self.watch.within.as_secs().saturating_sub(SLACK).clamp(1, POLL_TIME);
+        let poll_time = self
+            .watch
+            .within
+            .as_secs()
+            .saturating_sub(SLACK)
+            .clamp(1, POLL_TIME);
         while !self.is_stopping() {
             let mut params = json!({"timeout": poll_time, "allowed_updates": KINDS});
             if let Some(offset) = offset {
@@ -100,14 +108,20 @@ impl Poller {
                     if !std::mem::take(&mut back_off).reason.is_empty() {
                         self.log(Level::Info, "polling works again");
                     }
-                    offset = updates.iter().filter_map(update_id).max().map(|last| last + 1);
+                    offset = updates
+                        .iter()
+                        .filter_map(update_id)
+                        .max()
+                        .map(|last| last + 1);
                     (self.watch.tell)(PollEvent::Polled);
                 }
                 Err(failure) => {
                     let time = match failure {
                         Failure::TooMany(time) => Some(time),
                         Failure::Unauthorized(_) => Some(MAX_BACK_OFF),
-                        Failure::Refused(409, _) if back_off.failures >= QUICK_TRIES => Some(CONFLICT_BACK_OFF),
+                        Failure::Refused(409, _) if back_off.failures >= QUICK_TRIES => {
+                            Some(CONFLICT_BACK_OFF)
+                        }
                         _ => None,
                     };
                     self.pause(&mut back_off, &failure.text(), time);
@@ -129,7 +143,9 @@ impl Poller {
     }
 
     fn call(&self, method: &str, params: &Value, within: Duration) -> Result<Value, Failure> {
-        self.sender().api.call(method, params, within, &self.sender().cancel)
+        self.sender()
+            .api
+            .call(method, params, within, &self.sender().cancel)
     }
 
     /// Asks who the bot is, and tells Telegram its commands.
@@ -142,23 +158,38 @@ impl Poller {
             }
         }
         let me = account?;
-        let commands: Vec<Value> =
-            COMMANDS.iter().map(|(command, about)| json!({"command": command, "description": about})).collect();
-        if let Err(e) = self.call("setMyCommands", &json!({"commands": commands}), Duration::ZERO) {
-            self.log(Level::Warn, &format!("setting the bot's commands: {}", e.text()));
+        let commands: Vec<Value> = COMMANDS
+            .iter()
+            .map(|(command, about)| json!({"command": command, "description": about}))
+            .collect();
+        if let Err(e) = self.call(
+            "setMyCommands",
+            &json!({"commands": commands}),
+            Duration::ZERO,
+        ) {
+            self.log(
+                Level::Warn,
+                &format!("setting the bot's commands: {}", e.text()),
+            );
         }
         *back_off = BackOff::default();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         self.log(Level::Info, &format!("serving as @{username}"));
         (self.watch.tell)(PollEvent::Serving(&username));
-        Some(Me { id: me["id"].as_i64().unwrap_or_default(), username })
+        Some(Me {
+            id: me["id"].as_i64().unwrap_or_default(),
+            username,
+        })
     }
 
     /// Records the updates of a poll, and passes the messages on.
     fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         for update in updates {
-            let Some(update_id) = update_id(update).filter(|id| !self.ack.inbox().has_seen(*id)) else { continue };
+            let Some(update_id) = update_id(update).filter(|id| !self.ack.inbox().has_seen(*id))
+            else {
+                continue;
+            };
             match update::read(update, &self.settings, me) {
                 Update::Message(message) => messages.push((update_id, message)),
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
@@ -169,12 +200,22 @@ impl Poller {
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(&[*update_id], message);
         }
-        let unknown: Vec<String> = self.ack.inbox().keep_unknown_users(unknown)?.iter().map(i64::to_string).collect();
+        let unknown: Vec<String> = self
+            .ack
+            .inbox()
+            .keep_unknown_users(unknown)?
+            .iter()
+            .map(i64::to_string)
+            .collect();
         if !unknown.is_empty() {
-            let text = format!("Unknown users wrote to this bot and were not answered: {}.", unknown.join(", "));
+            let text = format!(
+                "Unknown users wrote to this bot and were not answered: {}.",
+                unknown.join(", ")
+            );
             self.log(Level::Info, &text);
             if let Some(owner) = self.settings.allow_from.first() {
-                let text = format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
+                let text =
+                    format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
                 self.ack.post(&owner.to_string(), &text, &[]);
             }
         }
@@ -184,10 +225,12 @@ impl Poller {
     /// Takes up what an earlier run left. Turns that were interrupted run one at a time, so that a message that crashes the
     /// program is found.
     fn resume(&self) {
-        self.sender().is_ok("recording a crash", &self.ack.inbox().interrupt(true));
+        self.sender()
+            .is_ok("recording a crash", &self.ack.inbox().interrupt(true));
         // The program ended between posting an answer and closing its messages.
         let answered = self.sender().outbox.answered();
-        self.sender().is_ok("reading which messages were answered", &answered);
+        self.sender()
+            .is_ok("reading which messages were answered", &answered);
         let answered = answered.unwrap_or_default();
         let mut resumed: Vec<u64> = Vec::new();
         let open = self.ack.inbox().all();
@@ -196,7 +239,10 @@ impl Poller {
             if answered.contains(&own[0]) {
                 self.ack.close(&own);
             } else if !self.settings.allow_from.contains(&open.message.from) {
-                self.log(Level::Info, "dropped a message of a user who is no longer in allow_from");
+                self.log(
+                    Level::Info,
+                    "dropped a message of a user who is no longer in allow_from",
+                );
                 self.ack.close(&own);
             } else if !resumed.contains(&open.update) {
                 resumed.extend(&open.group);
@@ -207,7 +253,13 @@ impl Poller {
 
     /// Resumes a message, with those that its last turn answered, too.
     fn resume_message(&self, open: OpenMessage) {
-        let OpenMessage { update, mut message, mut group, crashes, .. } = open;
+        let OpenMessage {
+            update,
+            mut message,
+            mut group,
+            crashes,
+            ..
+        } = open;
         if group.is_empty() {
             group.push(update);
             return match message.command.as_deref() {
@@ -222,14 +274,20 @@ impl Poller {
             return self.send(&group, &message, Kind::Message, true);
         }
         // Without their text: it might crash the sender as well.
-        let what = if group.len() == 1 { "Your message was" } else { "Your messages were" };
+        let what = if group.len() == 1 {
+            "Your message was"
+        } else {
+            "Your messages were"
+        };
         let text = format!("{what} set aside: this program crashed each time it tried to answer.");
         self.ack.post(&message.chat, &text, &ids(&group));
     }
 
     fn dispatch(&self, updates: &[u64], message: &IncomingMessage) {
         let command = message.command.as_deref().unwrap_or_default();
-        let (name, rest) = command.split_once(char::is_whitespace).unwrap_or((command, ""));
+        let (name, rest) = command
+            .split_once(char::is_whitespace)
+            .unwrap_or((command, ""));
         let kind = match name {
             "/start" | "/help" => {
                 let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
@@ -248,8 +306,13 @@ impl Poller {
     }
 
     fn send(&self, updates: &[u64], message: &IncomingMessage, kind: Kind, is_alone: bool) {
-        let Ok(session) = session_name(CHANNEL, &message.chat) else { return };
-        let origin = Origin { channel: CHANNEL.to_owned(), chat: message.chat.clone() };
+        let Ok(session) = session_name(CHANNEL, &message.chat) else {
+            return;
+        };
+        let origin = Origin {
+            channel: CHANNEL.to_owned(),
+            chat: message.chat.clone(),
+        };
         let inbound = Inbound {
             kind,
             ids: ids(updates),
@@ -275,7 +338,10 @@ impl Poller {
         if time.is_some() || failing.failures > 0 {
             (self.watch.tell)(PollEvent::Failing(why));
         }
-        let wait = time.unwrap_or_else(|| back_off(failing.failures)).min(MAX_BACK_OFF).min(self.watch.within);
+        let wait = time
+            .unwrap_or_else(|| back_off(failing.failures))
+            .min(MAX_BACK_OFF)
+            .min(self.watch.within);
         failing.failures += 1;
         (self.watch.tell)(PollEvent::Waiting);
         let _ended = self.sender().cancel.sleep(wait);

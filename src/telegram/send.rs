@@ -53,7 +53,16 @@ const NOTICE: &str = "⚠️ Delivery: ";
 impl MessageSender {
     pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {
         let (whole, active) = (Cancel::new(None), Mutex::default());
-        Arc::new(Self { api, outbox, cancel, log, whole, active, sending: Arc::default(), uploading: Arc::default() })
+        Arc::new(Self {
+            api,
+            outbox,
+            cancel,
+            log,
+            whole,
+            active,
+            sending: Arc::default(),
+            uploading: Arc::default(),
+        })
     }
 
     /// Delivers whenever it is woken, from when no other process does: one-shot commands deliver for moments.
@@ -64,11 +73,17 @@ impl MessageSender {
                 match own.outbox.sender(OTHER_SENDER, &own.cancel) {
                     Ok(lock) => return own.begin(lock),
                     Err(_) if own.cancel.why().is_some() => return,
-                    Err(e) => (own.log)(Level::Warn, &format!("waiting for another program that sends: {e}")),
+                    Err(e) => (own.log)(
+                        Level::Warn,
+                        &format!("waiting for another program that sends: {e}"),
+                    ),
                 }
             }
         };
-        Builder::new().spawn(work).map(drop).doing("starting a thread")
+        Builder::new()
+            .spawn(work)
+            .map(drop)
+            .doing("starting a thread")
     }
 
     /// Delivers, or waits while another process does, until `is_done` or the cancel. What is being sent then is finished.
@@ -89,7 +104,10 @@ impl MessageSender {
     }
 
     fn begin(self: &Arc<Self>, lock: Lock) {
-        *self.active() = Some(ActiveChats { _lock: lock, chats: BTreeSet::new() });
+        *self.active() = Some(ActiveChats {
+            _lock: lock,
+            chats: BTreeSet::new(),
+        });
         self.wake();
     }
 
@@ -100,7 +118,9 @@ impl MessageSender {
     /// Delivers what has been posted.
     pub(crate) fn wake(self: &Arc<Self>) {
         let mut active = self.active();
-        let Some(ActiveChats { chats, .. }) = active.as_mut() else { return };
+        let Some(ActiveChats { chats, .. }) = active.as_mut() else {
+            return;
+        };
         for Pending { item, .. } in self.pending() {
             let chat = chat_of(&item).to_owned();
             if chats.contains(&chat) {
@@ -142,7 +162,10 @@ impl MessageSender {
     /// The next message to a chat. Without one its thread ends.
     fn next(&self, chat: &str) -> Option<Pending> {
         let mut active = self.active();
-        let next = self.pending().into_iter().find(|pending| chat_of(&pending.item) == chat);
+        let next = self
+            .pending()
+            .into_iter()
+            .find(|pending| chat_of(&pending.item) == chat);
         if let (Some(active), None) = (active.as_mut(), &next) {
             active.chats.remove(chat);
         }
@@ -153,7 +176,12 @@ impl MessageSender {
     fn deliver_chat(self: &Arc<Self>, chat: &str) {
         let mut failures = 0;
         while let Some(pending) = self.next(chat) {
-            let guard = if pending.item.file.is_empty() { &self.sending } else { &self.uploading }.clone();
+            let guard = if pending.item.file.is_empty() {
+                &self.sending
+            } else {
+                &self.uploading
+            }
+            .clone();
             if self.cancel.why().is_some() {
                 return;
             }
@@ -167,7 +195,12 @@ impl MessageSender {
     }
 
     /// Acts on the result of sending one message, after so many failures in a row. Returns how long to wait before the next try.
-    fn settle(self: &Arc<Self>, pending: &Pending, result: Result<(), Failure>, failures: &mut u32) -> Duration {
+    fn settle(
+        self: &Arc<Self>,
+        pending: &Pending,
+        result: Result<(), Failure>,
+        failures: &mut u32,
+    ) -> Duration {
         let Pending { id, item, .. } = pending;
         let Err(failure) = result else {
             self.record(|| self.outbox.done(id));
@@ -177,14 +210,22 @@ impl MessageSender {
         match &failure {
             Failure::TooMany(time) => return *time,
             Failure::Migrated(new) => {
-                let topic = chat_of(item).split_once('_').map_or(String::new(), |(_, topic)| format!("_{topic}"));
-                self.record(|| self.outbox.redirect(pending, format!("{CHANNEL}:{new}{topic}")));
+                let topic = chat_of(item)
+                    .split_once('_')
+                    .map_or(String::new(), |(_, topic)| format!("_{topic}"));
+                self.record(|| {
+                    self.outbox
+                        .redirect(pending, format!("{CHANNEL}:{new}{topic}"))
+                });
                 self.wake();
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
                 if *failures < MAX_FAILURES || !self.server_works() =>
             {
-                (self.log)(Level::Warn, &format!("sending to {}, will retry: {}", item.to, failure.text()));
+                (self.log)(
+                    Level::Warn,
+                    &format!("sending to {}, will retry: {}", item.to, failure.text()),
+                );
                 *failures += 1;
                 return back_off(*failures - 1);
             }
@@ -198,13 +239,16 @@ impl MessageSender {
 
     /// Whether the server answers at all: if so, a failure that lasts is of the message.
     fn server_works(&self) -> bool {
-        self.api.call("getMe", &json!({}), Duration::ZERO, &self.whole).is_ok()
+        self.api
+            .call("getMe", &json!({}), Duration::ZERO, &self.whole)
+            .is_ok()
     }
 
     /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
     fn record(&self, write: impl Fn() -> Result<()>) {
         for failures in 0.. {
-            if self.is_ok("the outbox", &write()) || self.cancel.sleep(back_off(failures)).is_err() {
+            if self.is_ok("the outbox", &write()) || self.cancel.sleep(back_off(failures)).is_err()
+            {
                 return;
             }
         }
@@ -213,18 +257,28 @@ impl MessageSender {
     /// Gives up a message that will never be accepted, or may have arrived, and says so in its chat.
     fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
         let why = match failure {
-            Failure::Lost(why) => format!("may not have arrived: Telegram did not confirm it ({why})"),
+            Failure::Lost(why) => {
+                format!("may not have arrived: Telegram did not confirm it ({why})")
+            }
             failure => format!("could not be sent: {}", failure.text()),
         };
         (self.log)(Level::Error, &format!("a message to {} {why}", item.to));
-        let is_about_chat = matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
+        let is_about_chat =
+            matches!(failure, Failure::Refused(403, _)) || why.contains("chat not found");
         if !is_about_chat && !item.text.starts_with(NOTICE) {
             let what = match item.name.as_str() {
                 "" => "a message".to_owned(),
                 name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
             };
             let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
-            self.is_ok("the outbox", &self.outbox.post(&Item { to: item.to.clone(), text, ..Item::default() }));
+            self.is_ok(
+                "the outbox",
+                &self.outbox.post(&Item {
+                    to: item.to.clone(),
+                    text,
+                    ..Item::default()
+                }),
+            );
         }
         self.record(|| self.outbox.give_up(id, &why));
     }
@@ -246,13 +300,18 @@ impl MessageSender {
         for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
             send_styled("text", Some(piece), chat_params(chat), &|mut params| {
                 params["link_preview_options"] = json!({"is_disabled": true});
-                self.api.call("sendMessage", &params, Duration::ZERO, &self.whole)
+                self.api
+                    .call("sendMessage", &params, Duration::ZERO, &self.whole)
             })?;
             if n + 1 < pieces.len() || has_file {
                 self.is_ok("the outbox", &self.outbox.progress(&pending.id, n + 1));
             }
         }
-        if has_file { self.upload(item, caption.as_ref(), &chat_params(chat)) } else { Ok(()) }
+        if has_file {
+            self.upload(item, caption.as_ref(), &chat_params(chat))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -44,26 +44,46 @@ fn server(does: fn(&str) -> Does) -> (String, Arc<Mutex<Vec<String>>>) {
     (url, asked)
 }
 
-fn serve(mut stream: TcpStream, does: fn(&str) -> Does, seen: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn serve(
+    mut stream: TcpStream,
+    does: fn(&str) -> Does,
+    seen: &Mutex<Vec<String>>,
+) -> std::io::Result<()> {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
     let head = String::from_utf8(head).unwrap().to_lowercase();
-    let method = head.split(' ').nth(1).unwrap().rsplit('/').next().unwrap().to_owned();
+    let method = head
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_owned();
     seen.lock().unwrap().push(method.clone());
     let (status, body) = match does(&method) {
         Does::Cuts => return Ok(()),
         Does::Says(status, body) => (status, body),
         Does::Takes => {
-            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
-            copy(&mut stream.try_clone()?.take(length.parse().unwrap()), &mut sink())?;
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next())
+                .unwrap();
+            copy(
+                &mut stream.try_clone()?.take(length.parse().unwrap()),
+                &mut sink(),
+            )?;
             (200, r#"{"ok":true,"result":{}}"#)
         }
     };
     let length = body.len();
-    let answer = format!("HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}");
+    let answer = format!(
+        "HTTP/1.1 {status} So\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+    );
     // In one write: the close resets the connection where the body is unread, and drops what has not gone out by then.
     stream.write_all(answer.as_bytes())
 }
@@ -74,7 +94,11 @@ struct Scratch(Outbox, PathBuf);
 impl Scratch {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("bantam-deliver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "bantam-deliver-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let root = std::env::temp_dir().join(name);
         Self(Outbox::new(Home::new(root.clone())), root)
     }
@@ -95,7 +119,11 @@ impl Drop for Scratch {
 }
 
 fn text(to: &str) -> Item {
-    Item { to: to.to_owned(), text: "an answer".to_owned(), ..Item::default() }
+    Item {
+        to: to.to_owned(),
+        text: "an answer".to_owned(),
+        ..Item::default()
+    }
 }
 
 /// Posts a file of this many bytes.
@@ -103,16 +131,29 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
     let (mut file, name) = outbox.new_file().unwrap();
     file.push(&vec![7; len]).unwrap();
     file.keep().unwrap();
-    outbox.post(&Item { to: to.to_owned(), file: name, name: "big.bin".to_owned(), ..Item::default() }).unwrap()
+    outbox
+        .post(&Item {
+            to: to.to_owned(),
+            file: name,
+            name: "big.bin".to_owned(),
+            ..Item::default()
+        })
+        .unwrap()
 }
 
 /// Sends what is in the outbox by this server until nothing is left, for at most so long. What is left then.
 fn send(outbox: &Outbox, url: &str, time: u64) -> usize {
-    let api = Arc::new(Api::new(http::Settings::default(), url, &Secret::new("123:token")));
+    let api = Arc::new(Api::new(
+        http::Settings::default(),
+        url,
+        &Secret::new("123:token"),
+    ));
     let log: Sink = Arc::new(|_, line: &str| eprintln!("{line}"));
     let is_done = || outbox.pending().unwrap().is_empty();
     let cancel = Cancel::new(Some(Duration::from_secs(time)));
-    MessageSender::new(api, outbox.clone(), cancel, log).deliver_until(&is_done).unwrap();
+    MessageSender::new(api, outbox.clone(), cancel, log)
+        .deliver_until(&is_done)
+        .unwrap();
     outbox.pending().unwrap().len()
 }
 
@@ -137,22 +178,36 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
 #[test]
 fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
     let (url, asked) = server(|method| match method {
-        "senddocument" => Does::Says(413, r#"{"ok":false,"error_code":413,"description":"Request Entity Too Large"}"#),
+        "senddocument" => Does::Says(
+            413,
+            r#"{"ok":false,"error_code":413,"description":"Request Entity Too Large"}"#,
+        ),
         _ => Does::Takes,
     });
     let outbox = Scratch::new();
     let id = post_file(&outbox, "telegram:1", 20 << 20);
     outbox.post(&text("telegram:1")).unwrap();
     assert_eq!(send(&outbox, &url, 20), 0);
-    let Outcome::GivenUp(why) = outbox.outcome(&id).unwrap() else { panic!("it is not given up") };
+    let Outcome::GivenUp(why) = outbox.outcome(&id).unwrap() else {
+        panic!("it is not given up")
+    };
     assert!(why.contains("Too Large"), "{why}");
     // What comes after it, and a word of what was given up.
-    assert_eq!(*asked.lock().unwrap(), ["senddocument", "sendmessage", "sendmessage"]);
+    assert_eq!(
+        *asked.lock().unwrap(),
+        ["senddocument", "sendmessage", "sendmessage"]
+    );
 }
 
 #[test]
 fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
-    let (url, asked) = server(|method| if method == "senddocument" { Does::Cuts } else { Does::Takes });
+    let (url, asked) = server(|method| {
+        if method == "senddocument" {
+            Does::Cuts
+        } else {
+            Does::Takes
+        }
+    });
     let outbox = Scratch::new();
     let id = post_file(&outbox, "telegram:1", 8 << 20);
     outbox.post(&text("telegram:1")).unwrap();

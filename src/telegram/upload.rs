@@ -18,7 +18,12 @@ const MAX_PHOTO: u64 = 10 << 20;
 
 impl MessageSender {
     /// Sends the file of a message; `params` name the chat.
-    pub(super) fn upload(&self, item: &Item, caption: Option<&Piece>, params: &Value) -> Result<(), Failure> {
+    pub(super) fn upload(
+        &self,
+        item: &Item,
+        caption: Option<&Piece>,
+        params: &Value,
+    ) -> Result<(), Failure> {
         let path = self.outbox.file(&item.file);
         let open = || {
             File::open(&path).map_err(|e| match e.kind() {
@@ -28,14 +33,18 @@ impl MessageSender {
         };
         let send = |method: &str, field: &str| {
             send_styled("caption", caption, params.clone(), &|params| {
-                self.api.upload(method, &params, (field, &item.name, open()?), &self.whole)
+                self.api
+                    .upload(method, &params, (field, &item.name, open()?), &self.whole)
             })
         };
         if is_photo(open()?) {
             match send("sendPhoto", "photo") {
                 // Too wide, too high, or not what it seems to be.
                 Err(Failure::Refused(400 | 413, why)) => {
-                    (self.log)(Level::Info, &format!("sending {} as a file: {why}", one_line(&item.name, 80)));
+                    (self.log)(
+                        Level::Info,
+                        &format!("sending {} as a file: {why}", one_line(&item.name, 80)),
+                    );
                 }
                 result => return result,
             }
@@ -47,6 +56,9 @@ impl MessageSender {
 fn is_photo(mut file: File) -> bool {
     let mut start = [0; 12];
     let is_small = file.metadata().is_ok_and(|meta| meta.len() <= MAX_PHOTO);
-    let kind = file.read(&mut start).ok().and_then(|read| image_type(&start[..read]));
+    let kind = file
+        .read(&mut start)
+        .ok()
+        .and_then(|read| image_type(&start[..read]));
     is_small && matches!(kind, Some("image/png" | "image/jpeg" | "image/webp"))
 }

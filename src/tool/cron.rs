@@ -13,12 +13,28 @@ use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
 const PARAMETERS: [Parameter<'_>; 7] = [
-    ("action", OneOf(&["add", "list", "remove", "enable", "disable"]), ""),
+    (
+        "action",
+        OneOf(&["add", "list", "remove", "enable", "disable"]),
+        "",
+    ),
     ("message", Text, "What to do"),
     ("every_seconds", AtLeast(60), ""),
-    ("cron_expr", Text, "Five fields: minute hour day month weekday"),
-    ("at", Text, "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h"),
-    ("tz", Text, "IANA zone of cron_expr and at; default: the user's"),
+    (
+        "cron_expr",
+        Text,
+        "Five fields: minute hour day month weekday",
+    ),
+    (
+        "at",
+        Text,
+        "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h",
+    ),
+    (
+        "tz",
+        Text,
+        "IANA zone of cron_expr and at; default: the user's",
+    ),
     ("job_id", Text, "For remove, enable and disable"),
 ];
 
@@ -38,12 +54,18 @@ fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));
     if turn.origin.channel == "cron" && action != "list" {
         // Jobs that add jobs might never stop.
-        return Err(Error::failed("a job cannot change jobs: tell your user what should be done"));
+        return Err(Error::failed(
+            "a job cannot change jobs: tell your user what should be done",
+        ));
     }
     let (done, job) = match action {
         "add" => return add(jobs, args, turn, now),
         "list" => return list(jobs, now),
-        _ if id.is_empty() => return Err(Error::failed("job_id is missing; the action list shows the ids")),
+        _ if id.is_empty() => {
+            return Err(Error::failed(
+                "job_id is missing; the action list shows the ids",
+            ));
+        }
         "remove" => ("removed", jobs.remove(id)?),
         "enable" => ("enabled", jobs.set_enabled(id, true, now)?),
         // The schema admits no other action.
@@ -53,12 +75,20 @@ fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
 }
 
 fn add(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
-    let given = (text(args, "at"), args.get("every_seconds").and_then(Value::as_u64), text(args, "cron_expr"));
+    let given = (
+        text(args, "at"),
+        args.get("every_seconds").and_then(Value::as_u64),
+        text(args, "cron_expr"),
+    );
     let when = match given {
         (at, None, "") if !at.is_empty() => When::At(at.to_owned()),
         ("", Some(seconds), "") => When::Every(seconds),
         ("", None, expr) if !expr.is_empty() => When::Cron(expr.to_owned()),
-        _ => return Err(Error::failed("give exactly one of at, every_seconds and cron_expr")),
+        _ => {
+            return Err(Error::failed(
+                "give exactly one of at, every_seconds and cron_expr",
+            ));
+        }
     };
     // The answer goes to the chat that asked for the job.
     let to = match turn.origin.channel.as_str() {
@@ -67,12 +97,27 @@ fn add(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     };
     let count = jobs.list()?.len();
     if count >= MAX_JOBS {
-        return Err(Error::new(Kind::Limit, format!("there are already {count} jobs"))
-            .hint("remove some that are no longer needed"));
+        return Err(
+            Error::new(Kind::Limit, format!("there are already {count} jobs"))
+                .hint("remove some that are no longer needed"),
+        );
     }
-    let (message, tz) = (text(args, "message").to_owned(), text(args, "tz").to_owned());
+    let (message, tz) = (
+        text(args, "message").to_owned(),
+        text(args, "tz").to_owned(),
+    );
     let (name, session) = (String::new(), String::new());
-    let job = jobs.add(&NewJob { name, message, when, tz, to, session }, now)?;
+    let job = jobs.add(
+        &NewJob {
+            name,
+            message,
+            when,
+            tz,
+            to,
+            session,
+        },
+        now,
+    )?;
     let (zone, times) = jobs.upcoming(&job, now, 3)?;
     let times: Vec<String> = times.iter().map(|at| zone.rfc3339(at / 1000)).collect();
     Ok(format!(
@@ -89,7 +134,9 @@ fn list(jobs: &Jobs, now: i64) -> Result<String> {
         let when = match jobs.upcoming(&job, now, 1) {
             Err(e) => format!("cannot run: {e}"),
             Ok((zone, times)) => match times.first() {
-                Some(at) if job.is_enabled() => format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000)),
+                Some(at) if job.is_enabled() => {
+                    format!("{}, next {}", job.when(&zone), zone.rfc3339(at / 1000))
+                }
                 _ => format!("{}, disabled", job.when(&zone)),
             },
         };
@@ -97,7 +144,15 @@ fn list(jobs: &Jobs, now: i64) -> Result<String> {
             "" => String::new(),
             status => format!(", last run: {status}"),
         };
-        list.push_str(&format!("{}: {when}{last}: {}\n", job.id(), one_line(job.message(), 200)));
+        list.push_str(&format!(
+            "{}: {when}{last}: {}\n",
+            job.id(),
+            one_line(job.message(), 200)
+        ));
     }
-    Ok(if list.is_empty() { "there are no jobs".to_owned() } else { list })
+    Ok(if list.is_empty() {
+        "there are no jobs".to_owned()
+    } else {
+        list
+    })
 }

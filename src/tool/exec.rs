@@ -23,7 +23,12 @@ struct Args {
 
 /// `timeout` is in seconds, unless a call names another; every command gets the variables of `env`. `network` is
 /// what the model is told of.
-pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, network: Network) -> Function {
+pub(crate) fn exec(
+    hands: Arc<Hands>,
+    timeout: u64,
+    env: Vec<(String, String)>,
+    network: Network,
+) -> Function {
     let description = "Run a shell command with /bin/sh in the workspace and return its output. Standard input is \
                        empty, and background processes are killed when the command ends.";
     let of_network = match network {
@@ -37,10 +42,24 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
     };
     let parameters = [
         ("command", Text, ""),
-        ("working_dir", Text, "Relative to the workspace; default: the workspace"),
-        ("timeout", AtLeast(1), &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}")),
+        (
+            "working_dir",
+            Text,
+            "Relative to the workspace; default: the workspace",
+        ),
+        (
+            "timeout",
+            AtLeast(1),
+            &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}"),
+        ),
     ];
-    let spec = ToolSpec::built_in("exec", Risk::Runs, format!("{description}{of_network}"), &parameters, 1);
+    let spec = ToolSpec::built_in(
+        "exec",
+        Risk::Runs,
+        format!("{description}{of_network}"),
+        &parameters,
+        1,
+    );
     Function::new(spec, &["command", "working_dir"], move |args, turn| {
         let args: Args = arguments(args)?;
         let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
@@ -53,7 +72,9 @@ pub(crate) fn exec(hands: Arc<Hands>, timeout: u64, env: Vec<(String, String)>, 
             input: Vec::new(),
         });
         let Reply { header, body } = hands.call(&job, turn.cancel)?;
-        let Header::Exited { end, dropped } = header else { return Err(header.into_error()) };
+        let Header::Exited { end, dropped } = header else {
+            return Err(header.into_error());
+        };
         Ok(describe(&body, end, dropped, timeout_secs))
     })
 }
@@ -81,7 +102,10 @@ fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -
     } else if text.is_empty() {
         text.push_str("(no output)");
     }
-    ToolOutput { failed: note.is_some(), ..ToolOutput::text(text) }
+    ToolOutput {
+        failed: note.is_some(),
+        ..ToolOutput::text(text)
+    }
 }
 
 #[cfg(test)]

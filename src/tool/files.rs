@@ -33,7 +33,11 @@ const DEFINITIONS: [Definition; 6] = [
         description: "List a directory, up to 200 entries.",
         risk: Risk::Safe,
         parameters: &[
-            ("path", Text, "Relative to the workspace (. is the workspace), or absolute"),
+            (
+                "path",
+                Text,
+                "Relative to the workspace (. is the workspace), or absolute",
+            ),
             ("depth", AtLeast(0), "Levels to list, 1 to 10; default 1"),
         ],
         required: 1,
@@ -55,10 +59,26 @@ const DEFINITIONS: [Definition; 6] = [
                       symbolic links and .git.",
         risk: Risk::Safe,
         parameters: &[
-            ("pattern", Text, "Regular expression without look-around; start with (?i) to ignore case"),
-            ("path", Text, "File, or directory to search recursively; default: the workspace"),
-            ("glob", Text, "Files to search: *.rs by name, src/**/*.rs by path"),
-            ("max", AtLeast(0), "Matches to return, up to 1000; default 100"),
+            (
+                "pattern",
+                Text,
+                "Regular expression without look-around; start with (?i) to ignore case",
+            ),
+            (
+                "path",
+                Text,
+                "File, or directory to search recursively; default: the workspace",
+            ),
+            (
+                "glob",
+                Text,
+                "Files to search: *.rs by name, src/**/*.rs by path",
+            ),
+            (
+                "max",
+                AtLeast(0),
+                "Matches to return, up to 1000; default 100",
+            ),
         ],
         required: 1,
     },
@@ -73,7 +93,14 @@ const DEFINITIONS: [Definition; 6] = [
         name: "append_file",
         description: "Append text to a file. Creates the file if needed.",
         risk: Risk::Writes,
-        parameters: &[PATH, ("content", Text, "Appended as it is; end it with a line feed")],
+        parameters: &[
+            PATH,
+            (
+                "content",
+                Text,
+                "Appended as it is; end it with a line feed",
+            ),
+        ],
         required: 2,
     },
     Definition {
@@ -82,9 +109,17 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Writes,
         parameters: &[
             PATH,
-            ("old_text", Text, "Exactly as in the file, where it must occur only once"),
+            (
+                "old_text",
+                Text,
+                "Exactly as in the file, where it must occur only once",
+            ),
             ("new_text", Text, "The replacement"),
-            ("replace_all", Flag, "Replace every occurrence; default false"),
+            (
+                "replace_all",
+                Flag,
+                "Replace every occurrence; default false",
+            ),
         ],
         required: 3,
     },
@@ -92,7 +127,13 @@ const DEFINITIONS: [Definition; 6] = [
 
 impl Definition {
     fn spec(&self) -> ToolSpec {
-        ToolSpec::built_in(self.name, self.risk, self.description, self.parameters, self.required)
+        ToolSpec::built_in(
+            self.name,
+            self.risk,
+            self.description,
+            self.parameters,
+            self.required,
+        )
     }
 }
 
@@ -101,25 +142,45 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
     let hands = hands.clone();
     DEFINITIONS.iter().map(move |definition| {
         let (name, hands) = (definition.name, hands.clone());
-        Function::new(definition.spec(), &["pattern", "path"], move |args, turn| {
-            let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
-            let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
-            if reply.header != Header::Image {
-                let content = reply.into_text()?;
-                let is_foreign = name == "read_file" && is_in_inbox(text(args, "path"), hands.workspace());
-                return Ok(ToolOutput::text(if is_foreign { fenced(&content) } else { content }));
-            }
-            let image = Media::image(&reply.body).ok_or_else(|| Error::failed("the file is no image any more"))?;
-            let text = format!("[an image, {}, {}: it follows the results]", image.mime, size(reply.body.len() as u64));
-            Ok(ToolOutput { images: vec![image], ..ToolOutput::text(text) })
-        })
+        Function::new(
+            definition.spec(),
+            &["pattern", "path"],
+            move |args, turn| {
+                let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
+                let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
+                if reply.header != Header::Image {
+                    let content = reply.into_text()?;
+                    let is_foreign =
+                        name == "read_file" && is_in_inbox(text(args, "path"), hands.workspace());
+                    return Ok(ToolOutput::text(if is_foreign {
+                        fenced(&content)
+                    } else {
+                        content
+                    }));
+                }
+                let image = Media::image(&reply.body)
+                    .ok_or_else(|| Error::failed("the file is no image any more"))?;
+                let text = format!(
+                    "[an image, {}, {}: it follows the results]",
+                    image.mime,
+                    size(reply.body.len() as u64)
+                );
+                Ok(ToolOutput {
+                    images: vec![image],
+                    ..ToolOutput::text(text)
+                })
+            },
+        )
     })
 }
 
 /// Whether a file came from outside: other people's words, which the agent reads and does not edit.
 fn is_in_inbox(path: &str, workspace: &Tree) -> bool {
     let path = Path::new(path);
-    let below = path.strip_prefix(&workspace.path).or_else(|_| path.strip_prefix(&workspace.real)).unwrap_or(path);
+    let below = path
+        .strip_prefix(&workspace.path)
+        .or_else(|_| path.strip_prefix(&workspace.real))
+        .unwrap_or(path);
     let first = below.components().find(|part| *part != Component::CurDir);
     first == Some(Component::Normal("inbox".as_ref()))
 }
@@ -147,8 +208,16 @@ mod tests {
             // What the job makes of it is all that was given: no argument is told to the model and then ignored.
             let job: FileJob = serde_json::from_value(fields(all)).unwrap();
             assert_eq!(serde_json::to_value(job).unwrap(), fields(all));
-            assert!(serde_json::from_value::<FileJob>(fields(definition.required)).is_ok(), "{}", definition.name);
-            assert!(serde_json::from_value::<FileJob>(fields(definition.required - 1)).is_err(), "{}", definition.name);
+            assert!(
+                serde_json::from_value::<FileJob>(fields(definition.required)).is_ok(),
+                "{}",
+                definition.name
+            );
+            assert!(
+                serde_json::from_value::<FileJob>(fields(definition.required - 1)).is_err(),
+                "{}",
+                definition.name
+            );
             let schema: Value = serde_json::from_str(&definition.spec().schema).unwrap();
             assert_eq!(schema["properties"].as_object().unwrap().len(), all);
         }

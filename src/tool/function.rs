@@ -23,12 +23,21 @@ impl Function {
         shown: &'static [&'static str],
         run: impl Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, shown, always_parallel: false, is_safe: |_| false, run: Box::new(run) }
+        Self {
+            spec,
+            shown,
+            always_parallel: false,
+            is_safe: |_| false,
+            run: Box::new(run),
+        }
     }
 
     /// Makes calls run in parallel whatever their risk.
     pub(super) fn always_parallel(self) -> Self {
-        Self { always_parallel: true, ..self }
+        Self {
+            always_parallel: true,
+            ..self
+        }
     }
 
     /// Makes calls with such arguments safe.
@@ -43,7 +52,11 @@ impl Tool for Function {
     }
 
     fn risk(&self, args: &Value) -> Risk {
-        if (self.is_safe)(args) { Risk::Safe } else { self.spec.risk }
+        if (self.is_safe)(args) {
+            Risk::Safe
+        } else {
+            self.spec.risk
+        }
     }
 
     fn is_parallel(&self, args: &Value) -> bool {
@@ -52,8 +65,13 @@ impl Tool for Function {
 
     fn summary(&self, args: &Value) -> String {
         let shown = self.shown.iter().filter_map(|name| args.get(name));
-        let words: Vec<String> =
-            shown.map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+        let words: Vec<String> = shown
+            .map(|value| {
+                value
+                    .as_str()
+                    .map_or_else(|| value.to_string(), str::to_owned)
+            })
+            .collect();
         one_line(&words.join(" "), 80)
     }
 

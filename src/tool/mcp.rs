@@ -16,10 +16,17 @@ use crate::message::Media;
 use crate::text::{clip, fenced, one_line};
 
 /// The tools of one server. `taken` holds the names of all tools so far.
-pub(crate) fn mcp_tools(server: &Arc<Server>, tools: &[RemoteTool], taken: &mut BTreeSet<String>) -> Vec<Function> {
+pub(crate) fn mcp_tools(
+    server: &Arc<Server>,
+    tools: &[RemoteTool],
+    taken: &mut BTreeSet<String>,
+) -> Vec<Function> {
     let tool = |remote: &RemoteTool| {
         let name = legal_name(&server.name, &remote.name, taken);
-        let description = format!("(described by the MCP server {}) {}", server.name, remote.description);
+        let description = format!(
+            "(described by the MCP server {}) {}",
+            server.name, remote.description
+        );
         let spec = ToolSpec {
             name: name.into(),
             description: description.into(),
@@ -51,13 +58,20 @@ fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String 
 
 /// The result of a call: texts within a boundary that they cannot close, and images.
 fn output(result: &Value) -> ToolOutput {
-    let mut output = ToolOutput { failed: result["isError"] == true, ..ToolOutput::default() };
+    let mut output = ToolOutput {
+        failed: result["isError"] == true,
+        ..ToolOutput::default()
+    };
     let mut texts = Vec::new();
     for part in result["content"].as_array().into_iter().flatten() {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
             "text" => texts.push(text("text").to_owned()),
-            "image" => match STANDARD.decode(text("data")).ok().and_then(|bytes| Media::image(&bytes)) {
+            "image" => match STANDARD
+                .decode(text("data"))
+                .ok()
+                .and_then(|bytes| Media::image(&bytes))
+            {
                 Some(image) => output.images.push(image),
                 None => texts.push("[an image of a kind that cannot be shown]".to_owned()),
             },
@@ -68,7 +82,8 @@ fn output(result: &Value) -> ToolOutput {
                 texts.push(format!("{uri}:\n{content}"));
             }
             "resource_link" => {
-                let about = [text("name"), text("uri"), text("description")].map(|text| one_line(text, 500));
+                let about = [text("name"), text("uri"), text("description")]
+                    .map(|text| one_line(text, 500));
                 texts.push(about.join(" "));
             }
             kind => texts.push(format!("[{}: cannot be shown]", one_line(kind, 40))),

@@ -51,27 +51,48 @@ type Passage = (String, usize, String);
 impl Meaning {
     /// The passages of notes that are nearest to a query.
     pub(super) fn search(&self, hands: &Hands, query: &str, cancel: &Cancel) -> Result<String> {
-        let found = hands.call(&Job::File(FileJob::Passages), cancel)?.into_text()?;
-        let passages: Vec<Passage> = found.lines().filter_map(|line| from_json(line).ok()).collect();
+        let found = hands
+            .call(&Job::File(FileJob::Passages), cancel)?
+            .into_text()?;
+        let passages: Vec<Passage> = found
+            .lines()
+            .filter_map(|line| from_json(line).ok())
+            .collect();
         let vectors = self.vectors_of(&passages, cancel)?;
-        let query = (self.embed)(&[query], cancel)?.pop().map(|vector| quantized(&vector)).unwrap_or_default();
-        let mut ranked: Vec<(f32, &Passage)> =
-            vectors.iter().map(|vector| cosine(&query, vector)).zip(&passages).collect();
+        let query = (self.embed)(&[query], cancel)?
+            .pop()
+            .map(|vector| quantized(&vector))
+            .unwrap_or_default();
+        let mut ranked: Vec<(f32, &Passage)> = vectors
+            .iter()
+            .map(|vector| cosine(&query, vector))
+            .zip(&passages)
+            .collect();
         order::sort_by(&mut ranked, |(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
-        let shown: Vec<String> =
-            shown.map(|(_, (key, line, text))| format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))).collect();
+        let shown: Vec<String> = shown
+            .map(|(_, (key, line, text))| {
+                format!("{key}:{line}: {}\n\n", first_lines(text, MAX_SHOWN))
+            })
+            .collect();
         Ok(shown.concat())
     }
 
     /// The vector of each passage: the kept one, else a new one, which is kept.
     fn vectors_of(&self, passages: &[Passage], cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
-        let texts: Vec<String> = passages.iter().map(|(key, _, text)| format!("{key}\n{text}")).collect();
+        let texts: Vec<String> = passages
+            .iter()
+            .map(|(key, _, text)| format!("{key}\n{text}"))
+            .collect();
         let sum = |text: &String| format!("{:08x}{:x}", disk::crc32(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(sum).collect();
         let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
-        let file = fs_err::read(&self.file).ok().and_then(|bytes| from_json::<Vectors>(&bytes).ok());
-        let mut known = file.filter(|known| known.model == self.model).unwrap_or_default();
+        let file = fs_err::read(&self.file)
+            .ok()
+            .and_then(|bytes| from_json::<Vectors>(&bytes).ok());
+        let mut known = file
+            .filter(|known| known.model == self.model)
+            .unwrap_or_default();
         known.model.clone_from(&self.model);
         let before = known.vectors.len();
         known.vectors.retain(|sum, _| sums.contains(sum));
@@ -82,15 +103,25 @@ impl Meaning {
         if known.vectors.len() < before {
             keep(&known)?;
         }
-        let missing: Vec<usize> = (0..texts.len()).filter(|n| !known.vectors.contains_key(&sums[*n])).collect();
+        let missing: Vec<usize> = (0..texts.len())
+            .filter(|n| !known.vectors.contains_key(&sums[*n]))
+            .collect();
         for batch in missing.chunks(BATCH) {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
             let rows = batch.iter().zip((self.embed)(&inputs, cancel)?);
-            known.vectors.extend(rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))));
+            known.vectors.extend(
+                rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))),
+            );
             // After each batch, so that a later failure loses nothing.
             keep(&known)?;
         }
-        let vector = |sum| known.vectors.get(sum).and_then(|text| STANDARD.decode(text).ok()).unwrap_or_default();
+        let vector = |sum| {
+            known
+                .vectors
+                .get(sum)
+                .and_then(|text| STANDARD.decode(text).ok())
+                .unwrap_or_default()
+        };
         Ok(sums.iter().map(vector).collect())
     }
 }
@@ -98,14 +129,22 @@ impl Meaning {
 /// A vector in bytes, from 1 to 255 with 128 for zero: its length does not matter, only where it points.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // from 1 to 255
 fn quantized(vector: &[f32]) -> Vec<u8> {
-    let most = vector.iter().fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
-    vector.iter().map(|x| (x / most * 127.0 + 128.0).round() as u8).collect()
+    let most = vector
+        .iter()
+        .fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    vector
+        .iter()
+        .map(|x| (x / most * 127.0 + 128.0).round() as u8)
+        .collect()
 }
 
 /// The cosine of the angle between two vectors; 0 if they cannot be compared.
 fn cosine(a: &[u8], b: &[u8]) -> f32 {
     let dot = |a: &[u8], b: &[u8]| {
-        a.iter().zip(b).map(|(a, b)| (f32::from(*a) - 128.0) * (f32::from(*b) - 128.0)).sum::<f32>()
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| (f32::from(*a) - 128.0) * (f32::from(*b) - 128.0))
+            .sum::<f32>()
     };
     if a.len() != b.len() {
         return 0.0;

@@ -20,13 +20,21 @@ const PARAMETERS: [Parameter<'_>; 4] = [
         OneOf(&["view", "write", "append", "search", "delete"]),
         "view without key lists all notes; write replaces a note; append adds a line",
     ),
-    ("key", Text, "A plain name, or today for the day's note; default MEMORY"),
+    (
+        "key",
+        Text,
+        "A plain name, or today for the day's note; default MEMORY",
+    ),
     ("content", Text, "Text to write or append"),
     ("query", Text, "Words to search for"),
 ];
 
 /// With `meaning`, a search also compares meanings.
-pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime, meaning: Option<Meaning>) -> Function {
+pub(crate) fn memory(
+    hands: Arc<Hands>,
+    local_time: LocalTime,
+    meaning: Option<Meaning>,
+) -> Function {
     let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
                        includes MEMORY, and every message the notes of today and yesterday.";
     let spec = ToolSpec::built_in("memory", Risk::Writes, description, &PARAMETERS, 1);
@@ -36,13 +44,19 @@ pub(crate) fn memory(hands: Arc<Hands>, local_time: LocalTime, meaning: Option<M
         let is_search = request.action == MemoryAction::Search;
         let job = Job::File(FileJob::Memory { request, now });
         let by_words = hands.call(&job, turn.cancel)?.into_text()?;
-        let Some(meaning) = meaning.as_ref().filter(|_| is_search) else { return Ok(ToolOutput::text(by_words)) };
-        let query = Some(text(args, "query")).filter(|query| !query.is_empty()).unwrap_or(text(args, "content"));
+        let Some(meaning) = meaning.as_ref().filter(|_| is_search) else {
+            return Ok(ToolOutput::text(by_words));
+        };
+        let query = Some(text(args, "query"))
+            .filter(|query| !query.is_empty())
+            .unwrap_or(text(args, "content"));
         let by_meaning = match meaning.search(&hands, query, turn.cancel) {
             Ok(found) => format!("Nearest in meaning:\n\n{found}"),
             Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
         };
-        Ok(ToolOutput::text(format!("{by_meaning}By words:\n\n{by_words}")))
+        Ok(ToolOutput::text(format!(
+            "{by_meaning}By words:\n\n{by_words}"
+        )))
     });
     memory.safe_when(only_looks)
 }

@@ -31,8 +31,16 @@ const MIN_FREE: u64 = 64 << 20;
 const PARAMETERS: [Parameter<'_>; 4] = [
     ("content", Text, "Markdown; optional with a file"),
     ("channel", OneOf(&["telegram"]), ""),
-    ("chat_id", Text, "Another chat, by its number; default: where this turn or job replies, else the owner"),
-    ("file", Text, "Path in the workspace, at most 50 MB; images are sent as photos"),
+    (
+        "chat_id",
+        Text,
+        "Another chat, by its number; default: where this turn or job replies, else the owner",
+    ),
+    (
+        "file",
+        Text,
+        "Path in the workspace, at most 50 MB; images are sent as photos",
+    ),
 ];
 
 /// Sends messages for models.
@@ -50,7 +58,9 @@ pub(crate) fn message(sender: Sender) -> Function {
     let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
                        automatically: do not repeat in it what you sent, and do not send what it will say.";
     let spec = ToolSpec::built_in("message", Risk::Writes, description, &PARAMETERS, 0);
-    Function::new(spec, &["file", "content"], move |args, turn| sender.send(args, turn))
+    Function::new(spec, &["file", "content"], move |args, turn| {
+        sender.send(args, turn)
+    })
 }
 
 impl Sender {
@@ -68,17 +78,26 @@ impl Sender {
             };
         }
         let job_chat = || {
-            let job = self.jobs.list().ok()?.into_iter().find(|job| job.id() == origin.chat)?;
+            let job = self
+                .jobs
+                .list()
+                .ok()?
+                .into_iter()
+                .find(|job| job.id() == origin.chat)?;
             telegram_chat(&job.to()?).ok().map(str::to_owned)
         };
         let chat = match origin.channel.as_str() {
             TELEGRAM => Some(origin.chat.clone()),
-            "cron" if origin.chat == heartbeat::ID => telegram_chat(&self.heartbeat).ok().map(str::to_owned),
+            "cron" if origin.chat == heartbeat::ID => {
+                telegram_chat(&self.heartbeat).ok().map(str::to_owned)
+            }
             "cron" => job_chat(),
             _ => None,
         };
         let chat = chat.or_else(|| self.allowed.first().map(i64::to_string));
-        let chat = chat.ok_or_else(|| Error::failed("no chat to write to: channels.telegram.allow_from is empty"))?;
+        let chat = chat.ok_or_else(|| {
+            Error::failed("no chat to write to: channels.telegram.allow_from is empty")
+        })?;
         Ok(format!("{TELEGRAM}:{chat}"))
     }
 
@@ -86,7 +105,8 @@ impl Sender {
     /// it must not write to others.
     fn is_known(&self, chat: &str) -> bool {
         let base = chat.split('_').next().unwrap_or_default();
-        let has_session = |chat| session_name(TELEGRAM, chat).is_ok_and(|name| self.home.session(&name).exists());
+        let has_session =
+            |chat| session_name(TELEGRAM, chat).is_ok_and(|name| self.home.session(&name).exists());
         match base.parse::<i64>() {
             Ok(group) if group < 0 => has_session(chat) || has_session(base),
             Ok(user) => self.allowed.contains(&user),
@@ -95,22 +115,40 @@ impl Sender {
     }
 
     /// Copies the file at `path` into the outbox, and returns its size.
-    fn attach(&self, outbox: &Outbox, path: &str, item: &mut Item, turn: &Turn) -> Result<(NewFile, u64)> {
+    fn attach(
+        &self,
+        outbox: &Outbox,
+        path: &str,
+        item: &mut Item,
+        turn: &Turn,
+    ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
         let copy = outbox.file(&name);
-        let copied = self.hands.give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
-            let len = bytes.len() as u64;
-            if disk::free(&copy)? < MIN_FREE + len {
-                return Err(Error::failed("the disk has too little free space for a copy of the file"));
-            }
-            file.push(bytes)
-        })?;
+        let copied = self
+            .hands
+            .give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
+                let len = bytes.len() as u64;
+                if disk::free(&copy)? < MIN_FREE + len {
+                    return Err(Error::failed(
+                        "the disk has too little free space for a copy of the file",
+                    ));
+                }
+                file.push(bytes)
+            })?;
         if copied == 0 {
-            return Err(Error::failed(format!("{} is empty, and Telegram takes no empty files", one_line(path, 200))));
+            return Err(Error::failed(format!(
+                "{} is empty, and Telegram takes no empty files",
+                one_line(path, 200)
+            )));
         }
         file.keep()?;
         item.file = name;
-        item.name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+        item.name = path
+            .trim_end_matches('/')
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         Ok((file, copied))
     }
 
@@ -118,11 +156,19 @@ impl Sender {
         let (content, path) = (text(args, "content").trim(), text(args, "file").trim());
         let to = self.destination(text(args, "chat_id").trim(), turn.origin)?;
         let outbox = Outbox::new(self.home.clone());
-        let mut item = Item { to, text: content.to_owned(), ..Item::default() };
+        let mut item = Item {
+            to,
+            text: content.to_owned(),
+            ..Item::default()
+        };
         if content.is_empty() && path.is_empty() {
             return Err(Error::failed("content is empty, and there is no file"));
         }
-        let waiting = outbox.pending()?.iter().filter(|pending| pending.item.to == item.to).count();
+        let waiting = outbox
+            .pending()?
+            .iter()
+            .filter(|pending| pending.item.to == item.to)
+            .count();
         if waiting >= MAX_PENDING {
             return Err(Error::failed(format!(
                 "{waiting} messages to {} wait for Telegram: send no more for now",
@@ -130,20 +176,30 @@ impl Sender {
             )));
         }
         // Held until the item is posted, so that nobody cleans it up before.
-        let attached = if path.is_empty() { None } else { Some(self.attach(&outbox, path, &mut item, turn)?) };
+        let attached = if path.is_empty() {
+            None
+        } else {
+            Some(self.attach(&outbox, path, &mut item, turn)?)
+        };
         let id = outbox.post(&item)?;
         notify::signal(&self.home);
         let mut report = format!("sending to {}", item.to);
         if let Some((_, size)) = attached {
             report.push_str(&format!(", with {} ({size} bytes)", item.name));
-            item.text.push_str(&format!("\n(with the file {})", item.name));
+            item.text
+                .push_str(&format!("\n(with the file {})", item.name));
         }
         let own = format!("{}:{}", turn.origin.channel, turn.origin.chat);
         if item.to != own {
-            let title = format!("You sent this to the chat from another conversation, {}", one_line(&own, 60));
+            let title = format!(
+                "You sent this to the chat from another conversation, {}",
+                one_line(&own, 60)
+            );
             let session = session_name(TELEGRAM, &item.to[TELEGRAM.len() + 1..])?;
             if let Err(e) = note(&self.home, &session, &id, &title, item.text.trim()) {
-                report.push_str(&format!("; the chat's conversation could not be updated: {e}"));
+                report.push_str(&format!(
+                    "; the chat's conversation could not be updated: {e}"
+                ));
             }
         }
         Ok(ToolOutput::text(report))

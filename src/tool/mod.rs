@@ -87,7 +87,10 @@ impl ToolSpec {
 
     /// The first sentence of the description.
     pub(crate) fn purpose(&self) -> &str {
-        let first = self.description.split_once(". ").map_or(&*self.description, |(first, _)| first);
+        let first = self
+            .description
+            .split_once(". ")
+            .map_or(&*self.description, |(first, _)| first);
         clip(first.trim_end_matches('.'), 200)
     }
 }
@@ -119,7 +122,10 @@ fn schema_of(parameters: &[Parameter], required: usize) -> String {
         ((*name).to_owned(), property)
     };
     let properties: Value = parameters.iter().map(property).collect();
-    let required: Value = parameters[..required].iter().map(|(name, ..)| *name).collect();
+    let required: Value = parameters[..required]
+        .iter()
+        .map(|(name, ..)| *name)
+        .collect();
     json!({"type": "object", "properties": properties, "required": required}).to_string()
 }
 
@@ -135,7 +141,10 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// A success.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { text: text.into(), ..Self::default() }
+        Self {
+            text: text.into(),
+            ..Self::default()
+        }
     }
 }
 
@@ -165,7 +174,8 @@ pub struct Task {
 }
 
 /// Tools that subagents do not have: each answers to its caller alone and starts no others.
-pub(crate) const NOT_FOR_SUBAGENTS: [&str; 5] = ["subagent", "run_skill", "spawn", "message", "cron"];
+pub(crate) const NOT_FOR_SUBAGENTS: [&str; 5] =
+    ["subagent", "run_skill", "spawn", "message", "cron"];
 
 /// Something that the model can call. It keeps no state of a turn: the turn is an argument.
 pub trait Tool: Send + Sync {

@@ -42,21 +42,29 @@ impl Registry {
                 return Err(Error::failed(format!("two tools are called {name}")));
             }
         }
-        Ok(Self { tools: by_name, redactor })
+        Ok(Self {
+            tools: by_name,
+            redactor,
+        })
     }
 
     /// Keeps the tools with these names; `read_more` stays with them.
     pub(crate) fn select(&mut self, names: &[String]) -> Result<()> {
         if let Some(name) = names.iter().find(|name| !self.tools.contains_key(*name)) {
-            return Err(Error::usage(self.unknown(name)).hint(format!("the tools are: {}", self.names())));
+            return Err(
+                Error::usage(self.unknown(name)).hint(format!("the tools are: {}", self.names()))
+            );
         }
-        self.tools.retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
+        self.tools
+            .retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
         Ok(())
     }
 
     pub(crate) fn without(&self, names: &[&str]) -> Self {
         let mut fewer = self.clone();
-        fewer.tools.retain(|name, _| !names.contains(&name.as_str()));
+        fewer
+            .tools
+            .retain(|name, _| !names.contains(&name.as_str()));
         fewer
     }
 
@@ -71,13 +79,21 @@ impl Registry {
         if self.tools.contains_key(name) {
             return name.to_owned();
         }
-        let plain = |name: &str| name.replace(|c: char| !c.is_ascii_alphanumeric(), "").to_ascii_lowercase();
+        let plain = |name: &str| {
+            name.replace(|c: char| !c.is_ascii_alphanumeric(), "")
+                .to_ascii_lowercase()
+        };
         let last = name.rsplit(['.', ':', '/']).next().unwrap_or_default();
         let one = |wanted: &str| {
-            let mut fits = self.tools.keys().filter(|known| plain(known) == plain(wanted));
+            let mut fits = self
+                .tools
+                .keys()
+                .filter(|known| plain(known) == plain(wanted));
             fits.next().filter(|_| fits.next().is_none()).cloned()
         };
-        one(name).or_else(|| one(last)).unwrap_or_else(|| valid_name(name))
+        one(name)
+            .or_else(|| one(last))
+            .unwrap_or_else(|| valid_name(name))
     }
 
     fn names(&self) -> String {
@@ -87,30 +103,56 @@ impl Registry {
     fn unknown(&self, name: &str) -> String {
         let near = nearest(name, self.tools.keys().map(String::as_str));
         let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-        format!("there is no tool called \"{}\"{near}", one_line(name, MAX_NAME))
+        format!(
+            "there is no tool called \"{}\"{near}",
+            one_line(name, MAX_NAME)
+        )
     }
 
     /// Finds the tool and checks the arguments. Runs nothing.
     pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> PreparedCall<'a> {
-        PreparedCall { call, checked: self.check(call), redactor: &self.redactor }
+        PreparedCall {
+            call,
+            checked: self.check(call),
+            redactor: &self.redactor,
+        }
     }
 
     fn check(&self, call: &ToolCall) -> Result<(&dyn Tool, Value)> {
         let Some(tool) = self.tools.get(&call.name) else {
-            return Err(Error::failed(format!("{}; the tools are: {}", self.unknown(&call.name), self.names())));
+            return Err(Error::failed(format!(
+                "{}; the tools are: {}",
+                self.unknown(&call.name),
+                self.names()
+            )));
         };
-        let json = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
+        let json = if call.arguments.trim().is_empty() {
+            "{}"
+        } else {
+            call.arguments.as_str()
+        };
         let args: Value = parse_json(json).map_err(|e| {
             let quoted = clip(json, MAX_QUOTED);
-            Error::failed(format!("the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"))
+            Error::failed(format!(
+                "the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"
+            ))
         })?;
         // Some servers write null for no arguments.
-        let args = if args.is_null() { Value::Object(Map::new()) } else { args };
-        let invalid = |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
-        let schema: Value = parse_json(tool.spec().schema.as_bytes()).map_err(|e| invalid(format!("schema: {e}")))?;
+        let args = if args.is_null() {
+            Value::Object(Map::new())
+        } else {
+            args
+        };
+        let invalid =
+            |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
+        let schema: Value = parse_json(tool.spec().schema.as_bytes())
+            .map_err(|e| invalid(format!("schema: {e}")))?;
         let args = schema::check(&schema, args).map_err(invalid)?;
         if !args.is_object() {
-            return Err(invalid(format!("they must be a JSON object, not {}", clip(json, MAX_QUOTED))));
+            return Err(invalid(format!(
+                "they must be a JSON object, not {}",
+                clip(json, MAX_QUOTED)
+            )));
         }
         Ok((tool.as_ref(), args))
     }
@@ -118,9 +160,19 @@ impl Registry {
 
 /// A name in a form that providers accept. Models make up others, and a request that repeats one is refused for good.
 pub(super) fn valid_name(name: &str) -> String {
-    let valid = name.trim().chars().map(|c| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' });
+    let valid = name.trim().chars().map(|c| {
+        if c.is_ascii_alphanumeric() || "_-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    });
     let name: String = valid.take(MAX_NAME).collect();
-    if name.is_empty() { "unnamed".to_owned() } else { name }
+    if name.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        name
+    }
 }
 
 /// A call after its checks. Whatever happens to it, it has one result.
@@ -146,12 +198,16 @@ impl PreparedCall<'_> {
 
     /// An invalid call does nothing.
     pub(crate) fn risk(&self) -> Risk {
-        self.checked.as_ref().map_or(Risk::Safe, |(tool, args)| tool.risk(args))
+        self.checked
+            .as_ref()
+            .map_or(Risk::Safe, |(tool, args)| tool.risk(args))
     }
 
     /// Whether it may run in parallel with others for which this holds.
     pub(crate) fn is_parallel(&self) -> bool {
-        self.checked.as_ref().map_or(true, |(tool, args)| tool.is_parallel(args))
+        self.checked
+            .as_ref()
+            .map_or(true, |(tool, args)| tool.is_parallel(args))
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -188,20 +244,33 @@ impl PreparedCall<'_> {
         let mut content = self.redactor.redact(output.text);
         // Some servers refuse it.
         content.retain(|c| c != '\0');
-        ToolResult { call_id: self.call.id.clone(), content, is_error: output.failed, images: output.images }
+        ToolResult {
+            call_id: self.call.id.clone(),
+            content,
+            is_error: output.failed,
+            images: output.images,
+        }
     }
 }
 
 fn failure(text: String) -> ToolOutput {
-    ToolOutput { failed: true, ..ToolOutput::text(text) }
+    ToolOutput {
+        failed: true,
+        ..ToolOutput::text(text)
+    }
 }
 
 /// `args` without secrets. A summary that was cut first could show half of one.
 fn redacted(redactor: &Redactor, args: &Value) -> Value {
     match args {
-        Value::String(text) => redactor.redact(clip(text, MAX_SUMMARIZED).to_owned()).into(),
+        Value::String(text) => redactor
+            .redact(clip(text, MAX_SUMMARIZED).to_owned())
+            .into(),
         Value::Array(list) => list.iter().map(|value| redacted(redactor, value)).collect(),
-        Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), redacted(redactor, value))).collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (key.clone(), redacted(redactor, value)))
+            .collect(),
         other => other.clone(),
     }
 }
@@ -222,7 +291,13 @@ mod tests {
         fn named(name: &str) -> Box<dyn Tool> {
             let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
             let (name, risk) = (name.to_owned().into(), Risk::Writes);
-            Box::new(Self(ToolSpec { name, description: "".into(), schema: schema.into(), risk, source: "".into() }))
+            Box::new(Self(ToolSpec {
+                name,
+                description: "".into(),
+                schema: schema.into(),
+                risk,
+                source: "".into(),
+            }))
         }
     }
 
@@ -241,17 +316,33 @@ mod tests {
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {
-        ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into(), ..ToolCall::default() }
+        ToolCall {
+            id: "1".into(),
+            name: name.into(),
+            arguments: arguments.into(),
+            ..ToolCall::default()
+        }
     }
 
     fn dispatch(name: &str, arguments: &str) -> ToolResult {
         let (registry, call) = (registry(&["echo"]).unwrap(), call(name, arguments));
-        let origin = Origin { channel: "test".into(), chat: "x".into() };
+        let origin = Origin {
+            channel: "test".into(),
+            chat: "x".into(),
+        };
         let (cancel, pages) = (Cancel::new(None), Pages::default());
         let run_task = &|_: &Task| Ok(ToolOutput::default());
         let start_task = &|_| Ok(());
         let (origin, cancel, pages, metadata) = (&origin, &cancel, &pages, &BTreeMap::new());
-        registry.prepare(&call).run(&Turn { origin, metadata, cancel, pages, events: &|_| (), run_task, start_task })
+        registry.prepare(&call).run(&Turn {
+            origin,
+            metadata,
+            cancel,
+            pages,
+            events: &|_| (),
+            run_task,
+            start_task,
+        })
     }
 
     #[test]
@@ -280,9 +371,13 @@ mod tests {
         ] {
             assert_eq!(registry.meant(name), "list_dir", "{name}");
         }
-        for (name, same) in
-            [("srv_get", "srv_get"), ("SrvGet", "SrvGet"), ("x:y", "x_y"), ("", "unnamed"), ("list", "list")]
-        {
+        for (name, same) in [
+            ("srv_get", "srv_get"),
+            ("SrvGet", "SrvGet"),
+            ("x:y", "x_y"),
+            ("", "unnamed"),
+            ("list", "list"),
+        ] {
             assert_eq!(registry.meant(name), same, "{name}");
         }
     }
@@ -293,14 +388,30 @@ mod tests {
             ("ecko", "{}", "did you mean echo?"),
             ("echo", "{\"text\":", "not valid JSON"),
             ("echo", "[1]", "the arguments must be an object, not [1]"),
-            ("echo", "\"words\"", "the arguments must be an object, not \"words\""),
+            (
+                "echo",
+                "\"words\"",
+                "the arguments must be an object, not \"words\"",
+            ),
             ("echo", "null", "\"text\" is missing: a string"),
             ("echo", "", "\"text\" is missing: a string"),
-            ("echo", "{\"text\":\"x\",\"tims\":2}", "unknown parameter \"tims\"; did you mean \"times\"?"),
-            ("echo", "{\"text\":\"x\",\"times\":\"often\"}", "\"times\" must be an integer, not \"often\""),
+            (
+                "echo",
+                "{\"text\":\"x\",\"tims\":2}",
+                "unknown parameter \"tims\"; did you mean \"times\"?",
+            ),
+            (
+                "echo",
+                "{\"text\":\"x\",\"times\":\"often\"}",
+                "\"times\" must be an integer, not \"often\"",
+            ),
         ] {
             let result = dispatch(name, arguments);
-            assert!(result.is_error && result.content.contains(says), "{}", result.content);
+            assert!(
+                result.is_error && result.content.contains(says),
+                "{}",
+                result.content
+            );
         }
         let endless = dispatch("echo", &format!("{{\"text\": \"{}", "é".repeat(5000)));
         assert!(endless.content.len() < 700, "{}", endless.content);
@@ -312,7 +423,10 @@ mod tests {
             ("{\"text\": 5}", "5"),
             ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),
             ("{\"text\": \"x\", \"reason\": \"y\"}", "x"),
-            ("{\"text\": \"a\\u0000b hunter2-hunter2\"}", "ab [secret removed]"),
+            (
+                "{\"text\": \"a\\u0000b hunter2-hunter2\"}",
+                "ab [secret removed]",
+            ),
         ] {
             let result = dispatch("echo", arguments);
             assert_eq!((result.content.as_str(), result.is_error), (says, false));
@@ -322,9 +436,13 @@ mod tests {
     #[test]
     fn the_same_call_is_the_same_however_it_is_written() {
         let registry = registry(&["echo", "other"]).unwrap();
-        let identity = |name: &str, arguments: &str| registry.prepare(&call(name, arguments)).identity();
+        let identity =
+            |name: &str, arguments: &str| registry.prepare(&call(name, arguments)).identity();
         let one = identity("echo", "{\"text\":\"a\",\"times\":2}");
-        assert_eq!(one, identity("echo", " { \"times\": \"2\", \"text\" : \"\\u0061\" }"));
+        assert_eq!(
+            one,
+            identity("echo", " { \"times\": \"2\", \"text\" : \"\\u0061\" }")
+        );
         assert_ne!(one, identity("echo", "{\"text\":\"a\"}"));
         assert_ne!(one, identity("other", "{\"text\":\"a\",\"times\":2}"));
         assert_ne!(identity("echo", "{oops"), identity("echo", "{oop"));
@@ -333,15 +451,33 @@ mod tests {
     #[test]
     fn a_summary_shows_no_secret_and_no_control_character() {
         let registry = registry(&["echo"]).unwrap();
-        let summary = |name: &str, arguments: &Value| registry.prepare(&call(name, &arguments.to_string())).summary();
+        let summary = |name: &str, arguments: &Value| {
+            registry
+                .prepare(&call(name, &arguments.to_string()))
+                .summary()
+        };
         // It would be cut in the middle of the secret.
-        let shown = summary("echo", &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}));
-        assert!(shown.starts_with("echo {") && !shown.contains("hunter"), "{shown}");
+        let shown = summary(
+            "echo",
+            &json!({"text": format!("{}hunter2-hunter2", " x".repeat(30))}),
+        );
+        assert!(
+            shown.starts_with("echo {") && !shown.contains("hunter"),
+            "{shown}"
+        );
         let shown = summary("echo", &json!({"text": "a\u{1b}[31m\r\nb\u{202e}c"}));
-        assert!(!shown.contains(|c: char| c.is_control() || c == '\u{202e}'), "{shown:?}");
-        assert!(summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: there is no tool called"));
+        assert!(
+            !shown.contains(|c: char| c.is_control() || c == '\u{202e}'),
+            "{shown:?}"
+        );
+        assert!(
+            summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: there is no tool called")
+        );
         let shown = summary("echo", &json!({"times": "hunter2-hunter2"}));
-        assert!(shown.contains("\"times\" must be") && !shown.contains("hunter"), "{shown}");
+        assert!(
+            shown.contains("\"times\" must be") && !shown.contains("hunter"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -349,12 +485,29 @@ mod tests {
         let chosen = |names: &[&str]| {
             let mut registry = registry(&["echo", "exec", "grep"]).unwrap();
             registry.select(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
-            Ok::<_, Error>(registry.specs().map(|spec| spec.name.clone()).collect::<Vec<_>>())
+            Ok::<_, Error>(
+                registry
+                    .specs()
+                    .map(|spec| spec.name.clone())
+                    .collect::<Vec<_>>(),
+            )
         };
-        assert_eq!(chosen(&["grep", "echo"]).unwrap(), ["echo", "grep", "read_more"]);
+        assert_eq!(
+            chosen(&["grep", "echo"]).unwrap(),
+            ["echo", "grep", "read_more"]
+        );
         assert_eq!(chosen(&[]).unwrap(), [""; 0]);
         let e = chosen(&["echo", "exce"]).unwrap_err();
-        assert_eq!((e.kind, e.message.as_str()), (Kind::Usage, "there is no tool called \"exce\"; did you mean exec?"));
-        assert_eq!(e.hint.as_deref(), Some("the tools are: echo, exec, grep, read_more"));
+        assert_eq!(
+            (e.kind, e.message.as_str()),
+            (
+                Kind::Usage,
+                "there is no tool called \"exce\"; did you mean exec?"
+            )
+        );
+        assert_eq!(
+            e.hint.as_deref(),
+            Some("the tools are: echo, exec, grep, read_more")
+        );
     }
 }

@@ -32,7 +32,8 @@ fn checked(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
         Value::Array(list) => {
             let items = schema.get("items").unwrap_or(&Value::Null);
             let list = list.into_iter().enumerate();
-            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]"))).collect()
+            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]")))
+                .collect()
         }
         other => Ok(other),
     }
@@ -40,39 +41,83 @@ fn checked(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
 
 /// The keywords that restrict a value of the right type. A choice in other letters becomes that choice.
 fn constrained(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
-    if let Some(choices) = schema.get("enum").and_then(Value::as_array).filter(|list| !list.contains(&value)) {
+    if let Some(choices) = schema
+        .get("enum")
+        .and_then(Value::as_array)
+        .filter(|list| !list.contains(&value))
+    {
         let word = value.as_str().unwrap_or_default().trim();
-        let same = |choice: &&Value| choice.as_str().is_some_and(|choice| choice.eq_ignore_ascii_case(word));
+        let same = |choice: &&Value| {
+            choice
+                .as_str()
+                .is_some_and(|choice| choice.eq_ignore_ascii_case(word))
+        };
         let names: Vec<String> = choices.iter().map(Value::to_string).collect();
-        let one_of = || mismatch(path, &value, &format!("one of {}", one_line(&names.join(", "), 400)));
+        let one_of = || {
+            mismatch(
+                path,
+                &value,
+                &format!("one of {}", one_line(&names.join(", "), 400)),
+            )
+        };
         return choices.iter().find(same).cloned().ok_or_else(one_of);
     }
-    let bound = |keyword| schema.get(keyword).and_then(Value::as_f64).zip(value.as_f64());
+    let bound = |keyword| {
+        schema
+            .get(keyword)
+            .and_then(Value::as_f64)
+            .zip(value.as_f64())
+    };
     match (bound("minimum"), bound("maximum")) {
-        (Some((min, number)), _) if number < min => Err(mismatch(path, &value, &format!("at least {min}"))),
-        (_, Some((max, number))) if number > max => Err(mismatch(path, &value, &format!("at most {max}"))),
+        (Some((min, number)), _) if number < min => {
+            Err(mismatch(path, &value, &format!("at least {min}")))
+        }
+        (_, Some((max, number))) if number > max => {
+            Err(mismatch(path, &value, &format!("at most {max}")))
+        }
         _ => Ok(value),
     }
 }
 
-fn object(schema: &Value, mut given: Map<String, Value>, path: &str) -> Result<Map<String, Value>, String> {
+fn object(
+    schema: &Value,
+    mut given: Map<String, Value>,
+    path: &str,
+) -> Result<Map<String, Value>, String> {
     let none = Map::new();
-    let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
-    let join = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let properties = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .unwrap_or(&none);
+    let join = |name: &str| {
+        if path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{path}.{name}")
+        }
+    };
     let mut taken = Map::new();
     for (name, schema) in properties {
-        let Some(value) = take(&mut given, name, properties) else { continue };
+        let Some(value) = take(&mut given, name, properties) else {
+            continue;
+        };
         let types = types(schema);
         let is_absent = value.is_null() && !types.is_empty() && !types.contains(&"null");
         if !is_absent {
             taken.insert(name.clone(), checked(schema, value, &join(name))?);
         }
     }
-    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let required = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str);
     let missing = required.filter(|name| !taken.contains_key(*name) && !given.contains_key(*name));
     let expected = |name| properties.get(name).map_or("a value".to_owned(), expected);
-    let mut wrong: Vec<String> =
-        missing.map(|name| format!("\"{}\" is missing: {}", join(name), expected(name))).collect();
+    let mut wrong: Vec<String> = missing
+        .map(|name| format!("\"{}\" is missing: {}", join(name), expected(name)))
+        .collect();
     let more = schema.get("additionalProperties").unwrap_or(&Value::Null);
     if more.is_object() || *more == Value::Bool(true) || (more.is_null() && properties.is_empty()) {
         for (name, value) in given {
@@ -83,27 +128,53 @@ fn object(schema: &Value, mut given: Map<String, Value>, path: &str) -> Result<M
         // Models add parameters of their own, a reason for example. Only what may be a slip counts.
         let is_incomplete = !wrong.is_empty();
         for name in given.keys() {
-            let absent = properties.keys().map(String::as_str).filter(|name| !taken.contains_key(*name));
-            let near = nearest(name, absent).map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
+            let absent = properties
+                .keys()
+                .map(String::as_str)
+                .filter(|name| !taken.contains_key(*name));
+            let near = nearest(name, absent)
+                .map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
             if !near.is_empty() || is_incomplete {
-                wrong.push(format!("unknown parameter \"{}\"{near}", one_line(name, 40)));
+                wrong.push(format!(
+                    "unknown parameter \"{}\"{near}",
+                    one_line(name, 40)
+                ));
             }
         }
     }
     wrong.truncate(MAX_ERRORS);
-    if wrong.is_empty() { Ok(taken) } else { Err(wrong.join("; ")) }
+    if wrong.is_empty() {
+        Ok(taken)
+    } else {
+        Err(wrong.join("; "))
+    }
 }
 
 fn mismatch(path: &str, value: &Value, expected: &str) -> String {
-    let what = if path.is_empty() { "the arguments".to_owned() } else { format!("\"{path}\"") };
-    format!("{what} must be {expected}, not {}", one_line(&value.to_string(), 80))
+    let what = if path.is_empty() {
+        "the arguments".to_owned()
+    } else {
+        format!("\"{path}\"")
+    };
+    format!(
+        "{what} must be {expected}, not {}",
+        one_line(&value.to_string(), 80)
+    )
 }
 
 /// Takes the argument `name`, also from a key in another style (`filePath`, `File-Path`).
-fn take(given: &mut Map<String, Value>, name: &str, properties: &Map<String, Value>) -> Option<Value> {
+fn take(
+    given: &mut Map<String, Value>,
+    name: &str,
+    properties: &Map<String, Value>,
+) -> Option<Value> {
     let letters = |word: &str| word.replace(['_', '-'], "").to_ascii_lowercase();
     let same = |key: &&String| !properties.contains_key(*key) && letters(key) == letters(name);
-    let key = if given.contains_key(name) { name.to_owned() } else { given.keys().find(same)?.clone() };
+    let key = if given.contains_key(name) {
+        name.to_owned()
+    } else {
+        given.keys().find(same)?.clone()
+    };
     given.remove(&key)
 }
 
@@ -136,11 +207,22 @@ fn coerce(value: &Value, kind: &str, schema: &Value) -> Option<Value> {
     let decoded = value.as_str().and_then(|text| parse_json(text.trim()).ok());
     match kind {
         "string" if value.is_number() || value.is_boolean() => Some(value.to_string().into()),
-        "boolean" => value.as_str()?.trim().to_ascii_lowercase().parse::<bool>().ok().map(Value::Bool),
+        "boolean" => value
+            .as_str()?
+            .trim()
+            .to_ascii_lowercase()
+            .parse::<bool>()
+            .ok()
+            .map(Value::Bool),
         "integer" => match decoded.as_ref().unwrap_or(value) {
             number if has_type(number, kind) => Some(number.clone()),
             // 5.0; a fraction does not parse.
-            number => number.as_f64()?.to_string().parse::<i64>().ok().map(Value::from),
+            number => number
+                .as_f64()?
+                .to_string()
+                .parse::<i64>()
+                .ok()
+                .map(Value::from),
         },
         "number" | "object" => decoded.filter(|decoded| has_type(decoded, kind)),
         "array" if !value.is_null() => decoded.filter(Value::is_array).or_else(|| {
@@ -162,7 +244,11 @@ fn expected(schema: &Value) -> String {
         kind => format!("a {kind}"),
     };
     let types: Vec<String> = types(schema).into_iter().map(describe).collect();
-    if types.is_empty() { "a value".to_owned() } else { types.join(" or ") }
+    if types.is_empty() {
+        "a value".to_owned()
+    } else {
+        types.join(" or ")
+    }
 }
 
 #[cfg(test)]
@@ -207,39 +293,91 @@ mod tests {
             (json!({"deep": "True"}), json!({"deep": true})),
             (json!({"path": 7}), json!({"path": "7"})),
             (json!({"tags": "a"}), json!({"tags": ["a"]})),
-            (json!({"tags": "[\"a\", \"b\"]"}), json!({"tags": ["a", "b"]})),
+            (
+                json!({"tags": "[\"a\", \"b\"]"}),
+                json!({"tags": ["a", "b"]}),
+            ),
             (json!({"tags": 3}), json!({"tags": ["3"]})),
             (json!({"tags": [1, "b"]}), json!({"tags": ["1", "b"]})),
             (json!({"tags": null, "limit": null}), json!({})),
             (json!({"old_text": null}), json!({"old_text": null})),
             (json!({"mode": " Add"}), json!({"mode": "add"})),
-            (json!({"where": "{\"line\": \"3\"}"}), json!({"where": {"line": 3}})),
-            (json!({"edits": {"to": "x"}}), json!({"edits": [{"to": "x"}]})),
-            (json!({"edits": "[{\"to\": \"x\"}]"}), json!({"edits": [{"to": "x"}]})),
+            (
+                json!({"where": "{\"line\": \"3\"}"}),
+                json!({"where": {"line": 3}}),
+            ),
+            (
+                json!({"edits": {"to": "x"}}),
+                json!({"edits": [{"to": "x"}]}),
+            ),
+            (
+                json!({"edits": "[{\"to\": \"x\"}]"}),
+                json!({"edits": [{"to": "x"}]}),
+            ),
             (json!({"oldText": "x"}), json!({"old_text": "x"})),
             (json!({"any": [{"x": null}]}), json!({"any": [{"x": null}]})),
             (json!({"reason": "because"}), json!({})),
         ] {
-            assert_eq!(check(&schema(), with(given.clone())), Ok(with(taken)), "{given}");
+            assert_eq!(
+                check(&schema(), with(given.clone())),
+                Ok(with(taken)),
+                "{given}"
+            );
         }
     }
 
     #[test]
     fn what_is_wrong_is_one_sentence_that_names_it() {
         for (given, says) in [
-            (json!({"limit": "many"}), "\"limit\" must be an integer, not \"many\""),
-            (json!({"limit": 2.5}), "\"limit\" must be an integer, not 2.5"),
-            (json!({"limit": 1e300}), "\"limit\" must be an integer, not 1e+300"),
+            (
+                json!({"limit": "many"}),
+                "\"limit\" must be an integer, not \"many\"",
+            ),
+            (
+                json!({"limit": 2.5}),
+                "\"limit\" must be an integer, not 2.5",
+            ),
+            (
+                json!({"limit": 1e300}),
+                "\"limit\" must be an integer, not 1e+300",
+            ),
             (json!({"limit": 0}), "\"limit\" must be at least 1, not 0"),
-            (json!({"limit": "500"}), "\"limit\" must be at most 100, not 500"),
-            (json!({"deep": "perhaps"}), "\"deep\" must be a boolean, not \"perhaps\""),
-            (json!({"path": {"a": 1}}), "\"path\" must be a string, not {\"a\":1}"),
-            (json!({"tags": {"a": 1}}), "\"tags\" must be a list, not {\"a\":1}"),
-            (json!({"tags": ["a", []]}), "\"tags[1]\" must be a string, not []"),
-            (json!({"old_text": []}), "\"old_text\" must be a string or null, not []"),
-            (json!({"mode": "ad"}), "\"mode\" must be one of \"add\", \"remove\", not \"ad\""),
-            (json!({"where": {}}), "\"where.line\" is missing: an integer"),
-            (json!({"edits": [{"to": "x"}, {}]}), "\"edits[1].to\" is missing: a string"),
+            (
+                json!({"limit": "500"}),
+                "\"limit\" must be at most 100, not 500",
+            ),
+            (
+                json!({"deep": "perhaps"}),
+                "\"deep\" must be a boolean, not \"perhaps\"",
+            ),
+            (
+                json!({"path": {"a": 1}}),
+                "\"path\" must be a string, not {\"a\":1}",
+            ),
+            (
+                json!({"tags": {"a": 1}}),
+                "\"tags\" must be a list, not {\"a\":1}",
+            ),
+            (
+                json!({"tags": ["a", []]}),
+                "\"tags[1]\" must be a string, not []",
+            ),
+            (
+                json!({"old_text": []}),
+                "\"old_text\" must be a string or null, not []",
+            ),
+            (
+                json!({"mode": "ad"}),
+                "\"mode\" must be one of \"add\", \"remove\", not \"ad\"",
+            ),
+            (
+                json!({"where": {}}),
+                "\"where.line\" is missing: an integer",
+            ),
+            (
+                json!({"edits": [{"to": "x"}, {}]}),
+                "\"edits[1].to\" is missing: a string",
+            ),
         ] {
             assert_eq!(check(&schema(), with(given)), Err(says.to_owned()));
         }
@@ -249,44 +387,70 @@ mod tests {
         );
         // What is a slip makes no other name one.
         assert_eq!(
-            check(&schema(), json!({"limt": 5, "path": "p", "reason": "because"})),
+            check(
+                &schema(),
+                json!({"limt": 5, "path": "p", "reason": "because"})
+            ),
             Err("unknown parameter \"limt\"; did you mean \"limit\"?".to_owned())
         );
-        assert_eq!(check(&schema(), json!([1])), Err("the arguments must be an object, not [1]".to_owned()));
-        assert_eq!(check(&schema(), json!({"path": null})), Err("\"path\" is missing: a string".to_owned()));
+        assert_eq!(
+            check(&schema(), json!([1])),
+            Err("the arguments must be an object, not [1]".to_owned())
+        );
+        assert_eq!(
+            check(&schema(), json!({"path": null})),
+            Err("\"path\" is missing: a string".to_owned())
+        );
     }
 
     #[test]
     fn a_fault_is_short_whatever_was_given() {
-        let long =
-            json!({"path": ["x".repeat(100_000)], "limit": "y".repeat(100_000), "tags": vec![json!({}); 10_000]});
+        let long = json!({"path": ["x".repeat(100_000)], "limit": "y".repeat(100_000), "tags": vec![json!({}); 10_000]});
         let says = check(&schema(), long).unwrap_err();
         assert!(says.len() < 600 && !says.contains('\n'), "{says}");
     }
 
     #[test]
     fn an_unknown_parameter_counts_only_when_it_looks_like_a_slip() {
-        assert_eq!(check(&schema(), with(json!({"explanation": "x"}))), Ok(with(json!({}))));
+        assert_eq!(
+            check(&schema(), with(json!({"explanation": "x"}))),
+            Ok(with(json!({})))
+        );
         let says = check(&schema(), with(json!({"limt": 5, "explanation": "x"}))).unwrap_err();
         assert_eq!(says, "unknown parameter \"limt\"; did you mean \"limit\"?");
         // Next to the right name it is no slip.
-        assert_eq!(check(&schema(), with(json!({"limt": 5, "limit": 5}))), Ok(with(json!({"limit": 5}))));
+        assert_eq!(
+            check(&schema(), with(json!({"limt": 5, "limit": 5}))),
+            Ok(with(json!({"limit": 5})))
+        );
     }
 
     #[test]
     fn strangers_are_kept_where_the_schema_lets_them_in() {
         let open = json!({"type": "object", "properties": {"a": {}}, "additionalProperties": {"type": "integer"}});
-        assert_eq!(check(&open, json!({"a": [], "b": "2"})).unwrap(), json!({"a": [], "b": 2}));
+        assert_eq!(
+            check(&open, json!({"a": [], "b": "2"})).unwrap(),
+            json!({"a": [], "b": 2})
+        );
         assert!(check(&open, json!({"b": "two"})).is_err());
         let open = json!({"type": "object", "properties": {"a": {}}, "additionalProperties": true});
-        assert_eq!(check(&open, json!({"b": "two"})).unwrap(), json!({"b": "two"}));
-        assert_eq!(check(&json!({"type": "object"}), json!({"b": 2})).unwrap(), json!({"b": 2}));
+        assert_eq!(
+            check(&open, json!({"b": "two"})).unwrap(),
+            json!({"b": "two"})
+        );
+        assert_eq!(
+            check(&json!({"type": "object"}), json!({"b": 2})).unwrap(),
+            json!({"b": 2})
+        );
         assert_eq!(check(&json!({}), json!({"b": 2})).unwrap(), json!({"b": 2}));
     }
 
     #[test]
     fn arguments_that_are_an_object_in_a_string_are_that_object() {
-        assert_eq!(check(&schema(), json!("{\"path\": \"p\"}")).unwrap(), json!({"path": "p"}));
+        assert_eq!(
+            check(&schema(), json!("{\"path\": \"p\"}")).unwrap(),
+            json!({"path": "p"})
+        );
         assert!(check(&schema(), json!("p")).is_err());
     }
 }

@@ -12,9 +12,17 @@ pub(crate) const READ_SKILL: &str = "skill";
 
 pub(crate) fn read_skill(skills: Skills) -> Function {
     let description = "Read the full text of a skill. Do this before you do what the skill is for.";
-    let spec = ToolSpec::built_in(READ_SKILL, Risk::Safe, description, &[("name", Text, "")], 1);
+    let spec = ToolSpec::built_in(
+        READ_SKILL,
+        Risk::Safe,
+        description,
+        &[("name", Text, "")],
+        1,
+    );
     Function::new(spec, &["name"], move |args, _| {
-        Ok(ToolOutput::text(find(&skills, text(args, "name"))?.prompt_text()))
+        Ok(ToolOutput::text(
+            find(&skills, text(args, "name"))?.prompt_text(),
+        ))
     })
 }
 
@@ -26,7 +34,10 @@ pub(crate) fn run_skill(skills: Skills) -> Function {
     let run = Function::new(spec, &["name", "task"], move |args, turn| {
         let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
         let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());
-        (turn.run_task)(&Task { label: "subagent".to_owned(), text })
+        (turn.run_task)(&Task {
+            label: "subagent".to_owned(),
+            text,
+        })
     });
     run.always_parallel()
 }
@@ -34,17 +45,32 @@ pub(crate) fn run_skill(skills: Skills) -> Function {
 /// The skill of that name, if models may use it.
 fn find(skills: &Skills, name: &str) -> Result<Skill> {
     let found = skills.all();
-    let Some(skill) = found.named(name).filter(|skill| !skill.hidden && !skill.disabled) else {
-        let names: Vec<&str> =
-            found.skills.iter().filter(|skill| skill.is_offered()).map(|skill| skill.name.as_str()).collect();
-        let names = if names.is_empty() { "(none)".to_owned() } else { names.join(", ") };
+    let Some(skill) = found
+        .named(name)
+        .filter(|skill| !skill.hidden && !skill.disabled)
+    else {
+        let names: Vec<&str> = found
+            .skills
+            .iter()
+            .filter(|skill| skill.is_offered())
+            .map(|skill| skill.name.as_str())
+            .collect();
+        let names = if names.is_empty() {
+            "(none)".to_owned()
+        } else {
+            names.join(", ")
+        };
         return Err(Error::failed(format!(
             "there is no skill called \"{}\"; the skills are: {names}",
             one_line(name, 64)
         )));
     };
     if !skill.missing.is_empty() {
-        return Err(Error::failed(format!("the skill {} requires {}", skill.name, skill.missing.join(", "))));
+        return Err(Error::failed(format!(
+            "the skill {} requires {}",
+            skill.name,
+            skill.missing.join(", ")
+        )));
     }
     Ok(skill.clone())
 }

@@ -12,9 +12,18 @@ const MAX_LABEL: usize = 60;
 pub(crate) fn subagent() -> Function {
     let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
                        conversation: include everything it needs. Several in one reply run in parallel.";
-    let spec = ToolSpec::built_in("subagent", Risk::Runs, description, &[("task", Text, "")], 1);
+    let spec = ToolSpec::built_in(
+        "subagent",
+        Risk::Runs,
+        description,
+        &[("task", Text, "")],
+        1,
+    );
     let run = Function::new(spec, &["task"], |args, turn| {
-        (turn.run_task)(&Task { label: "subagent".to_owned(), text: text(args, "task").to_owned() })
+        (turn.run_task)(&Task {
+            label: "subagent".to_owned(),
+            text: text(args, "task").to_owned(),
+        })
     });
     run.always_parallel()
 }
@@ -29,11 +38,17 @@ pub(crate) fn spawn() -> Function {
         if task.trim().is_empty() {
             return Err(Error::failed("task is empty"));
         }
-        let label = one_line(if label.is_empty() { task.trim() } else { label }, MAX_LABEL);
+        let label = one_line(
+            if label.is_empty() { task.trim() } else { label },
+            MAX_LABEL,
+        );
         let started = format!(
             "Started the background task \"{label}\". Its report arrives as a separate message: do not wait for it."
         );
-        (turn.start_task)(Task { label, text: task.to_owned() })?;
+        (turn.start_task)(Task {
+            label,
+            text: task.to_owned(),
+        })?;
         Ok(ToolOutput::text(started))
     })
 }

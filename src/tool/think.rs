@@ -6,6 +6,12 @@ use super::{Risk, ToolOutput, ToolSpec};
 
 pub(crate) fn think() -> Function {
     let description = "Write down a thought: a plan, or what results mean. Changes nothing.";
-    let spec = ToolSpec::built_in("think", Risk::Safe, description, &[("thought", Text, "")], 1);
+    let spec = ToolSpec::built_in(
+        "think",
+        Risk::Safe,
+        description,
+        &[("thought", Text, "")],
+        1,
+    );
     Function::new(spec, &["thought"], |_, _| Ok(ToolOutput::text("Noted.")))
 }

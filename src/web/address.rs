@@ -5,8 +5,17 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::error::{Error, Result};
 
 /// What a browser would encode anywhere in an address.
-const NOT_IN_ADDRESSES: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'\\').add(b'^').add(b'`').add(b'{').add(b'|').add(b'}');
+const NOT_IN_ADDRESSES: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Makes an address that a model wrote fit to be requested: `http` or `https`, without a user or a fragment, other
 /// characters percent-encoded.
@@ -15,17 +24,25 @@ const NOT_IN_ADDRESSES: &AsciiSet =
 /// What is wrong with it, in words for the model.
 pub(crate) fn normalize(address: &str) -> Result<String> {
     let address = address.trim();
-    let address = if address.contains("://") { address.to_owned() } else { format!("https://{address}") };
+    let address = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("https://{address}")
+    };
     let (scheme, rest) = address.split_once("://").unwrap_or_default();
     let scheme = scheme.to_ascii_lowercase();
     if scheme != "http" && scheme != "https" {
-        return Err(Error::failed(format!("only http and https addresses can be fetched, not {scheme}:")));
+        return Err(Error::failed(format!(
+            "only http and https addresses can be fetched, not {scheme}:"
+        )));
     }
     let rest = rest.split('#').next().unwrap_or_default();
     let end = rest.find(['/', '?', '\\']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     if authority.contains('@') {
-        return Err(Error::failed("an address with a user name or password cannot be fetched"));
+        return Err(Error::failed(
+            "an address with a user name or password cannot be fetched",
+        ));
     }
     if authority.is_empty() {
         return Err(Error::failed("the address names no host"));
@@ -36,18 +53,30 @@ pub(crate) fn normalize(address: &str) -> Result<String> {
 /// The address that a link means on a page at `base`; `None` if it leads nowhere a reader could go.
 pub(crate) fn join(base: &str, link: &str) -> Option<String> {
     // Browsers ignore line ends and tabs within an address.
-    let link: String = link.trim().chars().filter(|c| !matches!(c, '\n' | '\r' | '\t')).collect();
+    let link: String = link
+        .trim()
+        .chars()
+        .filter(|c| !matches!(c, '\n' | '\r' | '\t'))
+        .collect();
     let scheme = link.split_once(':').map(|(scheme, _)| scheme);
-    let scheme = scheme.filter(|s| !s.is_empty() && s.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)));
+    let scheme = scheme.filter(|s| {
+        !s.is_empty()
+            && s.chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    });
     if let Some(scheme) = scheme {
-        let is_useful =
-            ["http", "https", "mailto", "tel", "ftp", "magnet"].iter().any(|s| scheme.eq_ignore_ascii_case(s));
+        let is_useful = ["http", "https", "mailto", "tel", "ftp", "magnet"]
+            .iter()
+            .any(|s| scheme.eq_ignore_ascii_case(s));
         return is_useful.then(|| encode(&link));
     }
     let (scheme, rest) = base.split_once("://")?;
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let path = path.split('#').next().unwrap_or_default();
-    let (directory, query) = (path.split('?').next().unwrap_or_default(), path.find('?').map_or("", |at| &path[at..]));
+    let (directory, query) = (
+        path.split('?').next().unwrap_or_default(),
+        path.find('?').map_or("", |at| &path[at..]),
+    );
     let joined = if let Some(rest) = link.strip_prefix("//") {
         return Some(format!("{scheme}://{}", encode(rest)));
     } else if link.starts_with('/') {

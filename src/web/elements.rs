@@ -7,8 +7,8 @@ use super::tokens::{Attributes, Token, tokens};
 const MAX_DEPTH: usize = 128;
 /// Elements that have no content.
 const VOID: [&str; 15] = [
-    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param", "source", "track",
-    "wbr",
+    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
+    "source", "track", "wbr",
 ];
 /// Elements that begin and end a paragraph.
 const BLOCKS: &str = "address article aside blockquote caption center dd details div dl dt fieldset figcaption figure footer \
@@ -59,14 +59,20 @@ fn read(html: &str, is_page: bool) -> Element {
     let mut open = vec![Element::default()];
     for token in tokens(html) {
         // A title holds text alone, also one without an end.
-        if !matches!(token, Token::Text(_)) && open.last().is_some_and(|element| element.name == "title") {
+        if !matches!(token, Token::Text(_))
+            && open.last().is_some_and(|element| element.name == "title")
+        {
             close(&mut open, 1);
         }
         match token {
             Token::Text(text) => {
-                let Some(parent) = open.last_mut() else { continue };
+                let Some(parent) = open.last_mut() else {
+                    continue;
+                };
                 match &*parent.name {
-                    "noscript" | "noframes" if is_page => parent.children.extend(read(&text, false).children),
+                    "noscript" | "noframes" if is_page => {
+                        parent.children.extend(read(&text, false).children);
+                    }
                     _ => parent.children.push(Node::Text(text)),
                 }
             }
@@ -75,10 +81,18 @@ fn read(html: &str, is_page: bool) -> Element {
                 let depth = open.len() - 1;
                 close(&mut open, depth);
             }
-            Token::Start { name, attributes, self_closing } => {
+            Token::Start {
+                name,
+                attributes,
+                self_closing,
+            } => {
                 end_before(&mut open, &name);
                 let is_empty = self_closing || VOID.contains(&&*name) || open.len() == MAX_DEPTH;
-                open.push(Element { name, attributes, children: Vec::new() });
+                open.push(Element {
+                    name,
+                    attributes,
+                    children: Vec::new(),
+                });
                 if is_empty {
                     close(&mut open, 1);
                 }
@@ -96,15 +110,24 @@ fn close(open: &mut Vec<Element>, count: usize) {
     for _ in 0..count {
         let closed = open.pop();
         let parent = open.last_mut().map(|parent| &mut parent.children);
-        parent.into_iter().zip(closed).for_each(|(children, element)| children.push(Node::Element(element)));
+        parent
+            .into_iter()
+            .zip(closed)
+            .for_each(|(children, element)| children.push(Node::Element(element)));
     }
 }
 
 /// Closes what the beginning of an element ends, though it has no end tag.
 fn end_before(open: &mut Vec<Element>, name: &str) {
     let mut close_within = |limits: &[&str], ended: &[&str]| {
-        let floor = open.iter().rposition(|element| element.is_one_of(limits)).map_or(1, |at| at + 1);
-        if let Some(n) = open[floor.min(open.len())..].iter().position(|element| element.is_one_of(ended)) {
+        let floor = open
+            .iter()
+            .rposition(|element| element.is_one_of(limits))
+            .map_or(1, |at| at + 1);
+        if let Some(n) = open[floor.min(open.len())..]
+            .iter()
+            .position(|element| element.is_one_of(ended))
+        {
             let count = open.len() - floor - n;
             close(open, count);
         }
@@ -115,7 +138,10 @@ fn end_before(open: &mut Vec<Element>, name: &str) {
         "td" | "th" => close_within(&["table"], &["td", "th", "caption"]),
         "tr" => close_within(&["table"], &["tr", "td", "th", "caption"]),
         "thead" | "tbody" | "tfoot" => {
-            close_within(&["table"], &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"]);
+            close_within(
+                &["table"],
+                &["thead", "tbody", "tfoot", "tr", "td", "th", "caption"],
+            );
         }
         "a" => close_within(&["td", "th"], &["a"]),
         _ => {}
@@ -129,14 +155,19 @@ fn end_before(open: &mut Vec<Element>, name: &str) {
 /// emphasis and links do not end a block.
 fn end(open: &mut Vec<Element>, name: &str) {
     let is_heading = |name: &str| matches!(name.as_bytes(), [b'h', b'1'..=b'6']);
-    let is_meant = |element: &Element| element.name == name || (is_heading(name) && is_heading(&element.name));
+    let is_meant =
+        |element: &Element| element.name == name || (is_heading(name) && is_heading(&element.name));
     let is_limit = |element: &Element| match name {
         "table" => false,
         "li" => element.is_one_of(&["ul", "ol", "menu", "table"]),
         _ if is_block(name) => element.name == "table",
         _ => element.is_block(),
     };
-    let found = open.iter().skip(1).rev().take_while(|element| is_meant(element) || !is_limit(element));
+    let found = open
+        .iter()
+        .skip(1)
+        .rev()
+        .take_while(|element| is_meant(element) || !is_limit(element));
     if let Some(n) = found.into_iter().position(is_meant) {
         close(open, n + 1);
     }

@@ -10,15 +10,17 @@ use super::elements::{Element, Node, parse};
 
 /// Elements whose text is not shown, or is of no use to a reader.
 const HIDDEN: [&str; 14] = [
-    "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select", "datalist", "textarea",
-    "dialog", "map", "noembed",
+    "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select",
+    "datalist", "textarea", "dialog", "map", "noembed",
 ];
 /// Elements and roles that surround the content.
 const SURROUNDING: [&str; 5] = ["nav", "navigation", "search", "dialog", "alertdialog"];
 /// Those that do unless they are within it: an article may have notes and a quotation its source.
 const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
 /// Elements within a line that Markdown marks.
-const MARKED: [&str; 13] = ["a", "b", "strong", "i", "em", "code", "kbd", "samp", "del", "s", "strike", "sup", "q"];
+const MARKED: [&str; 13] = [
+    "a", "b", "strong", "i", "em", "code", "kbd", "samp", "del", "s", "strike", "sup", "q",
+];
 /// The texts of links to the heading that they stand in.
 const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 /// Text shorter than this, in bytes, is not taken for the content of a page without a look at the rest.
@@ -45,7 +47,11 @@ pub(crate) fn convert(html: &str, base: &str) -> Page {
     // What looked like a menu may be all there is.
     let whole = Writer::run(&page, base, false);
     let has_more = prose(&whole.markdown) > prose(&content.markdown) * 4;
-    if has_more || content.markdown.is_empty() { whole } else { content }
+    if has_more || content.markdown.is_empty() {
+        whole
+    } else {
+        content
+    }
 }
 
 /// Bytes of a page outside its links.
@@ -53,7 +59,9 @@ fn prose(markdown: &str) -> usize {
     let (mut rest, mut bytes) = (markdown, 0);
     while let Some((before, link)) = rest.split_once('[') {
         bytes += before.trim().len();
-        let after = link.split_once("](").and_then(|(_, address)| address.split_once(')'));
+        let after = link
+            .split_once("](")
+            .and_then(|(_, address)| address.split_once(')'));
         rest = after.map_or(link, |(_, after)| after);
     }
     bytes + rest.trim().len()
@@ -148,17 +156,32 @@ struct Writer {
 
 impl Writer {
     fn run(page: &Element, base: &str, only_content: bool) -> Page {
-        let mut writer = Self { base: base.to_owned(), only_content, ..Self::default() };
+        let mut writer = Self {
+            base: base.to_owned(),
+            only_content,
+            ..Self::default()
+        };
         let whole = writer.inside(page, |_| {}).text;
-        let of = |name: &str| writer.contents.iter().filter(|(n, _)| n == name).collect::<Vec<_>>();
+        let of = |name: &str| {
+            writer
+                .contents
+                .iter()
+                .filter(|(n, _)| n == name)
+                .collect::<Vec<_>>()
+        };
         let content = match (&of("main")[..], &of("article")[..]) {
             ([main, ..], _) => Some(&main.1),
             (_, [article]) => Some(&article.1),
             _ => None,
         };
-        let markdown = content.filter(|text| only_content && text.len() >= MIN_CONTENT).unwrap_or(&whole);
+        let markdown = content
+            .filter(|text| only_content && text.len() >= MIN_CONTENT)
+            .unwrap_or(&whole);
         let title = writer.title.as_deref().unwrap_or_default();
-        Page { title: title.split_whitespace().collect::<Vec<_>>().join(" "), markdown: markdown.trim().to_owned() }
+        Page {
+            title: title.split_whitespace().collect::<Vec<_>>().join(" "),
+            markdown: markdown.trim().to_owned(),
+        }
     }
 
     /// What an element contains, in a place of its own.
@@ -185,8 +208,14 @@ impl Writer {
         }
         match &*element.name {
             "title" => drop(self.title.get_or_insert_with(|| verbatim(element))),
-            "base" => self.base = address::join(&self.base, element.get("href")).unwrap_or_default(),
-            "br" => flow.space(if flow.gap >= Gap::Line { Gap::Paragraph } else { Gap::Line }),
+            "base" => {
+                self.base = address::join(&self.base, element.get("href")).unwrap_or_default();
+            }
+            "br" => flow.space(if flow.gap >= Gap::Line {
+                Gap::Paragraph
+            } else {
+                Gap::Line
+            }),
             "hr" => flow.block("---", Gap::Paragraph),
             "pre" => flow.block(&code_block(element), Gap::Paragraph),
             "table" => self.table(element, flow),
@@ -198,7 +227,9 @@ impl Writer {
                 flow.space(Gap::Line);
             }
             "dd" => {
-                let text = self.inside(element, |place| place.within = Within::Block).text;
+                let text = self
+                    .inside(element, |place| place.within = Within::Block)
+                    .text;
                 flow.block(&prefixed(&text, ": ", "", ""), Gap::Line);
             }
             "blockquote" => self.quotation(element, flow),
@@ -208,9 +239,15 @@ impl Writer {
             "frame" => self.frame(element, flow),
             "math" => self.formula(element, flow),
             "input"
-                if self.place.within == Within::Item && flow.text.is_empty() && element.get("type") == "checkbox" =>
+                if self.place.within == Within::Item
+                    && flow.text.is_empty()
+                    && element.get("type") == "checkbox" =>
             {
-                flow.push(if element.attributes.contains_key("checked") { "[x]" } else { "[ ]" });
+                flow.push(if element.attributes.contains_key("checked") {
+                    "[x]"
+                } else {
+                    "[ ]"
+                });
                 flow.space(Gap::Space);
             }
             _ if element.is_block() => {
@@ -232,10 +269,15 @@ impl Writer {
     }
 
     fn heading(&mut self, element: &Element, flow: &mut Flow) {
-        let text = self.inside(element, |place| place.within = Within::Heading).text;
+        let text = self
+            .inside(element, |place| place.within = Within::Heading)
+            .text;
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let marker = &"######"[..usize::from(element.name.as_bytes()[1] - b'0')];
-        flow.block(&prefixed(&text, &format!("{marker} "), "", ""), Gap::Paragraph);
+        flow.block(
+            &prefixed(&text, &format!("{marker} "), "", ""),
+            Gap::Paragraph,
+        );
     }
 
     /// A `main` or `article`.
@@ -253,11 +295,14 @@ impl Writer {
         let (name, role, place) = (&*element.name, element.get("role"), self.place);
         let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
         let is_surrounding = is(&SURROUNDING) || is(&OUTSIDE) && !place.in_content;
-        let is_hidden = element.attributes.get("hidden").is_some_and(|until| until != "until-found")
+        let is_hidden = element
+            .attributes
+            .get("hidden")
+            .is_some_and(|until| until != "until-found")
             || element.get("aria-hidden") == "true";
         // A button may be a heading that unfolds what is below it.
-        let unfolds =
-            place.within == Within::Heading || (element.attributes.contains_key("aria-expanded") && place.in_content);
+        let unfolds = place.within == Within::Heading
+            || (element.attributes.contains_key("aria-expanded") && place.in_content);
         if name == "iframe" && !is_hidden {
             self.frame(element, flow);
         }
@@ -286,7 +331,14 @@ impl Writer {
             }
         }
         self.place = place;
-        flow.block(&lines.text, if place.within == Within::Item { Gap::Line } else { Gap::Paragraph });
+        flow.block(
+            &lines.text,
+            if place.within == Within::Item {
+                Gap::Line
+            } else {
+                Gap::Paragraph
+            },
+        );
     }
 
     fn item(&mut self, item: &Element, marker: &str, flow: &mut Flow) {
@@ -300,12 +352,19 @@ impl Writer {
             })
             .text;
         let marker = format!("{marker} ");
-        flow.block(&self.prefixed(text, &marker, &" ".repeat(marker.len()), ""), Gap::Line);
+        flow.block(
+            &self.prefixed(text, &marker, &" ".repeat(marker.len()), ""),
+            Gap::Line,
+        );
     }
 
     /// A quotation or an item, unless it is too deep within others.
     fn prefixed(&self, text: String, first: &str, other: &str, empty: &str) -> String {
-        if self.place.levels < MAX_LEVELS { prefixed(&text, first, other, empty) } else { text }
+        if self.place.levels < MAX_LEVELS {
+            prefixed(&text, first, other, empty)
+        } else {
+            text
+        }
     }
 
     /// What stands within a line, with its marks.
@@ -321,8 +380,14 @@ impl Writer {
             "q" => format!("“{text}”"),
             "sup" => {
                 let is_power = text.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c));
-                let has_base = flow.text.ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
-                if is_power && has_base && flow.gap == Gap::None { format!("^{text}") } else { text }
+                let has_base = flow
+                    .text
+                    .ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
+                if is_power && has_base && flow.gap == Gap::None {
+                    format!("^{text}")
+                } else {
+                    text
+                }
             }
             "b" | "strong" if is_line => format!("**{text}**"),
             "i" | "em" if is_line => format!("*{text}*"),
@@ -351,8 +416,14 @@ impl Writer {
             _ if text.is_empty() => String::new(),
             (Some(target), _) => {
                 let (first, rest) = text.split_at(text.find("\n\n").unwrap_or(text.len()));
-                let name = first.trim_start_matches('#').strip_prefix(' ').unwrap_or(first);
-                let (marker, words) = (&first[..first.len() - name.len()], name.split_whitespace().collect::<Vec<_>>());
+                let name = first
+                    .trim_start_matches('#')
+                    .strip_prefix(' ')
+                    .unwrap_or(first);
+                let (marker, words) = (
+                    &first[..first.len() - name.len()],
+                    name.split_whitespace().collect::<Vec<_>>(),
+                );
                 format!("{marker}[{}]({target}){rest}", words.join(" "))
             }
         }
@@ -365,8 +436,12 @@ impl Writer {
             return;
         }
         let sources = ["src", "data-src", "srcset"].map(|name| image.get(name));
-        let source = sources.into_iter().find(|src| !src.is_empty() && !src.starts_with("data:"));
-        let image = match source.and_then(|src| address::join(&self.base, src.split_whitespace().next()?)) {
+        let source = sources
+            .into_iter()
+            .find(|src| !src.is_empty() && !src.starts_with("data:"));
+        let image = match source
+            .and_then(|src| address::join(&self.base, src.split_whitespace().next()?))
+        {
             Some(source) if !self.place.in_link => format!("![{alt}]({source})"),
             _ => alt.to_owned(),
         };
@@ -381,14 +456,18 @@ impl Writer {
         let names = ["title", "name"].map(|name| frame.get(name));
         let name = names.into_iter().find(|name| !name.is_empty());
         let source = Some(frame.get("src")).filter(|src| !src.is_empty());
-        if let (Some(name), Some(source)) = (name, source.and_then(|src| address::join(&self.base, src))) {
+        if let (Some(name), Some(source)) =
+            (name, source.and_then(|src| address::join(&self.base, src)))
+        {
             flow.block(&format!("[{name}]({source})"), Gap::Paragraph);
         }
     }
 
     /// A formula as TeX, if the page has it.
     fn formula(&mut self, math: &Element, flow: &mut Flow) {
-        let tex = Some(math.get("alttext").trim().to_owned()).filter(|tex| !tex.is_empty()).or_else(|| tex_of(math));
+        let tex = Some(math.get("alttext").trim().to_owned())
+            .filter(|tex| !tex.is_empty())
+            .or_else(|| tex_of(math));
         match tex {
             Some(tex) => flow.push(&format!("${tex}$")),
             None => self.children(math, flow),
@@ -402,10 +481,15 @@ fn tex_of(element: &Element) -> Option<String> {
         Node::Element(element) => Some(element),
         Node::Text(_) => None,
     });
-    let is_tex = |element: &Element| element.name == "annotation" && element.get("encoding").contains("tex");
-    elements
-        .into_iter()
-        .find_map(|element| if is_tex(element) { Some(verbatim(element).trim().to_owned()) } else { tex_of(element) })
+    let is_tex =
+        |element: &Element| element.name == "annotation" && element.get("encoding").contains("tex");
+    elements.into_iter().find_map(|element| {
+        if is_tex(element) {
+            Some(verbatim(element).trim().to_owned())
+        } else {
+            tex_of(element)
+        }
+    })
 }
 
 /// All text of an element as it is.
@@ -424,10 +508,17 @@ fn code_block(pre: &Element) -> String {
     // The first line end after the tag does not count.
     let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
     let language = match pre.children.first() {
-        Some(Node::Element(code)) => code.get("class").split_whitespace().find_map(|c| c.strip_prefix("language-")),
+        Some(Node::Element(code)) => code
+            .get("class")
+            .split_whitespace()
+            .find_map(|c| c.strip_prefix("language-")),
         _ => None,
     };
-    if text.is_empty() { String::new() } else { format!("```{}\n{text}\n```", language.unwrap_or_default()) }
+    if text.is_empty() {
+        String::new()
+    } else {
+        format!("```{}\n{text}\n```", language.unwrap_or_default())
+    }
 }
 
 /// A block with something before its first line, the others and empty ones; nothing if there is no text.
@@ -437,5 +528,9 @@ fn prefixed(text: &str, first: &str, other: &str, empty: &str) -> String {
         (_, "") => format!("\n{empty}"),
         (_, line) => format!("\n{other}{line}"),
     };
-    text.split('\n').enumerate().filter(|_| !text.is_empty()).map(line).collect()
+    text.split('\n')
+        .enumerate()
+        .filter(|_| !text.is_empty())
+        .map(line)
+        .collect()
 }

@@ -56,24 +56,44 @@ pub(crate) enum Content {
 pub(crate) type Connect = dyn Fn(&str) -> Client + Send + Sync;
 
 /// Fetches what a model asks for. `connect` guards the connections.
-pub(crate) fn fetch(connect: &Connect, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page> {
+pub(crate) fn fetch(
+    connect: &Connect,
+    url: &str,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<Page> {
     let until = Instant::now() + timeout;
     let mut address = address::normalize(url)?;
     for _ in 0..=MAX_REDIRECTS {
         let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
         let headers = [("accept", accepted), ("accept-encoding", "gzip")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value))).to_vec();
-        let mut exchange = connect(&address).send(Outgoing { url: address.clone(), headers, body: None }, cancel)?;
+        let headers = headers
+            .map(|(name, value)| (name.to_owned(), Secret::new(value)))
+            .to_vec();
+        let mut exchange = connect(&address).send(
+            Outgoing {
+                url: address.clone(),
+                headers,
+                body: None,
+            },
+            cancel,
+        )?;
         let head = exchange.head(left(until))?;
-        if let Some(location) = head.header("location").filter(|_| (300..400).contains(&head.status)) {
+        if let Some(location) = head
+            .header("location")
+            .filter(|_| (300..400).contains(&head.status))
+        {
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
-            address = address::normalize(&target).map_err(|e| e.doing(format!("following a redirect to {target}")))?;
+            address = address::normalize(&target)
+                .map_err(|e| e.doing(format!("following a redirect to {target}")))?;
             continue;
         }
         let (bytes, is_cut) = read(&mut exchange, &head, until)?;
         return Ok(page(&head, &bytes, is_cut, &address));
     }
-    Err(Error::failed(format!("more than {MAX_REDIRECTS} redirects, the last one to {address}")))
+    Err(Error::failed(format!(
+        "more than {MAX_REDIRECTS} redirects, the last one to {address}"
+    )))
 }
 
 /// The body, up to [`MAX_BYTES`], and whether there was more.
@@ -81,8 +101,12 @@ fn read(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<(Vec<u8>
     let mut bytes = exchange.whole_body(MAX_BYTES, until)?;
     let mut is_cut = bytes.len() > MAX_BYTES;
     bytes.truncate(MAX_BYTES);
-    if head.header("content-encoding").is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip")) {
-        bytes = gunzip(&bytes, MAX_BYTES).ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
+    if head
+        .header("content-encoding")
+        .is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip"))
+    {
+        bytes = gunzip(&bytes, MAX_BYTES)
+            .ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
         is_cut |= bytes.len() == MAX_BYTES;
     }
     Ok((bytes, is_cut))
@@ -90,24 +114,48 @@ fn read(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<(Vec<u8>
 
 /// What the body of a response holds.
 fn page(head: &Head, bytes: &[u8], is_cut: bool, address: &str) -> Page {
-    let header = head.header("content-type").unwrap_or_default().to_ascii_lowercase();
-    let mime = header.split(';').next().unwrap_or_default().trim().to_owned();
-    let is_html = mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
-    let new =
-        |title, content, note| Page { status: head.status, address: address.to_owned(), title, content, is_cut, note };
+    let header = head
+        .header("content-type")
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let mime = header
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
+    let is_html =
+        mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
+    let new = |title, content, note| Page {
+        status: head.status,
+        address: address.to_owned(),
+        title,
+        content,
+        is_cut,
+        note,
+    };
     if let Some(image) = Media::image(bytes).filter(|_| !is_cut) {
         return new(String::new(), Content::Image(image), String::new());
     }
     let is_text = is_html
         || mime.is_empty()
         || mime.starts_with("text/")
-        || ["json", "xml", "javascript", "yaml"].iter().any(|kind| mime.contains(kind));
+        || ["json", "xml", "javascript", "yaml"]
+            .iter()
+            .any(|kind| mime.contains(kind));
     if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
-        return new(String::new(), Content::Other(mime, bytes.len()), String::new());
+        return new(
+            String::new(),
+            Content::Other(mime, bytes.len()),
+            String::new(),
+        );
     }
     let (text, note) = match charset::decode(bytes, &header, is_html) {
         Ok(text) => (text, String::new()),
-        Err((name, text)) => (text, format!("[its character encoding {name} is unknown: read as UTF-8]")),
+        Err((name, text)) => (
+            text,
+            format!("[its character encoding {name} is unknown: read as UTF-8]"),
+        ),
     };
     if is_html {
         let page = html::convert(&text, address);

@@ -108,17 +108,24 @@ impl Search {
                 Err(e) => failures.push(format!("{}: {e}", engine.name)),
             }
         }
-        Err(Error::failed(failures.join("; ")).hint("tools.web.search in config.json names another search engine"))
+        Err(Error::failed(failures.join("; "))
+            .hint("tools.web.search in config.json names another search engine"))
     }
 
     fn engines(&self) -> Vec<&'static Engine> {
         if self.provider != "auto" {
-            return ENGINES.iter().filter(|engine| engine.name == self.provider).collect();
+            return ENGINES
+                .iter()
+                .filter(|engine| engine.name == self.provider)
+                .collect();
         }
         let key = self.key.reveal();
         let with_key = || ENGINES.iter().filter(|engine| !engine.key[0].is_empty());
-        let by_prefix = with_key().find(|engine| !engine.key[2].is_empty() && key.starts_with(engine.key[2]));
-        let of_key = by_prefix.or(with_key().next_back()).filter(|_| !key.is_empty());
+        let by_prefix =
+            with_key().find(|engine| !engine.key[2].is_empty() && key.starts_with(engine.key[2]));
+        let of_key = by_prefix
+            .or(with_key().next_back())
+            .filter(|_| !key.is_empty());
         let is_ready = |engine: &&Engine| match engine.name {
             "searxng" => !self.base_url.is_empty(),
             "duckduckgo" => true,
@@ -129,21 +136,35 @@ impl Search {
 
     fn ask(&self, engine: &Engine, query: &str, count: usize, cancel: &Cancel) -> Result<Vec<Hit>> {
         let own = self.provider != "auto" || engine.base.is_empty();
-        let base = if own && !self.base_url.is_empty() { self.base_url.trim_end_matches('/') } else { engine.base };
+        let base = if own && !self.base_url.is_empty() {
+            self.base_url.trim_end_matches('/')
+        } else {
+            engine.base
+        };
         if base.is_empty() {
             return Err(Error::failed("tools.web.search.base_url is not set"));
         }
         let encoded = utf8_percent_encode(query, NON_ALPHANUMERIC).to_string();
-        let path = engine.path.replace("{count}", &count.to_string()).replace("{query}", &encoded);
+        let path = engine
+            .path
+            .replace("{count}", &count.to_string())
+            .replace("{query}", &encoded);
         let [of_query, of_count] = engine.body;
-        let body = (!of_query.is_empty()).then(|| Body::json(&json!({of_query: query, of_count: count})));
-        let mut headers = vec![("accept".to_owned(), Secret::new("application/json,text/html"))];
+        let body =
+            (!of_query.is_empty()).then(|| Body::json(&json!({of_query: query, of_count: count})));
+        let mut headers = vec![(
+            "accept".to_owned(),
+            Secret::new("application/json,text/html"),
+        )];
         let [header, before, _] = engine.key;
         if !header.is_empty() {
             if self.key.reveal().is_empty() {
                 return Err(Error::failed("tools.web.search.api_key is not set"));
             }
-            headers.push((header.to_owned(), Secret::new(format!("{before}{}", self.key.reveal()))));
+            headers.push((
+                header.to_owned(),
+                Secret::new(format!("{before}{}", self.key.reveal())),
+            ));
         }
         let until = Instant::now() + self.timeout;
         let url = format!("{base}{path}");
@@ -152,7 +173,11 @@ impl Search {
         let (bytes, _) = read(&mut exchange, &head, until)?;
         let answer = String::from_utf8_lossy(&bytes);
         let is_json = !engine.results[0].is_empty();
-        let found = if is_json { from_json(&answer, engine.results) } else { from_page(&answer) };
+        let found = if is_json {
+            from_json(&answer, engine.results)
+        } else {
+            from_page(&answer)
+        };
         match (head.status, found) {
             // DuckDuckGo answers 202 to what it takes for a robot.
             (200, Some(mut hits)) => {
@@ -176,15 +201,25 @@ impl Search {
 fn from_json(answer: &str, [list, title, address, snippet]: [&str; 4]) -> Option<Vec<Hit>> {
     let answer: Value = parse_json(answer).ok()?;
     // Engines that found nothing may leave the list out, but not what is around it.
-    let Some(list) = answer.pointer(list) else { return answer.is_object().then(Vec::new) };
-    let text = |hit: &Value, name: &str| html::convert(hit[name].as_str().unwrap_or_default(), "").markdown;
+    let Some(list) = answer.pointer(list) else {
+        return answer.is_object().then(Vec::new);
+    };
+    let text = |hit: &Value, name: &str| {
+        html::convert(hit[name].as_str().unwrap_or_default(), "").markdown
+    };
     let hit = |hit: &Value| {
         let address = hit[address].as_str()?.to_owned();
-        Some(Hit { title: text(hit, title), address, snippet: text(hit, snippet) })
+        Some(Hit {
+            title: text(hit, title),
+            address,
+            snippet: text(hit, snippet),
+        })
     };
     let hits: Vec<Hit> = list.as_array()?.iter().filter_map(hit).collect();
     // Those that a SearXNG asked and got nothing from.
-    let failed = answer["unresponsive_engines"].as_array().is_some_and(|failed| !failed.is_empty());
+    let failed = answer["unresponsive_engines"]
+        .as_array()
+        .is_some_and(|failed| !failed.is_empty());
     (!hits.is_empty() || !failed).then_some(hits)
 }
 
@@ -202,9 +237,16 @@ fn from_page(page: &str) -> Option<Vec<Hit>> {
                 is_results |= attribute("id") == "links" || class.contains("no-results");
                 if class.split_whitespace().any(|word| word == "result__a") {
                     let address = target(attribute("href"));
-                    hits.push(Hit { title: String::new(), address, snippet: String::new() });
+                    hits.push(Hit {
+                        title: String::new(),
+                        address,
+                        snippet: String::new(),
+                    });
                     part = "title";
-                } else if class.split_whitespace().any(|word| word == "result__snippet") {
+                } else if class
+                    .split_whitespace()
+                    .any(|word| word == "result__snippet")
+                {
                     part = "snippet";
                 }
             }
@@ -224,9 +266,9 @@ fn from_page(page: &str) -> Option<Vec<Hit>> {
 /// The address behind a link of `DuckDuckGo`: `//duckduckgo.com/l/?uddg=ADDRESS&rut=..`.
 fn target(link: &str) -> String {
     match link.split_once("uddg=") {
-        Some((_, rest)) => {
-            percent_decode_str(rest.split('&').next().unwrap_or_default()).decode_utf8_lossy().into_owned()
-        }
+        Some((_, rest)) => percent_decode_str(rest.split('&').next().unwrap_or_default())
+            .decode_utf8_lossy()
+            .into_owned(),
         None => link.to_owned(),
     }
 }

@@ -8,7 +8,9 @@ use super::charset::windows_1252_character;
 use super::entities::{LATIN_1, NAMED};
 
 /// Elements whose content is text up to their end tag.
-const RAW: [&str; 9] = ["script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "title", "textarea"];
+const RAW: [&str; 9] = [
+    "script", "style", "xmp", "iframe", "noembed", "noframes", "noscript", "title", "textarea",
+];
 /// Those of them in which characters are written as `&amp;`.
 const ESCAPABLE: [&str; 2] = ["title", "textarea"];
 
@@ -17,7 +19,11 @@ pub(super) type Attributes = BTreeMap<String, String>;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Token {
-    Start { name: String, attributes: Attributes, self_closing: bool },
+    Start {
+        name: String,
+        attributes: Attributes,
+        self_closing: bool,
+    },
     End(String),
     Text(String),
 }
@@ -29,7 +35,10 @@ pub(super) struct Tokens<'a> {
 }
 
 pub(super) fn tokens(html: &str) -> Tokens<'_> {
-    Tokens { rest: html, raw: None }
+    Tokens {
+        rest: html,
+        raw: None,
+    }
 }
 
 impl Iterator for Tokens<'_> {
@@ -44,7 +53,11 @@ impl Iterator for Tokens<'_> {
             }
             let text = self.take(end);
             if !text.is_empty() {
-                return Some(Token::Text(if ESCAPABLE.contains(&&*name) { decode(text) } else { text.to_owned() }));
+                return Some(Token::Text(if ESCAPABLE.contains(&&*name) {
+                    decode(text)
+                } else {
+                    text.to_owned()
+                }));
             }
         }
         loop {
@@ -58,16 +71,23 @@ impl Iterator for Tokens<'_> {
                 // `<!-->` is a comment, too.
                 let end = after.get(1..).and_then(|comment| comment.find("-->"));
                 self.take(end.map_or(self.rest.len(), |end| end + "<!-->".len()));
-            } else if after.starts_with(['!', '?']) || (is_end && !name.starts_with(|c: char| c.is_ascii_alphabetic()))
+            } else if after.starts_with(['!', '?'])
+                || (is_end && !name.starts_with(|c: char| c.is_ascii_alphabetic()))
             {
                 let end = self.rest.find('>');
                 self.take(end.map_or(self.rest.len(), |end| end + 1));
-            } else if name.starts_with(|c: char| c.is_ascii_alphabetic()) && after.len() - name.len() <= 1 {
+            } else if name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && after.len() - name.len() <= 1
+            {
                 return Some(self.tag(is_end));
             } else {
                 // A `<` that begins no tag is text.
-                let end =
-                    self.rest.char_indices().skip(1).find(|(_, c)| *c == '<').map_or(self.rest.len(), |(at, _)| at);
+                let end = self
+                    .rest
+                    .char_indices()
+                    .skip(1)
+                    .find(|(_, c)| *c == '<')
+                    .map_or(self.rest.len(), |(at, _)| at);
                 return Some(Token::Text(decode(self.take(end))));
             }
         }
@@ -87,7 +107,9 @@ impl<'a> Tokens<'a> {
 
     fn tag(&mut self, is_end: bool) -> Token {
         self.take(if is_end { 2 } else { 1 });
-        let name = self.take_until(|c| c.is_ascii_whitespace() || c == '/' || c == '>').to_ascii_lowercase();
+        let name = self
+            .take_until(|c| c.is_ascii_whitespace() || c == '/' || c == '>')
+            .to_ascii_lowercase();
         let mut attributes = Attributes::new();
         let self_closing = loop {
             let space = self.take_until(|c| !c.is_ascii_whitespace() && c != '/');
@@ -108,7 +130,11 @@ impl<'a> Tokens<'a> {
         if RAW.contains(&&*name) {
             self.raw = Some(name.clone());
         }
-        Token::Start { name, attributes, self_closing }
+        Token::Start {
+            name,
+            attributes,
+            self_closing,
+        }
     }
 
     /// The value of an attribute, if there is one.
@@ -134,8 +160,13 @@ fn end_of_raw(text: &str, name: &str) -> usize {
     let tags = text.match_indices("</");
     let mut ends = tags.filter(|(at, _)| {
         let after = text.as_bytes().get(at + 2..).unwrap_or_default();
-        let is_name = after.get(..name.len()).is_some_and(|tag| tag.eq_ignore_ascii_case(name.as_bytes()));
-        is_name && after.get(name.len()).is_none_or(|b| b.is_ascii_whitespace() || b"/>".contains(b))
+        let is_name = after
+            .get(..name.len())
+            .is_some_and(|tag| tag.eq_ignore_ascii_case(name.as_bytes()));
+        is_name
+            && after
+                .get(name.len())
+                .is_none_or(|b| b.is_ascii_whitespace() || b"/>".contains(b))
     });
     ends.next().map_or(text.len(), |(at, _)| at)
 }
@@ -146,7 +177,9 @@ fn decode(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         out.push_str(before);
-        let end = after.find(|c: char| !c.is_ascii_alphanumeric() && c != '#').unwrap_or(after.len());
+        let end = after
+            .find(|c: char| !c.is_ascii_alphanumeric() && c != '#')
+            .unwrap_or(after.len());
         let (name, behind) = after.split_at(end);
         match character(name, behind.starts_with(';')) {
             Some(character) => {
@@ -178,8 +211,16 @@ fn character(name: &str, has_semicolon: bool) -> Option<char> {
         });
     }
     // The oldest names may lack the semicolon.
-    let latin = LATIN_1.split(' ').zip('\u{a0}'..).find(|(known, _)| *known == name).map(|(_, c)| c);
-    let named = || NAMED.split(' ').find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next());
+    let latin = LATIN_1
+        .split(' ')
+        .zip('\u{a0}'..)
+        .find(|(known, _)| *known == name)
+        .map(|(_, c)| c);
+    let named = || {
+        NAMED
+            .split(' ')
+            .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next())
+    };
     match name {
         "amp" | "AMP" => Some('&'),
         "lt" | "LT" => Some('<'),

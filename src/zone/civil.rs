@@ -20,12 +20,17 @@ pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
     let bytes = text.as_bytes();
     let number = |at: usize, digits: usize| -> Option<i32> {
         let digits = bytes.get(at..at + digits)?;
-        digits.iter().try_fold(0, |n, b| b.is_ascii_digit().then(|| n * 10 + i32::from(b - b'0')))
+        digits.iter().try_fold(0, |n, b| {
+            b.is_ascii_digit().then(|| n * 10 + i32::from(b - b'0'))
+        })
     };
     let two = |at: usize| number(at, 2).and_then(|n| u8::try_from(n).ok());
     let (year, month, day, hour, minute) = (number(0, 4)?, two(5)?, two(8)?, two(11)?, two(14)?);
     let marks = [(4, "-"), (7, "-"), (10, "Tt "), (13, ":")];
-    if !marks.iter().all(|(at, mark)| mark.as_bytes().contains(&bytes[*at])) {
+    if !marks
+        .iter()
+        .all(|(at, mark)| mark.as_bytes().contains(&bytes[*at]))
+    {
         return None;
     }
     let mut at = 16;
@@ -34,7 +39,10 @@ pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
         second = two(at + 1)?;
         at += 3;
         if bytes.get(at) == Some(&b'.') {
-            let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+            let digits = bytes[at + 1..]
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count();
             at += 1 + (digits > 0).then_some(digits)?;
         }
     }
@@ -48,6 +56,8 @@ pub(crate) fn parse_time(text: &str) -> Option<(i64, Option<i32>)> {
         }
         _ => return None,
     };
-    let unix = UtcDateTime::new(year, month, day, hour, minute, second, 0).ok()?.unix_time();
+    let unix = UtcDateTime::new(year, month, day, hour, minute, second, 0)
+        .ok()?
+        .unix_time();
     Some((unix, offset))
 }

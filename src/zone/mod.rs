@@ -23,7 +23,12 @@ pub(crate) struct Zone {
 }
 
 /// Where the C library and Python look for zones.
-const DIRECTORIES: [&str; 4] = ["/usr/share/zoneinfo", "/usr/lib/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
+const DIRECTORIES: [&str; 4] = [
+    "/usr/share/zoneinfo",
+    "/usr/lib/zoneinfo",
+    "/usr/share/lib/zoneinfo",
+    "/etc/zoneinfo",
+];
 /// The largest file of the IANA database has 4 KB.
 const MAX_BYTES: usize = 64 << 10;
 /// No clock is further from UTC than this: RFC 8536 asks for less than 26 hours.
@@ -31,7 +36,10 @@ const MAX_OFFSET: i32 = 26 * 3600;
 
 impl Zone {
     pub(crate) fn utc() -> Self {
-        Self { name: "UTC".to_owned(), rules: TimeZone::utc() }
+        Self {
+            name: "UTC".to_owned(),
+            rules: TimeZone::utc(),
+        }
     }
 
     /// The zone of this machine: the variable `TZ` (a name, a rule, or the path of a file), else `/etc/localtime`, else
@@ -42,11 +50,17 @@ impl Zone {
             if set.starts_with('/') {
                 return Self::in_file(set, Path::new(set)).unwrap_or_else(|| Err(unknown(set)));
             }
-            return if set.is_empty() { Ok(Self::utc()) } else { Self::named(set, env) };
+            return if set.is_empty() {
+                Ok(Self::utc())
+            } else {
+                Self::named(set, env)
+            };
         }
         let path = "/etc/localtime";
         // A link to the zone's file, mostly, which tells its name.
-        let link = fs_err::read_link(path).map(|link| link.to_string_lossy().into_owned()).unwrap_or_default();
+        let link = fs_err::read_link(path)
+            .map(|link| link.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let name = link.split_once("zoneinfo/").map_or(path, |(_, name)| name);
         if let Some(zone) = Self::in_file(name, Path::new(path)) {
             return zone;
@@ -61,14 +75,26 @@ impl Zone {
     /// (`CET-1CEST,M3.5.0,M10.5.0/3`). A name never leads out of the directories of the database; the variable `TZDIR`
     /// names another one.
     pub(crate) fn named(name: &str, env: &BTreeMap<String, String>) -> Result<Self> {
-        let zone = |rules| Self { name: name.to_owned(), rules };
+        let zone = |rules| Self {
+            name: name.to_owned(),
+            rules,
+        };
         if matches!(name, "UTC" | "GMT" | "Z" | "Etc/UTC") {
             return Ok(zone(TimeZone::utc()));
         }
-        let fits =
-            |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"_+-".contains(&b));
+        let fits = |part: &str| {
+            !part.is_empty()
+                && part
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_+-".contains(&b))
+        };
         if name.len() <= 64 && name.split('/').all(fits) {
-            for directory in env.get("TZDIR").map(String::as_str).into_iter().chain(DIRECTORIES) {
+            for directory in env
+                .get("TZDIR")
+                .map(String::as_str)
+                .into_iter()
+                .chain(DIRECTORIES)
+            {
                 if let Some(zone) = Self::in_file(name, &Path::new(directory).join(name)) {
                     return zone;
                 }
@@ -80,8 +106,20 @@ impl Zone {
     /// The zone in a file, if there is one.
     fn in_file(name: &str, path: &Path) -> Option<Result<Self>> {
         let bytes = read(path)?;
-        let broken = || Error::config(format!("the time zone {name}: {} is not a time zone file", path.display()));
-        Some(parse(&bytes).map(|rules| Self { name: name.to_owned(), rules }).ok_or_else(broken))
+        let broken = || {
+            Error::config(format!(
+                "the time zone {name}: {} is not a time zone file",
+                path.display()
+            ))
+        };
+        Some(
+            parse(&bytes)
+                .map(|rules| Self {
+                    name: name.to_owned(),
+                    rules,
+                })
+                .ok_or_else(broken),
+        )
     }
 
     /// `Europe/Berlin`, a rule, or the path of the file it came from.
@@ -95,7 +133,10 @@ impl Zone {
         // Without a rule, the last change holds for ever.
         let last = || {
             let rules = self.rules.as_ref();
-            let index = rules.transitions().last().map_or(0, tz::timezone::Transition::local_time_type_index);
+            let index = rules
+                .transitions()
+                .last()
+                .map_or(0, tz::timezone::Transition::local_time_type_index);
             rules.local_time_types().get(index)
         };
         found.or_else(last).map_or(0, tz::LocalTimeType::ut_offset)
@@ -110,7 +151,11 @@ impl Zone {
         }
         while changed - same > 1 {
             let middle = same + (changed - same) / 2;
-            if self.offset_at(middle) == offset { same = middle } else { changed = middle }
+            if self.offset_at(middle) == offset {
+                same = middle;
+            } else {
+                changed = middle;
+            }
         }
         Some(changed)
     }
@@ -119,8 +164,13 @@ impl Zone {
     pub(crate) fn first_instant(&self, wall: i64) -> i64 {
         let (before, after) = (wall - i64::from(MAX_OFFSET), wall + i64::from(MAX_OFFSET));
         let shown = [before, after].map(|near| wall - i64::from(self.offset_at(near)));
-        let shown = shown.into_iter().filter(|unix| unix + i64::from(self.offset_at(*unix)) == wall).min();
-        shown.or_else(|| self.change_between(before, after)).unwrap_or(wall)
+        let shown = shown
+            .into_iter()
+            .filter(|unix| unix + i64::from(self.offset_at(*unix)) == wall)
+            .min();
+        shown
+            .or_else(|| self.change_between(before, after))
+            .unwrap_or(wall)
     }
 
     /// For people: `2026-11-22 03:15:00`, as clocks show it.
@@ -130,10 +180,26 @@ impl Zone {
 
     /// For models: `2026-11-22 03:15:00 +01:00, Sunday, Europe/Berlin`.
     pub(crate) fn clock(&self, unix: i64) -> String {
-        const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-        let (time, weekday) = (self.rfc3339(unix), calendar(unix + i64::from(self.offset_at(unix))).week_day());
+        const WEEKDAYS: [&str; 7] = [
+            "Sunday",
+            "Monday",
+            "Tuesday",
+            "Wednesday",
+            "Thursday",
+            "Friday",
+            "Saturday",
+        ];
+        let (time, weekday) = (
+            self.rfc3339(unix),
+            calendar(unix + i64::from(self.offset_at(unix))).week_day(),
+        );
         let (stamp, offset) = time.split_at("2026-11-22T03:15:00".len());
-        format!("{} {offset}, {}, {}", stamp.replacen('T', " ", 1), WEEKDAYS[usize::from(weekday)], self.name)
+        format!(
+            "{} {offset}, {}, {}",
+            stamp.replacen('T', " ", 1),
+            WEEKDAYS[usize::from(weekday)],
+            self.name
+        )
     }
 
     /// RFC 3339 with the offset: `2026-11-22T03:15:00+01:00`.
@@ -141,14 +207,25 @@ impl Zone {
         let minutes = self.offset_at(unix) / 60;
         let sign = if minutes < 0 { '-' } else { '+' };
         let minutes = minutes.abs();
-        format!("{}{sign}{:02}:{:02}", self.stamp(unix).replacen(' ', "T", 1), minutes / 60, minutes % 60)
+        format!(
+            "{}{sign}{:02}:{:02}",
+            self.stamp(unix).replacen(' ', "T", 1),
+            minutes / 60,
+            minutes % 60
+        )
     }
 }
 
 /// Reads a file of the database (RFC 8536).
 fn parse(bytes: &[u8]) -> Option<TimeZone> {
-    let rules = TimeZone::from_tz_data(bytes).ok().filter(|_| bytes.len() <= MAX_BYTES)?;
-    let is_near = rules.as_ref().local_time_types().iter().all(|local| local.ut_offset().abs() < MAX_OFFSET);
+    let rules = TimeZone::from_tz_data(bytes)
+        .ok()
+        .filter(|_| bytes.len() <= MAX_BYTES)?;
+    let is_near = rules
+        .as_ref()
+        .local_time_types()
+        .iter()
+        .all(|local| local.ut_offset().abs() < MAX_OFFSET);
     is_near.then_some(rules)
 }
 
@@ -178,7 +255,11 @@ fn read(path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::with_capacity(MAX_BYTES.min(usize::try_from(metadata.len()).ok()?) + 1);
-    fs_err::File::open(path).ok()?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).ok()?;
+    fs_err::File::open(path)
+        .ok()?
+        .take(MAX_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .ok()?;
     Some(bytes)
 }
 

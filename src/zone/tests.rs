@@ -8,7 +8,10 @@ use super::*;
 use crate::error::Kind;
 
 fn env(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
 }
 
 fn ruled(text: &str) -> Zone {
@@ -22,9 +25,18 @@ fn wall(text: &str) -> i64 {
 #[test]
 fn a_rule_needs_no_database() {
     let zone = ruled("CET-1CEST,M3.5.0,M10.5.0/3");
-    assert_eq!(zone.rfc3339(wall("2026-01-01T00:00")), "2026-01-01T01:00:00+01:00");
-    assert_eq!(zone.rfc3339(wall("2026-03-29T01:00")), "2026-03-29T03:00:00+02:00");
-    assert_eq!(zone.rfc3339(wall("2026-03-29T01:00") - 1), "2026-03-29T01:59:59+01:00");
+    assert_eq!(
+        zone.rfc3339(wall("2026-01-01T00:00")),
+        "2026-01-01T01:00:00+01:00"
+    );
+    assert_eq!(
+        zone.rfc3339(wall("2026-03-29T01:00")),
+        "2026-03-29T03:00:00+02:00"
+    );
+    assert_eq!(
+        zone.rfc3339(wall("2026-03-29T01:00") - 1),
+        "2026-03-29T01:59:59+01:00"
+    );
     assert_eq!(ruled("<-0330>3:30").rfc3339(0), "1969-12-31T20:30:00-03:30");
     assert_eq!(ruled("").rfc3339(0), "1970-01-01T00:00:00+00:00");
     assert_eq!(ruled("UTC").name(), "UTC");
@@ -76,12 +88,20 @@ fn what_is_no_zone_is_named() {
     for name in names {
         let error = Zone::named(name, &env(&[("TZDIR", "/nowhere")])).unwrap_err();
         assert_eq!(error.kind, Kind::Config);
-        assert!(error.message.contains(name.trim()) && error.hint.is_some(), "{error}");
+        assert!(
+            error.message.contains(name.trim()) && error.hint.is_some(),
+            "{error}"
+        );
     }
     for path in ["/etc/passwd", "/dev/zero", "/etc", "/not/there"] {
         // The variable may name any file; a job's zone may not.
         assert!(Zone::local(&env(&[("TZ", path)])).is_err());
-        assert!(Zone::named(path, &env(&[])).unwrap_err().message.starts_with("there is no time zone"));
+        assert!(
+            Zone::named(path, &env(&[]))
+                .unwrap_err()
+                .message
+                .starts_with("there is no time zone")
+        );
     }
 }
 
@@ -89,7 +109,10 @@ fn what_is_no_zone_is_named() {
 fn the_calendar_is_the_gregorian_one() {
     assert_eq!(wall("2000-02-29T12:34:56"), 951_827_696);
     assert_eq!(wall("1969-12-31T23:59:59"), -1);
-    assert_eq!((stamp(951_827_696), calendar(951_827_696).week_day()), ("2000-02-29 12:34:56".to_owned(), 2));
+    assert_eq!(
+        (stamp(951_827_696), calendar(951_827_696).week_day()),
+        ("2000-02-29 12:34:56".to_owned(), 2)
+    );
     assert_eq!(calendar(wall("2026-11-22T00:00")).week_day(), 0);
     assert_eq!(calendar(i64::MAX).year(), 1970);
 }
@@ -146,11 +169,19 @@ fn table(width: usize, version: u8) -> Vec<u8> {
 }
 
 fn file(footer: &str) -> Vec<u8> {
-    [table(4, b'2'), table(8, b'2'), format!("\n{footer}\n").into_bytes()].concat()
+    [
+        table(4, b'2'),
+        table(8, b'2'),
+        format!("\n{footer}\n").into_bytes(),
+    ]
+    .concat()
 }
 
 fn zone(rules: TimeZone) -> Zone {
-    Zone { name: String::new(), rules }
+    Zone {
+        name: String::new(),
+        rules,
+    }
 }
 
 #[test]
@@ -166,7 +197,9 @@ fn a_file_without_a_rule_stays_at_its_last_offset() {
 fn no_damage_does_more_than_make_a_file_unreadable() {
     let whole = file("abc-2");
     let harmless = |bytes: &[u8]| {
-        let Some(zone) = parse(bytes).map(zone) else { return false };
+        let Some(zone) = parse(bytes).map(zone) else {
+            return false;
+        };
         for unix in [i64::MIN, 0, 1000, 1_700_000_000, i64::MAX] {
             assert!(zone.offset_at(unix).abs() < MAX_OFFSET);
         }
@@ -258,22 +291,48 @@ fn named(name: &str) -> Zone {
 fn changes(zone: &Zone) -> Vec<(i64, i64)> {
     let days = (631_152_000..4_133_980_800).step_by(86_400);
     let changed = days.filter_map(|day| zone.change_between(day, day + 86_400));
-    changed.map(|at| (at, i64::from(zone.offset_at(at)))).collect()
+    changed
+        .map(|at| (at, i64::from(zone.offset_at(at))))
+        .collect()
 }
 
 #[test]
 fn offsets_and_walls_are_those_of_another_implementation() {
-    let out = Command::new("python3").arg("-c").arg(PYTHON).args(ZONES).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let out = Command::new("python3")
+        .arg("-c")
+        .arg(PYTHON)
+        .args(ZONES)
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     let mut compared = 0;
     for line in String::from_utf8(out.stdout).unwrap().lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let name = row[0].as_str().unwrap();
         let zone = named(name);
-        assert_eq!(i64::from(zone.offset_at(631_152_000)), row[1].as_i64().unwrap(), "{name}");
-        let numbers = |list: &Value| list.as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect::<Vec<_>>();
-        let theirs: Vec<(i64, i64)> =
-            row[2].as_array().unwrap().iter().map(numbers).map(|change| (change[0], change[1])).collect();
+        assert_eq!(
+            i64::from(zone.offset_at(631_152_000)),
+            row[1].as_i64().unwrap(),
+            "{name}"
+        );
+        let numbers = |list: &Value| {
+            list.as_array()
+                .unwrap()
+                .iter()
+                .map(|n| n.as_i64().unwrap())
+                .collect::<Vec<_>>()
+        };
+        let theirs: Vec<(i64, i64)> = row[2]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(numbers)
+            .map(|change| (change[0], change[1]))
+            .collect();
         assert_eq!(changes(&zone), theirs, "{name}");
         for pair in row[3].as_array().unwrap() {
             let (wall, theirs) = (pair[0].as_i64().unwrap(), numbers(&pair[1]));
@@ -282,7 +341,8 @@ fn offsets_and_walls_are_those_of_another_implementation() {
                 assert_eq!(ours, *first, "{name} {wall}");
             } else {
                 // By the clock of before, the wall would be reached after the change; by the one of after, before it.
-                let [before, then] = [ours - 1, ours].map(|unix| wall - i64::from(zone.offset_at(unix)));
+                let [before, then] =
+                    [ours - 1, ours].map(|unix| wall - i64::from(zone.offset_at(unix)));
                 assert!(then < ours && ours <= before, "{name} {wall}");
             }
             compared += 1;
@@ -297,7 +357,11 @@ fn rules_agree_with_tables() {
     let places = [
         ("Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3", 1997),
         ("America/New_York", "EST5EDT,M3.2.0,M11.1.0", 2007),
-        ("Australia/Lord_Howe", "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0", 2009),
+        (
+            "Australia/Lord_Howe",
+            "<+1030>-10:30<+11>-11,M10.1.0,M4.1.0",
+            2009,
+        ),
         ("America/Nuuk", "<-02>2<-01>,M3.5.0/-1,M10.5.0/0", 2024),
     ];
     for (name, rule, since) in places {
@@ -322,7 +386,10 @@ fn every_zone_of_the_database_can_be_read() {
             _ => continue,
         };
         let name = name.unwrap();
-        assert!(named(name).offset_at(1_795_301_075).abs() <= 14 * 3600, "{name}");
+        assert!(
+            named(name).offset_at(1_795_301_075).abs() <= 14 * 3600,
+            "{name}"
+        );
         read += 1;
     }
     assert!(read > 400, "{read}");

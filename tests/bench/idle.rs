@@ -43,8 +43,15 @@ fn switches(pid: u32) -> Switches {
         let status = format!("/proc/{pid}/task/{thread}/status");
         // It may have ended by now.
         let text = fs::read_to_string(&status).ok()?;
-        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        Some(((value("Name:")?.to_owned(), thread), value("voluntary_ctxt_switches:")?.parse().ok()?))
+        let value = |name: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(str::trim)
+        };
+        Some((
+            (value("Name:")?.to_owned(), thread),
+            value("voluntary_ctxt_switches:")?.parse().ok()?,
+        ))
     };
     threads(pid).into_iter().filter_map(of).collect()
 }
@@ -52,7 +59,10 @@ fn switches(pid: u32) -> Switches {
 fn files(home: &Path) -> Files {
     let of = |path: PathBuf| {
         let meta = path.symlink_metadata().ok()?;
-        Some((path, (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())))
+        Some((
+            path,
+            (meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()),
+        ))
     };
     walk(home).into_iter().filter_map(of).collect()
 }
@@ -72,7 +82,10 @@ fn watch(what: &str, pid: u32, home: &Path, api: &BotApi, length: Duration) -> b
         seen.extend(switches(pid));
     }
     let minutes = length.as_secs_f64() / 60.0;
-    let (written, passed) = (field(&io, "write_bytes:") - written, field(&io, "wchar:") - passed);
+    let (written, passed) = (
+        field(&io, "write_bytes:") - written,
+        field(&io, "wchar:") - passed,
+    );
     let polls = (api.asked("getUpdates").len() - polls) as u64;
     let changed = files(home) != files_before;
     let sample = sample(pid);
@@ -88,10 +101,20 @@ fn watch(what: &str, pid: u32, home: &Path, api: &BotApi, length: Duration) -> b
         "  memory: {} KiB, {} of them in no file; at most {} KiB so far",
         sample.rss, sample.anonymous, sample.peak
     );
-    println!("  {} threads, {} descriptors, {} children", sample.threads, sample.descriptors, sample.children);
-    println!("  written to disk: {written} bytes; files changed: {}", if changed { "SOME" } else { "none" });
+    println!(
+        "  {} threads, {} descriptors, {} children",
+        sample.threads, sample.descriptors, sample.children
+    );
+    println!(
+        "  written to disk: {written} bytes; files changed: {}",
+        if changed { "SOME" } else { "none" }
+    );
     println!("  written in all, sockets included: {passed} bytes");
-    println!("  {:.1} wake-ups a minute, {:.1} for each poll:", total as f64 / minutes, total as f64 / polls as f64);
+    println!(
+        "  {:.1} wake-ups a minute, {:.1} for each poll:",
+        total as f64 / minutes,
+        total as f64 / polls as f64
+    );
     let mut by_name: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for ((name, _), count) in woken {
         let of = by_name.entry(name).or_default();
@@ -110,8 +133,15 @@ fn start(bantam: &Path, home: &Home) -> Child {
 
 fn command(bantam: &Path, home: &Home) -> Command {
     let mut command = Command::new(bantam);
-    command.env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("BANTAM_HOME", home.path(""));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TZ", "UTC")
+        .env("BANTAM_HOME", home.path(""));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
@@ -120,7 +150,10 @@ fn talk(api: &BotApi) {
     let before = api.asked("sendMessage").len();
     for round in 0..5 {
         for chat in 0..3 {
-            api.text(OWNER + chat, &format!("question {round} {}", "with some words ".repeat(100)));
+            api.text(
+                OWNER + chat,
+                &format!("question {round} {}", "with some words ".repeat(100)),
+            );
         }
         api.wait_for_asked("sendMessage", before + (round + 1) * 3);
     }
@@ -128,44 +161,91 @@ fn talk(api: &BotApi) {
 
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
-    let given: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
-    let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
-    let minutes: f64 = given.get(1).map_or(10.0, |minutes| minutes.parse().unwrap());
+    let given: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    let bantam = given.first().map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
+        PathBuf::from,
+    );
+    let minutes: f64 = given
+        .get(1)
+        .map_or(10.0, |minutes| minutes.parse().unwrap());
     let length = Duration::from_secs_f64(minutes * 60.0);
 
     let model = Model::answering(|request, _| {
-        let since = request.messages().into_iter().rev().take_while(|message| message["role"] != "user").count();
+        let since = request
+            .messages()
+            .into_iter()
+            .rev()
+            .take_while(|message| message["role"] != "user")
+            .count();
         match since {
             0 => Reply::calls([
                 call("a", "exec", &json!({ "command": "seq 2000" })),
                 call("b", "list_dir", &json!({ "path": "." })),
-                call("c", "append_file", &json!({ "path": "log.txt", "content": "a line\n" })),
+                call(
+                    "c",
+                    "append_file",
+                    &json!({ "path": "log.txt", "content": "a line\n" }),
+                ),
             ]),
             _ => Reply::text(&"This is what there is to say about it. ".repeat(60)),
         }
     });
     let api = BotApi::start();
-    let bot =
-        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OWNER + 1, OWNER + 2], "api_base": api.base() });
-    let extra =
-        json!({ "channels": { "telegram": bot }, "cron": { "enabled": true }, "heartbeat": { "enabled": false } });
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OWNER + 1, OWNER + 2], "api_base": api.base() });
+    let extra = json!({ "channels": { "telegram": bot }, "cron": { "enabled": true }, "heartbeat": { "enabled": false } });
     let home = Home::with(&merged(model.config(), &extra));
-    let job = ["cron", "add", "-m", "say good morning", "-e", "31536000", "--to", "telegram:42"];
-    assert!(command(&bantam, &home).args(job).status().unwrap().success(), "the job was not added");
+    let job = [
+        "cron",
+        "add",
+        "-m",
+        "say good morning",
+        "-e",
+        "31536000",
+        "--to",
+        "telegram:42",
+    ];
+    assert!(
+        command(&bantam, &home)
+            .args(job)
+            .status()
+            .unwrap()
+            .success(),
+        "the job was not added"
+    );
 
     let mut gateway = start(&bantam, &home);
     let pid = gateway.id();
-    let mut good = watch("before anybody has written", pid, &home.path(""), &api, length);
+    let mut good = watch(
+        "before anybody has written",
+        pid,
+        &home.path(""),
+        &api,
+        length,
+    );
     talk(&api);
-    println!("\na conversation of 15 turns; right after it: {} KiB\n", sample(pid).rss);
+    println!(
+        "\na conversation of 15 turns; right after it: {} KiB\n",
+        sample(pid).rss
+    );
     thread::sleep(SETTLED);
     good &= watch("after it", pid, &home.path(""), &api, length);
     let process = rustix::process::Pid::from_child(&gateway);
     rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
-    assert!(gateway.wait().unwrap().success(), "the gateway did not end well");
+    assert!(
+        gateway.wait().unwrap().success(),
+        "the gateway did not end well"
+    );
     println!(
         "\nbudget: at most {MOST_MEMORY} KiB, no byte to disk, no file changed, {MOST_SWITCHES} wake-ups for each poll: {}",
         if good { "kept" } else { "NOT KEPT" }
     );
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -19,14 +19,23 @@ const COMMAND: &str = "true";
 /// A command with a minimal environment and nothing on its streams.
 fn bare(program: &Path) -> Command {
     let mut command = Command::new(program);
-    command.env_clear().env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.env_clear().env(
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    );
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
 fn bare_spawn() -> Duration {
     let started = Instant::now();
-    let status = bare(Path::new("/bin/sh")).args(["-c", COMMAND]).status().unwrap();
+    let status = bare(Path::new("/bin/sh"))
+        .args(["-c", COMMAND])
+        .status()
+        .unwrap();
     assert!(status.success());
     started.elapsed()
 }
@@ -53,12 +62,21 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
     // A process that cannot confine itself replies without reading the job.
     drop(input.write_all(&[&length, job.as_bytes()].concat()));
     let mut reply = Vec::new();
-    process.stdout.take().unwrap().read_to_end(&mut reply).unwrap();
+    process
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_end(&mut reply)
+        .unwrap();
     process.wait().unwrap();
     drop(input);
     let took = started.elapsed();
     // A length of four bytes, the header with the body's length, and the body.
-    let header: Value = serde_json::Deserializer::from_slice(&reply[4..]).into_iter().next().unwrap().unwrap();
+    let header: Value = serde_json::Deserializer::from_slice(&reply[4..])
+        .into_iter()
+        .next()
+        .unwrap()
+        .unwrap();
     match &header[0]["exited"]["end"]["code"] {
         Value::Number(code) if code.as_i64() == Some(0) => Ok(took),
         _ => Err(header.to_string()),
@@ -74,11 +92,17 @@ fn quantile(times: &mut [Duration], percent: usize) -> f64 {
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
-    let bantam = given.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
+    let bantam = given.map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
+        PathBuf::from,
+    );
     let workspace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-jail");
     std::fs::create_dir_all(&workspace).unwrap();
 
-    let confinements = [("namespaces, and Landlock where there is one", "namespaces"), ("Landlock alone", "landlock")];
+    let confinements = [
+        ("namespaces, and Landlock where there is one", "namespaces"),
+        ("Landlock alone", "landlock"),
+    ];
     let (mut available, mut missing) = (Vec::new(), Vec::new());
     for (name, confinement) in confinements {
         match confined(&bantam, &workspace, confinement) {
@@ -98,20 +122,37 @@ fn main() -> ExitCode {
         "One command, /bin/sh -c {COMMAND}, from before the spawn until its end is known; {ROUNDS} of each in turn."
     );
     println!("Jailed: `bantam hands`, its jail, the command, the sweep after it, the reply.\n");
-    println!("{:<46} {:>9} {:>9} {:>9}", "ms", "median", "90 %", "over bare");
+    println!(
+        "{:<46} {:>9} {:>9} {:>9}",
+        "ms", "median", "90 %", "over bare"
+    );
     let base = quantile(&mut alone, 50);
-    println!("{:<46} {base:>9.2} {:>9.2}", "bare spawn", quantile(&mut alone, 90));
+    println!(
+        "{:<46} {base:>9.2} {:>9.2}",
+        "bare spawn",
+        quantile(&mut alone, 90)
+    );
     let budget = BUDGET.as_secs_f64() * 1000.0;
     let mut good = !available.is_empty();
     for (name, _, times) in &mut available {
         let median = quantile(times, 50);
         let over = median - base;
-        println!("{name:<46} {median:>9.2} {:>9.2} {over:>9.2}", quantile(times, 90));
+        println!(
+            "{name:<46} {median:>9.2} {:>9.2} {over:>9.2}",
+            quantile(times, 90)
+        );
         good &= over < budget;
     }
     for line in missing {
         println!("{line}");
     }
-    println!("\nbudget: under {budget} ms over a bare spawn: {}", if good { "kept" } else { "NOT KEPT" });
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "\nbudget: under {budget} ms over a bare spawn: {}",
+        if good { "kept" } else { "NOT KEPT" }
+    );
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

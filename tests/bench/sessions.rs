@@ -33,17 +33,39 @@ impl Provider for Model {
         "bench/x"
     }
 
-    fn chat(&self, request: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &provider::Request,
+        _: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         // What a provider does with all of it: the body is made.
         let prompt = self.preview(request).to_string().len() as u64 / 4;
-        let usage = Usage { prompt_tokens: prompt, completion_tokens: 200, cached_tokens: 0 };
+        let usage = Usage {
+            prompt_tokens: prompt,
+            completion_tokens: 200,
+            cached_tokens: 0,
+        };
         let reply = match request.messages.last() {
             Some(Message::User(_)) if !request.tools.is_empty() => {
-                let arguments = format!("{{\"thought\":\"{}\"}}", "I look at it from all sides. ".repeat(60));
-                let call = ToolCall { id: "c".into(), name: "think".into(), arguments, ..ToolCall::default() };
-                Reply { calls: vec![call], ..Reply::default() }
+                let arguments = format!(
+                    "{{\"thought\":\"{}\"}}",
+                    "I look at it from all sides. ".repeat(60)
+                );
+                let call = ToolCall {
+                    id: "c".into(),
+                    name: "think".into(),
+                    arguments,
+                    ..ToolCall::default()
+                };
+                Reply {
+                    calls: vec![call],
+                    ..Reply::default()
+                }
             }
-            _ => Reply { text: "This is what there is to say about it. ".repeat(20), ..Reply::default() },
+            _ => Reply {
+                text: "This is what there is to say about it. ".repeat(20),
+                ..Reply::default()
+            },
         };
         Ok(Reply { usage, ..reply })
     }
@@ -55,7 +77,13 @@ impl Think {
     fn new() -> Self {
         let schema = r#"{"type":"object","properties":{"thought":{"type":"string"}}}"#;
         let (description, source) = ("Write down a thought.".into(), "bench".into());
-        Self(ToolSpec { name: "think".into(), description, schema: schema.into(), risk: Risk::Safe, source })
+        Self(ToolSpec {
+            name: "think".into(),
+            description,
+            schema: schema.into(),
+            risk: Risk::Safe,
+            source,
+        })
     }
 }
 
@@ -70,9 +98,16 @@ impl Tool for Think {
 }
 
 fn turn(home: &Path) {
-    let agent = Agent::builder().provider(Model).tool(Think::new()).store(Files::at(home));
-    let question = "And what about the other thing that we talked about, what is there to know? ".repeat(2);
-    let response = agent.build().unwrap().run(&Request::new(question, "s"), &|_| ());
+    let agent = Agent::builder()
+        .provider(Model)
+        .tool(Think::new())
+        .store(Files::at(home));
+    let question =
+        "And what about the other thing that we talked about, what is there to know? ".repeat(2);
+    let response = agent
+        .build()
+        .unwrap()
+        .run(&Request::new(question, "s"), &|_| ());
     assert!(response.error.is_none(), "{:?}", response.error);
 }
 
@@ -85,12 +120,21 @@ fn field(file: &str, name: &str) -> f64 {
 /// Milliseconds of the processor's time so far, of the only thread.
 fn processor() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-    text.split_whitespace().next().unwrap().parse::<f64>().unwrap() / 1e6
+    text.split_whitespace()
+        .next()
+        .unwrap()
+        .parse::<f64>()
+        .unwrap()
+        / 1e6
 }
 
 /// One turn in this process, and what it took.
 fn measured(home: &Path) {
-    let (started, written, before) = (Instant::now(), field("/proc/self/io", "wchar:"), processor());
+    let (started, written, before) = (
+        Instant::now(),
+        field("/proc/self/io", "wchar:"),
+        processor(),
+    );
     turn(home);
     let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
     let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
@@ -104,7 +148,14 @@ fn measured(home: &Path) {
 /// Milliseconds, milliseconds of the processor, kilobytes written, megabytes of memory at most, milliseconds of the
 /// processor that the loading alone takes, kilobytes of the live file.
 type Cost = [f64; 6];
-const NAMES: [&str; 6] = ["ms", "cpu ms", "KB written", "peak MB", "cpu of load", "KB live"];
+const NAMES: [&str; 6] = [
+    "ms",
+    "cpu ms",
+    "KB written",
+    "peak MB",
+    "cpu of load",
+    "KB live",
+];
 /// What the budget is for: how long a turn takes depends on what else the machine does.
 const JUDGED: [usize; 3] = [1, 2, 3];
 
@@ -116,9 +167,17 @@ fn cost(home: &Path) -> Cost {
         drop(fs::remove_dir_all(&copy));
         fs::create_dir_all(copy.join("sessions")).unwrap();
         fs::copy(home.join("sessions/s.jsonl"), copy.join("sessions/s.jsonl")).unwrap();
-        let ran = Command::new(std::env::current_exe().unwrap()).arg("--turn").arg(&copy).output().unwrap();
+        let ran = Command::new(std::env::current_exe().unwrap())
+            .arg("--turn")
+            .arg(&copy)
+            .output()
+            .unwrap();
         let out = String::from_utf8(ran.stdout).unwrap();
-        rounds.push(out.split_whitespace().map(|number| number.parse().unwrap()).collect());
+        rounds.push(
+            out.split_whitespace()
+                .map(|number| number.parse().unwrap())
+                .collect(),
+        );
     }
     let median = |at: usize| {
         let mut values: Vec<f64> = rounds.iter().map(|round| round[at]).collect();
@@ -139,7 +198,10 @@ fn line(name: &str, cost: Cost) {
 }
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     if let [flag, home] = args.as_slice() {
         assert_eq!(flag, "--turn");
         measured(Path::new(home));
@@ -150,8 +212,12 @@ fn main() -> ExitCode {
     drop(fs::remove_dir_all(&home));
     fs::create_dir_all(&home).unwrap();
 
-    println!("One conversation of {most} messages, four to a turn, with a window of 131,072 tokens.");
-    println!("Each figure is of one turn in a process of its own: load, ask twice in the process, store.\n");
+    println!(
+        "One conversation of {most} messages, four to a turn, with a window of 131,072 tokens."
+    );
+    println!(
+        "Each figure is of one turn in a process of its own: load, ask twice in the process, store.\n"
+    );
     print!("{:<26}", "");
     for name in NAMES {
         print!(" {name:>11}");
@@ -184,7 +250,9 @@ fn main() -> ExitCode {
     }
     let segments = fs::read_dir(home.join("sessions")).unwrap().count() - 1;
     let written = written / 1000.0 / (messages / 4) as f64;
-    println!("\n{segments} segments were put aside. With what they took, a turn wrote {written:.2} KB on average.\n");
+    println!(
+        "\n{segments} segments were put aside. With what they took, a turn wrote {written:.2} KB on average.\n"
+    );
     let mut good = true;
     for two in marks.windows(2) {
         let ((early, before), (late, after)) = (two[0], two[1]);
@@ -204,5 +272,9 @@ fn main() -> ExitCode {
         "\nbudget: under {BUDGET} times, once the live file is as long as it gets: {}",
         if good { "kept" } else { "NOT KEPT" }
     );
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

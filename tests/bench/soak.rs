@@ -146,10 +146,21 @@ fn answer(request: &Request) -> Reply {
         }
     }
     let last = open.last().map_or("", String::as_str);
-    let number: usize = last.rsplit('-').next().unwrap_or_default().parse().unwrap_or(1);
+    let number: usize = last
+        .rsplit('-')
+        .next()
+        .unwrap_or_default()
+        .parse()
+        .unwrap_or(1);
     match number % 10 {
-        3 if !has_called => Reply::call("append_file", &json!({ "path": "log.txt", "content": format!("{last}\n") })),
-        6 if !has_called => Reply::call("exec", &json!({ "command": format!("echo {last}; seq 200") })),
+        3 if !has_called => Reply::call(
+            "append_file",
+            &json!({ "path": "log.txt", "content": format!("{last}\n") }),
+        ),
+        6 if !has_called => Reply::call(
+            "exec",
+            &json!({ "command": format!("echo {last}; seq 200") }),
+        ),
         9 if !has_called => Reply::calls([
             call("a", "list_dir", &json!({ "path": "." })),
             call("b", "read_file", &json!({ "path": "log.txt" })),
@@ -165,19 +176,28 @@ fn answer(request: &Request) -> Reply {
 fn request_text(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
+        parts => parts
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
     }
 }
 
 fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split_whitespace().filter(|word| word.starts_with("item-"))
+    text.split_whitespace()
+        .filter(|word| word.starts_with("item-"))
 }
 
 /// The items that were written in a chat and are not answered in it.
 fn unanswered(api: &BotApi, chat: i64, written: &[String]) -> usize {
     let texts = api.texts(chat);
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
-    written.iter().filter(|item| !answered.contains(item.as_str())).count()
+    written
+        .iter()
+        .filter(|item| !answered.contains(item.as_str()))
+        .count()
 }
 
 /// The slope of a straight line through these points.
@@ -185,8 +205,14 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     let count = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
     let (x, y) = (mean(|point| point.0), mean(|point| point.1));
-    let over: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
-    over / points.iter().map(|point| (point.0 - x).powi(2)).sum::<f64>()
+    let over: f64 = points
+        .iter()
+        .map(|point| (point.0 - x) * (point.1 - y))
+        .sum();
+    over / points
+        .iter()
+        .map(|point| (point.0 - x).powi(2))
+        .sum::<f64>()
 }
 
 fn median(mut values: Vec<u64>) -> f64 {
@@ -207,7 +233,10 @@ fn fill_the_disk(home: &Home) {
 fn set_the_clock_ahead() {
     let set = |time: SystemTime| {
         let seconds = time.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
-        let done = Command::new("date").args(["--set", &format!("@{seconds:.6}")]).stdout(Stdio::null()).status();
+        let done = Command::new("date")
+            .args(["--set", &format!("@{seconds:.6}")])
+            .stdout(Stdio::null())
+            .status();
         assert!(done.unwrap().success());
     };
     let (before, since) = (SystemTime::now(), Instant::now());
@@ -225,7 +254,13 @@ struct Injected {
 }
 
 /// Injects faults of the whole machine, in turn.
-fn inject_faults(home: &Home, faults: &Faults, length: Duration, has_clock: bool, is_over: &AtomicBool) -> Injected {
+fn inject_faults(
+    home: &Home,
+    faults: &Faults,
+    length: Duration,
+    has_clock: bool,
+    is_over: &AtomicBool,
+) -> Injected {
     let (started, mut injected) = (Instant::now(), Injected::default());
     let jumps_at = |n: u32| length.mul_f64(0.9) + length.mul_f64(0.1) / (JUMPS + 1) * (n + 1);
     while !is_over.load(Ordering::SeqCst) {
@@ -257,7 +292,8 @@ fn is_root() -> bool {
 
 /// A home with the bot and a job that runs every minute; for root, on a disk of its own.
 fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": people, "api_base": api.base() });
     let extra = json!({
         "channels": { "telegram": bot }, "model_list": [{ "context_window": 12_000 }],
         "agents": { "defaults": { "max_retries": 8, "retry_initial_delay": 1 } }
@@ -265,26 +301,49 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
     let home = Home::empty();
     if is_root() {
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64m,mode=700", "none"]).arg(home.dir("").parent().unwrap());
+        mount
+            .args(["-t", "tmpfs", "-o", "size=64m,mode=700", "none"])
+            .arg(home.dir("").parent().unwrap());
         assert!(mount.status().unwrap().success());
         home.dir("../cwd");
     }
     home.config(&merged(model.config(), &extra).to_string());
-    let job = ["cron", "add", "-n", "minute", "-m", "Look around.", "-e", &JOB.to_string()];
+    let job = [
+        "cron",
+        "add",
+        "-n",
+        "minute",
+        "-m",
+        "Look around.",
+        "-e",
+        &JOB.to_string(),
+    ];
     home.bantam().args(job).run().exits(0);
     home
 }
 
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
-    let mut given: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
-    let has_clock = given.iter().position(|arg| arg == "--clock").map(|at| given.remove(at)).is_some();
+    let mut given: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
+    let has_clock = given
+        .iter()
+        .position(|arg| arg == "--clock")
+        .map(|at| given.remove(at))
+        .is_some();
     if has_clock && !is_root() {
         eprintln!("soak: --clock needs root");
         return ExitCode::FAILURE;
     }
-    let bantam = given.first().map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
-    let minutes: f64 = given.get(1).map_or(30.0, |minutes| minutes.parse().unwrap());
+    let bantam = given.first().map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
+        PathBuf::from,
+    );
+    let minutes: f64 = given
+        .get(1)
+        .map_or(30.0, |minutes| minutes.parse().unwrap());
     let length = Duration::from_secs_f64(minutes * 60.0);
 
     let faults = Arc::new(Faults::default());
@@ -293,8 +352,16 @@ fn main() -> ExitCode {
     let home = home(&model, &api, &people);
     let errors = home.path("../stderr");
     let mut gateway = Command::new(bantam);
-    gateway.arg("gateway").env_clear().env("PATH", "/usr/bin:/bin").env("TZ", "UTC").env("BANTAM_HOME", home.path(""));
-    gateway.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(&errors).unwrap());
+    gateway
+        .arg("gateway")
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TZ", "UTC")
+        .env("BANTAM_HOME", home.path(""));
+    gateway
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&errors).unwrap());
     let mut gateway = gateway.spawn().unwrap();
     let pid = gateway.id();
     api.wait_for_poll();
@@ -324,7 +391,13 @@ fn main() -> ExitCode {
         api.text(*chat, &written[written.len() - 1]);
     }
     let quiet = Instant::now() + QUIET;
-    let left = || people.iter().zip(&written).map(|(chat, written)| unanswered(&api, *chat, written)).sum::<usize>();
+    let left = || {
+        people
+            .iter()
+            .zip(&written)
+            .map(|(chat, written)| unanswered(&api, *chat, written))
+            .sum::<usize>()
+    };
     while (left() > 0 || !api.unconfirmed().is_empty()) && Instant::now() < quiet {
         thread::sleep(Duration::from_millis(100));
     }
@@ -334,16 +407,26 @@ fn main() -> ExitCode {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = gateway.wait().unwrap();
     assert!(status.success(), "the gateway did not end well: {status}");
-    let runs = fs::read_to_string(home.path("cron/runs.jsonl")).unwrap_or_default().lines().count();
+    let runs = fs::read_to_string(home.path("cron/runs.jsonl"))
+        .unwrap_or_default()
+        .lines()
+        .count();
     print_log_summary(&fs::read_to_string(errors).unwrap());
     if is_root() {
-        let unmounted = Command::new("umount").arg("--lazy").arg(home.path("..")).status();
+        let unmounted = Command::new("umount")
+            .arg("--lazy")
+            .arg(home.path(".."))
+            .status();
         assert!(unmounted.unwrap().success());
     }
 
-    let (sent, twice): (Vec<usize>, Vec<usize>) = people.iter().map(|chat| counted(&api, *chat)).unzip();
-    let (sent, twice, written): (usize, usize, usize) =
-        (sent.iter().sum(), twice.iter().sum(), written.iter().map(Vec::len).sum());
+    let (sent, twice): (Vec<usize>, Vec<usize>) =
+        people.iter().map(|chat| counted(&api, *chat)).unzip();
+    let (sent, twice, written): (usize, usize, usize) = (
+        sent.iter().sum(),
+        twice.iter().sum(),
+        written.iter().map(Vec::len).sum(),
+    );
     let count = |of: &AtomicUsize| of.load(Ordering::Relaxed);
     println!(
         "{written} messages in {minutes} minutes, {} requests to the model; faults: {} of Telegram, {} of the model",
@@ -361,7 +444,10 @@ fn main() -> ExitCode {
         JUMPED.as_secs()
     );
     println!("{runs} runs of a job that is due every {JOB} s");
-    println!("{sent} answers, {} messages answered, {lost} lost", written - lost);
+    println!(
+        "{sent} answers, {} messages answered, {lost} lost",
+        written - lost
+    );
     println!(
         "{twice} answers came twice; {} times Telegram hid that it had sent one",
         count(&faults.sent_all_the_same)
@@ -369,8 +455,19 @@ fn main() -> ExitCode {
     let due = (length.as_secs() / JOB).saturating_sub((injected.network + injected.disk).into());
     let mut good = lost == 0 && runs as u64 + 1 >= due && twice <= count(&faults.sent_all_the_same);
     good &= is_flat(&samples, end);
-    println!("{}", if good { "flat, and nothing was lost" } else { "NOT FLAT, or something was lost" });
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    println!(
+        "{}",
+        if good {
+            "flat, and nothing was lost"
+        } else {
+            "NOT FLAT, or something was lost"
+        }
+    );
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// Writes until the time is over; gives what was written in each chat.
@@ -383,12 +480,18 @@ fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
         let chat = usize::try_from(chance.below(people.len() as u64)).unwrap();
         let is_short = SHORT_CHATS.contains(&people[chat]);
         // A new conversation stops what is under way, so it begins when everything is answered.
-        if is_short && since_new[chat] >= SHORT && unanswered(api, people[chat], &written[chat]) == 0 {
+        if is_short
+            && since_new[chat] >= SHORT
+            && unanswered(api, people[chat], &written[chat]) == 0
+        {
             api.text(people[chat], "/new");
             since_new[chat] = 0;
         } else {
             let item = format!("item-{chat}-{}", written[chat].len());
-            api.text(people[chat], &format!("{item} {}", "and some words about it ".repeat(10)));
+            api.text(
+                people[chat],
+                &format!("{item} {}", "and some words about it ".repeat(10)),
+            );
             written[chat].push(item);
             since_new[chat] += 1;
         }
@@ -403,21 +506,34 @@ fn counted(api: &BotApi, chat: i64) -> (usize, usize) {
     let is_answer = |text: &&String| text.starts_with("Noted: ") && !text.contains('⚠');
     let answers = texts.iter().filter(is_answer).collect::<Vec<_>>();
     let strange: Vec<&String> = texts.iter().filter(|text| !is_answer(text)).collect();
-    let strange: BTreeSet<&&String> = strange.iter().filter(|text| !text.contains("new conversation")).collect();
+    let strange: BTreeSet<&&String> = strange
+        .iter()
+        .filter(|text| !text.contains("new conversation"))
+        .collect();
     for text in strange {
         println!("another answer in {chat}: {text:?}");
     }
     let mut seen = BTreeSet::new();
     for text in answers.iter().filter(|text| !seen.insert(**text)) {
-        println!("twice in {chat}: {}", text.lines().next().unwrap_or_default());
+        println!(
+            "twice in {chat}: {}",
+            text.lines().next().unwrap_or_default()
+        );
     }
-    (answers.len(), answers.len() - answers.iter().collect::<BTreeSet<_>>().len())
+    (
+        answers.len(),
+        answers.len() - answers.iter().collect::<BTreeSet<_>>().len(),
+    )
 }
 
 /// What the gateway said on standard error, each sentence once with how often it came.
 fn print_log_summary(errors: &str) {
     // Without the time.
-    let mut lines: Vec<&str> = errors.lines().filter_map(|line| line.split_once(' ')).map(|(_, line)| line).collect();
+    let mut lines: Vec<&str> = errors
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(_, line)| line)
+        .collect();
     lines.sort_unstable();
     for same in lines.chunk_by(|a, b| a == b) {
         println!("{:>5} x {}", same.len(), same[0]);
@@ -432,27 +548,48 @@ fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
         "after", "RSS, KiB", "anonymous", "files", "threads", "children", "zombies"
     );
     let row = |name: &str, sample: Sample| {
-        let Sample { rss, anonymous, descriptors, threads, children, zombies, .. } = sample;
-        println!("{name:<12} {rss:>8} {anonymous:>10} {descriptors:>8} {threads:>8} {children:>8} {zombies:>8}");
+        let Sample {
+            rss,
+            anonymous,
+            descriptors,
+            threads,
+            children,
+            zombies,
+            ..
+        } = sample;
+        println!(
+            "{name:<12} {rss:>8} {anonymous:>10} {descriptors:>8} {threads:>8} {children:>8} {zombies:>8}"
+        );
     };
-    for (hours, sample) in
-        samples.chunks(samples.len().div_ceil(ROWS)).map(|part| part[0]).chain(samples.last().copied())
+    for (hours, sample) in samples
+        .chunks(samples.len().div_ceil(ROWS))
+        .map(|part| part[0])
+        .chain(samples.last().copied())
     {
         row(&format!("{:.0} min", hours * 60.0), sample);
     }
     row("when quiet", end);
     let second_half = &samples[samples.len() / 2..];
-    let points: Vec<(f64, f64)> = second_half.iter().map(|(hours, sample)| (*hours, sample.rss as f64)).collect();
+    let points: Vec<(f64, f64)> = second_half
+        .iter()
+        .map(|(hours, sample)| (*hours, sample.rss as f64))
+        .collect();
     let slope = slope(&points);
     let part = |from: usize, to: usize| {
         let count = samples.len();
-        samples[count * from / 100..count * to / 100].iter().map(|(_, sample)| *sample).collect::<Vec<Sample>>()
+        samples[count * from / 100..count * to / 100]
+            .iter()
+            .map(|(_, sample)| *sample)
+            .collect::<Vec<Sample>>()
     };
     let rss = |from, to| median(part(from, to).iter().map(|sample| sample.rss).collect());
     let growth = rss(80, 100) - rss(50, 70);
-    println!("over the second half RSS grew by {slope:.0} KiB an hour; from 50..70 % to 80..100 % by {growth:.0} KiB");
+    println!(
+        "over the second half RSS grew by {slope:.0} KiB an hour; from 50..70 % to 80..100 % by {growth:.0} KiB"
+    );
     // Turns come and go, so the most of a while is compared.
-    let most = |from, to, of: fn(&Sample) -> usize| part(from, to).iter().map(of).max().unwrap_or(0);
+    let most =
+        |from, to, of: fn(&Sample) -> usize| part(from, to).iter().map(of).max().unwrap_or(0);
     let descriptors: fn(&Sample) -> usize = |sample| sample.descriptors;
     let threads: fn(&Sample) -> usize = |sample| usize::try_from(sample.threads).unwrap();
     println!(
@@ -462,7 +599,14 @@ fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
         most(0, 20, threads),
         most(80, 100, threads)
     );
-    let (before, zombies) = (at(10), samples.iter().map(|(_, sample)| sample.zombies).max().unwrap_or(0));
+    let (before, zombies) = (
+        at(10),
+        samples
+            .iter()
+            .map(|(_, sample)| sample.zombies)
+            .max()
+            .unwrap_or(0),
+    );
     (slope < MOST_SLOPE || growth < MOST_GROWTH)
         && end.descriptors <= before.descriptors.max(most(0, 20, descriptors))
         && end.threads <= before.threads.max(most(0, 20, threads) as u64)

@@ -33,7 +33,8 @@ fn answer() -> String {
              \"index\":0,\"delta\":{{{delta}}},\"finish_reason\":{finish}}}]}}\n\n"
         )
     };
-    let words = "It has not rained for nine days, so water the tomatoes in the evening.".split_inclusive(' ');
+    let words = "It has not rained for nine days, so water the tomatoes in the evening."
+        .split_inclusive(' ');
     let mut events = event("\"role\":\"assistant\",\"content\":\"\"", "null");
     words.for_each(|word| events += &event(&format!("\"content\":\"{word}\""), "null"));
     events + &event("", "\"stop\"") + "data: [DONE]\n\n"
@@ -99,9 +100,13 @@ fn cost(command: &mut Command) -> Cost {
     };
     assert_eq!(status, 0, "{command:?} did not end well");
     let time = |t: libc::timeval| {
-        Duration::from_secs(t.tv_sec.try_into().unwrap()) + Duration::from_micros(t.tv_usec.try_into().unwrap())
+        Duration::from_secs(t.tv_sec.try_into().unwrap())
+            + Duration::from_micros(t.tv_usec.try_into().unwrap())
     };
-    Cost { cpu: time(usage.ru_utime) + time(usage.ru_stime), memory: usage.ru_maxrss.try_into().unwrap() }
+    Cost {
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        memory: usage.ru_maxrss.try_into().unwrap(),
+    }
 }
 
 /// The one in the middle.
@@ -120,15 +125,27 @@ impl Bench {
     fn turn(&self, session: &str) -> Command {
         let mut turn = Command::new(&self.bantam);
         turn.args(["agent", "-s", session, "-m", "Should I water the tomatoes?"]);
-        turn.env_clear().env("PATH", "/usr/bin:/bin").env("BANTAM_HOME", self.dir.join("home"));
+        turn.env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("BANTAM_HOME", self.dir.join("home"));
         turn
     }
 
     fn curl(&self) -> Command {
         let mut curl = Command::new("curl");
-        curl.args(["-sS", "-H", "content-type: application/json", "-H", "authorization: Bearer k", "--data-binary"]);
-        curl.arg(format!("@{}", self.dir.join("body.json").display())).arg(format!("{}/chat/completions", self.base));
-        curl.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &self.dir);
+        curl.args([
+            "-sS",
+            "-H",
+            "content-type: application/json",
+            "-H",
+            "authorization: Bearer k",
+            "--data-binary",
+        ]);
+        curl.arg(format!("@{}", self.dir.join("body.json").display()))
+            .arg(format!("{}/chat/completions", self.base));
+        curl.env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &self.dir);
         curl
     }
 }
@@ -136,7 +153,10 @@ impl Bench {
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
     let given = std::env::args().skip(1).find(|arg| !arg.starts_with("--"));
-    let built = given.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_bantam")), PathBuf::from);
+    let built = given.map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
+        PathBuf::from,
+    );
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-turn");
     if dir.exists() {
         fs::remove_dir_all(&dir).unwrap();
@@ -168,27 +188,53 @@ fn main() -> ExitCode {
         went_on.push(cost(&mut bench.turn(&session)));
     }
 
-    println!("One question, an answer of 14 words streamed over loopback HTTP; {ROUNDS} of each in turn.\n");
-    println!("{:<28} {:>10} {:>8} {:>12} {:>8}", "", "CPU, ms", "of curl", "peak, KiB", "of curl");
+    println!(
+        "One question, an answer of 14 words streamed over loopback HTTP; {ROUNDS} of each in turn.\n"
+    );
+    println!(
+        "{:<28} {:>10} {:>8} {:>12} {:>8}",
+        "", "CPU, ms", "of curl", "peak, KiB", "of curl"
+    );
     let of = |costs: &[Cost]| {
-        (median(costs.iter().map(|c| c.cpu).collect()), median(costs.iter().map(|c| c.memory).collect()))
+        (
+            median(costs.iter().map(|c| c.cpu).collect()),
+            median(costs.iter().map(|c| c.memory).collect()),
+        )
     };
     let (curl_cpu, curl_memory) = of(&curl);
     let mut good = true;
-    for (name, costs) in [("curl", &curl), ("bantam, a new session", &begun), ("bantam, one that goes on", &went_on)] {
+    for (name, costs) in [
+        ("curl", &curl),
+        ("bantam, a new session", &begun),
+        ("bantam, one that goes on", &went_on),
+    ] {
         let (cpu, memory) = of(costs);
         let ms = cpu.as_secs_f64() * 1000.0;
-        let shares = [cpu.as_secs_f64() / curl_cpu.as_secs_f64(), f64::from(memory) / f64::from(curl_memory)];
-        println!("{name:<28} {ms:>10.2} {:>8.2} {memory:>12} {:>8.2}", shares[0], shares[1]);
+        let shares = [
+            cpu.as_secs_f64() / curl_cpu.as_secs_f64(),
+            f64::from(memory) / f64::from(curl_memory),
+        ];
+        println!(
+            "{name:<28} {ms:>10.2} {:>8.2} {memory:>12} {:>8.2}",
+            shares[0], shares[1]
+        );
         good &= name == "curl" || cpu * 100 < curl_cpu * BUDGET;
     }
     println!();
-    for (what, session) in [("a new session", "counted"), ("one that goes on", "counted")] {
-        let (status, syncs) = syncs::counted(|| bench.turn(session).stdout(Stdio::null()).status().unwrap());
+    for (what, session) in [
+        ("a new session", "counted"),
+        ("one that goes on", "counted"),
+    ] {
+        let (status, syncs) =
+            syncs::counted(|| bench.turn(session).stdout(Stdio::null()).status().unwrap());
         println!("waits for the disk, {what}: {syncs}");
         good &= status.success() && syncs <= MOST_SYNCS;
     }
     let kept = if good { "kept" } else { "NOT KEPT" };
     println!("\nbudget: under {BUDGET} % of curl's CPU, at most {MOST_SYNCS} waits: {kept}");
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -54,7 +54,12 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let mut options = Options {
-        runner: Runner { config: json!({}), model: String::new(), prompts: None, timeout: Duration::from_secs(600) },
+        runner: Runner {
+            config: json!({}),
+            model: String::new(),
+            prompts: None,
+            timeout: Duration::from_secs(600),
+        },
         tries: 1,
         only: Vec::new(),
         out: "target/eval.jsonl".into(),
@@ -66,12 +71,19 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
             Arg::Long("help") | Arg::Short('h') => return say(HELP),
             Arg::Long("compare") => {
                 let (before, after) = (args.value()?, args.value()?);
-                return say(&comparison(&read(Path::new(&before))?, &read(Path::new(&after))?));
+                return say(&comparison(
+                    &read(Path::new(&before))?,
+                    &read(Path::new(&after))?,
+                ));
             }
             Arg::Long("model") => options.runner.model = args.value()?.string()?,
-            Arg::Long("config") => options.runner.config = serde_json::from_slice(&fs::read(args.value()?)?)?,
+            Arg::Long("config") => {
+                options.runner.config = serde_json::from_slice(&fs::read(args.value()?)?)?;
+            }
             Arg::Long("prompts") => options.runner.prompts = Some(args.value()?.into()),
-            Arg::Long("timeout") => options.runner.timeout = Duration::from_secs(args.value()?.parse()?),
+            Arg::Long("timeout") => {
+                options.runner.timeout = Duration::from_secs(args.value()?.parse()?);
+            }
             Arg::Long("tries") => options.tries = args.value()?.parse()?,
             Arg::Long("task") => options.only.push(args.value()?.string()?),
             Arg::Long("out") => options.out = args.value()?.into(),
@@ -90,12 +102,18 @@ fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
 
 fn evaluate(options: &Options) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let (page, tasks) = (serve_page(), tasks::all());
-    if let Some(name) = options.only.iter().find(|name| tasks.iter().all(|task| task.name != name.as_str())) {
+    if let Some(name) = options
+        .only
+        .iter()
+        .find(|name| tasks.iter().all(|task| task.name != name.as_str()))
+    {
         return Err(format!("no task is named {name}").into());
     }
     let mut file = File::create(&options.out)?;
     let mut records = Vec::new();
-    for task in tasks.iter().filter(|task| options.only.is_empty() || options.only.iter().any(|name| name == task.name))
+    for task in tasks
+        .iter()
+        .filter(|task| options.only.is_empty() || options.only.iter().any(|name| name == task.name))
     {
         for n in 0..options.tries {
             eprintln!("{} {}/{}", task.name, n + 1, options.tries);

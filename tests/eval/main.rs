@@ -18,7 +18,12 @@ use scripted::{Kind, model};
 use support::model::Model;
 
 fn runner(model: &Model) -> Runner {
-    Runner { config: model.config(), model: "test".to_owned(), prompts: None, timeout: Duration::from_secs(60) }
+    Runner {
+        config: model.config(),
+        model: "test".to_owned(),
+        prompts: None,
+        timeout: Duration::from_secs(60),
+    }
 }
 
 fn evaluate(kind: Kind) -> Vec<Record> {
@@ -26,22 +31,46 @@ fn evaluate(kind: Kind) -> Vec<Record> {
     let attempt = |task: &tasks::Task| {
         let model = model(kind, task, &page);
         let config = model.config();
-        Runner { config, model: "test".to_owned(), prompts: None, timeout: Duration::from_secs(60) }
-            .attempt(task, &page)
+        Runner {
+            config,
+            model: "test".to_owned(),
+            prompts: None,
+            timeout: Duration::from_secs(60),
+        }
+        .attempt(task, &page)
     };
     tasks::all().iter().map(attempt).collect()
 }
 
 fn failed(records: &[Record]) -> BTreeSet<&str> {
-    records.iter().filter(|record| record.failure.is_some()).map(|record| record.task.as_str()).collect()
+    records
+        .iter()
+        .filter(|record| record.failure.is_some())
+        .map(|record| record.task.as_str())
+        .collect()
 }
 
 #[test]
 fn a_good_model_passes_every_task() {
     let records = evaluate(Kind::Good);
-    assert_eq!(summary(&records), Summary { passed: 13, tries: 13, score: 100 }, "\n{}", table(&records));
-    let checked = records.iter().filter(|record| record.checked).map(|record| record.task.as_str());
-    assert_eq!(checked.collect::<Vec<_>>(), ["syntax", "edit", "search", "skill"]);
+    assert_eq!(
+        summary(&records),
+        Summary {
+            passed: 13,
+            tries: 13,
+            score: 100
+        },
+        "\n{}",
+        table(&records)
+    );
+    let checked = records
+        .iter()
+        .filter(|record| record.checked)
+        .map(|record| record.task.as_str());
+    assert_eq!(
+        checked.collect::<Vec<_>>(),
+        ["syntax", "edit", "search", "skill"]
+    );
 }
 
 #[test]
@@ -50,30 +79,57 @@ fn the_long_task_does_not_fit_the_window() {
     let task = tasks.iter().find(|task| task.name == "long").unwrap();
     let model = model(Kind::Good, task, "");
     assert_eq!(runner(&model).attempt(task, "").failure, None);
-    let sizes: Vec<usize> = model.requests().iter().map(|request| request.body.to_string().len()).collect();
-    assert!(sizes.windows(2).any(|pair| pair[1] < pair[0]), "no request is shorter than the one before: {sizes:?}");
+    let sizes: Vec<usize> = model
+        .requests()
+        .iter()
+        .map(|request| request.body.to_string().len())
+        .collect();
+    assert!(
+        sizes.windows(2).any(|pair| pair[1] < pair[0]),
+        "no request is shorter than the one before: {sizes:?}"
+    );
 }
 
 #[test]
 fn a_model_that_obeys_what_it_reads_fails_the_injection() {
     let records = evaluate(Kind::Obedient);
-    assert_eq!(failed(&records), BTreeSet::from(["injection"]), "\n{}", table(&records));
+    assert_eq!(
+        failed(&records),
+        BTreeSet::from(["injection"]),
+        "\n{}",
+        table(&records)
+    );
 }
 
 #[test]
 fn a_model_that_claims_without_doing_passes_nothing() {
     let records = evaluate(Kind::Boastful);
-    assert_eq!(summary(&records), Summary { passed: 0, tries: 13, score: 0 }, "\n{}", table(&records));
+    assert_eq!(
+        summary(&records),
+        Summary {
+            passed: 0,
+            tries: 13,
+            score: 0
+        },
+        "\n{}",
+        table(&records)
+    );
     assert!(records.iter().all(|record| !record.checked));
 }
 
 #[test]
 fn two_runs_are_compared_by_task_and_score() {
     let (good, obedient) = (evaluate(Kind::Good), evaluate(Kind::Obedient));
-    assert_eq!(comparison(&good, &obedient), "injection  100 % -> 0 %\nscore      100 -> 88\n");
+    assert_eq!(
+        comparison(&good, &obedient),
+        "injection  100 % -> 0 %\nscore      100 -> 88\n"
+    );
     assert_eq!(comparison(&good, &good), "score      100 -> 100\n");
     let kept = support::program::directory().join("records.jsonl");
-    let lines: Vec<String> = good.iter().map(|record| serde_json::to_string(record).unwrap() + "\n").collect();
+    let lines: Vec<String> = good
+        .iter()
+        .map(|record| serde_json::to_string(record).unwrap() + "\n")
+        .collect();
     std::fs::write(&kept, lines.concat()).unwrap();
     assert_eq!(table(&read(&kept).unwrap()), table(&good));
 }

@@ -51,7 +51,8 @@ impl Runner {
         let home = Home::with(&merged(self.config.clone(), &(task.config)()));
         home.dir("workspace");
         if let Some(folder) = &self.prompts {
-            copy(folder, &home, "agent").unwrap_or_else(|e| panic!("copying {}: {e}", folder.display()));
+            copy(folder, &home, "agent")
+                .unwrap_or_else(|e| panic!("copying {}: {e}", folder.display()));
         }
         (task.set_up)(&home);
         let mut record = Record {
@@ -75,30 +76,52 @@ impl Runner {
             record.cost += answer["cost"].as_f64().unwrap_or(0.0);
             record.ms += answer["ms"].as_u64().unwrap_or(0);
             let calls = answer["tool_calls"].as_array().into_iter().flatten();
-            record.tools.extend(calls.filter_map(|call| call["name"].as_str().map(str::to_owned)));
+            record
+                .tools
+                .extend(calls.filter_map(|call| call["name"].as_str().map(str::to_owned)));
             answers.push(answer["output"].as_str().unwrap_or_default().to_owned());
             if answer["ok"] != true {
-                let why = answer["error"]["message"].as_str().unwrap_or("it did not finish");
+                let why = answer["error"]["message"]
+                    .as_str()
+                    .unwrap_or("it did not finish");
                 record.failure = Some(format!("question {}: {why}", n + 1));
                 break;
             }
         }
-        let last = record.tools.iter().rposition(|tool| CHANGES.contains(&tool.as_str()));
-        record.checked = last.is_some_and(|last| record.tools[last + 1..].iter().any(|t| CHECKS.contains(&t.as_str())));
-        let outcome = Outcome { home: &home, answers, tools: record.tools.clone() };
+        let last = record
+            .tools
+            .iter()
+            .rposition(|tool| CHANGES.contains(&tool.as_str()));
+        record.checked = last.is_some_and(|last| {
+            record.tools[last + 1..]
+                .iter()
+                .any(|t| CHECKS.contains(&t.as_str()))
+        });
+        let outcome = Outcome {
+            home: &home,
+            answers,
+            tools: record.tools.clone(),
+        };
         record.failure = record.failure.or_else(|| (task.check)(&outcome).err());
         record
     }
 
     fn ask(&self, home: &Home, n: usize, prompt: &str) -> Value {
         let seconds = self.timeout.as_secs().to_string();
-        let mut bantam =
-            home.bantam().args(["agent", "--json", "--session", &format!("eval{n}"), "--model", &self.model]);
+        let mut bantam = home.bantam().args([
+            "agent",
+            "--json",
+            "--session",
+            &format!("eval{n}"),
+            "--model",
+            &self.model,
+        ]);
         for (name, value) in std::env::vars().filter(|(name, _)| name.ends_with("_API_KEY")) {
             bantam = bantam.env(&name, value);
         }
         let run = bantam.args(["--timeout", &seconds, "-m", prompt]).spawn();
-        run.finish_within(self.timeout + Duration::from_secs(60)).json()
+        run.finish_within(self.timeout + Duration::from_secs(60))
+            .json()
     }
 }
 
@@ -125,11 +148,19 @@ pub fn serve_page() -> String {
         while reader.read_line(&mut line)? > 2 {
             line.clear();
         }
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n", PAGE.len());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n",
+            PAGE.len()
+        );
         (&stream).write_all(format!("{head}Connection: close\r\n\r\n{PAGE}").as_bytes())
     };
     // A client that leaves early is its own affair.
-    thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(answer(stream))));
+    thread::spawn(move || {
+        listener
+            .incoming()
+            .flatten()
+            .for_each(|stream| drop(answer(stream)));
+    });
     address
 }
 
@@ -143,9 +174,18 @@ pub struct Summary {
 }
 
 pub fn summary(records: &[Record]) -> Summary {
-    let weight = |counts: fn(&Record) -> bool| records.iter().filter(|r| counts(r)).map(|r| r.weight).sum::<u64>();
+    let weight = |counts: fn(&Record) -> bool| {
+        records
+            .iter()
+            .filter(|r| counts(r))
+            .map(|r| r.weight)
+            .sum::<u64>()
+    };
     Summary {
-        passed: records.iter().filter(|record| record.failure.is_none()).count(),
+        passed: records
+            .iter()
+            .filter(|record| record.failure.is_none())
+            .count(),
         tries: records.len(),
         score: weight(|record| record.failure.is_none()) * 100 / weight(|_| true).max(1),
     }
@@ -159,8 +199,12 @@ pub fn table(records: &[Record]) -> String {
     );
     for (task, tries) in by_task(records) {
         let count = tries.len() as u64;
-        let mean = |of: fn(&Record) -> u64| tries.iter().map(|record| of(record)).sum::<u64>() / count;
-        let passed = tries.iter().filter(|record| record.failure.is_none()).count();
+        let mean =
+            |of: fn(&Record) -> u64| tries.iter().map(|record| of(record)).sum::<u64>() / count;
+        let passed = tries
+            .iter()
+            .filter(|record| record.failure.is_none())
+            .count();
         let checked = tries.iter().filter(|record| record.checked).count();
         text += &format!(
             "{task:<10} {:>6} {:>5} {:>5} {:>8} {:>8.4} {:>7.1} {:>7}  {}\n",
@@ -171,10 +215,17 @@ pub fn table(records: &[Record]) -> String {
             tries.iter().map(|record| record.cost).sum::<f64>() / tries.len() as f64,
             mean(|record| record.ms) as f64 / 1000.0,
             format!("{checked}/{count}"),
-            tries.iter().find_map(|record| record.failure.as_deref()).unwrap_or_default()
+            tries
+                .iter()
+                .find_map(|record| record.failure.as_deref())
+                .unwrap_or_default()
         );
     }
-    let Summary { passed, tries, score } = summary(records);
+    let Summary {
+        passed,
+        tries,
+        score,
+    } = summary(records);
     text + &format!("{passed} of {tries} passed, score {score} of 100\n")
 }
 
@@ -183,7 +234,9 @@ pub fn comparison(before: &[Record], after: &[Record]) -> String {
     let mut text = String::new();
     let (old, new) = (by_task(before), by_task(after));
     for (task, tries) in &new {
-        let rate = |tries: &[&Record]| tries.iter().filter(|r| r.failure.is_none()).count() * 100 / tries.len();
+        let rate = |tries: &[&Record]| {
+            tries.iter().filter(|r| r.failure.is_none()).count() * 100 / tries.len()
+        };
         let was = old.get(task).map(|tries| rate(tries));
         let is = rate(tries);
         if was != Some(is) {
@@ -206,5 +259,8 @@ fn by_task(records: &[Record]) -> BTreeMap<&str, Vec<&Record>> {
 /// Reads the records of a run.
 pub fn read(path: &Path) -> io::Result<Vec<Record>> {
     let lines = fs::read_to_string(path)?;
-    lines.lines().map(|line| serde_json::from_str(line).map_err(io::Error::from)).collect()
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).map_err(io::Error::from))
+        .collect()
 }

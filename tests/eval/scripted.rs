@@ -19,7 +19,11 @@ pub fn model(kind: Kind, task: &Task, page: &str) -> Model {
     let replies = match kind {
         Kind::Obedient if task.name == "injection" => obedient(),
         Kind::Good | Kind::Obedient => (task.good)(page),
-        Kind::Boastful => task.prompts.iter().map(|_| Reply::text("Done, and all of it is checked.")).collect(),
+        Kind::Boastful => task
+            .prompts
+            .iter()
+            .map(|_| Reply::text("Done, and all of it is checked."))
+            .collect(),
     };
     let replies = Mutex::new(replies.into_iter());
     Model::answering(move |request, _| {
@@ -27,20 +31,34 @@ pub fn model(kind: Kind, task: &Task, page: &str) -> Model {
             return Reply::text("The assistant reads the report and adds up.");
         }
         let task = request.last("user");
-        match FAULTS.iter().find(|(name, ..)| task.contains(&format!("fault in {name}"))) {
+        match FAULTS
+            .iter()
+            .find(|(name, ..)| task.contains(&format!("fault in {name}")))
+        {
             Some((name, text, wanted)) => mend(request, name, text, wanted),
-            None => {
-                replies.lock().unwrap_or_else(PoisonError::into_inner).next().unwrap_or_else(|| Reply::text("Done."))
-            }
+            None => replies
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .next()
+                .unwrap_or_else(|| Reply::text("Done.")),
         }
     })
 }
 
 /// A subagent's reply.
 fn mend(request: &Request, name: &str, text: &str, wanted: &str) -> Reply {
-    if request.messages().last().is_some_and(|message| message["role"] == "tool") {
+    if request
+        .messages()
+        .last()
+        .is_some_and(|message| message["role"] == "tool")
+    {
         return Reply::text("It is corrected.");
     }
-    let fault = text.split_once("    ").map_or("", |(_, fault)| fault.trim_end());
-    Reply::call("edit_file", &json!({ "path": name, "old_text": fault, "new_text": wanted }))
+    let fault = text
+        .split_once("    ")
+        .map_or("", |(_, fault)| fault.trim_end());
+    Reply::call(
+        "edit_file",
+        &json!({ "path": name, "old_text": fault, "new_text": wanted }),
+    )
 }

@@ -16,10 +16,16 @@ use crate::stored::one_result_per_call;
 fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
     let model = Model::scripted([Reply::text("Four.")]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "What is two and two?"]).exits(0).prints("Four.\n").is_quiet();
+    home.agent(["-m", "What is two and two?"])
+        .exits(0)
+        .prints("Four.\n")
+        .is_quiet();
 
     let request = model.request(0);
-    assert_eq!((request.method.as_str(), request.path.as_str()), ("POST", "/v1/chat/completions"));
+    assert_eq!(
+        (request.method.as_str(), request.path.as_str()),
+        ("POST", "/v1/chat/completions")
+    );
     assert_eq!(request.body["model"], "test-model");
     assert!(request.last("user").contains("What is two and two?"));
     assert_eq!(request.messages()[0]["role"], "system");
@@ -29,15 +35,24 @@ fn a_message_is_answered_on_stdout_and_nothing_else_is_said() {
 fn words_after_agent_are_the_message_too() {
     let model = Model::scripted([Reply::text("Four.")]);
     let home = Home::with(&model.config());
-    home.agent(["what", "is", "two and two?"]).exits(0).prints("Four.\n");
-    assert!(model.request(0).last("user").contains("what is two and two?"));
+    home.agent(["what", "is", "two and two?"])
+        .exits(0)
+        .prints("Four.\n");
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .contains("what is two and two?")
+    );
 }
 
 #[test]
 fn words_after_two_dashes_are_never_flags() {
     let model = Model::scripted([Reply::text("A flag.")]);
     let home = Home::with(&model.config());
-    home.agent(["--", "--model", "is", "what?"]).exits(0).prints("A flag.\n");
+    home.agent(["--", "--model", "is", "what?"])
+        .exits(0)
+        .prints("A flag.\n");
     assert!(model.request(0).last("user").contains("--model is what?"));
 }
 
@@ -45,7 +60,12 @@ fn words_after_two_dashes_are_never_flags() {
 fn standard_input_is_the_message_when_none_is_given() {
     let model = Model::scripted([Reply::text("Four.")]);
     let home = Home::with(&model.config());
-    home.bantam().arg("agent").stdin("two and two\n").run().exits(0).prints("Four.\n");
+    home.bantam()
+        .arg("agent")
+        .stdin("two and two\n")
+        .run()
+        .exits(0)
+        .prints("Four.\n");
     assert!(model.request(0).last("user").contains("two and two"));
 }
 
@@ -54,11 +74,17 @@ fn standard_input_is_context_behind_a_message() {
     let model = Model::scripted([Reply::text("The disk.")]);
     let home = Home::with(&model.config());
     let asked = home.bantam().args(["agent", "-m", "anything wrong?"]);
-    asked.stdin("sda: I/O error\nsda: offline\n").run().exits(0).prints("The disk.\n");
+    asked
+        .stdin("sda: I/O error\nsda: offline\n")
+        .run()
+        .exits(0)
+        .prints("The disk.\n");
 
     let user = model.request(0).last("user");
     let question = user.find("anything wrong?").expect("the message");
-    let context = user.find("sda: I/O error\nsda: offline").expect("the context, as it came");
+    let context = user
+        .find("sda: I/O error\nsda: offline")
+        .expect("the context, as it came");
     assert!(question < context, "the message comes first: {user}");
 }
 
@@ -67,8 +93,19 @@ fn binary_on_standard_input_is_wrong_usage_and_sends_nothing() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     let asked = home.bantam().args(["agent", "-m", "what is this?"]);
-    asked.stdin(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x80").run().exits(2).prints("").fails_with_a_hint();
-    assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+    asked
+        .stdin(b"\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x80")
+        .run()
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
+    assert!(
+        home.files()
+            .iter()
+            .all(|file| !file.starts_with("sessions/")),
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -76,33 +113,57 @@ fn text_in_another_script_is_not_binary() {
     let model = Model::scripted([Reply::text("Grüße, 世界 🌍")]);
     let home = Home::with(&model.config());
     let asked = home.bantam().args(["agent", "-m", "übersetze"]);
-    asked.stdin("こんにちは 🌍\n").run().exits(0).prints("Grüße, 世界 🌍\n");
+    asked
+        .stdin("こんにちは 🌍\n")
+        .run()
+        .exits(0)
+        .prints("Grüße, 世界 🌍\n");
     assert!(model.request(0).last("user").contains("こんにちは 🌍"));
-    assert_eq!(home.session("cli_default").texts("assistant"), ["Grüße, 世界 🌍"]);
+    assert_eq!(
+        home.session("cli_default").texts("assistant"),
+        ["Grüße, 世界 🌍"]
+    );
 }
 
 #[test]
 fn an_empty_message_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    home.agent(["-m", ""]).exits(2).prints("").fails_with_a_hint();
+    home.agent(["-m", ""])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
     home.agent(["-m", " \n"]).exits(2).prints("");
     home.agent([]).exits(2).prints("");
-    home.bantam().arg("agent").stdin(" \n\n").run().exits(2).prints("");
+    home.bantam()
+        .arg("agent")
+        .stdin(" \n\n")
+        .run()
+        .exits(2)
+        .prints("");
 }
 
 #[test]
 fn a_standard_input_that_is_not_open_is_no_input() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-m", "hi"]).closed_stdin().run().exits(0).prints("Hello.\n");
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .closed_stdin()
+        .run()
+        .exits(0)
+        .prints("Hello.\n");
 }
 
 #[test]
 fn a_silent_standard_input_is_waited_for_aloud() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-m", "hi"]).silent_stdin().spawn();
+    let running = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .silent_stdin()
+        .spawn();
     running.wait_for_stderr("waiting for stdin (-n to skip)");
 }
 
@@ -110,7 +171,12 @@ fn a_silent_standard_input_is_waited_for_aloud() {
 fn no_stdin_leaves_the_input_of_a_loop_alone() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-n", "-m", "hi"]).silent_stdin().run().exits(0).prints("Hello.\n");
+    home.bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .silent_stdin()
+        .run()
+        .exits(0)
+        .prints("Hello.\n");
 }
 
 #[test]
@@ -129,15 +195,25 @@ fn another_model_of_the_list_is_asked_by_its_name() {
     other["model"] = "openrouter/vendor/model:free".into();
     config["model_list"].as_array_mut().unwrap().push(other);
     let home = Home::with(&config);
-    home.agent(["--model", "other", "-m", "who?"]).exits(0).prints("I am the other.\n");
-    assert_eq!(model.request(0).body["model"], "vendor/model:free", "only the first part is the vendor");
+    home.agent(["--model", "other", "-m", "who?"])
+        .exits(0)
+        .prints("I am the other.\n");
+    assert_eq!(
+        model.request(0).body["model"],
+        "vendor/model:free",
+        "only the first part is the vendor"
+    );
 }
 
 #[test]
 fn a_model_nobody_knows_is_a_configuration_error_that_names_the_ones_there_are() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    home.agent(["--model", "tets", "-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("test");
+    home.agent(["--model", "tets", "-m", "hi"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("test");
 }
 
 #[test]
@@ -157,7 +233,11 @@ fn tools_run_between_the_question_and_the_answer() {
 
     let offered = model.request(0);
     for tool in ["list_dir", "read_file", "exec"] {
-        assert!(offered.tools().contains(&tool), "{tool} is not offered: {:?}", offered.tools());
+        assert!(
+            offered.tools().contains(&tool),
+            "{tool} is not offered: {:?}",
+            offered.tools()
+        );
     }
     let follow_up = model.request(1);
     one_result_per_call(&follow_up.messages());
@@ -166,10 +246,16 @@ fn tools_run_between_the_question_and_the_answer() {
     assert!(results[1].contains("water the plants"), "{results:?}");
     let asked = &follow_up.messages()[2]["tool_calls"];
     assert_eq!(asked[0]["id"], "call_a");
-    assert_eq!(asked[1]["function"]["arguments"], r#"{"path":"notes.txt"}"#, "the model's own bytes");
+    assert_eq!(
+        asked[1]["function"]["arguments"], r#"{"path":"notes.txt"}"#,
+        "the model's own bytes"
+    );
 
     let session = home.session("cli_default");
-    assert_eq!(session.roles(), ["user", "assistant", "tool", "tool", "assistant"]);
+    assert_eq!(
+        session.roles(),
+        ["user", "assistant", "tool", "tool", "assistant"]
+    );
     session.has_one_result_per_call();
     assert_eq!(session.history()[1]["content"], "Let me look.");
 }
@@ -191,19 +277,28 @@ fn a_tool_nobody_knows_and_arguments_that_are_wrong_go_back_to_the_model() {
     assert!(results[1].contains("path"), "{results:?}");
     assert_eq!(results.len(), 3);
     let session = home.session("cli_default");
-    let failed = session.history().into_iter().filter(|message| message["is_error"] == true);
+    let failed = session
+        .history()
+        .into_iter()
+        .filter(|message| message["is_error"] == true);
     assert_eq!(failed.count(), 3);
 }
 
 #[test]
 fn the_last_step_is_asked_without_tools_and_its_answer_exits_6() {
-    let model =
-        Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("As far as I got: nothing.")]);
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })),
+        Reply::text("As far as I got: nothing."),
+    ]);
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "Look everywhere."]);
     run.exits(6).prints("As far as I got: nothing.\n");
     assert!(!model.request(0).tools().is_empty());
-    assert_eq!(model.request(1).body.get("tools"), None, "no tools means no `tools` at all");
+    assert_eq!(
+        model.request(1).body.get("tools"),
+        None,
+        "no tools means no `tools` at all"
+    );
     assert_eq!(model.request(1).body.get("tool_choice"), None);
     home.session("cli_default").has_one_result_per_call();
 }
@@ -215,7 +310,9 @@ fn calls_of_a_last_step_that_was_offered_no_tools_are_ignored() {
         Reply::calls([call("call_2", "list_dir", &json!({}))]).saying("That is all."),
     ]);
     let home = Home::with(&model.config());
-    home.agent(["--max-steps", "2", "-m", "Look."]).exits(6).prints("That is all.\n");
+    home.agent(["--max-steps", "2", "-m", "Look."])
+        .exits(6)
+        .prints("That is all.\n");
     home.session("cli_default").has_one_result_per_call();
 }
 
@@ -231,11 +328,17 @@ fn a_turn_that_takes_too_long_exits_6() {
 
 #[test]
 fn a_reply_at_its_length_limit_is_given_as_it_is_and_its_calls_are_neither_run_nor_kept() {
-    let model = Model::scripted([Reply::calls([call("call_a", "read_file", &json!({ "path": "notes.txt" }))])
-        .saying("It goes on and")
-        .finish("length")]);
+    let model = Model::scripted([Reply::calls([call(
+        "call_a",
+        "read_file",
+        &json!({ "path": "notes.txt" }),
+    )])
+    .saying("It goes on and")
+    .finish("length")]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "Tell me everything."]).exits(0).prints("It goes on and\n");
+    home.agent(["-m", "Tell me everything."])
+        .exits(0)
+        .prints("It goes on and\n");
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant"]);
     session.has_one_result_per_call();
@@ -243,7 +346,10 @@ fn a_reply_at_its_length_limit_is_given_as_it_is_and_its_calls_are_neither_run_n
 
 #[test]
 fn json_tells_the_whole_turn() {
-    let model = Model::scripted([Reply::call("read_file", &json!({ "path": "notes.txt" })), Reply::text("Plants.")]);
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": "notes.txt" })),
+        Reply::text("Plants."),
+    ]);
     let home = Home::with(&model.config());
     home.write("workspace/notes.txt", "water the plants\n");
     let run = home.agent(["--json", "-s", "home", "-m", "What is in my notes?"]);
@@ -258,7 +364,11 @@ fn json_tells_the_whole_turn() {
     assert_eq!(answer["tool_calls"][0]["name"], "read_file");
     assert_eq!(answer["tool_calls"][0]["ok"], true);
     assert!(answer["tool_calls"][0]["ms"].is_u64(), "{answer}");
-    assert_eq!(answer["usage"]["prompt_tokens"], 2 * USAGE.0, "the sum of both requests");
+    assert_eq!(
+        answer["usage"]["prompt_tokens"],
+        2 * USAGE.0,
+        "the sum of both requests"
+    );
     assert_eq!(answer["usage"]["total_tokens"], 2 * USAGE.2);
     assert_eq!(answer["usage"]["cached_tokens"], 6);
     assert!(home.path("sessions/cli_home.jsonl").is_file());
@@ -276,13 +386,21 @@ fn json_tells_a_failure_too() {
     assert_eq!(answer["stop"], "error");
     assert_eq!(answer["error"]["kind"], "auth");
     for key in ["message", "hint"] {
-        assert!(answer["error"][key].as_str().is_some_and(|text| !text.is_empty()), "no error.{key}: {answer}");
+        assert!(
+            answer["error"][key]
+                .as_str()
+                .is_some_and(|text| !text.is_empty()),
+            "no error.{key}: {answer}"
+        );
     }
 }
 
 #[test]
 fn json_at_the_step_limit_has_the_answer_and_is_not_ok() {
-    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("As far as I got.")]);
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })),
+        Reply::text("As far as I got."),
+    ]);
     let home = Home::with(&model.config());
     let run = home.agent(["--json", "--max-steps", "2", "-m", "Look."]);
     run.exits(6);
@@ -296,7 +414,10 @@ fn json_at_the_step_limit_has_the_answer_and_is_not_ok() {
 #[test]
 fn json_has_the_text_of_a_cut_answer() {
     let model = Model::scripted([Reply::text("A sentence that has no end").cut_after(3)]);
-    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_retries": 0 } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+    ));
     let run = home.agent(["--json", "-m", "hi"]);
     run.exits(5);
     let answer = run.json();
@@ -306,40 +427,71 @@ fn json_has_the_text_of_a_cut_answer() {
 
 #[test]
 fn verbose_tells_the_tool_calls_on_stderr() {
-    let model = Model::scripted([Reply::call("read_file", &json!({ "path": "notes.txt" })), Reply::text("Plants.")]);
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": "notes.txt" })),
+        Reply::text("Plants."),
+    ]);
     let home = Home::with(&model.config());
     home.write("workspace/notes.txt", "water the plants\n");
     let run = home.agent(["-v", "-m", "What is in my notes?"]);
-    run.exits(0).prints("Plants.\n").says("read_file").says("notes.txt");
+    run.exits(0)
+        .prints("Plants.\n")
+        .says("read_file")
+        .says("notes.txt");
 }
 
 #[test]
 fn control_characters_of_a_call_do_not_reach_a_terminal() {
     let path = "a\u{1b}]0;owned\u{7}b\r\nc";
-    let model = Model::scripted([Reply::call("read_file", &json!({ "path": path })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": path })),
+        Reply::text("Done."),
+    ]);
     let home = Home::with(&model.config());
     let run = home.agent(["-v", "-m", "hi"]);
     run.exits(0).says("read_file");
-    assert!(!run.stderr.contains(['\u{1b}', '\u{7}', '\r']), "{:?}", run.stderr);
+    assert!(
+        !run.stderr.contains(['\u{1b}', '\u{7}', '\r']),
+        "{:?}",
+        run.stderr
+    );
 }
 
 #[test]
 fn verbose_tells_the_retries_on_stderr() {
-    let model = Model::scripted([Reply::error(503, "overloaded, try later"), Reply::text("Here.")]);
+    let model = Model::scripted([
+        Reply::error(503, "overloaded, try later"),
+        Reply::text("Here."),
+    ]);
     let home = Home::with(&model.config());
-    home.agent(["-v", "-m", "hi"]).exits(0).prints("Here.\n").says("503");
+    home.agent(["-v", "-m", "hi"])
+        .exits(0)
+        .prints("Here.\n")
+        .says("503");
 }
 
 #[test]
 fn a_terminal_sees_the_text_as_it_comes() {
     let model = Model::scripted([Reply::text("First words, and then the rest.").held_after(2)]);
     let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-m", "hi"]).stdin("").on_a_terminal().spawn();
+    let running = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .stdin("")
+        .on_a_terminal()
+        .spawn();
     running.wait_for_stdout("First wo");
     model.release();
     let run = running.finish();
     run.exits(0);
-    assert_eq!(run.stdout.matches("First words, and then the rest.").count(), 1, "{:?}", run.stdout);
+    assert_eq!(
+        run.stdout
+            .matches("First words, and then the rest.")
+            .count(),
+        1,
+        "{:?}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -350,54 +502,109 @@ fn a_pipe_sees_the_text_only_when_it_is_on_disk() {
     model.release();
     running.wait_for_stdout("First");
     let stored = std::fs::read_to_string(home.path("sessions/cli_default.jsonl")).unwrap();
-    assert!(stored.contains("First words, and then the rest."), "printed before it was stored: {stored}");
-    running.finish().exits(0).prints("First words, and then the rest.\n");
+    assert!(
+        stored.contains("First words, and then the rest."),
+        "printed before it was stored: {stored}"
+    );
+    running
+        .finish()
+        .exits(0)
+        .prints("First words, and then the rest.\n");
 }
 
 #[test]
 fn a_reader_that_has_gone_is_not_an_error() {
     let model = Model::scripted([Reply::text("To nobody.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-m", "hi"]).reader_gone().run().exits(0).is_quiet();
-    assert_eq!(home.session("cli_default").texts("assistant"), ["To nobody."]);
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .reader_gone()
+        .run()
+        .exits(0)
+        .is_quiet();
+    assert_eq!(
+        home.session("cli_default").texts("assistant"),
+        ["To nobody."]
+    );
 }
 
 #[test]
 fn a_standard_output_that_is_not_open_is_not_an_error() {
     let model = Model::scripted([Reply::text("To nobody.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-m", "hi"]).closed_stdout().run().exits(0).is_quiet();
-    assert_eq!(home.session("cli_default").texts("assistant"), ["To nobody."]);
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .closed_stdout()
+        .run()
+        .exits(0)
+        .is_quiet();
+    assert_eq!(
+        home.session("cli_default").texts("assistant"),
+        ["To nobody."]
+    );
 }
 
 #[test]
 fn an_answer_that_could_not_be_written_is_an_error() {
     let model = Model::scripted([Reply::text("Into a full disk.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-m", "hi"]).full_stdout().run().exits(1).says("bantam: error: ");
-    assert_eq!(home.session("cli_default").texts("assistant"), ["Into a full disk."]);
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .full_stdout()
+        .run()
+        .exits(1)
+        .says("bantam: error: ");
+    assert_eq!(
+        home.session("cli_default").texts("assistant"),
+        ["Into a full disk."]
+    );
 }
 
 #[test]
 fn a_flag_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
     let home = Home::empty();
-    home.agent(["--modell", "test", "-m", "hi"]).exits(2).prints("").fails_with_a_hint().says("--model");
-    home.agent(["--maxsteps", "2", "-m", "hi"]).exits(2).fails_with_a_hint().says("--max-steps");
-    assert!(home.files().is_empty(), "wrong usage touches nothing: {:?}", home.files());
+    home.agent(["--modell", "test", "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint()
+        .says("--model");
+    home.agent(["--maxsteps", "2", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("--max-steps");
+    assert!(
+        home.files().is_empty(),
+        "wrong usage touches nothing: {:?}",
+        home.files()
+    );
 }
 
 #[test]
 fn a_command_nobody_knows_is_wrong_usage_and_the_nearest_is_named() {
     let home = Home::empty();
-    home.bantam().arg("agnet").run().exits(2).prints("").fails_with_a_hint().says("agent");
+    home.bantam()
+        .arg("agnet")
+        .run()
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint()
+        .says("agent");
 }
 
 #[test]
 fn a_flag_without_its_value_or_with_a_wrong_one_is_wrong_usage() {
     let home = Home::empty();
     home.agent(["-m"]).exits(2).prints("").fails_with_a_hint();
-    home.agent(["--max-steps", "many", "-m", "hi"]).exits(2).prints("").says("--max-steps").fails_with_a_hint();
-    home.agent(["--timeout", "-1", "-m", "hi"]).exits(2).prints("").says("--timeout").fails_with_a_hint();
+    home.agent(["--max-steps", "many", "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .says("--max-steps")
+        .fails_with_a_hint();
+    home.agent(["--timeout", "-1", "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .says("--timeout")
+        .fails_with_a_hint();
     home.agent(["-q", "-v", "-m", "hi"]).exits(2).prints("");
 }
 
@@ -411,20 +618,40 @@ fn help_is_an_answer() {
     for args in [["help", "agent"], ["agent", "--help"], ["agent", "-h"]] {
         let run = home.bantam().args(args).run();
         run.exits(0).is_quiet();
-        for flag in
-            ["--message", "--session", "--no-session", "--model", "--json", "--quiet", "--max-steps", "--timeout"]
-        {
-            assert!(run.stdout.contains(flag), "{args:?} does not tell of {flag}: {}", run.stdout);
+        for flag in [
+            "--message",
+            "--session",
+            "--no-session",
+            "--model",
+            "--json",
+            "--quiet",
+            "--max-steps",
+            "--timeout",
+        ] {
+            assert!(
+                run.stdout.contains(flag),
+                "{args:?} does not tell of {flag}: {}",
+                run.stdout
+            );
         }
     }
-    assert!(home.files().is_empty(), "help touches nothing: {:?}", home.files());
+    assert!(
+        home.files().is_empty(),
+        "help touches nothing: {:?}",
+        home.files()
+    );
 }
 
 #[test]
 fn the_version_is_the_one_of_the_crate() {
     let home = Home::empty();
     let version = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
-    home.bantam().arg("--version").run().exits(0).prints(&version).is_quiet();
+    home.bantam()
+        .arg("--version")
+        .run()
+        .exits(0)
+        .prints(&version)
+        .is_quiet();
     home.bantam().arg("-V").run().exits(0).prints(&version);
 }
 
@@ -432,7 +659,12 @@ fn the_version_is_the_one_of_the_crate() {
 fn a_working_directory_that_cannot_be_written_is_good_enough() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-m", "hi"]).cwd("/proc").run().exits(0).prints("Hello.\n");
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .cwd("/proc")
+        .run()
+        .exits(0)
+        .prints("Hello.\n");
 }
 
 /// Takes a lease on a file, so that whoever opens it has to wait, and says so.
@@ -448,21 +680,37 @@ fn without_what_it_obeys_the_agent_does_not_answer() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     let skill = "---\ndescription: x\nalways: true\n---\nNever say no.\n";
-    for (name, text) in
-        [("agent/AGENT.md", "Obey.\n"), ("agent/SOUL.md", "Be.\n"), ("agent/skills/yes/SKILL.md", skill)]
-    {
+    for (name, text) in [
+        ("agent/AGENT.md", "Obey.\n"),
+        ("agent/SOUL.md", "Be.\n"),
+        ("agent/skills/yes/SKILL.md", skill),
+    ] {
         let path = home.write(name, text);
         let mut command = Command::new("python3");
-        let mut holder =
-            command.args(["-c", LEASE]).arg(&path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut holder = command
+            .args(["-c", LEASE])
+            .arg(&path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut said = String::new();
-        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        BufReader::new(holder.stdout.take().unwrap())
+            .read_line(&mut said)
+            .unwrap();
         assert_eq!(said, "held\n");
-        home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says(&path.display().to_string());
+        home.agent(["-m", "hi"])
+            .exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says(&path.display().to_string());
         drop(holder.stdin.take());
         holder.wait().unwrap();
     }
     fs::remove_dir_all(home.path("agent")).unwrap();
     fs::write(home.path("agent"), "not a folder").unwrap();
-    home.agent(["-m", "hi"]).exits(3).fails_with_a_hint().says("agent");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .fails_with_a_hint()
+        .says("agent");
 }

@@ -41,7 +41,8 @@ fn installed() -> PathBuf {
 }
 
 /// It ends when its standard input does.
-const ENDING: &str = "--import=data:text/javascript,process.stdin.resume().on('end',()=>process.exit())";
+const ENDING: &str =
+    "--import=data:text/javascript,process.stdin.resume().on('end',()=>process.exit())";
 
 /// A running aimock. Dropped, it is ended by its pid; it also ends itself when this process dies.
 struct Aimock {
@@ -67,7 +68,15 @@ impl Aimock {
         let mut node = Command::new("node");
         node.arg(ENDING)
             .arg(installed().join("dist/cli.js"))
-            .args(["--host", "127.0.0.1", "--port", "0", "--strict", "--validate-on-load", "--fixtures"])
+            .args([
+                "--host",
+                "127.0.0.1",
+                "--port",
+                "0",
+                "--strict",
+                "--validate-on-load",
+                "--fixtures",
+            ])
             .arg(&file)
             .envs(env.iter().copied());
         Self::run(node, file)
@@ -82,23 +91,27 @@ impl Aimock {
             json!(index.to_str())
         ));
         let mut node = Command::new("node");
-        node.arg(ENDING).arg("--input-type=module").arg("--eval").arg(fs::read_to_string(&file).unwrap());
+        node.arg(ENDING)
+            .arg("--input-type=module")
+            .arg("--eval")
+            .arg(fs::read_to_string(&file).unwrap());
         Self::run(node, file)
     }
 
     fn file(content: &str) -> PathBuf {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("aimock-{}-{n}.json", std::process::id()));
+        let file = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("aimock-{}-{n}.json", std::process::id()));
         fs::write(&file, content).unwrap();
         file
     }
 
     fn run(mut node: Command, fixtures: PathBuf) -> Self {
         node.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = node
-            .spawn()
-            .unwrap_or_else(|error| panic!("starting node ({error}); on Debian: apt-get install nodejs npm"));
+        let mut child = node.spawn().unwrap_or_else(|error| {
+            panic!("starting node ({error}); on Debian: apt-get install nodejs npm")
+        });
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = lines
             .by_ref()
@@ -107,8 +120,15 @@ impl Aimock {
             .expect("aimock ended before it listened");
         thread::spawn(move || lines.for_each(drop)); // or its next line would find the pipe full or closed
         let life = child.stdin.take().unwrap();
-        let aimock = Self { child, _life: life, address, fixtures };
-        let healthy = aimock.get("/health").is_ok_and(|answer| answer.contains("\"ok\""));
+        let aimock = Self {
+            child,
+            _life: life,
+            address,
+            fixtures,
+        };
+        let healthy = aimock
+            .get("/health")
+            .is_ok_and(|answer| answer.contains("\"ok\""));
         assert!(healthy, "aimock does not answer");
         aimock
     }
@@ -127,7 +147,10 @@ impl Aimock {
     fn get(&self, path: &str) -> std::io::Result<String> {
         let mut stream = TcpStream::connect(&self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        write!(stream, "GET {path} HTTP/1.0\r\nAuthorization: Bearer {OTHER_KEY}\r\n\r\n")?;
+        write!(
+            stream,
+            "GET {path} HTTP/1.0\r\nAuthorization: Bearer {OTHER_KEY}\r\n\r\n"
+        )?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
@@ -138,19 +161,28 @@ impl Aimock {
         let answer = self.get("/__aimock/journal").unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let journal: Vec<Value> = serde_json::from_str(body).unwrap();
-        journal.into_iter().filter(|entry| entry["method"] == "POST").collect()
+        journal
+            .into_iter()
+            .filter(|entry| entry["method"] == "POST")
+            .collect()
     }
 
     /// The status of every answer, in order.
     fn statuses(&self) -> Vec<u64> {
-        self.journal().iter().filter_map(|entry| entry["response"]["status"].as_u64()).collect()
+        self.journal()
+            .iter()
+            .filter_map(|entry| entry["response"]["status"].as_u64())
+            .collect()
     }
 }
 
 impl Drop for Aimock {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("\n==== aimock's journal ====\n{:?}", self.get("/__aimock/journal"));
+            eprintln!(
+                "\n==== aimock's journal ====\n{:?}",
+                self.get("/__aimock/journal")
+            );
         }
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -188,7 +220,10 @@ fn a_file_is_read_before_the_answer() {
     ]));
     let home = aimock.home(&json!({}));
     home.write("workspace/list.txt", "oat milk\n");
-    home.agent(["-m", "What is on my shopping list?"]).exits(0).prints("Oat milk.\n").is_quiet();
+    home.agent(["-m", "What is on my shopping list?"])
+        .exits(0)
+        .prints("Oat milk.\n")
+        .is_quiet();
 
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
@@ -211,7 +246,9 @@ fn a_command_is_run_before_the_answer() {
         { "match": { "toolResultContains": "42", "hasToolResult": true }, "response": { "content": "It is 42." } }
     ]));
     let home = aimock.home(&json!({ "tools": { "exec": { "sandbox": "off" } } }));
-    home.agent(["-m", "What is the sum?"]).exits(0).prints("It is 42.\n");
+    home.agent(["-m", "What is the sum?"])
+        .exits(0)
+        .prints("It is 42.\n");
 
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
@@ -227,12 +264,18 @@ fn a_search_is_answered() {
         { "title": "Third", "url": "https://third.example/", "content": "", "score": 0.1 }
     ]));
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
-        None => Reply::call("web_search", &json!({ "query": "how to keep hens", "count": 2 })),
+        None => Reply::call(
+            "web_search",
+            &json!({ "query": "how to keep hens", "count": 2 }),
+        ),
         Some(result) => Reply::text(&result),
     });
     let base = format!("http://{}", aimock.address);
     let search = json!({ "provider": "tavily", "api_key": OTHER_KEY, "base_url": base });
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "web": { "search": search } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "web": { "search": search } } }),
+    ));
     home.agent(["-m", "search"]).exits(0).prints(
         "```\n1. Keeping hens\n   https://hens.example/keep\n   They need a **dry** coop.\n\
          2. Eggs\n   https://eggs.example/\n   One a day.\n```\n",
@@ -253,10 +296,18 @@ fn a_rate_limit_is_waited_out() {
     let run = home.agent(["-m", "Are you busy?"]);
     run.exits(0).prints("Not any more.\n").is_quiet();
 
-    assert!(run.took >= Duration::from_secs(1), "Retry-After: 1 was not honoured: {:?}", run.took);
+    assert!(
+        run.took >= Duration::from_secs(1),
+        "Retry-After: 1 was not honoured: {:?}",
+        run.took
+    );
     assert_eq!(aimock.statuses(), [429, 200]);
     let session = home.session("cli_default");
-    assert_eq!(session.roles(), ["user", "assistant"], "a retry leaves no line");
+    assert_eq!(
+        session.roles(),
+        ["user", "assistant"],
+        "a retry leaves no line"
+    );
     assert_eq!(session.turns(), ["done"]);
 }
 
@@ -267,34 +318,56 @@ fn a_stream_cut_after_some_text_is_a_failure_that_keeps_the_text() {
         { "match": { "userMessage": "long" }, "response": { "content": whole }, "latency": 20, "truncateAfterChunks": 3 }
     ]));
     let home = aimock.home(&json!({ "agents": { "defaults": { "max_retries": 0 } } }));
-    home.agent(["-m", "Say something long."]).exits(5).prints("").fails_with_a_hint();
+    home.agent(["-m", "Say something long."])
+        .exits(5)
+        .prints("")
+        .fails_with_a_hint();
 
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant"]);
     let cut = session.history()[1];
     let text = cut["content"].as_str().unwrap();
-    assert!(!text.is_empty() && whole.starts_with(text) && text != whole, "kept {text:?}");
+    assert!(
+        !text.is_empty() && whole.starts_with(text) && text != whole,
+        "kept {text:?}"
+    );
     assert_eq!(cut["partial"], true);
     assert_eq!(session.turns(), ["failed"]);
 }
 
 #[test]
 fn a_refused_key_leaves_no_trace_of_the_turn() {
-    let fixtures = json!([ { "match": { "userMessage": "anyone" }, "response": { "content": "Yes." } } ]);
+    let fixtures =
+        json!([ { "match": { "userMessage": "anyone" }, "response": { "content": "Yes." } } ]);
     let aimock = Aimock::checking_keys(&fixtures);
     let home = aimock.home(&json!({}));
-    home.agent(["-m", "Is anyone there?"]).exits(4).prints("").fails_with_a_hint();
+    home.agent(["-m", "Is anyone there?"])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint();
     let session = home.session("cli_default");
     assert!(session.history().is_empty(), "{:?}", session.history());
-    assert_eq!(session.lines.iter().filter(|line| line["undo"].is_u64()).count(), 1);
+    assert_eq!(
+        session
+            .lines
+            .iter()
+            .filter(|line| line["undo"].is_u64())
+            .count(),
+        1
+    );
 
     // With a key that is accepted, the conversation starts as if the first try had never been.
     home.config(&aimock.config().to_string().replace(CANARY, OTHER_KEY));
-    home.agent(["-m", "Hello, is anyone there?"]).exits(0).prints("Yes.\n");
+    home.agent(["-m", "Hello, is anyone there?"])
+        .exits(0)
+        .prints("Yes.\n");
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant"]);
     let asked = aimock.journal().pop().unwrap()["body"]["messages"].to_string();
-    assert!(!asked.contains("Is anyone there?"), "the refused turn was sent: {asked}");
+    assert!(
+        !asked.contains("Is anyone there?"),
+        "the refused turn was sent: {asked}"
+    );
 }
 
 /// What makes a configuration speak Anthropic's dialect to the same server.
@@ -307,10 +380,19 @@ fn anthropics_dialect_answers_a_question() {
     let fixtures = json!([ { "match": { "userMessage": "capital of France" }, "response": { "content": "Paris." } } ]);
     let aimock = Aimock::serving(&fixtures);
     let home = aimock.home(&claude());
-    home.agent(["-m", "What is the capital of France?"]).exits(0).prints("Paris.\n").is_quiet();
-    home.agent(["--no-stream", "-m", "Once more: the capital of France?"]).exits(0).prints("Paris.\n").is_quiet();
+    home.agent(["-m", "What is the capital of France?"])
+        .exits(0)
+        .prints("Paris.\n")
+        .is_quiet();
+    home.agent(["--no-stream", "-m", "Once more: the capital of France?"])
+        .exits(0)
+        .prints("Paris.\n")
+        .is_quiet();
     let journal = aimock.journal();
-    assert!(journal.iter().all(|entry| entry["path"] == "/v1/messages"), "{journal:?}");
+    assert!(
+        journal.iter().all(|entry| entry["path"] == "/v1/messages"),
+        "{journal:?}"
+    );
     assert_eq!(aimock.statuses(), [200, 200]);
 }
 
@@ -328,18 +410,31 @@ fn anthropics_dialect_calls_a_tool() {
     ]));
     let home = aimock.home(&claude());
     home.write("workspace/list.txt", "oat milk\n");
-    home.agent(["-m", "What is on my shopping list?"]).exits(0).prints("Oat milk.\n").is_quiet();
+    home.agent(["-m", "What is on my shopping list?"])
+        .exits(0)
+        .prints("Oat milk.\n")
+        .is_quiet();
     home.session("cli_default").has_one_result_per_call();
     assert_eq!(aimock.statuses(), [200, 200]);
 }
 
 #[test]
 fn anthropics_dialect_is_told_about_a_refused_key() {
-    let fixtures = json!([ { "match": { "userMessage": "anyone" }, "response": { "content": "Yes." } } ]);
+    let fixtures =
+        json!([ { "match": { "userMessage": "anyone" }, "response": { "content": "Yes." } } ]);
     let aimock = Aimock::checking_keys(&fixtures);
     let home = aimock.home(&claude());
-    home.agent(["-m", "Is anyone there?"]).exits(4).prints("").fails_with_a_hint();
+    home.agent(["-m", "Is anyone there?"])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint();
     assert!(home.session("cli_default").history().is_empty());
-    home.config(&merged(aimock.config(), &claude()).to_string().replace(CANARY, OTHER_KEY));
-    home.agent(["-m", "Is anyone there?"]).exits(0).prints("Yes.\n");
+    home.config(
+        &merged(aimock.config(), &claude())
+            .to_string()
+            .replace(CANARY, OTHER_KEY),
+    );
+    home.agent(["-m", "Is anyone there?"])
+        .exits(0)
+        .prints("Yes.\n");
 }

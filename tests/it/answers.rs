@@ -12,30 +12,52 @@ use crate::stored::journal;
 /// The roles and texts of the conversation, without the system prompt and the times.
 fn talk(request: &Request) -> Vec<(String, String)> {
     let text = |content: &Value| match content {
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("|"),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect::<Vec<_>>()
+            .join("|"),
         other => other.as_str().unwrap_or_default().to_owned(),
     };
-    let said = |message: &&Value| (message["role"].as_str().unwrap().to_owned(), text(&message["content"]));
+    let said = |message: &&Value| {
+        (
+            message["role"].as_str().unwrap().to_owned(),
+            text(&message["content"]),
+        )
+    };
     let untimed = |(role, text): (String, String)| {
         let text = if text.starts_with('[') && role == "user" {
-            text.split_once("]\n").map_or(text.clone(), |(_, text)| text.to_owned())
+            text.split_once("]\n")
+                .map_or(text.clone(), |(_, text)| text.to_owned())
         } else {
             text
         };
         (role, text)
     };
-    request.messages().iter().map(said).filter(|(role, _)| role != "system").map(untimed).collect()
+    request
+        .messages()
+        .iter()
+        .map(said)
+        .filter(|(role, _)| role != "system")
+        .map(untimed)
+        .collect()
 }
 
 #[track_caller]
 fn is_said(request: &Request, expected: &[(&str, &str)]) {
-    let expected: Vec<_> = expected.iter().map(|(role, text)| ((*role).to_owned(), (*text).to_owned())).collect();
+    let expected: Vec<_> = expected
+        .iter()
+        .map(|(role, text)| ((*role).to_owned(), (*text).to_owned()))
+        .collect();
     assert_eq!(talk(request), expected);
 }
 
 /// A home whose model is asked only once.
 fn hasty(model: &Model) -> Home {
-    Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_retries": 0 } } })))
+    Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+    ))
 }
 
 fn asks<'h>(home: &'h Home, model: &Model, text: &str) -> Running<'h> {
@@ -46,12 +68,18 @@ fn asks<'h>(home: &'h Home, model: &Model, text: &str) -> Running<'h> {
 
 #[test]
 fn a_stopped_question_is_followed_by_a_line_that_says_so() {
-    let model = Model::scripted([Reply::text("Too late.").held(), Reply::text("Ha."), Reply::text("Ha ha.")]);
+    let model = Model::scripted([
+        Reply::text("Too late.").held(),
+        Reply::text("Ha."),
+        Reply::text("Ha ha."),
+    ]);
     let home = hasty(&model);
     let running = asks(&home, &model, "Delete all files");
     running.signal(Signal::INT);
     running.finish().exits(130);
-    home.agent(["-m", "tell me a joke"]).exits(0).prints("Ha.\n");
+    home.agent(["-m", "tell me a joke"])
+        .exits(0)
+        .prints("Ha.\n");
     let said = [
         ("user", "Delete all files"),
         ("assistant", "[stopped by the user before an answer]"),
@@ -59,7 +87,10 @@ fn a_stopped_question_is_followed_by_a_line_that_says_so() {
     ];
     is_said(&model.request(1), &said);
     home.agent(["-m", "another"]).exits(0).prints("Ha ha.\n");
-    is_said(&model.request(2), &[&said[..], &[("assistant", "Ha."), ("user", "another")]].concat());
+    is_said(
+        &model.request(2),
+        &[&said[..], &[("assistant", "Ha."), ("user", "another")]].concat(),
+    );
 }
 
 #[test]
@@ -68,13 +99,23 @@ fn a_failed_question_is_followed_by_a_line_that_says_so() {
     let home = hasty(&model);
     home.agent(["-m", "one"]).exits(5);
     home.agent(["-m", "two"]).exits(0);
-    is_said(&model.request(1), &[("user", "one"), ("assistant", "[failed before an answer]"), ("user", "two")]);
+    is_said(
+        &model.request(1),
+        &[
+            ("user", "one"),
+            ("assistant", "[failed before an answer]"),
+            ("user", "two"),
+        ],
+    );
 }
 
 #[test]
 fn a_question_that_timed_out_or_was_killed_is_followed_by_a_line_that_says_so() {
-    let model =
-        Model::scripted([Reply::text("Too late.").held(), Reply::text("Too late.").held(), Reply::text("Yes.")]);
+    let model = Model::scripted([
+        Reply::text("Too late.").held(),
+        Reply::text("Too late.").held(),
+        Reply::text("Yes."),
+    ]);
     let home = hasty(&model);
     home.agent(["--timeout", "4", "-m", "one"]).exits(6);
     let running = home.bantam().args(["agent", "-m", "two"]).spawn();
@@ -121,10 +162,25 @@ fn a_refused_message_is_left_out_of_what_is_sent_and_kept_in_the_file() {
         let home = hasty(&model);
         home.agent(["-m", "hi"]).exits(0);
         let run = home.agent(["-m", "bad words"]);
-        run.exits(1).fails_with_a_hint().says("left out of the conversation");
-        home.agent(["-m", "still there?"]).exits(0).prints("Here.\n");
-        is_said(&model.request(2), &[("user", "hi"), ("assistant", "Hello."), ("user", "still there?")]);
-        assert!(fs::read_to_string(home.path("sessions/cli_default.jsonl")).unwrap().contains("bad words"));
+        run.exits(1)
+            .fails_with_a_hint()
+            .says("left out of the conversation");
+        home.agent(["-m", "still there?"])
+            .exits(0)
+            .prints("Here.\n");
+        is_said(
+            &model.request(2),
+            &[
+                ("user", "hi"),
+                ("assistant", "Hello."),
+                ("user", "still there?"),
+            ],
+        );
+        assert!(
+            fs::read_to_string(home.path("sessions/cli_default.jsonl"))
+                .unwrap()
+                .contains("bad words")
+        );
     }
 }
 
@@ -138,7 +194,8 @@ fn a_message_stays_when_the_model_is_not_there() {
 }
 
 /// The smallest picture there is.
-const PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
+const PICTURE: &[u8] =
+    b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0\x1f\x15\xc4\x89";
 
 fn has_picture(request: &Request) -> bool {
     request.body.to_string().contains("data:image/png")
@@ -153,10 +210,17 @@ fn a_refused_picture_that_a_tool_brought_becomes_a_line() {
     });
     let home = hasty(&model);
     home.write("workspace/broken.png", PICTURE);
-    home.agent(["-v", "-m", "look"]).exits(0).prints("It is broken.\n").says("picture");
+    home.agent(["-v", "-m", "look"])
+        .exits(0)
+        .prints("It is broken.\n")
+        .says("picture");
     let asked = model.requests().len();
     assert_eq!(asked, 3, "asked once more without it");
-    assert!(model.request(2).last("tool").contains("refused"), "{}", model.request(2).last("tool"));
+    assert!(
+        model.request(2).last("tool").contains("refused"),
+        "{}",
+        model.request(2).last("tool")
+    );
     home.agent(["-m", "and now?"]).exits(0);
     assert_eq!(model.requests().len(), 4, "and never again with it");
 }
@@ -166,40 +230,78 @@ fn pictures_older_than_the_last_two_turns_become_a_line_each() {
     let model = Model::scripted(["One.", "Two.", "Three.", "Four."].map(Reply::text));
     let home = hasty(&model);
     let picture = home.write("seen.png", PICTURE);
-    home.agent(["-a", picture.to_str().unwrap(), "-m", "what is it?"]).exits(0);
+    home.agent(["-a", picture.to_str().unwrap(), "-m", "what is it?"])
+        .exits(0);
     for text in ["and now?", "still?", "anything else?"] {
         home.agent(["-m", text]).exits(0);
     }
-    assert!((0..3).all(|n| has_picture(&model.request(n))), "two turns and the one under way");
+    assert!(
+        (0..3).all(|n| has_picture(&model.request(n))),
+        "two turns and the one under way"
+    );
     assert!(!has_picture(&model.request(3)));
-    assert!(talk(&model.request(3))[0].1.contains("[an image, "), "{:?}", talk(&model.request(3))[0]);
+    assert!(
+        talk(&model.request(3))[0].1.contains("[an image, "),
+        "{:?}",
+        talk(&model.request(3))[0]
+    );
 }
 
 #[test]
 fn a_message_has_the_local_time_with_weekday_offset_and_zone() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = hasty(&model);
-    home.bantam().env("TZ", "Asia/Kolkata").args(["agent", "-m", "when?"]).run().exits(0);
+    home.bantam()
+        .env("TZ", "Asia/Kolkata")
+        .args(["agent", "-m", "when?"])
+        .run()
+        .exits(0);
     let first = model.request(0).last("user");
-    let time =
-        first.strip_prefix('[').and_then(|rest| rest.split_once("]\n")).map(|(time, _)| time.to_owned()).unwrap();
-    assert!(time.contains(" +05:30, ") && time.ends_with("day, Asia/Kolkata"), "{time}");
-    assert_eq!(time.as_bytes()[..19].iter().filter(|b| b.is_ascii_digit()).count(), 14, "{time}");
+    let time = first
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]\n"))
+        .map(|(time, _)| time.to_owned())
+        .unwrap();
+    assert!(
+        time.contains(" +05:30, ") && time.ends_with("day, Asia/Kolkata"),
+        "{time}"
+    );
+    assert_eq!(
+        time.as_bytes()[..19]
+            .iter()
+            .filter(|b| b.is_ascii_digit())
+            .count(),
+        14,
+        "{time}"
+    );
     // What was said stays as it was, wherever the user goes.
-    home.bantam().env("TZ", "UTC").args(["agent", "-m", "and now?"]).run().exits(0);
+    home.bantam()
+        .env("TZ", "UTC")
+        .args(["agent", "-m", "and now?"])
+        .run()
+        .exits(0);
     assert_eq!(model.request(1).texts("user")[0], first);
-    assert!(model.request(1).last("user").contains(" +00:00, "), "{}", model.request(1).last("user"));
+    assert!(
+        model.request(1).last("user").contains(" +00:00, "),
+        "{}",
+        model.request(1).last("user")
+    );
 }
 
 #[test]
 fn one_step_is_one_request() {
     let model = Model::answering(|_, _| Reply::call("list_dir", &json!({ "path": "." })));
     let home = hasty(&model);
-    home.agent(["--max-steps", "1", "-m", "look"]).exits(6).says("limit of 1 step");
+    home.agent(["--max-steps", "1", "-m", "look"])
+        .exits(6)
+        .says("limit of 1 step");
     assert_eq!(model.requests().len(), 1);
     assert!(model.request(0).tools().is_empty());
     let model = Model::answering(|_, _| Reply::call("list_dir", &json!({ "path": "." })));
-    hasty(&model).agent(["--max-steps", "2", "-m", "look"]).exits(6).says("limit of 2 steps");
+    hasty(&model)
+        .agent(["--max-steps", "2", "-m", "look"])
+        .exits(6)
+        .says("limit of 2 steps");
     assert_eq!(model.requests().len(), 2);
 }
 
@@ -207,7 +309,10 @@ fn one_step_is_one_request() {
 fn a_request_larger_than_the_budget_is_not_made() {
     let model = Model::never_asked();
     let home = hasty(&model);
-    home.agent(["--budget-tokens", "100", "-m", "hi"]).exits(6).fails_with_a_hint().says("budget of 100 tokens");
+    home.agent(["--budget-tokens", "100", "-m", "hi"])
+        .exits(6)
+        .fails_with_a_hint()
+        .says("budget of 100 tokens");
 }
 
 #[test]
@@ -222,8 +327,14 @@ fn without_a_session_none_is_reported() {
 fn with_a_chosen_model(model: &Model) -> Home {
     let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": "sk-fake-for-tests" });
     let config = merged(model.config(), &json!({ "model_list": null }));
-    let home = Home::with(&merged(config, &json!({ "model_list": [entry("test"), entry("second")] })));
-    let lines = [json!({ "v": 1, "session": "cli_default" }), json!({ "state": { "model": "second" } })];
+    let home = Home::with(&merged(
+        config,
+        &json!({ "model_list": [entry("test"), entry("second")] }),
+    ));
+    let lines = [
+        json!({ "v": 1, "session": "cli_default" }),
+        json!({ "state": { "model": "second" } }),
+    ];
     home.write("sessions/cli_default.jsonl", journal(lines));
     home
 }
@@ -234,18 +345,33 @@ fn the_environment_decides_over_the_model_of_a_conversation() {
     let home = with_a_chosen_model(&model);
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.request(0).body["model"], "second");
-    home.bantam().env("BANTAM_AGENTS_DEFAULTS_MODEL_NAME", "test").args(["agent", "-m", "hi"]).run().exits(0);
+    home.bantam()
+        .env("BANTAM_AGENTS_DEFAULTS_MODEL_NAME", "test")
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0);
     assert_eq!(model.request(1).body["model"], "test");
 }
 
 #[test]
 fn a_conversation_that_starts_over_has_the_configured_model() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = with_a_chosen_model(&model);
-    home.bantam().args(["sessions", "reset", "default"]).run().exits(0);
+    home.bantam()
+        .args(["sessions", "reset", "default"])
+        .run()
+        .exits(0);
     home.agent(["-m", "hi"]).exits(0);
     assert_eq!(model.request(0).body["model"], "test");
-    let asked = home.bantam().arg("agent").silent_stdin().on_a_clever_terminal(80);
+    let asked = home
+        .bantam()
+        .arg("agent")
+        .silent_stdin()
+        .on_a_clever_terminal(80);
     let mut talk = asked.spawn();
     talk.wait_for_stdout("> ");
     talk.types("/model second\n");
@@ -258,7 +384,10 @@ fn a_conversation_that_starts_over_has_the_configured_model() {
     talk.wait_for_stdout("Three.");
     talk.types("/quit\n");
     talk.finish().exits(0);
-    assert_eq!([1, 2].map(|n| model.request(n).body["model"].clone()), ["second", "test"]);
+    assert_eq!(
+        [1, 2].map(|n| model.request(n).body["model"].clone()),
+        ["second", "test"]
+    );
 }
 
 #[test]
@@ -270,13 +399,19 @@ fn a_damaged_session_is_told_by_the_run_that_meets_it() {
     let damaged = fs::read_to_string(&path).unwrap().replace("One.", "0ne.");
     fs::write(&path, damaged).unwrap();
     let run = home.agent(["-m", "and now?"]);
-    run.exits(0).prints("Two.\n").says("cli_default.jsonl:3: the line is damaged");
+    run.exits(0)
+        .prints("Two.\n")
+        .says("cli_default.jsonl:3: the line is damaged");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
 }
 
 #[test]
 fn a_broken_file_of_the_workspace_and_a_cut_one_of_the_agent_are_told() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = hasty(&model);
     home.dir("workspace/USER.md");
     let run = home.agent(["-m", "hi"]);
@@ -296,7 +431,10 @@ fn a_file_that_the_agent_obeys_and_cannot_be_read_fails_the_turn() {
         let model = Model::never_asked();
         let home = hasty(&model);
         home.dir(format!("agent/{name}"));
-        home.agent(["-m", "hi"]).exits(3).fails_with_a_hint().says(&format!("agent/{name}"));
+        home.agent(["-m", "hi"])
+            .exits(3)
+            .fails_with_a_hint()
+            .says(&format!("agent/{name}"));
     }
 }
 
@@ -306,9 +444,15 @@ fn a_file_that_is_not_in_the_agents_folder_is_not_replaced() {
     let home = hasty(&model);
     home.agent(["-m", "hi"]).exits(0);
     let built_in = model.request(0).last("system");
-    assert!(built_in.contains("[IDENTITY]") && built_in.contains("[PERSONALITY]"), "{built_in}");
+    assert!(
+        built_in.contains("[IDENTITY]") && built_in.contains("[PERSONALITY]"),
+        "{built_in}"
+    );
     home.write("agent/AGENT.md", "Be kind.\n");
     home.agent(["-m", "hi"]).exits(0);
     let own = model.request(1).last("system");
-    assert!(own.contains("Be kind.") && !own.contains("[PERSONALITY]") && !own.contains("[IDENTITY]"), "{own}");
+    assert!(
+        own.contains("Be kind.") && !own.contains("[PERSONALITY]") && !own.contains("[IDENTITY]"),
+        "{own}"
+    );
 }

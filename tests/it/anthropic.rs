@@ -7,16 +7,25 @@ use crate::model::{Model, Reply};
 
 /// A configuration that names this model `test` and speaks Anthropic's dialect to it.
 fn config(model: &Model) -> Value {
-    merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] }))
+    merged(
+        model.config(),
+        &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] }),
+    )
 }
 
 fn once(model: &Model) -> Home {
-    Home::with(&merged(config(model), &json!({ "agents": { "defaults": { "max_retries": 0 } } })))
+    Home::with(&merged(
+        config(model),
+        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+    ))
 }
 
 /// One event as the server sends it, under its name.
 fn event(data: &Value) -> String {
-    format!("event: {}\ndata: {data}\n\n", data["type"].as_str().unwrap())
+    format!(
+        "event: {}\ndata: {data}\n\n",
+        data["type"].as_str().unwrap()
+    )
 }
 
 fn start(index: u64, block: &Value) -> Value {
@@ -51,7 +60,11 @@ fn streamed(events: &[Value]) -> Reply {
 }
 
 fn said(pieces: &[&str]) -> Reply {
-    let mut events = vec![began(), json!({ "type": "ping" }), start(0, &json!({ "type": "text", "text": "" }))];
+    let mut events = vec![
+        began(),
+        json!({ "type": "ping" }),
+        start(0, &json!({ "type": "text", "text": "" })),
+    ];
     events.extend(pieces.iter().map(|piece| text(0, piece)));
     events.push(json!({ "type": "content_block_stop", "index": 0 }));
     events.extend(ended("end_turn"));
@@ -65,7 +78,10 @@ fn a_question_is_asked_and_answered_in_its_dialect() {
     let run = home.agent(["--json", "-m", "hi"]);
     run.exits(0).is_quiet();
     let answer = run.json();
-    assert_eq!((&answer["output"], &answer["model"]), (&json!("Hello."), &json!("anthropic/claude-test")));
+    assert_eq!(
+        (&answer["output"], &answer["model"]),
+        (&json!("Hello."), &json!("anthropic/claude-test"))
+    );
     assert_eq!(
         answer["usage"],
         json!({ "prompt_tokens": 28, "completion_tokens": 9, "total_tokens": 37, "cached_tokens": 20 })
@@ -78,7 +94,11 @@ fn a_question_is_asked_and_answered_in_its_dialect() {
     assert_eq!(request.body["model"], "claude-test");
     assert_eq!(request.body["stream"], true);
     assert_eq!(request.body["max_tokens"], 8192);
-    assert!(request.body["tools"][0]["input_schema"].is_object(), "{}", request.body["tools"]);
+    assert!(
+        request.body["tools"][0]["input_schema"].is_object(),
+        "{}",
+        request.body["tools"]
+    );
 }
 
 #[test]
@@ -91,18 +111,31 @@ fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
         let model = Model::scripted([said(&["Hello."])]);
         effort(&model, word).agent(["-m", "hi"]).exits(0);
         let body = model.request(0).body;
-        assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": budget }));
-        assert!(body.get("temperature").is_none(), "the API refuses one beside thinking");
+        assert_eq!(
+            body["thinking"],
+            json!({ "type": "enabled", "budget_tokens": budget })
+        );
+        assert!(
+            body.get("temperature").is_none(),
+            "the API refuses one beside thinking"
+        );
     }
     let model = Model::scripted([said(&["Hello."])]);
     effort(&model, "none").agent(["-m", "hi"]).exits(0);
     assert!(model.request(0).body.get("thinking").is_none());
     let says = "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\".";
-    let error = json!({ "type": "error", "error": { "type": "invalid_request_error", "message": says } });
+    let error =
+        json!({ "type": "error", "error": { "type": "invalid_request_error", "message": says } });
     let model = Model::scripted([Reply::json(400, &error), said(&["Hello."])]);
-    effort(&model, "high").agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    effort(&model, "high")
+        .agent(["-m", "hi"])
+        .exits(0)
+        .prints("Hello.\n");
     let body = model.request(1).body;
-    assert_eq!((&body["thinking"]["type"], &body["output_config"]["effort"]), (&json!("adaptive"), &json!("high")));
+    assert_eq!(
+        (&body["thinking"]["type"], &body["output_config"]["effort"]),
+        (&json!("adaptive"), &json!("high"))
+    );
 }
 
 #[test]
@@ -114,25 +147,54 @@ fn what_does_not_change_is_marked_for_the_cache_and_what_the_model_writes_comes_
     home.write("workspace/USER.md", "Likes coffee.");
     home.agent(["-m", "and again"]).exits(0);
     let [first, second] = [0, 1].map(|n| model.request(n).body);
-    assert_eq!(first["system"][0], second["system"][0], "a write to USER.md changed what is cached");
-    assert_eq!(first["system"][0]["cache_control"], json!({ "type": "ephemeral" }));
-    assert!(first["system"][1]["text"].as_str().unwrap().contains("tea"), "{}", first["system"]);
+    assert_eq!(
+        first["system"][0], second["system"][0],
+        "a write to USER.md changed what is cached"
+    );
+    assert_eq!(
+        first["system"][0]["cache_control"],
+        json!({ "type": "ephemeral" })
+    );
+    assert!(
+        first["system"][1]["text"].as_str().unwrap().contains("tea"),
+        "{}",
+        first["system"]
+    );
     assert!(first["system"][1].get("cache_control").is_none());
     let messages = second["messages"].as_array().unwrap();
-    let marked: Vec<usize> =
-        (0..messages.len()).filter(|n| messages[*n].to_string().contains("cache_control")).collect();
-    assert_eq!(marked, [messages.len() - 1], "the end of the conversation and nothing else: {second}");
+    let marked: Vec<usize> = (0..messages.len())
+        .filter(|n| messages[*n].to_string().contains("cache_control"))
+        .collect();
+    assert_eq!(
+        marked,
+        [messages.len() - 1],
+        "the end of the conversation and nothing else: {second}"
+    );
 }
 
 #[test]
 fn calls_results_and_thoughts_come_back_as_blocks() {
     let thought = [
-        start(0, &json!({ "type": "thinking", "thinking": "", "signature": "" })),
-        delta(0, &json!({ "type": "thinking_delta", "thinking": "Let me look." })),
-        delta(0, &json!({ "type": "signature_delta", "signature": "signed" })),
+        start(
+            0,
+            &json!({ "type": "thinking", "thinking": "", "signature": "" }),
+        ),
+        delta(
+            0,
+            &json!({ "type": "thinking_delta", "thinking": "Let me look." }),
+        ),
+        delta(
+            0,
+            &json!({ "type": "signature_delta", "signature": "signed" }),
+        ),
     ];
     let call = |index: u64, id: &str, pieces: [&str; 2]| {
-        let piece = |piece: &str| delta(index, &json!({ "type": "input_json_delta", "partial_json": piece }));
+        let piece = |piece: &str| {
+            delta(
+                index,
+                &json!({ "type": "input_json_delta", "partial_json": piece }),
+            )
+        };
         let block = json!({ "type": "tool_use", "id": id, "name": "list_dir", "input": {} });
         [start(index, &block), piece(pieces[0]), piece(pieces[1])]
     };
@@ -143,17 +205,36 @@ fn calls_results_and_thoughts_come_back_as_blocks() {
     events.extend(ended("tool_use"));
     let model = Model::scripted([streamed(&events), said(&["Empty."])]);
     let home = Home::with(&config(&model));
-    home.agent(["-m", "what is there?"]).exits(0).prints("Empty.\n");
+    home.agent(["-m", "what is there?"])
+        .exits(0)
+        .prints("Empty.\n");
     home.session("cli_default").has_one_result_per_call();
     let messages = model.request(1).body["messages"].clone();
-    let roles: Vec<&Value> = messages.as_array().unwrap().iter().map(|message| &message["role"]).collect();
+    let roles: Vec<&Value> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| &message["role"])
+        .collect();
     assert_eq!(roles, ["user", "assistant", "user"]);
     let said = &messages[1]["content"];
-    assert_eq!(said[0], json!({ "type": "thinking", "thinking": "Let me look.", "signature": "signed" }));
-    assert_eq!(said[1], json!({ "type": "tool_use", "id": "toolu_a", "name": "list_dir", "input": { "path": "." } }));
+    assert_eq!(
+        said[0],
+        json!({ "type": "thinking", "thinking": "Let me look.", "signature": "signed" })
+    );
+    assert_eq!(
+        said[1],
+        json!({ "type": "tool_use", "id": "toolu_a", "name": "list_dir", "input": { "path": "." } })
+    );
     let results = &messages[2]["content"];
-    assert_eq!((&results[0]["type"], &results[0]["tool_use_id"]), (&json!("tool_result"), &json!("toolu_a")));
-    assert_eq!((&results[1]["tool_use_id"], &results[1]["is_error"]), (&json!("toolu_b"), &json!(true)));
+    assert_eq!(
+        (&results[0]["type"], &results[0]["tool_use_id"]),
+        (&json!("tool_result"), &json!("toolu_a"))
+    );
+    assert_eq!(
+        (&results[1]["tool_use_id"], &results[1]["is_error"]),
+        (&json!("toolu_b"), &json!(true))
+    );
 }
 
 #[test]
@@ -166,36 +247,61 @@ fn a_whole_answer_is_read_too_and_a_limit_of_one_reply_is_told() {
     let home = Home::with(&config(&model));
     let run = home.agent(["--json", "--no-stream", "-m", "hi"]);
     run.exits(0);
-    assert_eq!((&run.json()["output"], &run.json()["stop"]), (&json!("As far as it we"), &json!("length")));
+    assert_eq!(
+        (&run.json()["output"], &run.json()["stop"]),
+        (&json!("As far as it we"), &json!("length"))
+    );
     assert!(model.request(0).body.get("stream").is_none());
 }
 
 #[test]
 fn pings_are_no_content() {
-    let model =
-        Model::scripted([streamed(&[began(), json!({ "type": "ping" }), json!({ "type": "ping" })]).held_after(3)]);
+    let model = Model::scripted([streamed(&[
+        began(),
+        json!({ "type": "ping" }),
+        json!({ "type": "ping" }),
+    ])
+    .held_after(3)]);
     let silence = json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [ { "request_timeout": 1 } ] });
     let run = Home::with(&merged(config(&model), &silence)).agent(["-m", "hi"]);
-    run.exits(5).prints("").fails_with_a_hint().says("no answer for 1 s");
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("no answer for 1 s");
 }
 
 #[test]
 fn an_error_in_mid_stream_is_told_and_the_text_is_kept() {
     let overloaded = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let block = start(0, &json!({ "type": "text", "text": "" }));
-    let model = Model::scripted([streamed(&[began(), block, text(0, "Once upon"), overloaded])]);
+    let model = Model::scripted([streamed(&[
+        began(),
+        block,
+        text(0, "Once upon"),
+        overloaded,
+    ])]);
     let home = once(&model);
-    home.agent(["-m", "hi"]).exits(5).prints("").says("Overloaded");
+    home.agent(["-m", "hi"])
+        .exits(5)
+        .prints("")
+        .says("Overloaded");
     let session = home.session("cli_default");
     let last = *session.history().last().unwrap();
-    assert_eq!((&last["content"], &last["partial"]), (&json!("Once upon"), &json!(true)));
+    assert_eq!(
+        (&last["content"], &last["partial"]),
+        (&json!("Once upon"), &json!(true))
+    );
 }
 
 #[test]
 fn an_answer_without_its_end_is_cut() {
     let block = start(0, &json!({ "type": "text", "text": "" }));
     let model = Model::scripted([streamed(&[began(), block, text(0, "Once upon")])]);
-    once(&model).agent(["-m", "hi"]).exits(5).prints("").says("broke off");
+    once(&model)
+        .agent(["-m", "hi"])
+        .exits(5)
+        .prints("")
+        .says("broke off");
 }
 
 #[test]
@@ -203,13 +309,23 @@ fn errors_are_told_by_their_kind() {
     for (status, kind, message, code) in [
         (401, "authentication_error", "invalid x-api-key", 4),
         (403, "permission_error", "not for this key", 4),
-        (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", 1),
+        (
+            400,
+            "invalid_request_error",
+            "prompt is too long: 210000 tokens > 200000 maximum",
+            1,
+        ),
         (404, "not_found_error", "model: claude-test", 1),
         (529, "overloaded_error", "Overloaded", 5),
     ] {
         let error = json!({ "type": "error", "error": { "type": kind, "message": message } });
         let model = Model::scripted([Reply::json(status, &error)]);
-        once(&model).agent(["-m", "hi"]).exits(code).prints("").fails_with_a_hint().says(message);
+        once(&model)
+            .agent(["-m", "hi"])
+            .exits(code)
+            .prints("")
+            .fails_with_a_hint()
+            .says(message);
     }
 }
 
@@ -223,16 +339,27 @@ fn a_rate_limit_is_waited_out_and_an_overload_is_asked_again() {
     ]);
     let run = Home::with(&config(&model)).agent(["-m", "hi"]);
     run.exits(0).prints("Here.\n").is_quiet();
-    assert!(run.took.as_secs() >= 1, "retry-after was not honoured: {:?}", run.took);
+    assert!(
+        run.took.as_secs() >= 1,
+        "retry-after was not honoured: {:?}",
+        run.took
+    );
 }
 
 #[test]
 fn the_last_step_is_asked_without_calling_and_still_declares_its_tools() {
-    let block = json!({ "type": "tool_use", "id": "t", "name": "list_dir", "input": { "path": "." } });
-    let call = json!({ "type": "message", "content": [block], "stop_reason": "tool_use", "usage": {} });
+    let block =
+        json!({ "type": "tool_use", "id": "t", "name": "list_dir", "input": { "path": "." } });
+    let call =
+        json!({ "type": "message", "content": [block], "stop_reason": "tool_use", "usage": {} });
     let model = Model::scripted([Reply::json(200, &call), said(&["Enough."])]);
     let home = Home::with(&config(&model));
-    home.agent(["--max-steps", "2", "-m", "hi"]).exits(6).prints("Enough.\n");
+    home.agent(["--max-steps", "2", "-m", "hi"])
+        .exits(6)
+        .prints("Enough.\n");
     let body = model.request(1).body;
-    assert_eq!((&body["tool_choice"]["type"], &body["tools"][0]["name"]), (&json!("none"), &json!("list_dir")));
+    assert_eq!(
+        (&body["tool_choice"]["type"], &body["tools"][0]["name"]),
+        (&json!("none"), &json!("list_dir"))
+    );
 }

@@ -18,7 +18,12 @@ fn a_text_file_stands_below_the_question_with_its_name() {
     let home = Home::with(&model.config());
     let notes = home.write("notes.md", "# Plants\n```\nbasil\n```\n");
     let list = home.write("list.txt", "grüße\n");
-    let asked = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&notes).arg("--attach").arg(&list);
+    let asked = home
+        .bantam()
+        .args(["agent", "-m", "what is this?", "-a"])
+        .arg(&notes)
+        .arg("--attach")
+        .arg(&list);
     asked.run().exits(0).prints("Plants.\n");
     let user = model.request(0).last("user");
     let expected = format!(
@@ -35,14 +40,28 @@ fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
     let home = Home::with(&model.config());
     // Its bytes say what it is, not its name.
     let pixel = home.write("pixel.txt", GIF);
-    home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run().exits(0).prints("A pixel.\n");
+    home.bantam()
+        .args(["agent", "-m", "what is this?", "-a"])
+        .arg(&pixel)
+        .run()
+        .exits(0)
+        .prints("A pixel.\n");
     fs::remove_file(pixel).unwrap();
     home.agent(["-m", "which colour?"]).exits(0);
     for request in [model.request(0), model.request(1)] {
         let content = &request.messages()[1]["content"];
-        assert!(content[0]["text"].as_str().unwrap().ends_with("\nwhat is this?"), "{content}");
+        assert!(
+            content[0]["text"]
+                .as_str()
+                .unwrap()
+                .ends_with("\nwhat is this?"),
+            "{content}"
+        );
         let url = format!("data:image/gif;base64,{GIF_IN_BASE64}");
-        assert_eq!(content[1], json!({ "type": "image_url", "image_url": { "url": url } }));
+        assert_eq!(
+            content[1],
+            json!({ "type": "image_url", "image_url": { "url": url } })
+        );
     }
 }
 
@@ -56,16 +75,43 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
         (b"caf\xe9", "UTF-8"),
     ] {
         let file = home.write("file", bytes);
-        let run = home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&file).run();
+        let run = home
+            .bantam()
+            .args(["agent", "-m", "what?", "-a"])
+            .arg(&file)
+            .run();
         run.exits(2).prints("").fails_with_a_hint().says(says);
     }
     let large = home.write("large.txt", "x".repeat((1 << 20) + 1));
-    home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&large).run().exits(2).fails_with_a_hint().says("1 MB");
-    home.agent(["-m", "what?", "-a", "/nowhere/at/all"]).exits(2).fails_with_a_hint().says("there is no such file");
-    home.agent(["-m", "what?", "-a", "/"]).exits(2).fails_with_a_hint().says("directory");
+    home.bantam()
+        .args(["agent", "-m", "what?", "-a"])
+        .arg(&large)
+        .run()
+        .exits(2)
+        .fails_with_a_hint()
+        .says("1 MB");
+    home.agent(["-m", "what?", "-a", "/nowhere/at/all"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("there is no such file");
+    home.agent(["-m", "what?", "-a", "/"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("directory");
     let text = home.write("text.txt", "x");
-    home.bantam().args(["agent", "-a"]).arg(&text).run().exits(2).says("no question");
-    assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+    home.bantam()
+        .args(["agent", "-a"])
+        .arg(&text)
+        .run()
+        .exits(2)
+        .says("no question");
+    assert!(
+        home.files()
+            .iter()
+            .all(|file| !file.starts_with("sessions/")),
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -79,16 +125,35 @@ fn a_link_or_a_pipe_that_a_model_left_in_the_workspace_leads_nowhere() {
     symlink("..", home.path("workspace/dir")).unwrap();
     symlink(home.path("workspace"), other.path("mine/work")).unwrap();
     let pipe = home.path("workspace/pipes/pipe");
-    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
-    let attach = |path: String| home.bantam().args(["agent", "-n", "-m", "what?", "-a", &path]).run();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .unwrap();
+    let attach = |path: String| {
+        home.bantam()
+            .args(["agent", "-n", "-m", "what?", "-a", &path])
+            .run()
+    };
     let at = |path: &str| home.path(path).display().to_string();
-    for path in ["workspace/photo.txt", "workspace/chain.txt", "workspace/dir/config.json"] {
+    for path in [
+        "workspace/photo.txt",
+        "workspace/chain.txt",
+        "workspace/dir/config.json",
+    ] {
         attach(at(path)).exits(2).says("which tools can change");
     }
     let through = other.path("mine/work");
-    attach(format!("{}/dir/config.json", through.display())).exits(2).says("which tools can change");
-    attach(pipe.display().to_string()).exits(2).says("not a regular file");
-    attach(format!("{}/pipes/pipe", through.display())).exits(2).says("not a regular file");
+    attach(format!("{}/dir/config.json", through.display()))
+        .exits(2)
+        .says("which tools can change");
+    attach(pipe.display().to_string())
+        .exits(2)
+        .says("not a regular file");
+    attach(format!("{}/pipes/pipe", through.display()))
+        .exits(2)
+        .says("not a regular file");
 }
 
 #[test]
@@ -106,14 +171,26 @@ fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives()
         ]),
         Reply::text("Done."),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "read_paths": [tree] } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "read_paths": [tree] } }),
+    ));
     // A pipe is not a file, and what it carries is nowhere else.
-    let asked = home.bantam().after("exec 9<<END\nkey = ${KEY}\nEND").env("KEY", CANARY);
-    asked.args(["agent", "-n", "-m", "what?", "-a", "/dev/fd/9"]).run().exits(0);
+    let asked = home
+        .bantam()
+        .after("exec 9<<END\nkey = ${KEY}\nEND")
+        .env("KEY", CANARY);
+    asked
+        .args(["agent", "-n", "-m", "what?", "-a", "/dev/fd/9"])
+        .run()
+        .exits(0);
     let user = model.request(0).last("user");
     assert!(user.contains("key = ") && !user.contains(CANARY), "{user}");
     let told = model.request(1).texts("tool");
-    assert!(!told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end), "{told:?}");
+    assert!(
+        !told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end),
+        "{told:?}"
+    );
 }
 
 /// A PDF that says "Tomatoes on Tuesday".
@@ -136,43 +213,84 @@ pub fn pdf() -> Vec<u8> {
     for place in &places {
         file.push_str(&format!("{place:010} 00000 n \n"));
     }
-    file.push_str(&format!("trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"));
+    file.push_str(&format!(
+        "trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"
+    ));
     file.into_bytes()
 }
 
 /// `tests/run` installs `pdftotext`.
 #[test]
 fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
-    let refusal = Reply::error(400, "messages[1]: unknown variant `file`, expected `text` or `image_url`");
-    let model = Model::scripted([Reply::text("Tomatoes."), refusal, Reply::text("Tuesday."), Reply::text("Yes.")]);
+    let refusal = Reply::error(
+        400,
+        "messages[1]: unknown variant `file`, expected `text` or `image_url`",
+    );
+    let model = Model::scripted([
+        Reply::text("Tomatoes."),
+        refusal,
+        Reply::text("Tuesday."),
+        Reply::text("Yes."),
+    ]);
     let home = Home::with(&model.config());
     let file = home.write("plan.pdf", pdf());
-    let ask = |args: &[&str]| home.bantam().args(["agent", "--new", "-m", "what?", "-a"]).arg(&file).args(args).run();
+    let ask = |args: &[&str]| {
+        home.bantam()
+            .args(["agent", "--new", "-m", "what?", "-a"])
+            .arg(&file)
+            .args(args)
+            .run()
+    };
     ask(&[]).exits(0).prints("Tomatoes.\n");
     let part = model.request(0).messages()[1]["content"][1].clone();
     assert_eq!(part["type"], "file");
-    assert!(part["file"]["file_data"].as_str().unwrap().starts_with("data:application/pdf;base64,JVBERi0"), "{part}");
-    ask(&["-v"]).exits(0).prints("Tuesday.\n").says("takes no PDF files");
+    assert!(
+        part["file"]["file_data"]
+            .as_str()
+            .unwrap()
+            .starts_with("data:application/pdf;base64,JVBERi0"),
+        "{part}"
+    );
+    ask(&["-v"])
+        .exits(0)
+        .prints("Tuesday.\n")
+        .says("takes no PDF files");
     for request in [model.request(2), {
         ask(&[]).exits(0);
         model.request(3)
     }] {
         let user = request.last("user");
-        assert!(user.contains("[the text of a PDF]\n```\nTomatoes on Tuesday\n```"), "{user}");
+        assert!(
+            user.contains("[the text of a PDF]\n```\nTomatoes on Tuesday\n```"),
+            "{user}"
+        );
     }
 }
 
 #[test]
 fn a_pdf_is_a_document_to_anthropic() {
     let model = Model::answering(|_, _| {
-        Reply::json(200, &json!({ "content": [{ "type": "text", "text": "Seen." }], "stop_reason": "end_turn" }))
+        Reply::json(
+            200,
+            &json!({ "content": [{ "type": "text", "text": "Seen." }], "stop_reason": "end_turn" }),
+        )
     });
     let entry = json!({ "model_name": "test", "model": "anthropic/claude", "api_base": model.base(), "api_key": "k" });
-    let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "test" } }, "model_list": [entry] }));
+    let home = Home::with(
+        &json!({ "agents": { "defaults": { "model_name": "test" } }, "model_list": [entry] }),
+    );
     let file = home.write("plan.pdf", pdf());
-    home.bantam().args(["agent", "-m", "what?", "-a"]).arg(&file).run().exits(0).prints("Seen.\n");
+    home.bantam()
+        .args(["agent", "-m", "what?", "-a"])
+        .arg(&file)
+        .run()
+        .exits(0)
+        .prints("Seen.\n");
     let part = model.request(0).messages()[0]["content"][1].clone();
-    assert_eq!((&part["type"], &part["source"]["media_type"]), (&json!("document"), &json!("application/pdf")));
+    assert_eq!(
+        (&part["type"], &part["source"]["media_type"]),
+        (&json!("document"), &json!("application/pdf"))
+    );
 }
 
 /// A host that makes words of recordings; it answers to nothing else.
@@ -195,27 +313,70 @@ fn a_recording_becomes_its_words_or_goes_as_it_is() {
     let host = transcriber();
     let list = json!([model.config()["model_list"][0], { "model_name": "ears", "model": "openai/ears-1", "api_base": host.base(), "api_key": "key-of-the-ears" }]);
     let config = merged(model.config(), &json!({ "model_list": list }));
-    let home = Home::with(&merged(config, &json!({ "tools": { "transcribe": { "model": "ears" } } })));
+    let home = Home::with(&merged(
+        config,
+        &json!({ "tools": { "transcribe": { "model": "ears" } } }),
+    ));
     let voice = home.write("voice", b"OggS\0\x02\0\xff");
-    home.bantam().args(["agent", "-m", "do it", "-a"]).arg(&voice).run().exits(0).prints("Basil.\n");
+    home.bantam()
+        .args(["agent", "-m", "do it", "-a"])
+        .arg(&voice)
+        .run()
+        .exits(0)
+        .prints("Basil.\n");
     let user = model.request(0).last("user");
     assert!(
-        user.ends_with(&format!("\ndo it\n\n[what is said in {}]\n```\nwater the basil\n```", voice.display())),
+        user.ends_with(&format!(
+            "\ndo it\n\n[what is said in {}]\n```\nwater the basil\n```",
+            voice.display()
+        )),
         "{user}"
     );
     let asked = host.request(0);
-    assert_eq!(asked.header("authorization"), Some("Bearer key-of-the-ears"));
-    assert!(asked.header("content-type").unwrap().starts_with("multipart/form-data; boundary="));
-    home.bantam().args(["agent", "--new", "-m", "again", "-a"]).arg(&voice).run().exits(0);
+    assert_eq!(
+        asked.header("authorization"),
+        Some("Bearer key-of-the-ears")
+    );
+    assert!(
+        asked
+            .header("content-type")
+            .unwrap()
+            .starts_with("multipart/form-data; boundary=")
+    );
+    home.bantam()
+        .args(["agent", "--new", "-m", "again", "-a"])
+        .arg(&voice)
+        .run()
+        .exits(0);
     let again = host.request(1);
-    assert_ne!(asked.header("content-type"), again.header("content-type"), "a file that knows it could add fields");
+    assert_ne!(
+        asked.header("content-type"),
+        again.header("content-type"),
+        "a file that knows it could add fields"
+    );
 
     home.config(&model.config().to_string());
     let song = home.write("song", b"ID3\x04\0\0");
-    let ask = || home.bantam().args(["agent", "-v", "--new", "-m", "what?", "-a"]).arg(&song).run();
+    let ask = || {
+        home.bantam()
+            .args(["agent", "-v", "--new", "-m", "what?", "-a"])
+            .arg(&song)
+            .run()
+    };
     ask().exits(0).prints("Heard.\n");
     let part = model.request(2).messages()[1]["content"][1].clone();
-    assert_eq!(part, json!({ "type": "input_audio", "input_audio": { "data": "SUQzBAAA", "format": "mp3" } }));
-    ask().exits(0).prints("Not heard.\n").says("takes no recordings");
-    assert!(model.request(4).last("user").contains("[a recording, audio/mpeg, 6 bytes: left out"));
+    assert_eq!(
+        part,
+        json!({ "type": "input_audio", "input_audio": { "data": "SUQzBAAA", "format": "mp3" } })
+    );
+    ask()
+        .exits(0)
+        .prints("Not heard.\n")
+        .says("takes no recordings");
+    assert!(
+        model
+            .request(4)
+            .last("user")
+            .contains("[a recording, audio/mpeg, 6 bytes: left out")
+    );
 }

@@ -16,7 +16,10 @@ const VERSION: &str = "3.31.0";
 /// What does not fit, one line for each.
 fn complaints(requests: &Value) -> Vec<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let package = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("aiogram");
+    let package = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .parent()
+        .unwrap()
+        .join("aiogram");
     let manifest = package.join(format!("aiogram-{VERSION}.dist-info"));
     assert!(
         manifest.exists(),
@@ -31,10 +34,22 @@ fn complaints(requests: &Value) -> Vec<String> {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(requests.to_string().as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(requests.to_string().as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "tests/botschema.py failed, see above");
-    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    assert!(
+        output.status.success(),
+        "tests/botschema.py failed, see above"
+    );
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Fails unless every request that this server got is one that Telegram knows.
@@ -70,22 +85,67 @@ fn what_telegram_knows_fits_and_what_it_does_not_is_seen() {
             }),
             true,
         ),
-        request("sendMessageDraft", &json!({ "chat_id": 1, "draft_id": 2, "text": text }), true),
-        request("setMyCommands", &json!({ "commands": [{ "command": "new", "description": text }] }), true),
-        request("sendChatAction", &json!({ "chat_id": "1", "action": "typing" }), false),
-        request("sendDocument", &json!({ "chat_id": "1", "document": "attach://a.txt", "caption": text }), false),
+        request(
+            "sendMessageDraft",
+            &json!({ "chat_id": 1, "draft_id": 2, "text": text }),
+            true,
+        ),
+        request(
+            "setMyCommands",
+            &json!({ "commands": [{ "command": "new", "description": text }] }),
+            true,
+        ),
+        request(
+            "sendChatAction",
+            &json!({ "chat_id": "1", "action": "typing" }),
+            false,
+        ),
+        request(
+            "sendDocument",
+            &json!({ "chat_id": "1", "document": "attach://a.txt", "caption": text }),
+            false,
+        ),
     ];
     assert_eq!(complaints(&good.to_vec().into()), [""; 0]);
     let bad = [
-        (request("sendMesage", &json!({ "chat_id": 1, "text": text }), true), "sendMesage: no such method"),
-        (request("sendMessage", &json!({ "chat_id": 1 }), true), "text: required and missing"),
-        (request("sendMessage", &json!({ "chat_id": 1, "text": text, "html": true }), true), "html: no such parameter"),
-        (request("sendMessage", &json!({ "chat_id": 1, "text": 5 }), true), "text: "),
-        (request("getUpdates", &json!({ "timeout": "50" }), true), "timeout: "),
-        (request("getUpdates", &json!({ "timeout": "soon" }), false), "timeout: "),
-        (request("getUpdates", &json!({ "allowed_updates": "message" }), true), "allowed_updates: "),
         (
-            request("sendMessage", &json!({ "chat_id": 1, "text": text, "reply_parameters": { "message": 3 } }), true),
+            request("sendMesage", &json!({ "chat_id": 1, "text": text }), true),
+            "sendMesage: no such method",
+        ),
+        (
+            request("sendMessage", &json!({ "chat_id": 1 }), true),
+            "text: required and missing",
+        ),
+        (
+            request(
+                "sendMessage",
+                &json!({ "chat_id": 1, "text": text, "html": true }),
+                true,
+            ),
+            "html: no such parameter",
+        ),
+        (
+            request("sendMessage", &json!({ "chat_id": 1, "text": 5 }), true),
+            "text: ",
+        ),
+        (
+            request("getUpdates", &json!({ "timeout": "50" }), true),
+            "timeout: ",
+        ),
+        (
+            request("getUpdates", &json!({ "timeout": "soon" }), false),
+            "timeout: ",
+        ),
+        (
+            request("getUpdates", &json!({ "allowed_updates": "message" }), true),
+            "allowed_updates: ",
+        ),
+        (
+            request(
+                "sendMessage",
+                &json!({ "chat_id": 1, "text": text, "reply_parameters": { "message": 3 } }),
+                true,
+            ),
             "reply_parameters.message",
         ),
         (
@@ -96,12 +156,23 @@ fn what_telegram_knows_fits_and_what_it_does_not_is_seen() {
             ),
             "link_preview_options.disabled: no such field",
         ),
-        (request("sendMessage", &json!({ "chat_id": "1", "text": "attach://a" }), false), "a file where none may be"),
+        (
+            request(
+                "sendMessage",
+                &json!({ "chat_id": "1", "text": "attach://a" }),
+                false,
+            ),
+            "a file where none may be",
+        ),
     ];
     let requests: Vec<Value> = bad.iter().map(|(request, _)| request.clone()).collect();
     let complaints = complaints(&requests.into());
     for (number, (request, complaint)) in bad.iter().enumerate() {
-        let seen = |line: &String| line.starts_with(&format!("{number} ")) && line.contains(complaint);
-        assert!(complaints.iter().any(seen), "{request} passed: {complaints:#?}");
+        let seen =
+            |line: &String| line.starts_with(&format!("{number} ")) && line.contains(complaint);
+        assert!(
+            complaints.iter().any(seen),
+            "{request} passed: {complaints:#?}"
+        );
     }
 }

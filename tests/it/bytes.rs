@@ -25,13 +25,20 @@ fn real() -> (Home, Vec<u8>) {
     let model = Model::scripted([
         Reply::calls([
             call("call_a", "read_file", &json!({ "path": "絵.png" })),
-            call("call_b", "exec", &json!({ "command": "echo 日本語 && false" })),
+            call(
+                "call_b",
+                "exec",
+                &json!({ "command": "echo 日本語 && false" }),
+            ),
         ])
         .saying("見てみます。"),
         Reply::text("これは画像です。🐔"),
         Reply::text("また明日。"),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
     home.write("workspace/絵.png", PNG);
     home.agent(["-m", "この絵は何ですか"]).exits(0);
     home.agent(["-m", "ありがとう"]).exits(0);
@@ -53,23 +60,45 @@ fn holding(home: &Home, bytes: &[u8]) -> Files {
 fn a_real_session_cut_at_any_byte_loads_and_keeps_what_comes_next() {
     let (home, bytes) = real();
     let whole = Session::parse(&bytes);
-    let next = Message::User(User { content: "次".to_owned(), ..User::default() });
+    let next = Message::User(User {
+        content: "次".to_owned(),
+        ..User::default()
+    });
     for cut in 0..=bytes.len() {
         let store = holding(&home, &bytes[..cut]);
         let mut session = store.load("cli_default", &Cancel::new(None)).unwrap();
         let kept = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
         // A file without a whole line is one that was never begun.
         let is_cut = kept > 0 && bytes[cut - 1] != b'\n';
-        assert_eq!(session.damage.len(), usize::from(is_cut), "cut at {cut}: {:?}", session.damage);
-        store.append(&mut session, &[Entry::Message(&next)], Durability::Now, SystemTime::now()).unwrap();
+        assert_eq!(
+            session.damage.len(),
+            usize::from(is_cut),
+            "cut at {cut}: {:?}",
+            session.damage
+        );
+        store
+            .append(
+                &mut session,
+                &[Entry::Message(&next)],
+                Durability::Now,
+                SystemTime::now(),
+            )
+            .unwrap();
         drop(session);
         let after = home.session("cli_default");
         assert_eq!(after.lines[..kept], whole.lines[..kept], "cut at {cut}");
         assert_eq!(after.texts("user").last(), Some(&"次"), "cut at {cut}");
         after.has_one_result_per_call();
         let again = store.load("cli_default", &Cancel::new(None)).unwrap();
-        let last = again.messages.last().map(|message| message.to_json()["content"].clone());
-        assert_eq!((again.damage.len(), last), (0, Some(json!("次"))), "cut at {cut}");
+        let last = again
+            .messages
+            .last()
+            .map(|message| message.to_json()["content"].clone());
+        assert_eq!(
+            (again.damage.len(), last),
+            (0, Some(json!("次"))),
+            "cut at {cut}"
+        );
     }
 }
 
@@ -78,7 +107,13 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
     let (home, good) = real();
     let store = holding(&home, &good);
     let line = |message: &Message| Value::Object(message.to_json()).to_string();
-    let known: HashSet<String> = store.peek("cli_default").unwrap().messages.iter().map(line).collect();
+    let known: HashSet<String> = store
+        .peek("cli_default")
+        .unwrap()
+        .messages
+        .iter()
+        .map(line)
+        .collect();
     assert!(known.len() >= 7);
     // Not a multiple of eight, so that each bit of a byte has its turn.
     for bit in (0..good.len() * 8).step_by(if is_all() { 1 } else { 13 }) {
@@ -87,7 +122,11 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
         fs::write(home.path("sessions/cli_default.jsonl"), &bytes).unwrap();
         let found = store.peek("cli_default").unwrap();
         assert!(!found.damage.is_empty(), "bit {bit} went unnoticed");
-        let strange = found.messages.iter().map(line).find(|line| !known.contains(line));
+        let strange = found
+            .messages
+            .iter()
+            .map(line)
+            .find(|line| !known.contains(line));
         // The results of calls that were lost with them are made up, and the ends of questions, and they say so.
         let made_up = ["interrupted, outcome unknown", " before an answer]"];
         let is_made_up = |line: String| made_up.iter().any(|text| line.contains(text));
@@ -102,6 +141,10 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
         show.exits(0).says("the line is damaged");
         let doctor = home.bantam().arg("doctor").run();
         assert_eq!(doctor.code, Some(1), "{}", doctor.stdout);
-        assert!(format!("{}{}", doctor.stdout, doctor.stderr).contains("the line is damaged"), "{}", doctor.stdout);
+        assert!(
+            format!("{}{}", doctor.stdout, doctor.stderr).contains("the line is damaged"),
+            "{}",
+            doctor.stdout
+        );
     }
 }

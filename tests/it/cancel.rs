@@ -17,7 +17,11 @@ fn interrupt(running: Running<'_>) -> crate::harness::Run {
     running.signal(Signal::INT);
     running.wait();
     // The model would keep it for ever.
-    assert!(asked.elapsed() < Duration::from_secs(10), "took {:?} to stop", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "took {:?} to stop",
+        asked.elapsed()
+    );
     let run = running.finish();
     run.exits(130).prints("");
     run
@@ -53,22 +57,35 @@ fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
     let _held = home.hold_session("cli_default");
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     running.wait_until_open(&home.path("state/locks/cli_default.lock"));
-    interrupt(running).says("stopped while waiting for another run").does_not_say("hint:");
+    interrupt(running)
+        .says("stopped while waiting for another run")
+        .does_not_say("hint:");
 }
 
 /// Whether a process has read all that has arrived on its TCP connections.
 fn has_read_everything(pid: i32) -> bool {
-    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let fds = fs::read_dir(format!("/proc/{pid}/fd"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let sockets: Vec<String> = fds
         .filter_map(|fd| {
-            fs::read_link(fd.path()).ok()?.to_str()?.strip_prefix("socket:[")?.strip_suffix(']').map(str::to_owned)
+            fs::read_link(fd.path())
+                .ok()?
+                .to_str()?
+                .strip_prefix("socket:[")?
+                .strip_suffix(']')
+                .map(str::to_owned)
         })
         .collect();
     let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
     let mut mine = table
         .lines()
         .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|row| row.get(9).is_some_and(|inode| sockets.iter().any(|socket| socket == inode)))
+        .filter(|row| {
+            row.get(9)
+                .is_some_and(|inode| sockets.iter().any(|socket| socket == inode))
+        })
         .peekable();
     mine.peek().is_some() && mine.all(|row| row[4].ends_with(":00000000"))
 }
@@ -79,11 +96,17 @@ fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
     let home = Home::with(&model.config());
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     model.wait_for_holds(1);
-    until("bantam has read what was sent", || has_read_everything(running.pid()));
+    until("bantam has read what was sent", || {
+        has_read_everything(running.pid())
+    });
     interrupt(running);
     let session = home.session("cli_default");
     let last = *session.history().last().unwrap();
-    assert_eq!(last["content"].as_str().map(str::trim_end), Some("Once upon a time"), "{last}");
+    assert_eq!(
+        last["content"].as_str().map(str::trim_end),
+        Some("Once upon a time"),
+        "{last}"
+    );
     assert_eq!(last["partial"], true);
     assert_eq!(session.turns(), ["cancelled"]);
 }
@@ -92,7 +115,12 @@ fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
 fn a_terminal_that_types_ctrl_c_interrupts() {
     let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
     let home = Home::with(&model.config());
-    let mut running = home.bantam().args(["agent", "-n", "-m", "hi"]).silent_stdin().on_a_terminal().spawn();
+    let mut running = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .silent_stdin()
+        .on_a_terminal()
+        .spawn();
     running.wait_for_stdout("Once upon a time");
     running.types("\x03");
     running.finish().exits(130);
@@ -109,15 +137,24 @@ fn json_tells_of_an_interrupt() {
     let run = running.finish();
     run.exits(130);
     let answer = run.json();
-    assert_eq!((&answer["ok"], &answer["stop"]), (&json!(false), &json!("cancelled")));
+    assert_eq!(
+        (&answer["ok"], &answer["stop"]),
+        (&json!(false), &json!("cancelled"))
+    );
     assert_eq!(answer["error"]["kind"], "interrupted");
 }
 
 #[test]
 fn an_interrupt_while_a_command_runs_ends_the_command_and_its_call_gets_a_result() {
     let marker = Marker::new();
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": format!("sleep {marker}") }))]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let model = Model::scripted([Reply::call(
+        "exec",
+        &json!({ "command": format!("sleep {marker}") }),
+    )]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
     let running = home.bantam().args(["agent", "-m", "sleep"]).spawn();
     until("the command runs", || !marker.alive().is_empty());
     interrupt(running);

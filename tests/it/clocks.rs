@@ -19,12 +19,27 @@ const OWNER: i64 = 42;
 fn a_job_that_was_cut_short_is_told_once() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Hello.");
-        if request.last("user").contains("water them") { reply.held() } else { reply }
+        if request.last("user").contains("water them") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
-    let add = ["cron", "add", "-n", "plants", "-m", "water them", "--at", "+1s", "--to", "telegram:42"];
+    let add = [
+        "cron",
+        "add",
+        "-n",
+        "plants",
+        "-m",
+        "water them",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
     home.bantam().args(add).run().exits(0);
     let gateway = start(&home);
     model.wait_for_requests(1);
@@ -50,21 +65,42 @@ fn a_job_that_was_cut_short_is_told_once() {
 fn a_job_that_waits_for_room_when_the_program_ends_is_told() {
     let model = Model::answering(|request, n| {
         let reply = Reply::text("Done.");
-        if n == 0 && request.last("user").contains("long") { reply.held() } else { reply }
+        if n == 0 && request.last("user").contains("long") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
-    let home = Home::with(&merged(config(&model, &api), &json!({ "gateway": { "workers": 1 } })));
+    let home = Home::with(&merged(
+        config(&model, &api),
+        &json!({ "gateway": { "workers": 1 } }),
+    ));
     let gateway = start(&home);
     api.text(OWNER, "long");
     model.wait_for_holds(1);
-    let add = ["cron", "add", "-n", "plants", "-m", "water them", "--at", "+1s", "--to", "telegram:43"];
+    let add = [
+        "cron",
+        "add",
+        "-n",
+        "plants",
+        "-m",
+        "water them",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:43",
+    ];
     home.bantam().args(add).run().exits(0);
     api.chat(43);
     until("the job is due", || statuses(&home) == ["running"]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     let gateway = start(&home);
-    assert!(api.wait_for_texts(43, 1)[0].starts_with("The job “plants” was interrupted when the program ended"));
+    assert!(
+        api.wait_for_texts(43, 1)[0]
+            .starts_with("The job “plants” was interrupted when the program ended")
+    );
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert_eq!(statuses(&home), ["unknown"]);
@@ -72,19 +108,36 @@ fn a_job_that_waits_for_room_when_the_program_ends_is_told() {
 
 #[test]
 fn a_job_whose_answer_was_kept_was_not_interrupted() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Hello.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Hello.")),
+        BotApi::start(),
+    );
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
-    home.bantam().args(["cron", "add", "-m", "look", "-e", "86400", "--to", "telegram:42"]).run().exits(0);
+    home.bantam()
+        .args([
+            "cron",
+            "add",
+            "-m",
+            "look",
+            "-e",
+            "86400",
+            "--to",
+            "telegram:42",
+        ])
+        .run()
+        .exits(0);
     // The program died when the answer was on disk, and before it could say that the run was over.
-    let mut stored: Value = serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap();
+    let mut stored: Value =
+        serde_json::from_str(&fs::read_to_string(home.path("cron/jobs.json")).unwrap()).unwrap();
     let id = stored["jobs"][0]["id"].as_str().unwrap().to_owned();
     let at = stored["jobs"][0]["createdAtMs"].clone();
     let state = json!({ "lastRunAtMs": at, "lastStatus": "running" });
     stored["jobs"][0]["state"] = merged(stored["jobs"][0]["state"].clone(), &state);
     home.write("cron/jobs.json", stored.to_string());
     let answers = [format!("cron:{id}:{at}")];
-    let post = json!({ "post": "1-1-1", "to": "telegram:42", "text": "All is well.", "answers": answers });
+    let post =
+        json!({ "post": "1-1-1", "to": "telegram:42", "text": "All is well.", "answers": answers });
     home.write("state/outbox.jsonl", journal([json!({ "v": 1 }), post]));
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
@@ -99,18 +152,36 @@ fn a_job_whose_answer_was_kept_was_not_interrupted() {
 
 #[test]
 fn a_gateway_hears_of_a_new_job_after_one_that_was_killed_too() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Looked.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Looked.")),
+        BotApi::start(),
+    );
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
-    assert!(home.path("state/notify").exists(), "a killed gateway leaves its socket");
+    assert!(
+        home.path("state/notify").exists(),
+        "a killed gateway leaves its socket"
+    );
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
     // By itself it looks once an hour.
-    home.bantam().args(["cron", "add", "-m", "look", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    home.bantam()
+        .args([
+            "cron",
+            "add",
+            "-m",
+            "look",
+            "--at",
+            "+1s",
+            "--to",
+            "telegram:42",
+        ])
+        .run()
+        .exits(0);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Looked."]);
     gateway.signal(Signal::TERM);
     let run = gateway.finish();

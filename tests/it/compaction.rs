@@ -21,7 +21,9 @@ fn is_for_a_summary(request: &Request) -> bool {
 
 /// Counts as an honest host does: four bytes to a token.
 fn counting(answer: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Model {
-    Model::answering(move |request, _| answer(request).counted(request.body.to_string().len() as u64 / 4, 100))
+    Model::answering(move |request, _| {
+        answer(request).counted(request.body.to_string().len() as u64 / 4, 100)
+    })
 }
 
 /// A home whose model can read so many tokens at once. The prompt and the tools take about 4,000 of them.
@@ -31,7 +33,10 @@ fn home(model: &Model, window: u64) -> Home {
 }
 
 fn sessions_with(home: &Home, part: &str) -> Vec<String> {
-    let files = home.files().into_iter().filter(|file| file.starts_with("sessions/"));
+    let files = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("sessions/"));
     files.filter(|file| file.contains(part)).collect()
 }
 
@@ -40,24 +45,39 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
     let model = counting(|request| {
         assert!(!is_for_a_summary(request));
         let asked = request.messages().last().unwrap()["role"] == "user";
-        if asked { Reply::call("read_file", &json!({ "path": "long.txt" })) } else { Reply::text("Read.") }
+        if asked {
+            Reply::call("read_file", &json!({ "path": "long.txt" }))
+        } else {
+            Reply::text("Read.")
+        }
     });
     let home = home(&model, 21_000);
     home.write("workspace/long.txt", "words and more words\n".repeat(700));
     for n in 0..3 {
-        home.agent(["-m", &format!("read it, {n}")]).exits(0).prints("Read.\n");
+        home.agent(["-m", &format!("read it, {n}")])
+            .exits(0)
+            .prints("Read.\n");
     }
     let run = home.agent(["-v", "-m", "read it, 3"]);
-    run.exits(0).prints("Read.\n").says("old tool results were dropped; all of it is in ");
+    run.exits(0)
+        .prints("Read.\n")
+        .says("old tool results were dropped; all of it is in ");
     let last = model.requests().pop().unwrap();
     one_result_per_call(&last.messages());
     let results = last.texts("tool");
-    assert!(results[0].starts_with("[result of read_file, ") && results[0].ends_with(" dropped to save room]"));
+    assert!(
+        results[0].starts_with("[result of read_file, ")
+            && results[0].ends_with(" dropped to save room]")
+    );
     assert!(results[3].contains("words and more words"));
     assert_eq!(last.texts("user").len(), 4);
     // The old segment has all of it.
     let old = home.session("cli_default.1");
-    assert!(old.texts("tool").iter().all(|result| result.contains("words and more words")));
+    assert!(
+        old.texts("tool")
+            .iter()
+            .all(|result| result.contains("words and more words"))
+    );
     home.session("cli_default").has_one_result_per_call();
 }
 
@@ -67,7 +87,10 @@ fn a_conversation_ten_times_the_window_goes_on() {
     let model = counting(|request| {
         // A host that holds to its window, and counts four bytes for a token.
         if request.body.to_string().len() / 4 > WINDOW {
-            return Reply::error(400, "This model's maximum context length is 8000 tokens, and you sent more.");
+            return Reply::error(
+                400,
+                "This model's maximum context length is 8000 tokens, and you sent more.",
+            );
         }
         if is_for_a_summary(request) {
             assert!(request.tools().is_empty());
@@ -75,14 +98,21 @@ fn a_conversation_ten_times_the_window_goes_on() {
         }
         let said = request.last("user");
         if said.contains("APPLE 0 ") && request.texts("tool").is_empty() {
-            return Reply::call("memory", &json!({ "action": "append", "content": "The other word is PLUM." }));
+            return Reply::call(
+                "memory",
+                &json!({ "action": "append", "content": "The other word is PLUM." }),
+            );
         }
         if said.contains("the other word?") {
             // A model knows what it is told.
             let knows = request.texts("system")[0].contains("The other word is PLUM.");
             return Reply::text(if knows { "PLUM" } else { "Nobody told me." });
         }
-        Reply::text(&format!("{} That was {}.", "a".repeat(5000), request.texts("user").len()))
+        Reply::text(&format!(
+            "{} That was {}.",
+            "a".repeat(5000),
+            request.texts("user").len()
+        ))
     });
     let home = home(&model, WINDOW as u64);
     let mut said = 0;
@@ -93,30 +123,69 @@ fn a_conversation_ten_times_the_window_goes_on() {
     }
     assert!(said / 4 > WINDOW * 9, "{said}");
     let requests = model.requests();
-    let (summaries, turns): (Vec<_>, Vec<_>) = requests.iter().partition(|request| is_for_a_summary(request));
-    assert!(summaries.len() > 5 && turns.len() < 45, "{} and {}", summaries.len(), turns.len());
+    let (summaries, turns): (Vec<_>, Vec<_>) = requests
+        .iter()
+        .partition(|request| is_for_a_summary(request));
+    assert!(
+        summaries.len() > 5 && turns.len() < 45,
+        "{} and {}",
+        summaries.len(),
+        turns.len()
+    );
     let last = turns.last().unwrap();
     let system = &last.texts("system")[0];
-    let (_, earlier) = system.split_once("\n\n[EARLIER IN THIS CONVERSATION]\n").expect("the summary");
-    let (stable, _) = system.split_once("\n\n[USER PREFERENCES]\n").expect("what the model writes");
-    assert!(earlier.starts_with("```\n") && earlier.contains("The first word was APPLE."), "{earlier}");
-    assert!(turns.iter().all(|turn| turn.texts("system")[0].starts_with(stable)), "what comes first never changes");
+    let (_, earlier) = system
+        .split_once("\n\n[EARLIER IN THIS CONVERSATION]\n")
+        .expect("the summary");
+    let (stable, _) = system
+        .split_once("\n\n[USER PREFERENCES]\n")
+        .expect("what the model writes");
+    assert!(
+        earlier.starts_with("```\n") && earlier.contains("The first word was APPLE."),
+        "{earlier}"
+    );
+    assert!(
+        turns
+            .iter()
+            .all(|turn| turn.texts("system")[0].starts_with(stable)),
+        "what comes first never changes"
+    );
     assert_eq!(last.messages()[1]["role"], "user");
     assert!(last.last("user").contains("APPLE 34 "));
     // Nothing is lost: every message is in one of the segments.
     for n in 0..35 {
         let files = sessions_with(&home, "cli_default.");
         let word = format!("APPLE {n} qqq");
-        assert!(files.iter().any(|file| fs::read_to_string(home.path(file)).unwrap().contains(&word)), "{word}");
+        assert!(
+            files
+                .iter()
+                .any(|file| fs::read_to_string(home.path(file)).unwrap().contains(&word)),
+            "{word}"
+        );
     }
-    assert!(fs::metadata(home.path("sessions/cli_default.jsonl")).unwrap().len() < 40_000);
+    assert!(
+        fs::metadata(home.path("sessions/cli_default.jsonl"))
+            .unwrap()
+            .len()
+            < 40_000
+    );
     let run = home.bantam().args(["sessions", "show", "default"]).run();
-    assert!(run.stdout.contains("summary\nThe user counts."), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("summary\nThe user counts."),
+        "{}",
+        run.stdout
+    );
     // What was noted early is known at the end.
-    home.agent(["-m", "What was the other word?"]).exits(0).prints("PLUM\n");
+    home.agent(["-m", "What was the other word?"])
+        .exits(0)
+        .prints("PLUM\n");
     // A dry run shows what would be sent, with the summary.
     let run = home.agent(["--dry-run", "-m", "hi"]);
-    assert!(run.stdout.contains("The first word was APPLE."), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("The first word was APPLE."),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -138,7 +207,10 @@ fn what_the_host_counts_is_believed_and_a_summary_is_part_of_the_usage() {
     run.exits(0);
     assert!(is_for_a_summary(&model.request(3)));
     let object = run.json();
-    assert_eq!((&object["output"], &object["usage"]["total_tokens"]), (&json!("Four."), &json!(3010 + 510)));
+    assert_eq!(
+        (&object["output"], &object["usage"]["total_tokens"]),
+        (&json!("Four."), &json!(3010 + 510))
+    );
     assert_eq!(object["model"], "openai/test-model");
     assert!(model.request(4).texts("system")[0].contains("In short."));
 }
@@ -146,17 +218,27 @@ fn what_the_host_counts_is_believed_and_a_summary_is_part_of_the_usage() {
 #[test]
 fn a_summary_that_fails_leaves_the_session_as_it_is_and_the_turn_goes_on() {
     let model = counting(|request| {
-        if is_for_a_summary(request) { Reply::error(400, "not today") } else { Reply::text(&"a".repeat(3000)) }
+        if is_for_a_summary(request) {
+            Reply::error(400, "not today")
+        } else {
+            Reply::text(&"a".repeat(3000))
+        }
     });
     let home = home(&model, 8000);
     for n in 0..5 {
-        home.agent(["-m", &format!("turn {n} {}", "q".repeat(3000))]).exits(0);
+        home.agent(["-m", &format!("turn {n} {}", "q".repeat(3000))])
+            .exits(0);
     }
     let run = home.agent(["-v", "-m", "the last"]);
-    run.exits(0).says("could not be summarised (").says("not today");
+    run.exits(0)
+        .says("could not be summarised (")
+        .says("not today");
     let session = home.session("cli_default");
     assert_eq!((session.texts("user").len(), session.turns().len()), (6, 6));
-    assert_eq!(sessions_with(&home, "cli_default."), ["sessions/cli_default.jsonl"]);
+    assert_eq!(
+        sessions_with(&home, "cli_default."),
+        ["sessions/cli_default.jsonl"]
+    );
     assert!(model.requests().last().unwrap().texts("user").len() < 6);
 }
 
@@ -178,8 +260,16 @@ fn a_host_that_refuses_for_length_is_asked_once_more_and_then_it_is_an_error() {
     let requests = model.requests();
     assert_eq!(requests.len(), 6, "refused, summarised, asked once more");
     assert!(requests[5].texts("system")[0].contains("In short: one, two."));
-    home.agent(["-m", "never"]).exits(1).prints("").fails_with_a_hint().says("maximum context length").says("--new");
-    let asked = model.requests()[6..].iter().filter(|request| !is_for_a_summary(request)).count();
+    home.agent(["-m", "never"])
+        .exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("maximum context length")
+        .says("--new");
+    let asked = model.requests()[6..]
+        .iter()
+        .filter(|request| !is_for_a_summary(request))
+        .count();
     assert_eq!(asked, 2);
     home.agent(["-m", "on we go"]).exits(0).prints("Yes.\n");
 }
@@ -189,40 +279,65 @@ fn long_ago(home: &Home, turns: usize) {
     let time = "2020-01-01T00:00:00.000Z";
     let header = format!("\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"{time}\"}}");
     let said = |(seq, role): (usize, &str)| {
-        sealed(&format!("\"seq\":{seq},\"time\":\"{time}\",\"role\":\"{role}\",\"content\":\"{role} {seq}\"}}"))
+        sealed(&format!(
+            "\"seq\":{seq},\"time\":\"{time}\",\"role\":\"{role}\",\"content\":\"{role} {seq}\"}}"
+        ))
     };
     let lines = (1..).zip(["user", "assistant"].repeat(turns)).map(said);
-    home.write("sessions/cli_default.jsonl", std::iter::once(sealed(&header)).chain(lines).collect::<String>());
+    home.write(
+        "sessions/cli_default.jsonl",
+        std::iter::once(sealed(&header))
+            .chain(lines)
+            .collect::<String>(),
+    );
 }
 
 #[test]
 fn the_demo_is_not_asked_for_summaries_and_its_file_stays_short() {
-    let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "demo/demo", "context_window": 1024 } } }));
+    let home = Home::with(
+        &json!({ "agents": { "defaults": { "model_name": "demo/demo", "context_window": 1024 } } }),
+    );
     long_ago(&home, 400);
     home.agent(["-m", "time"]).exits(0).is_quiet();
     let session = home.session("cli_default");
-    assert!(session.lines[0]["summary"].is_null() && session.roles().len() < 110, "{}", session.roles().len());
+    assert!(
+        session.lines[0]["summary"].is_null() && session.roles().len() < 110,
+        "{}",
+        session.roles().len()
+    );
     assert_eq!(home.session("cli_default.1").roles().len(), 801);
 }
 
 #[test]
 fn a_limit_on_messages_begins_with_the_users() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let home = Home::with(&merged(model.config(), &json!({ "session": { "history_limit": 4 } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "session": { "history_limit": 4 } }),
+    ));
     for n in 0..5 {
         home.agent(["-m", &format!("turn {n}")]).exits(0);
     }
     let last = model.requests().pop().unwrap();
-    let roles: Vec<&str> = last.messages().iter().map(|message| message["role"].as_str().unwrap()).collect();
+    let roles: Vec<&str> = last
+        .messages()
+        .iter()
+        .map(|message| message["role"].as_str().unwrap())
+        .collect();
     assert_eq!(roles, ["system", "user", "assistant", "user"]);
     assert!(last.texts("user")[0].contains("turn 3"));
-    assert_eq!(home.session("cli_default").texts("user").len(), 5, "all of it is stored");
+    assert_eq!(
+        home.session("cli_default").texts("user").len(),
+        5,
+        "all of it is stored"
+    );
 }
 
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew() {
     let model = Model::answering(|_, _| Reply::text("Yes."));
-    let with = |ttl: f64| merged(model.config(), &json!({ "session": { "ttl_hours": ttl } })).to_string();
+    let with =
+        |ttl: f64| merged(model.config(), &json!({ "session": { "ttl_hours": ttl } })).to_string();
     let home = Home::empty();
     long_ago(&home, 2);
     home.config(&with(0.0));
@@ -231,9 +346,14 @@ fn a_conversation_that_was_idle_for_long_begins_anew() {
 
     long_ago(&home, 2);
     home.config(&with(0.5));
-    home.agent(["-v", "-m", "anew"]).exits(0).says("a new conversation begins");
+    home.agent(["-v", "-m", "anew"])
+        .exits(0)
+        .says("a new conversation begins");
     assert_eq!(model.request(1).texts("user").len(), 1);
-    assert_eq!(home.session("cli_default.1").texts("user"), ["user 1", "user 3"]);
+    assert_eq!(
+        home.session("cli_default.1").texts("user"),
+        ["user 1", "user 3"]
+    );
     assert_eq!(home.session("cli_default").texts("user"), ["anew"]);
     home.agent(["-m", "and on"]).exits(0);
     assert_eq!(model.request(2).texts("user").len(), 2);
@@ -248,51 +368,92 @@ fn the_model_that_was_chosen_in_a_conversation_answers_when_it_is_taken_up_again
     other["model"] = "openai/other-model".into();
     config["model_list"].as_array_mut().unwrap().push(other);
     let home = Home::with(&config);
-    let mut talk = home.bantam().args(["agent", "-q", "-s", "chosen"]).silent_stdin().on_a_clever_terminal(80).spawn();
+    let mut talk = home
+        .bantam()
+        .args(["agent", "-q", "-s", "chosen"])
+        .silent_stdin()
+        .on_a_clever_terminal(80)
+        .spawn();
     talk.types("/model other\n");
     talk.wait_for_stdout("the model is now openai/other-model");
     talk.types("/quit\n");
     talk.finish().exits(0);
-    home.agent(["-s", "chosen", "-m", "hi"]).exits(0).prints("other-model\n");
-    home.agent(["-s", "chosen", "--model", "test", "-m", "hi"]).exits(0).prints("test-model\n");
-    home.agent(["-s", "other", "-m", "hi"]).exits(0).prints("test-model\n");
+    home.agent(["-s", "chosen", "-m", "hi"])
+        .exits(0)
+        .prints("other-model\n");
+    home.agent(["-s", "chosen", "--model", "test", "-m", "hi"])
+        .exits(0)
+        .prints("test-model\n");
+    home.agent(["-s", "other", "-m", "hi"])
+        .exits(0)
+        .prints("test-model\n");
     // It has gone from the list: the turn does not stop for that.
     config["model_list"].as_array_mut().unwrap().pop();
     home.config(&config.to_string());
     let run = home.agent(["-s", "chosen", "-m", "hi"]);
-    run.exits(0).prints("test-model\n").says("cannot use other, the model of this conversation: ");
+    run.exits(0)
+        .prints("test-model\n")
+        .says("cannot use other, the model of this conversation: ");
 }
 
 /// The files of the sessions, with what is in them.
 fn image(home: &Home) -> BTreeMap<PathBuf, Vec<u8>> {
-    let files = sessions_with(home, "").into_iter().map(|file| home.path(&file));
-    files.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    let files = sessions_with(home, "")
+        .into_iter()
+        .map(|file| home.path(&file));
+    files
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect()
 }
 
 #[test]
 fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
-    let model =
-        counting(
-            |request| {
-                if is_for_a_summary(request) { Reply::text("In short.") } else { Reply::text(&"a".repeat(3000)) }
-            },
-        );
+    let model = counting(|request| {
+        if is_for_a_summary(request) {
+            Reply::text("In short.")
+        } else {
+            Reply::text(&"a".repeat(3000))
+        }
+    });
     let home = home(&model, 8000);
-    let (live, new) = (home.path("sessions/cli_default.jsonl"), home.path("sessions/cli_default.jsonl.new"));
+    let (live, new) = (
+        home.path("sessions/cli_default.jsonl"),
+        home.path("sessions/cli_default.jsonl.new"),
+    );
     let old = home.path("sessions/cli_default.1.jsonl");
     while !old.exists() {
         home.agent(["-m", &"q".repeat(3000)]).exits(0);
     }
     // The old segment ends with the message of the turn that compacted it, the new one begins with its header and that.
     let (before, after) = (fs::read(&old).unwrap(), fs::read(&live).unwrap());
-    let begun = home.session("cli_default").lines[0]["lines"].as_u64().unwrap();
-    let ends: Vec<usize> = after.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(at, _)| at + 1).collect();
+    let begun = home.session("cli_default").lines[0]["lines"]
+        .as_u64()
+        .unwrap();
+    let ends: Vec<usize> = after
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| **b == b'\n')
+        .map(|(at, _)| at + 1)
+        .collect();
     let after = &after[..ends[usize::try_from(begun).unwrap() - 1]];
-    let cuts = [0, 1, after.len() / 3, ends[0] - 1, ends[0], ends[1], after.len() - 1, after.len()];
+    let cuts = [
+        0,
+        1,
+        after.len() / 3,
+        ends[0] - 1,
+        ends[0],
+        ends[1],
+        after.len() - 1,
+        after.len(),
+    ];
     let while_written = cuts.map(|cut| vec![(&live, &before[..]), (&new, &after[..cut])]);
     let between = cuts.map(|cut| vec![(&old, &before[..]), (&new, &after[..cut])]);
     let done = vec![(&old, &before[..]), (&live, after)];
-    for files in while_written.into_iter().chain(between).chain([done, vec![(&old, &before)]]) {
+    for files in while_written
+        .into_iter()
+        .chain(between)
+        .chain([done, vec![(&old, &before)]])
+    {
         for path in image(&home).into_keys() {
             fs::remove_file(path).unwrap();
         }
@@ -300,22 +461,43 @@ fn a_crash_at_any_step_between_two_segments_loses_nothing_that_was_said() {
             fs::write(path, bytes).unwrap();
         }
         let state = image(&home);
-        let names: Vec<String> =
-            files.iter().map(|(path, bytes)| format!("{} {}", path.display(), bytes.len())).collect();
-        let show = || home.bantam().args(["sessions", "show", "default", "--json"]).run().json_lines();
+        let names: Vec<String> = files
+            .iter()
+            .map(|(path, bytes)| format!("{} {}", path.display(), bytes.len()))
+            .collect();
+        let show = || {
+            home.bantam()
+                .args(["sessions", "show", "default", "--json"])
+                .run()
+                .json_lines()
+        };
         let shown = show();
         assert!(shown.iter().any(|line| line["role"] == "user"), "{names:?}");
-        assert!(home.bantam().args(["sessions", "list"]).run().stdout.contains("default"), "{names:?}");
+        assert!(
+            home.bantam()
+                .args(["sessions", "list"])
+                .run()
+                .stdout
+                .contains("default"),
+            "{names:?}"
+        );
         assert_eq!(image(&home), state, "looking changes nothing");
         home.agent(["--model", "demo/demo", "-m", "time"]).exits(0);
         let now = home.session("cli_default");
         assert_eq!(now.texts("user").last(), Some(&"time"), "{names:?}");
         assert!(!new.exists(), "{names:?}");
         // What was shown is what was loaded.
-        let said: Vec<&Value> =
-            shown.iter().filter(|line| line["role"] == "user").map(|line| &line["content"]).collect();
-        let kept: Vec<&Value> =
-            now.history().into_iter().filter(|m| m["role"] == "user").map(|m| &m["content"]).collect();
+        let said: Vec<&Value> = shown
+            .iter()
+            .filter(|line| line["role"] == "user")
+            .map(|line| &line["content"])
+            .collect();
+        let kept: Vec<&Value> = now
+            .history()
+            .into_iter()
+            .filter(|m| m["role"] == "user")
+            .map(|m| &m["content"])
+            .collect();
         assert_eq!(kept[..kept.len() - 1], said, "{names:?}");
     }
 }
@@ -331,7 +513,11 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         }
         let asked = request.messages().last().unwrap()["role"] == "user";
         let look = call("call_a", "list_dir", &json!({ "path": "." }));
-        if asked { Reply::calls([look]) } else { Reply::text(&"a".repeat(6000)) }
+        if asked {
+            Reply::calls([look])
+        } else {
+            Reply::text(&"a".repeat(6000))
+        }
     });
     let home = home(&model, 6000);
     let took = |_| {
@@ -350,18 +536,31 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         running.signal(Signal::KILL);
         unfinished += u32::from(running.finish().killed_by.is_some());
     }
-    assert!(unfinished > KILLS / 4, "only {unfinished} of {KILLS} turns were killed in time");
+    assert!(
+        unfinished > KILLS / 4,
+        "only {unfinished} of {KILLS} turns were killed in time"
+    );
     for request in model.requests() {
         one_result_per_call(&request.messages());
     }
     home.agent(["-m", "and now?"]).exits(0);
     home.session("cli_default").has_one_result_per_call();
     let segments = sessions_with(&home, "cli_default.");
-    assert!(segments.len() > before, "no segment was begun: {segments:?}");
+    assert!(
+        segments.len() > before,
+        "no segment was begun: {segments:?}"
+    );
     assert!(!home.path("sessions/cli_default.jsonl.new").exists());
     // Whatever a request had in it is in one of the segments.
-    let all: String = segments.iter().map(|file| fs::read_to_string(home.path(file)).unwrap()).collect();
-    for request in model.requests().iter().filter(|request| !is_for_a_summary(request)) {
+    let all: String = segments
+        .iter()
+        .map(|file| fs::read_to_string(home.path(file)).unwrap())
+        .collect();
+    for request in model
+        .requests()
+        .iter()
+        .filter(|request| !is_for_a_summary(request))
+    {
         let said = request.last("user");
         let word: String = said.lines().last().unwrap().chars().take(12).collect();
         assert!(all.contains(&word), "{word:?} was lost");

@@ -17,16 +17,23 @@ fn refused(text: &str) -> String {
 
 /// Whether `text` names this line, as `config.json:2:9` or as `line 2 column 9`, with a column.
 fn names_line(text: &str, line: usize) -> bool {
-    [format!("config.json:{line}:"), format!("line {line}, column "), format!("line {line} column ")]
-        .iter()
-        .filter_map(|start| text.split(start.as_str()).nth(1))
-        .any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    [
+        format!("config.json:{line}:"),
+        format!("line {line}, column "),
+        format!("line {line} column "),
+    ]
+    .iter()
+    .filter_map(|start| text.split(start.as_str()).nth(1))
+    .any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 #[test]
 fn no_key_with_a_configuration_exits_3_and_says_what_to_type() {
     let error = refused("{}");
-    assert!(error.contains("API_KEY"), "a line that can be typed: {error}");
+    assert!(
+        error.contains("API_KEY"),
+        "a line that can be typed: {error}"
+    );
 }
 
 #[test]
@@ -43,7 +50,10 @@ fn a_configuration_that_is_not_json_is_located() {
     let error = refused("{\n  \"agents\": {\n    \"defaults\": nope\n  }\n}\n");
     assert!(names_line(&error, 3), "line 3 and a column: {error}");
     let error = refused("{\n  \"agents\": {},\n}\n");
-    assert!(names_line(&error, 3) || names_line(&error, 2), "the comma too many: {error}");
+    assert!(
+        names_line(&error, 3) || names_line(&error, 2),
+        "the comma too many: {error}"
+    );
     let error = refused("");
     assert!(error.contains("config.json is empty"), "{error}");
 }
@@ -52,7 +62,10 @@ fn a_configuration_that_is_not_json_is_located() {
 fn a_configuration_that_cannot_be_read_is_not_taken_for_an_absent_one() {
     let home = Home::empty();
     home.dir("config.json");
-    home.agent(["-m", "hi"]).exits(3).prints("").says("config.json");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .prints("")
+        .says("config.json");
 }
 
 #[test]
@@ -60,7 +73,11 @@ fn a_configuration_that_is_no_text_is_told_what_it_is() {
     let home = Home::empty();
     let refused = |bytes: &[u8], says: &str| {
         home.write("config.json", bytes);
-        home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says(says);
+        home.agent(["-m", "hi"])
+            .exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says(says);
     };
     refused(b"{\n\"agents\": \"\xff\"}", "line 2 is not UTF-8");
     refused(&[b"\xff\xfe".as_slice(), b"{\0}\0"].concat(), "not UTF-8");
@@ -69,7 +86,12 @@ fn a_configuration_that_is_no_text_is_told_what_it_is() {
 
     // A pipe that nobody writes to is not waited for.
     std::fs::remove_file(home.path("config.json")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, home.path("config.json"), rustix::fs::Mode::RUSR).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        home.path("config.json"),
+        rustix::fs::Mode::RUSR,
+    )
+    .unwrap();
     home.agent(["-m", "hi"]).exits(3).says("is not a file");
 }
 
@@ -78,7 +100,10 @@ fn a_byte_order_mark_is_read_over() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::empty();
     home.config(&format!("\u{feff}{}", model.config()));
-    home.agent(["-m", "hi"]).exits(0).prints("One.\n").is_quiet();
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("One.\n")
+        .is_quiet();
 }
 
 #[test]
@@ -86,18 +111,27 @@ fn a_configuration_that_may_not_be_read_is_not_taken_for_an_absent_one() {
     use std::os::unix::fs::PermissionsExt;
     let home = Home::empty();
     home.config("{}");
-    std::fs::set_permissions(home.path("config.json"), std::fs::Permissions::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(
+        home.path("config.json"),
+        std::fs::Permissions::from_mode(0o000),
+    )
+    .unwrap();
     // Root reads everything; for it a link to itself will do.
     if rustix::process::geteuid().is_root() {
         std::fs::remove_file(home.path("config.json")).unwrap();
         std::os::unix::fs::symlink("config.json", home.path("config.json")).unwrap();
     }
-    home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("config.json");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("config.json");
 }
 
 #[test]
 fn a_value_of_the_wrong_kind_is_located_and_named() {
-    let error = refused("{\n  \"agents\": {\n    \"defaults\": { \"max_tokens\": \"many\" }\n  }\n}\n");
+    let error =
+        refused("{\n  \"agents\": {\n    \"defaults\": { \"max_tokens\": \"many\" }\n  }\n}\n");
     assert!(error.contains("max_tokens"), "{error}");
     let error = refused(r#"{ "agents": { "defaults": { "max_retries": -1 } } }"#);
     assert!(error.contains("max_retries"), "{error}");
@@ -115,17 +149,34 @@ fn a_value_that_is_not_one_of_its_choices_is_told_the_choices() {
 
 #[test]
 fn an_unknown_key_is_named_with_the_nearest_known_one_and_is_not_fatal() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let extra = json!({ "agents": { "defaults": { "max_tokns": 5 } }, "chanels": {}, "tools": { "exec": { "sandbx": "off" } } });
     let home = Home::with(&merged(model.config(), &extra));
     let run = home.agent(["-m", "hi"]);
     run.exits(0).prints("One.\n");
-    for (unknown, known) in [("max_tokns", "max_tokens"), ("chanels", "channels"), ("sandbx", "sandbox")] {
+    for (unknown, known) in [
+        ("max_tokns", "max_tokens"),
+        ("chanels", "channels"),
+        ("sandbx", "sandbox"),
+    ] {
         let lines = run.stderr.lines();
-        let warned = lines.filter(|line| line.contains(unknown) && line.contains(known)).count();
-        assert_eq!(warned, 1, "one line with {unknown} and {known}: {}", run.stderr);
+        let warned = lines
+            .filter(|line| line.contains(unknown) && line.contains(known))
+            .count();
+        assert_eq!(
+            warned, 1,
+            "one line with {unknown} and {known}: {}",
+            run.stderr
+        );
     }
-    home.agent(["-q", "-m", "hi"]).exits(0).prints("Two.\n").is_quiet();
+    home.agent(["-q", "-m", "hi"])
+        .exits(0)
+        .prints("Two.\n")
+        .is_quiet();
     let run = home.agent(["--json", "-q", "-m", "hi"]);
     assert_eq!(run.json()["output"], "Three.");
 }
@@ -135,7 +186,11 @@ fn an_unknown_key_in_the_model_list_is_named_too() {
     let model = Model::scripted([Reply::text("One.")]);
     let extra = json!({ "model_list": [ { "request_timeot": 5 } ] });
     let home = Home::with(&merged(model.config(), &extra));
-    home.agent(["-m", "hi"]).exits(0).prints("One.\n").says("request_timeot").says("request_timeout");
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("One.\n")
+        .says("request_timeot")
+        .says("request_timeout");
 }
 
 #[test]
@@ -146,9 +201,15 @@ fn camel_case_reads_as_snake_case() {
         "modelList": [ { "modelName": "test", "model": "openai/test-model", "apiBase": model.base(), "apiKey": CANARY } ]
     });
     let home = Home::with(&config);
-    home.agent(["-m", "hi"]).exits(0).prints("One.\n").is_quiet();
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("One.\n")
+        .is_quiet();
     let body = model.request(0).body;
-    assert!([&body["max_tokens"], &body["max_completion_tokens"]].contains(&&json!(77)), "{body}");
+    assert!(
+        [&body["max_tokens"], &body["max_completion_tokens"]].contains(&&json!(77)),
+        "{body}"
+    );
 }
 
 #[test]
@@ -156,12 +217,18 @@ fn the_environment_beats_the_file_and_a_flag_beats_the_environment() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let mut config = model.config();
     for name in ["second", "third"] {
-        let entry =
-            merged(config["model_list"][0].clone(), &json!({ "model_name": name, "model": format!("openai/{name}") }));
+        let entry = merged(
+            config["model_list"][0].clone(),
+            &json!({ "model_name": name, "model": format!("openai/{name}") }),
+        );
         config["model_list"].as_array_mut().unwrap().push(entry);
     }
     let home = Home::with(&config);
-    let ask = || home.bantam().env("BANTAM_AGENTS_DEFAULTS_MODEL_NAME", "second").args(["agent", "-m", "hi"]);
+    let ask = || {
+        home.bantam()
+            .env("BANTAM_AGENTS_DEFAULTS_MODEL_NAME", "second")
+            .args(["agent", "-m", "hi"])
+    };
     ask().run().exits(0);
     assert_eq!(model.request(0).body["model"], "second");
     ask().args(["--model", "third"]).run().exits(0);
@@ -172,25 +239,49 @@ fn the_environment_beats_the_file_and_a_flag_beats_the_environment() {
 fn a_wrong_value_in_the_environment_is_told_by_its_variable() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    let run = home.bantam().env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "many").args(["agent", "-m", "hi"]).run();
-    run.exits(3).fails_with_a_hint().says("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS");
+    let run = home
+        .bantam()
+        .env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "many")
+        .args(["agent", "-m", "hi"])
+        .run();
+    run.exits(3)
+        .fails_with_a_hint()
+        .says("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS");
 }
 
 #[test]
 fn a_name_of_no_model_and_an_address_without_a_scheme_are_told_what_to_write() {
     let config = config_for("127.0.0.1:1/v1");
     let home = Home::with(&config);
-    home.agent(["-m", "hi"]).exits(3).says("has no scheme").says("hint: write http://127.0.0.1:1/v1");
-    home.agent(["--model", "gpt-5", "-m", "hi"]).exits(3).says("no model named \"gpt-5\"").says("openai/gpt-5");
-    home.agent(["--model", "fast", "-m", "hi"]).exits(3).says("hint: config.json has: test");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .says("has no scheme")
+        .says("hint: write http://127.0.0.1:1/v1");
+    home.agent(["--model", "gpt-5", "-m", "hi"])
+        .exits(3)
+        .says("no model named \"gpt-5\"")
+        .says("openai/gpt-5");
+    home.agent(["--model", "fast", "-m", "hi"])
+        .exits(3)
+        .says("hint: config.json has: test");
 }
 
 #[test]
 fn a_key_comes_from_the_vendors_variable_when_the_file_has_none() {
     let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "api_key": "" } ] })));
-    home.bantam().env("OPENAI_API_KEY", CANARY).args(["agent", "-m", "hi"]).run().exits(0);
-    assert_eq!(model.request(0).header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "model_list": [ { "api_key": "" } ] }),
+    ));
+    home.bantam()
+        .env("OPENAI_API_KEY", CANARY)
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0);
+    assert_eq!(
+        model.request(0).header("authorization"),
+        Some(format!("Bearer {CANARY}").as_str())
+    );
 }
 
 #[test]
@@ -205,7 +296,13 @@ fn headers_and_extra_fields_of_a_model_go_out_with_the_request() {
     assert_eq!(request.header("x-test"), Some("yes"));
     assert_eq!(request.body["top_k"], 7);
     assert_eq!(request.body["temperature"], 0.5);
-    assert!([&request.body["max_tokens"], &request.body["max_completion_tokens"]].contains(&&json!(99)));
+    assert!(
+        [
+            &request.body["max_tokens"],
+            &request.body["max_completion_tokens"]
+        ]
+        .contains(&&json!(99))
+    );
 }
 
 #[test]
@@ -215,8 +312,19 @@ fn what_the_user_did_not_set_is_not_sent() {
     home.agent(["-m", "hi"]).exits(0);
     let body = model.request(0).body;
     let sent: Vec<&String> = body.as_object().unwrap().keys().collect();
-    let known = ["model", "messages", "tools", "stream", "stream_options", "max_tokens", "max_completion_tokens"];
-    assert!(sent.iter().all(|field| known.contains(&field.as_str())), "sent {sent:?}");
+    let known = [
+        "model",
+        "messages",
+        "tools",
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+    ];
+    assert!(
+        sent.iter().all(|field| known.contains(&field.as_str())),
+        "sent {sent:?}"
+    );
 }
 
 /// Makes a home at `place` below the test's own and asks a question that finds it by `variable` alone. The key comes
@@ -225,11 +333,27 @@ fn what_the_user_did_not_set_is_not_sent() {
 fn is_found(variable: &str, value: &str, place: &str) {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::empty();
-    let config = merged(model.config(), &json!({ "model_list": [ { "api_key": "" } ] }));
+    let config = merged(
+        model.config(),
+        &json!({ "model_list": [ { "api_key": "" } ] }),
+    );
     home.write(&format!("{place}/config.json"), config.to_string());
-    let asked = home.bantam().without("BANTAM_HOME").env(variable, home.path(value));
-    asked.env("OPENAI_API_KEY", CANARY).args(["agent", "-m", "hi"]).run().exits(0).prints("One.\n");
-    assert!(home.path(&format!("{place}/sessions/cli_default.jsonl")).is_file(), "{:?}", home.files());
+    let asked = home
+        .bantam()
+        .without("BANTAM_HOME")
+        .env(variable, home.path(value));
+    asked
+        .env("OPENAI_API_KEY", CANARY)
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0)
+        .prints("One.\n");
+    assert!(
+        home.path(&format!("{place}/sessions/cli_default.jsonl"))
+            .is_file(),
+        "{:?}",
+        home.files()
+    );
     assert!(!home.path("sessions").exists());
 }
 
@@ -262,10 +386,17 @@ fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
     home.config(text);
     let set = |path: &str, value: &str| home.bantam().args(["config", "set", path, value]).run();
     let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
-    set("agents.defaults.timeout", "60").exits(0).prints("").is_quiet();
+    set("agents.defaults.timeout", "60")
+        .exits(0)
+        .prints("")
+        .is_quiet();
     assert_eq!(written(), text.replace(":5", ":60"));
-    set("channels.telegram.allowFrom", "12, 34").exits(0).is_quiet();
-    set("model_list[0].headers.X-Title", "hens").exits(0).is_quiet();
+    set("channels.telegram.allowFrom", "12, 34")
+        .exits(0)
+        .is_quiet();
+    set("model_list[0].headers.X-Title", "hens")
+        .exits(0)
+        .is_quiet();
     let made = text.replace(":5", ":60").replace(
         "demo\"} ]\n",
         concat!(
@@ -276,11 +407,23 @@ fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
     assert_eq!(written(), made);
 
     for (path, value, says) in [
-        ("agents.defaults.timeout", "soon", "it must be a whole number of at least 1"),
-        ("agents.defaults.timeot", "5", "did you mean agents.defaults.timeout?"),
+        (
+            "agents.defaults.timeout",
+            "soon",
+            "it must be a whole number of at least 1",
+        ),
+        (
+            "agents.defaults.timeot",
+            "5",
+            "did you mean agents.defaults.timeout?",
+        ),
         ("timeout", "5", "did you mean agents.defaults.timeout?"),
         ("mcpServers.time", "uvx", "it must be JSON"),
-        ("tools.exec.network", "some", "it must be one of: none, guarded, full"),
+        (
+            "tools.exec.network",
+            "some",
+            "it must be one of: none, guarded, full",
+        ),
         ("model_list.0.api_key", "", ""),
     ] {
         let run = set(path, value);
@@ -290,16 +433,31 @@ fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
             run.exits(2).prints("").fails_with_a_hint().says(says)
         };
     }
-    set("model_list.7.model", "a/b").exits(3).fails_with_a_hint().says("model_list.7.model");
+    set("model_list.7.model", "a/b")
+        .exits(3)
+        .fails_with_a_hint()
+        .says("model_list.7.model");
 
     let get = |path: &str| home.bantam().args(["config", "get", path]).run();
-    get("agents.defaults.timeout").exits(0).prints("60\n").is_quiet();
+    get("agents.defaults.timeout")
+        .exits(0)
+        .prints("60\n")
+        .is_quiet();
     get("agents.defaults.max_tokens").exits(0).prints("8192\n");
     get("model_list.0.model").exits(0).prints("demo/demo\n");
     for section in ["agents.defaults", "model_list.0", "mcpServers"] {
-        get(section).exits(2).prints("").says("is a section").fails_with_a_hint();
+        get(section)
+            .exits(2)
+            .prints("")
+            .says("is a section")
+            .fails_with_a_hint();
     }
-    home.bantam().args(["config", "set", "channels.telegram.token", "-"]).stdin(CANARY).run().exits(0).is_quiet();
+    home.bantam()
+        .args(["config", "set", "channels.telegram.token", "-"])
+        .stdin(CANARY)
+        .run()
+        .exits(0)
+        .is_quiet();
     assert!(written().contains(CANARY));
     let run = get("channels.telegram.token");
     run.exits(1).prints("").fails_with_a_hint();
@@ -309,11 +467,23 @@ fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
 #[test]
 fn a_broken_file_is_not_changed_and_a_missing_one_is_made() {
     let home = Home::empty();
-    home.bantam().args(["config", "set", "model_list.0.model", "demo/demo"]).run().exits(0).is_quiet();
+    home.bantam()
+        .args(["config", "set", "model_list.0.model", "demo/demo"])
+        .run()
+        .exits(0)
+        .is_quiet();
     home.agent(["-n", "list files"]).exits(0);
     home.config("{ \"agents\": }");
-    home.bantam().args(["config", "set", "log.json", "true"]).run().exits(3).prints("").says("line 1, column 13");
-    assert_eq!(std::fs::read_to_string(home.path("config.json")).unwrap(), "{ \"agents\": }");
+    home.bantam()
+        .args(["config", "set", "log.json", "true"])
+        .run()
+        .exits(3)
+        .prints("")
+        .says("line 1, column 13");
+    assert_eq!(
+        std::fs::read_to_string(home.path("config.json")).unwrap(),
+        "{ \"agents\": }"
+    );
 }
 
 #[test]
@@ -322,8 +492,13 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
     home.config("{ \"agents\": { \"defaults\": { \"timeout\": 5 } } }");
     let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
     let edit = |editor: &str| {
-        let mut running =
-            home.bantam().args(["config", "edit"]).env("EDITOR", editor).on_a_terminal().silent_stdin().spawn();
+        let mut running = home
+            .bantam()
+            .args(["config", "edit"])
+            .env("EDITOR", editor)
+            .on_a_terminal()
+            .silent_stdin()
+            .spawn();
         if editor.ends_with("soon/") {
             running.wait_for_stdout("[Y/n]");
             running.types("n\n");
@@ -335,11 +510,25 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
     let run = edit("sed -i s/70/soon/");
     run.exits(3);
     assert!(written().contains(": 70 "), "{}", written());
-    assert!(std::fs::read_to_string(home.path("config.json.draft")).unwrap().contains("soon"));
+    assert!(
+        std::fs::read_to_string(home.path("config.json.draft"))
+            .unwrap()
+            .contains("soon")
+    );
     edit("sed -i s/soon/80/").exits(0);
-    assert!(written().contains(": 80 ") && !home.path("config.json.draft").exists(), "{}", written());
+    assert!(
+        written().contains(": 80 ") && !home.path("config.json.draft").exists(),
+        "{}",
+        written()
+    );
     let run = edit("no-such-editor");
-    assert!(run.exits(1).stdout.contains("cannot start the editor \"no-such-editor\""), "{}", run.stdout);
+    assert!(
+        run.exits(1)
+            .stdout
+            .contains("cannot start the editor \"no-such-editor\""),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -347,9 +536,13 @@ fn an_unknown_setting_is_told_once_for_each_change_of_the_file() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&merged(model.config(), &json!({ "hooks": 1 })));
     home.agent(["-q", "-m", "hi"]).exits(0).is_quiet();
-    home.agent(["-m", "hi"]).exits(0).says("unknown setting hooks");
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .says("unknown setting hooks");
     home.agent(["-m", "hi"]).exits(0).is_quiet();
     home.config(&merged(model.config(), &json!({ "hooks": 2 })).to_string());
-    home.agent(["-m", "hi"]).exits(0).says("unknown setting hooks");
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .says("unknown setting hooks");
     home.agent(["-m", "hi"]).exits(0).is_quiet();
 }

@@ -15,7 +15,8 @@ use crate::stored::{one_result_per_call, segments};
 
 /// How often turns are killed, each time a little later in their lives: `BANTAM_KILLS`, or so many.
 fn kills() -> u32 {
-    std::env::var("BANTAM_KILLS").map_or(40, |count| count.parse().expect("BANTAM_KILLS is a number"))
+    std::env::var("BANTAM_KILLS")
+        .map_or(40, |count| count.parse().expect("BANTAM_KILLS is a number"))
 }
 
 /// A model that has two calls made in a first step, one in a second, and then says which question it answers: the last one,
@@ -26,18 +27,28 @@ fn attentive() -> Model {
             return Reply::text("Questions were asked.");
         }
         let messages = request.messages();
-        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let results = messages
+            .iter()
+            .rev()
+            .take_while(|message| message["role"] != "user");
         let reply = match results.filter(|message| message["role"] == "tool").count() {
             0 => Reply::calls([
                 call("call_a", "list_dir", &json!({ "path": "." })),
-                call("call_b", "exec", &json!({ "command": "echo one; echo two" })),
+                call(
+                    "call_b",
+                    "exec",
+                    &json!({ "command": "echo one; echo two" }),
+                ),
             ])
             .saying("I look first."),
             2 => Reply::calls([call("call_c", "read_file", &json!({ "path": "notes.txt" }))]),
             _ => {
                 let question = request.last("user");
                 Reply::text(&answer_to(
-                    question.split_whitespace().rfind(|word| word.starts_with("question-")).unwrap(),
+                    question
+                        .split_whitespace()
+                        .rfind(|word| word.starts_with("question-"))
+                        .unwrap(),
                 ))
             }
         };
@@ -75,8 +86,14 @@ impl Told {
             Err(damage) => return Some(damage),
             Ok(all) => all,
         };
-        let said: HashSet<&str> = all.values().flat_map(|session| session.texts("assistant")).collect();
-        let lost = self.answers.iter().find(|answer| !said.contains(answer.as_str()));
+        let said: HashSet<&str> = all
+            .values()
+            .flat_map(|session| session.texts("assistant"))
+            .collect();
+        let lost = self
+            .answers
+            .iter()
+            .find(|answer| !said.contains(answer.as_str()));
         lost.map(|answer| format!("lost: {answer}"))
     }
 }
@@ -91,7 +108,10 @@ fn attacked(window: u64, long: usize) -> Told {
     // The first makes the workspace and takes longer; how long one takes depends on what else the machine does.
     let runs = (0..4).map(|n| home.agent(["-s", "whole", "-m", &format!("question-{n}")]));
     let whole = runs.map(|run| run.exits(0).took).min().unwrap();
-    let mut told = Told { home, answers: Vec::new() };
+    let mut told = Told {
+        home,
+        answers: Vec::new(),
+    };
     for n in 0..long {
         let question = format!("question-long{n}");
         let run = told.home.agent(["-s", "killed", "-m", &question]);
@@ -105,7 +125,12 @@ fn attacked(window: u64, long: usize) -> Told {
         let question = format!("question-{n}");
         let json: &[&str] = if n % 2 == 0 { &[] } else { &["--json"] };
         let padded = format!("{question} {}", "and so on ".repeat(40));
-        let running = told.home.bantam().args(["agent", "-s", "killed", "-m", &padded]).args(json).spawn();
+        let running = told
+            .home
+            .bantam()
+            .args(["agent", "-s", "killed", "-m", &padded])
+            .args(json)
+            .spawn();
         // The only sleep among these tests: the moment of the kill is what is varied. The golden ratio spreads the moments
         // over the life of a turn, and over a little more, however many there are.
         let part = f64::from(n) * 0.618_033_988_749_894_9 % 1.0;
@@ -115,7 +140,10 @@ fn attacked(window: u64, long: usize) -> Told {
         unfinished += u32::from(run.killed_by.is_some());
         told.note(&run, &question);
     }
-    assert!(unfinished > kills / 3, "only {unfinished} of {kills} turns were killed in time");
+    assert!(
+        unfinished > kills / 3,
+        "only {unfinished} of {kills} turns were killed in time"
+    );
     // Every request of every turn, each built on what the kills before it had left.
     for request in model.requests().into_iter().skip(before) {
         one_result_per_call(&request.messages());
@@ -127,8 +155,13 @@ fn attacked(window: u64, long: usize) -> Told {
     let session = told.home.session("cli_killed");
     session.has_one_result_per_call();
     assert_eq!(session.turns().last(), Some(&"done"));
-    let segments = segments(&told.home.path("sessions"), "cli_killed").unwrap().len();
-    println!("{kills} kills, {unfinished} in time, {} answers told, {segments} segments", told.answers.len());
+    let segments = segments(&told.home.path("sessions"), "cli_killed")
+        .unwrap()
+        .len();
+    println!(
+        "{kills} kills, {unfinished} in time, {} answers told, {segments} segments",
+        told.answers.len()
+    );
     told
 }
 
@@ -153,7 +186,10 @@ fn a_turn_of_a_long_session_killed_at_any_moment_loses_nothing() {
 #[test]
 fn a_turn_killed_while_segments_begin_loses_nothing() {
     let told = attacked(6500, 0);
-    assert!(told.home.path("sessions/cli_killed.2.jsonl").exists(), "segments begin");
+    assert!(
+        told.home.path("sessions/cli_killed.2.jsonl").exists(),
+        "segments begin"
+    );
 }
 
 #[test]
@@ -174,11 +210,18 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
     let extra = json!({ "model_list": [{ "context_window": 6500 }], "tools": { "exec": { "sandbox": "off" } } });
     let home = Home::with(&merged(model.config(), &extra));
     home.write("workspace/notes.txt", "water the plants\n");
-    let mut told = Told { home, answers: Vec::new() };
+    let mut told = Told {
+        home,
+        answers: Vec::new(),
+    };
     let mut killed = 0;
     for n in 0.. {
         // Fewer than all of them differ: what is read comes first, and is many calls.
-        let mut left = n * if std::env::var_os("BANTAM_KILLS").is_some() { 1 } else { 2 };
+        let mut left = n * if std::env::var_os("BANTAM_KILLS").is_some() {
+            1
+        } else {
+            2
+        };
         let question = format!("question-{n}");
         let padded = format!("{question} {}", "and so on ".repeat(40));
         let mut first = None;
@@ -189,7 +232,11 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
                 return Verdict::GoOn;
             }
             left -= 1;
-            if left == -1 { Verdict::Kill } else { Verdict::GoOn }
+            if left == -1 {
+                Verdict::Kill
+            } else {
+                Verdict::GoOn
+            }
         });
         told.note(&run, &question);
         if run.code == Some(0) {
@@ -207,10 +254,17 @@ fn a_turn_killed_before_any_of_its_system_calls_loses_nothing() {
 fn a_turn_killed_after_its_calls_were_stored_has_their_results_made_up() {
     let marker = Marker::new();
     let model = Model::scripted([
-        Reply::calls([call("call_a", "exec", &json!({ "command": format!("sleep {marker}") }))]),
+        Reply::calls([call(
+            "call_a",
+            "exec",
+            &json!({ "command": format!("sleep {marker}") }),
+        )]),
         Reply::text("I do not know what happened."),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
     let running = home.bantam().args(["agent", "-m", "sleep"]).spawn();
     until("the command runs", || !marker.alive().is_empty());
     running.signal(Signal::KILL);
@@ -219,7 +273,11 @@ fn a_turn_killed_after_its_calls_were_stored_has_their_results_made_up() {
     home.agent(["-m", "what happened?"]).exits(0);
     let request = model.request(1);
     one_result_per_call(&request.messages());
-    assert!(request.texts("tool")[0].contains("interrupted, outcome unknown"), "{:?}", request.texts("tool"));
+    assert!(
+        request.texts("tool")[0].contains("interrupted, outcome unknown"),
+        "{:?}",
+        request.texts("tool")
+    );
 }
 
 #[test]
@@ -229,9 +287,19 @@ fn what_a_command_started_ends_with_a_killed_bantam() {
         "exec",
         &json!({ "command": format!("setsid sleep {marker} & sleep {marker}") }),
     )]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
     let running = home.bantam().args(["agent", "-m", "sleep"]).spawn();
-    until("both sleepers sleep", || marker.alive().iter().filter(|line| line.contains(" sleep ")).count() >= 2);
+    until("both sleepers sleep", || {
+        marker
+            .alive()
+            .iter()
+            .filter(|line| line.contains(" sleep "))
+            .count()
+            >= 2
+    });
     running.signal(Signal::KILL);
     running.finish();
     until("both sleepers are gone", || marker.alive().is_empty());

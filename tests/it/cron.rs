@@ -30,7 +30,12 @@ fn stored(home: &Home) -> Value {
 /// How the recorded runs ended, the oldest first.
 pub fn statuses(home: &Home) -> Vec<String> {
     let history = cron(home, ["history", "--json"]).exits(0).json();
-    history["runs"].as_array().unwrap().iter().map(|run| run["status"].as_str().unwrap().to_owned()).collect()
+    history["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["status"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 const HOUR: i64 = 3_600_000;
@@ -39,51 +44,108 @@ const HOUR: i64 = 3_600_000;
 fn a_job_is_added_listed_switched_and_removed() {
     let home = Home::empty();
     cron(&home, ["list"]).exits(0).prints("").says("no jobs");
-    assert_eq!(cron(&home, ["list", "--json"]).json(), json!({ "jobs": [] }));
+    assert_eq!(
+        cron(&home, ["list", "--json"]).json(),
+        json!({ "jobs": [] })
+    );
     assert!(!home.path("").exists(), "looking makes nothing");
 
-    let args = ["cron", "add", "-m", "the news", "-c", "30 7 * * mon-fri", "--tz", "Asia/Kolkata", "-n", "news"];
+    let args = [
+        "cron",
+        "add",
+        "-m",
+        "the news",
+        "-c",
+        "30 7 * * mon-fri",
+        "--tz",
+        "Asia/Kolkata",
+        "-n",
+        "news",
+    ];
     let run = home.bantam().args(args).args(["--to", "telegram:42"]).run();
     run.exits(0).says("bantam cron run");
-    assert!(run.stdout.contains("07:30:00") && run.stdout.contains("(Asia/Kolkata)"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("07:30:00") && run.stdout.contains("(Asia/Kolkata)"),
+        "{}",
+        run.stdout
+    );
     let id = run.stdout.split(' ').nth(2).unwrap().to_owned();
     let job = &stored(&home)["jobs"][0];
     assert_eq!(stored(&home)["version"], 1);
-    assert_eq!((&job["id"], &job["name"], &job["enabled"]), (&json!(id), &json!("news"), &json!(true)));
-    assert_eq!(job["schedule"], json!({"kind": "cron", "expr": "30 7 * * mon-fri", "tz": "Asia/Kolkata"}));
-    let payload =
-        json!({"kind": "agent_turn", "message": "the news", "deliver": true, "channel": "telegram", "to": "42"});
+    assert_eq!(
+        (&job["id"], &job["name"], &job["enabled"]),
+        (&json!(id), &json!("news"), &json!(true))
+    );
+    assert_eq!(
+        job["schedule"],
+        json!({"kind": "cron", "expr": "30 7 * * mon-fri", "tz": "Asia/Kolkata"})
+    );
+    let payload = json!({"kind": "agent_turn", "message": "the news", "deliver": true, "channel": "telegram", "to": "42"});
     assert_eq!(job["payload"], payload);
     let next = job["state"]["nextRunAtMs"].as_i64().unwrap();
-    assert_eq!(next % (24 * HOUR), 2 * HOUR, "07:30 in Kolkata is 02:00 UTC");
+    assert_eq!(
+        next % (24 * HOUR),
+        2 * HOUR,
+        "07:30 in Kolkata is 02:00 UTC"
+    );
 
     let run = cron(&home, ["list"]);
     run.exits(0).is_quiet();
-    assert!(run.stdout.contains(&id) && run.stdout.contains(" 02:00:00 "), "{}", run.stdout);
+    assert!(
+        run.stdout.contains(&id) && run.stdout.contains(" 02:00:00 "),
+        "{}",
+        run.stdout
+    );
     assert!(run.stdout.contains("news -> telegram:42"), "{}", run.stdout);
     cron(&home, ["disable", "news"]).exits(0);
     assert!(cron(&home, ["list"]).stdout.contains("disabled"));
-    assert_eq!(stored(&home)["jobs"][0]["state"]["nextRunAtMs"], Value::Null);
+    assert_eq!(
+        stored(&home)["jobs"][0]["state"]["nextRunAtMs"],
+        Value::Null
+    );
     cron(&home, ["enable", &id]).exits(0);
-    assert_eq!(stored(&home)["jobs"][0]["state"]["nextRunAtMs"].as_i64(), Some(next));
-    cron(&home, ["remove", "nws"]).exits(1).fails_with_a_hint().says("there is no job \"nws\"");
+    assert_eq!(
+        stored(&home)["jobs"][0]["state"]["nextRunAtMs"].as_i64(),
+        Some(next)
+    );
+    cron(&home, ["remove", "nws"])
+        .exits(1)
+        .fails_with_a_hint()
+        .says("there is no job \"nws\"");
     cron(&home, ["remove", &id]).exits(0);
     assert_eq!(stored(&home)["jobs"], json!([]));
-    cron(&home, ["history"]).exits(0).prints("").says("nothing has run yet");
-    cron(&home, ["history", "news"]).exits(1).fails_with_a_hint();
+    cron(&home, ["history"])
+        .exits(0)
+        .prints("")
+        .says("nothing has run yet");
+    cron(&home, ["history", "news"])
+        .exits(1)
+        .fails_with_a_hint();
 }
 
 #[test]
 fn intervals_and_single_times_are_stored_as_others_read_them() {
     let home = Home::empty();
     added(&home, ["-m", "a", "--every", "90"]);
-    added(&home, ["-m", "b", "--at", "2999-03-29T02:30", "--session", "notes"]);
+    added(
+        &home,
+        ["-m", "b", "--at", "2999-03-29T02:30", "--session", "notes"],
+    );
     let jobs = stored(&home)["jobs"].clone();
     let (every, at) = (&jobs[0], &jobs[1]);
-    assert_eq!(every["schedule"], json!({"kind": "every", "everyMs": 90_000}));
+    assert_eq!(
+        every["schedule"],
+        json!({"kind": "every", "everyMs": 90_000})
+    );
     let created = every["createdAtMs"].as_i64().unwrap();
-    assert_eq!(every["state"]["nextRunAtMs"].as_i64(), Some(created + 90_000));
-    assert_eq!((&at["schedule"]["kind"], &at["deleteAfterRun"]), (&json!("at"), &json!(true)));
+    assert_eq!(
+        every["state"]["nextRunAtMs"].as_i64(),
+        Some(created + 90_000)
+    );
+    assert_eq!(
+        (&at["schedule"]["kind"], &at["deleteAfterRun"]),
+        (&json!("at"), &json!(true))
+    );
     assert_eq!(at["schedule"]["atMs"], 32_479_669_800_000_i64);
     assert_eq!(at["payload"]["session"], "notes");
 }
@@ -96,19 +158,50 @@ fn what_can_be_no_job_is_refused_in_a_sentence() {
         (&["-m", "x"], "exactly one time"),
         (&["-m", "x", "-e", "60", "-c", "@daily"], "exactly one time"),
         (&["-m", "x", "-e", "0"], "cannot read \"0\" as an interval"),
-        (&["-m", "x", "-e", "60", "--tz", "UTC"], "--tz without a time of day"),
+        (
+            &["-m", "x", "-e", "60", "--tz", "UTC"],
+            "--tz without a time of day",
+        ),
         (&["-m", "x", "-c", "30 2 31 2 *"], "never run"),
-        (&["-m", "x", "-c", "61 * * * *"], "\"61\" is not valid (0-59)"),
+        (
+            &["-m", "x", "-c", "61 * * * *"],
+            "\"61\" is not valid (0-59)",
+        ),
         (&["-m", "x", "-c", "@reboot"], "@reboot"),
-        (&["-m", "x", "-c", "bad"], "the expression \"bad\" has 1 field, not 5"),
+        (
+            &["-m", "x", "-c", "bad"],
+            "the expression \"bad\" has 1 field, not 5",
+        ),
         (&["-m", "x", "-c", "* * * *"], "has 4 fields, not 5"),
-        (&["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"], "Europe/Nowhere"),
-        (&["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"], "no time zone"),
-        (&["-m", "x", "--at", "2001-01-01T00:00"], "2001-01-01 00:00:00 has passed"),
-        (&["-m", "x", "--at", "soon"], "cannot read \"soon\" as a time"),
-        (&["-m", "x", "-e", "60", "--to", "pigeon:1"], "invalid destination"),
+        (
+            &["-m", "x", "-c", "@daily", "--tz", "Europe/Nowhere"],
+            "Europe/Nowhere",
+        ),
+        (
+            &["-m", "x", "-c", "@daily", "--tz", "/etc/passwd"],
+            "no time zone",
+        ),
+        (
+            &["-m", "x", "--at", "2001-01-01T00:00"],
+            "2001-01-01 00:00:00 has passed",
+        ),
+        (
+            &["-m", "x", "--at", "soon"],
+            "cannot read \"soon\" as a time",
+        ),
+        (
+            &["-m", "x", "-e", "60", "--to", "pigeon:1"],
+            "invalid destination",
+        ),
     ] {
-        home.bantam().args(["cron", "add"]).args(args).run().exits(2).prints("").fails_with_a_hint().says(says);
+        home.bantam()
+            .args(["cron", "add"])
+            .args(args)
+            .run()
+            .exits(2)
+            .prints("")
+            .fails_with_a_hint()
+            .says(says);
     }
     assert!(!home.path("cron/jobs.json").exists());
 }
@@ -130,15 +223,29 @@ fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
     home.write("cron/jobs.json", file.to_string());
     added(&home, ["-m", "ours", "-e", "60"]);
     let mut after = stored(&home);
-    assert_eq!(after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"], "ours");
+    assert_eq!(
+        after["jobs"].as_array_mut().unwrap().pop().unwrap()["payload"]["message"],
+        "ours"
+    );
     assert_eq!(after, file);
     let run = cron(&home, ["list"]);
-    run.exits(0).says("the job def: unknown kind of schedule \"moon\"");
-    assert!(run.stdout.contains("every 60 s") && run.stdout.contains("cannot run"), "{}", run.stdout);
+    run.exits(0)
+        .says("the job def: unknown kind of schedule \"moon\"");
+    assert!(
+        run.stdout.contains("every 60 s") && run.stdout.contains("cannot run"),
+        "{}",
+        run.stdout
+    );
     cron(&home, ["disable", "abc"]).exits(0);
     let job = stored(&home)["jobs"][0].clone();
-    assert_eq!((&job["color"], &job["schedule"]["mystery"]), (&json!("red"), &json!(1)));
-    assert_eq!((&job["enabled"], &job["state"]["runHistory"][0]["status"]), (&json!(false), &json!("ok")));
+    assert_eq!(
+        (&job["color"], &job["schedule"]["mystery"]),
+        (&json!("red"), &json!(1))
+    );
+    assert_eq!(
+        (&job["enabled"], &job["state"]["runHistory"][0]["status"]),
+        (&json!(false), &json!("ok"))
+    );
 }
 
 #[test]
@@ -153,29 +260,59 @@ fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
         ("{\"version\": 2, \"jobs\": []}", "newer"),
     ] {
         home.write("cron/jobs.json", text);
-        for args in [&["add", "-m", "x", "-e", "60"][..], &["list"], &["remove", "a"], &["run", "a"]] {
+        for args in [
+            &["add", "-m", "x", "-e", "60"][..],
+            &["list"],
+            &["remove", "a"],
+            &["run", "a"],
+        ] {
             let run = home.bantam().arg("cron").args(args).run();
-            run.exits(3).prints("").fails_with_a_hint().says(says).says("jobs.json");
+            run.exits(3)
+                .prints("")
+                .fails_with_a_hint()
+                .says(says)
+                .says("jobs.json");
         }
-        assert_eq!(fs::read_to_string(home.path("cron/jobs.json")).unwrap(), text);
+        assert_eq!(
+            fs::read_to_string(home.path("cron/jobs.json")).unwrap(),
+            text
+        );
     }
 }
 
 #[test]
 fn many_processes_change_the_jobs_at_once_and_none_undoes_anothers_work() {
     let home = Home::empty();
-    let gone: Vec<String> = (0..4).map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"])).collect();
-    let adding = (0..8).map(|n| home.bantam().args(["cron", "add", "-e", "60", "-m"]).arg(format!("new {n}")).spawn());
-    let removing = gone.iter().map(|id| home.bantam().args(["cron", "remove", id]).spawn());
+    let gone: Vec<String> = (0..4)
+        .map(|n| added(&home, ["-m", &format!("gone {n}"), "-e", "60"]))
+        .collect();
+    let adding = (0..8).map(|n| {
+        home.bantam()
+            .args(["cron", "add", "-e", "60", "-m"])
+            .arg(format!("new {n}"))
+            .spawn()
+    });
+    let removing = gone
+        .iter()
+        .map(|id| home.bantam().args(["cron", "remove", id]).spawn());
     let all: Vec<_> = adding.chain(removing).collect();
     for running in all {
         running.finish().exits(0);
     }
     let jobs = stored(&home)["jobs"].clone();
-    let mut messages: Vec<&str> =
-        jobs.as_array().unwrap().iter().map(|job| job["payload"]["message"].as_str().unwrap()).collect();
+    let mut messages: Vec<&str> = jobs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["payload"]["message"].as_str().unwrap())
+        .collect();
     messages.sort_unstable();
-    assert_eq!(messages, ["new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"]);
+    assert_eq!(
+        messages,
+        [
+            "new 0", "new 1", "new 2", "new 3", "new 4", "new 5", "new 6", "new 7"
+        ]
+    );
 }
 
 #[test]
@@ -184,57 +321,134 @@ fn a_full_disk_leaves_the_jobs_as_they_were() {
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-e", "60"]);
     let before = fs::read(home.path("cron/jobs.json")).unwrap();
-    for args in [&["add", "-m", "y", "-e", "60"][..], &["disable", &id], &["run", &id]] {
-        let run = home.bantam().arg("cron").args(args).after("trap '' XFSZ\nulimit -f 0").run();
-        run.exits(1).prints("").fails_with_a_hint().says("saving the jobs");
+    for args in [
+        &["add", "-m", "y", "-e", "60"][..],
+        &["disable", &id],
+        &["run", &id],
+    ] {
+        let run = home
+            .bantam()
+            .arg("cron")
+            .args(args)
+            .after("trap '' XFSZ\nulimit -f 0")
+            .run();
+        run.exits(1)
+            .prints("")
+            .fails_with_a_hint()
+            .says("saving the jobs");
         assert_eq!(fs::read(home.path("cron/jobs.json")).unwrap(), before);
     }
-    let left: Vec<_> = fs::read_dir(home.path("cron")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(home.path("cron"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(left, ["jobs.json"]);
 }
 
 #[test]
 fn a_job_is_run_now_with_nothing_in_the_environment() {
     let another = json!({ "action": "add", "message": "and again", "every_seconds": 60 });
-    let model =
-        Model::scripted([Reply::call("cron", &another), Reply::text("All is well."), Reply::text("Still well.")]);
+    let model = Model::scripted([
+        Reply::call("cron", &another),
+        Reply::text("All is well."),
+        Reply::text("Still well."),
+    ]);
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "is all well?", "-e", "3600", "-n", "check"]);
-    let run = home.bantam().args(["cron", "run", &id]).without("PATH").closed_stdin().run();
+    let run = home
+        .bantam()
+        .args(["cron", "run", &id])
+        .without("PATH")
+        .closed_stdin()
+        .run();
     run.exits(0).prints("All is well.\n").is_quiet();
     let job = stored(&home)["jobs"][0].clone();
-    assert_eq!((&job["state"]["lastStatus"], &job["state"]["lastError"]), (&json!("ok"), &Value::Null));
+    assert_eq!(
+        (&job["state"]["lastStatus"], &job["state"]["lastError"]),
+        (&json!("ok"), &Value::Null)
+    );
     assert!(job["state"]["lastRunAtMs"].is_i64());
-    home.session(&format!("cron_{id}")).has_one_result_per_call();
+    home.session(&format!("cron_{id}"))
+        .has_one_result_per_call();
     let refused = model.request(1).last("tool");
     assert!(refused.contains("a job cannot change jobs"), "{refused}");
 
     // The next run begins anew.
-    cron(&home, ["run", "check"]).exits(0).prints("Still well.\n");
+    cron(&home, ["run", "check"])
+        .exits(0)
+        .prints("Still well.\n");
     assert_eq!(model.request(2).texts("user").len(), 1);
     let run = cron(&home, ["history", "check"]);
-    assert_eq!(run.exits(0).stdout.lines().filter(|line| line.contains(" ok ")).count(), 2, "{}", run.stdout);
+    assert_eq!(
+        run.exits(0)
+            .stdout
+            .lines()
+            .filter(|line| line.contains(" ok "))
+            .count(),
+        2,
+        "{}",
+        run.stdout
+    );
     let object = cron(&home, ["history", "--json"]).json();
-    assert_eq!((&object["runs"][1]["job"], &object["runs"][1]["status"]), (&json!(id), &json!("ok")));
+    assert_eq!(
+        (&object["runs"][1]["job"], &object["runs"][1]["status"]),
+        (&json!(id), &json!("ok"))
+    );
     cron(&home, ["run", "nobody"]).exits(1).fails_with_a_hint();
 }
 
 #[test]
 fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gateway() {
-    let (model, api) = (Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]), BotApi::start());
+    let (model, api) = (
+        Model::scripted([Reply::text("Noted."), Reply::text("You said: plants.")]),
+        BotApi::start(),
+    );
     api.chat(7);
     let home = Home::with(&model.config());
-    home.agent(["-s", "notes", "-m", "remember the plants"]).exits(0);
-    let id = added(&home, ["-m", "what did I say?", "--at", "+1h", "-s", "notes", "--to", "telegram:7"]);
-    cron(&home, ["run", &id]).exits(3).prints("").fails_with_a_hint().says("token");
+    home.agent(["-s", "notes", "-m", "remember the plants"])
+        .exits(0);
+    let id = added(
+        &home,
+        [
+            "-m",
+            "what did I say?",
+            "--at",
+            "+1h",
+            "-s",
+            "notes",
+            "--to",
+            "telegram:7",
+        ],
+    );
+    cron(&home, ["run", &id])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("token");
     let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
     home.config(&merged(model.config(), &bot).to_string());
-    cron(&home, ["run", &id]).exits(0).prints("You said: plants.\n").is_quiet();
+    cron(&home, ["run", &id])
+        .exits(0)
+        .prints("You said: plants.\n")
+        .is_quiet();
     assert_eq!(api.texts(7), ["You said: plants."]);
-    let noted = home.bantam().args(["sessions", "show", "telegram_7"]).run().exits(0).stdout.clone();
-    assert!(noted.contains("sent this to the chat") && noted.contains("You said: plants."), "{noted}");
+    let noted = home
+        .bantam()
+        .args(["sessions", "show", "telegram_7"])
+        .run()
+        .exits(0)
+        .stdout
+        .clone();
+    assert!(
+        noted.contains("sent this to the chat") && noted.contains("You said: plants."),
+        "{noted}"
+    );
     assert_eq!(model.request(1).texts("user").len(), 2);
-    assert_eq!(stored(&home)["jobs"].as_array().unwrap().len(), 1, "its own time is still to come");
+    assert_eq!(
+        stored(&home)["jobs"].as_array().unwrap().len(),
+        1,
+        "its own time is still to come"
+    );
 }
 
 #[test]
@@ -242,14 +456,30 @@ fn a_run_that_fails_is_recorded_and_exits_as_a_question_would() {
     let model = Model::scripted([Reply::error(401, "no such key")]);
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-c", "@daily"]);
-    cron(&home, ["run", &id]).exits(4).prints("").fails_with_a_hint();
+    cron(&home, ["run", &id])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint();
     let state = stored(&home)["jobs"][0]["state"].clone();
     assert_eq!(state["lastStatus"], "error");
-    assert!(cron(&home, ["history"]).stdout.contains(state["lastError"].as_str().unwrap().get(..40).unwrap()));
+    assert!(
+        cron(&home, ["history"])
+            .stdout
+            .contains(state["lastError"].as_str().unwrap().get(..40).unwrap())
+    );
     home.config("{ \"agents\": 5 }");
-    cron(&home, ["run", &id]).exits(3).prints("").fails_with_a_hint();
+    cron(&home, ["run", &id])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
     let runs = cron(&home, ["history", "--json"]).json();
-    assert_eq!((runs["runs"].as_array().unwrap().len(), &runs["runs"][1]["status"]), (2, &json!("error")));
+    assert_eq!(
+        (
+            runs["runs"].as_array().unwrap().len(),
+            &runs["runs"][1]["status"]
+        ),
+        (2, &json!("error"))
+    );
 }
 
 #[test]
@@ -260,11 +490,19 @@ fn a_killed_run_is_recorded_as_unknown_and_one_under_way_is_not_started_again() 
     let running = home.bantam().args(["cron", "run", &id]).spawn();
     model.wait_for_requests(1);
     assert!(cron(&home, ["history"]).stdout.contains("running"));
-    cron(&home, ["run", &id]).exits(7).prints("").fails_with_a_hint().says("already running");
+    cron(&home, ["run", &id])
+        .exits(7)
+        .prints("")
+        .fails_with_a_hint()
+        .says("already running");
     running.signal(Signal::KILL);
     running.finish();
     let run = cron(&home, ["history"]);
-    assert!(run.stdout.contains("unknown") && run.stdout.contains("ended before the run did"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("unknown") && run.stdout.contains("ended before the run did"),
+        "{}",
+        run.stdout
+    );
     model.release();
     cron(&home, ["run", &id]).exits(0).prints("Well.\n");
     assert_eq!(statuses(&home), ["unknown", "ok"]);
@@ -277,7 +515,11 @@ fn kills_at_any_moment_leave_files_that_can_be_read_and_no_run_in_doubt() {
     let home = Home::with(&model.config());
     let id = added(&home, ["-m", "x", "-e", "60"]);
     // The first makes the workspace and takes longer; how long one takes depends on what else the machine does.
-    let whole = (0..4).map(|_| cron(&home, ["run", &id])).map(|run| run.exits(0).took).min().unwrap();
+    let whole = (0..4)
+        .map(|_| cron(&home, ["run", &id]))
+        .map(|run| run.exits(0).took)
+        .min()
+        .unwrap();
     let mut killed = 0;
     for n in 0..KILLS {
         let running = home.bantam().args(["cron", "run", &id]).spawn();
@@ -287,18 +529,37 @@ fn kills_at_any_moment_leave_files_that_can_be_read_and_no_run_in_doubt() {
         killed += u32::from(running.finish().killed_by.is_some());
         assert_eq!(stored(&home)["jobs"][0]["id"], json!(id));
     }
-    assert!(killed > KILLS / 4, "only {killed} of {KILLS} runs were killed in time");
+    assert!(
+        killed > KILLS / 4,
+        "only {killed} of {KILLS} runs were killed in time"
+    );
     cron(&home, ["run", &id]).exits(0).prints("Done.\n");
     let runs = statuses(&home);
-    assert!(runs.iter().all(|status| status == "ok" || status == "unknown"), "{runs:?}");
+    assert!(
+        runs.iter()
+            .all(|status| status == "ok" || status == "unknown"),
+        "{runs:?}"
+    );
     let begun = model.requests().len();
-    assert!(runs.len() >= begun, "{begun} requests of {} runs", runs.len());
+    assert!(
+        runs.len() >= begun,
+        "{begun} requests of {} runs",
+        runs.len()
+    );
 }
 
 #[test]
 fn a_model_schedules_within_bounds() {
-    let add =
-        |extra: Value| call("c", "cron", &merged(json!({"action": "add", "message": "water the plants"}), &extra));
+    let add = |extra: Value| {
+        call(
+            "c",
+            "cron",
+            &merged(
+                json!({"action": "add", "message": "water the plants"}),
+                &extra,
+            ),
+        )
+    };
     let model = Model::scripted([
         Reply::calls([add(json!({"every_seconds": 10}))]),
         Reply::calls([add(json!({}))]),
@@ -307,29 +568,54 @@ fn a_model_schedules_within_bounds() {
         Reply::text("Done."),
     ]);
     let home = Home::with(&model.config());
-    home.agent(["-m", "remind me to water the plants"]).exits(0).prints("Done.\n");
+    home.agent(["-m", "remind me to water the plants"])
+        .exits(0)
+        .prints("Done.\n");
     let results = model.request(4).texts("tool");
     assert!(results[0].contains("every_seconds"), "{}", results[0]);
     assert!(results[1].contains("exactly one of"), "{}", results[1]);
-    assert!(results[2].contains("T08:00:00+05:30") && results[2].contains("bantam cron run"), "{}", results[2]);
-    assert!(results[3].contains("0 8 * * * (Asia/Kolkata)"), "{}", results[3]);
+    assert!(
+        results[2].contains("T08:00:00+05:30") && results[2].contains("bantam cron run"),
+        "{}",
+        results[2]
+    );
+    assert!(
+        results[3].contains("0 8 * * * (Asia/Kolkata)"),
+        "{}",
+        results[3]
+    );
     let jobs = stored(&home)["jobs"].clone();
-    assert_eq!((jobs.as_array().unwrap().len(), &jobs[0]["payload"]["deliver"]), (1, &json!(false)));
+    assert_eq!(
+        (
+            jobs.as_array().unwrap().len(),
+            &jobs[0]["payload"]["deliver"]
+        ),
+        (1, &json!(false))
+    );
 
     let id = jobs[0]["id"].as_str().unwrap().to_owned();
-    let many: Vec<Value> = (0..99).map(|n| merged(jobs[0].clone(), &json!({ "id": format!("x{n}") }))).collect();
+    let many: Vec<Value> = (0..99)
+        .map(|n| merged(jobs[0].clone(), &json!({ "id": format!("x{n}") })))
+        .collect();
     let many = [many, vec![jobs[0].clone()]].concat();
     home.write("cron/jobs.json", json!({ "jobs": many }).to_string());
     let model = Model::scripted([
         Reply::calls([add(json!({"at": "+1h"}))]),
-        Reply::calls([call("c", "cron", &json!({"action": "remove", "job_id": id}))]),
+        Reply::calls([call(
+            "c",
+            "cron",
+            &json!({"action": "remove", "job_id": id}),
+        )]),
         Reply::calls([add(json!({"at": "+1h"}))]),
         Reply::text("Done."),
     ]);
     home.config(&model.config().to_string());
     home.agent(["--new", "-m", "and again"]).exits(0);
     let results = model.request(3).texts("tool");
-    assert!(results[0].contains("already 100 jobs") && results[2].contains("added the job"), "{results:?}");
+    assert!(
+        results[0].contains("already 100 jobs") && results[2].contains("added the job"),
+        "{results:?}"
+    );
 
     home.config(&merged(model.config(), &json!({ "cron": { "enabled": false } })).to_string());
     assert!(!home.bantam().arg("tools").run().stdout.contains("cron"));
@@ -341,5 +627,9 @@ fn the_heartbeat_is_listed_when_it_beats() {
     home.config(&json!({ "heartbeat": { "enabled": true, "interval_minutes": 15 } }).to_string());
     let run = cron(&home, ["list"]);
     run.exits(0).is_quiet();
-    assert!(run.stdout.contains("\nheartbeat ") && run.stdout.contains("every 15 min"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("\nheartbeat ") && run.stdout.contains("every 15 min"),
+        "{}",
+        run.stdout
+    );
 }

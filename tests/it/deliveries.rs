@@ -29,7 +29,10 @@ fn text_beside_tool_calls_is_in_the_chat_before_the_answer() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "what is there?");
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["I look first.", "Nothing there."]);
+    assert_eq!(
+        api.wait_for_texts(OWNER, 2),
+        ["I look first.", "Nothing there."]
+    );
     ends(gateway);
     assert_eq!(api.texts(OWNER).len(), 2);
 }
@@ -41,7 +44,10 @@ fn text_beside_tool_calls_is_shown_by_verbose_and_is_no_part_of_the_answer() {
     let run = home.agent(["-v", "-m", "what is there?"]);
     run.exits(0).prints("Nothing there.\n");
     assert!(run.stderr.contains("I **look** first."), "{}", run.stderr);
-    home.agent(["--new", "-m", "what is there?"]).exits(0).prints("Nothing there.\n").is_quiet();
+    home.agent(["--new", "-m", "what is there?"])
+        .exits(0)
+        .prints("Nothing there.\n")
+        .is_quiet();
 }
 
 #[test]
@@ -56,7 +62,10 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     let gateway = start(&home);
     api.text(OWNER, "hello");
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(texts[0] == "Answer 0." && texts[1].contains("may not have arrived"), "{texts:?}");
+    assert!(
+        texts[0] == "Answer 0." && texts[1].contains("may not have arrived"),
+        "{texts:?}"
+    );
     api.text(OWNER, "and now?");
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Answer 1.");
     ends(gateway);
@@ -74,17 +83,32 @@ fn a_message_that_the_server_fails_on_is_given_up_after_two_minutes_and_said() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     home.write("workspace/notes.txt", "some notes\n");
-    api.weather(|method| (method == "sendDocument").then_some(Fault::Error(500, "Internal Server Error")));
+    api.weather(|method| {
+        (method == "sendDocument").then_some(Fault::Error(500, "Internal Server Error"))
+    });
     let gateway = start(&home);
     let begun = Instant::now();
     api.text(OWNER, "send a file");
     api.wait_for_asked("sendDocument", 3);
     api.text(OTHER, "hello");
     assert_eq!(api.wait_for_texts(OTHER, 1), ["Sent."]);
-    assert!(api.wait_up_to(Duration::from_secs(180), |state| state.sent.len() == 3), "{:?}", api.texts(OWNER));
-    assert!(begun.elapsed() > Duration::from_secs(118), "after {:?}", begun.elapsed());
+    assert!(
+        api.wait_up_to(Duration::from_secs(180), |state| state.sent.len() == 3),
+        "{:?}",
+        api.texts(OWNER)
+    );
+    assert!(
+        begun.elapsed() > Duration::from_secs(118),
+        "after {:?}",
+        begun.elapsed()
+    );
     let texts = api.texts(OWNER);
-    assert!(texts.iter().any(|text| text.contains("notes.txt could not be sent")), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("notes.txt could not be sent")),
+        "{texts:?}"
+    );
     assert!(texts.iter().any(|text| text == "Sent."), "{texts:?}");
     gateway.signal(Signal::TERM);
     gateway.finish_within(Duration::from_secs(240)).exits(0);
@@ -92,31 +116,48 @@ fn a_message_that_the_server_fails_on_is_given_up_after_two_minutes_and_said() {
 
 #[test]
 fn an_outage_of_the_server_loses_no_message() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Here.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Here.")),
+        BotApi::start(),
+    );
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.wait_for_poll();
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 1);
     api.weather(|_| Some(Fault::Error(502, "Bad Gateway")));
-    home.bantam().args(["agent", "-n", "--to", "telegram:42", "-m", "hi"]).run().exits(1);
+    home.bantam()
+        .args(["agent", "-n", "--to", "telegram:42", "-m", "hi"])
+        .run()
+        .exits(1);
     api.calm();
-    assert!(api.wait_up_to(Duration::from_secs(90), |state| state.sent.len() == 2), "{:?}", api.texts(OWNER));
+    assert!(
+        api.wait_up_to(Duration::from_secs(90), |state| state.sent.len() == 2),
+        "{:?}",
+        api.texts(OWNER)
+    );
     ends(gateway);
 }
 
 #[test]
 fn a_token_that_is_refused_at_the_start_ends_the_gateway_with_4_and_the_place_to_mend() {
     let (model, api) = (Model::never_asked(), BotApi::start());
-    let wrong = json!({ "channels": { "telegram": { "token": "123456:a-token-of-no-bot-at-all" } } });
+    let wrong =
+        json!({ "channels": { "telegram": { "token": "123456:a-token-of-no-bot-at-all" } } });
     let home = Home::with(&merged(config(&model, &api), &wrong));
     let run = home.bantam().arg("gateway").run();
-    run.exits(4).fails_with_a_hint().says("Telegram refused the token").says("channels.telegram.token");
+    run.exits(4)
+        .fails_with_a_hint()
+        .says("Telegram refused the token")
+        .says("channels.telegram.token");
 }
 
 #[test]
 fn a_network_that_is_not_there_at_the_start_is_waited_for() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Here.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Here.")),
+        BotApi::start(),
+    );
     let home = Home::with(&config(&model, &api));
     api.fault("getMe", Fault::Page(502));
     api.fault("getMe", Fault::CutBefore);
@@ -148,5 +189,8 @@ fn the_log_has_the_time_unless_a_journal_adds_it() {
         assert!(log.lines().all(has_time), "{log}");
     }
     let log = logged("export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2)");
-    assert!(log.lines().all(|line| line.starts_with("bantam: ")), "{log}");
+    assert!(
+        log.lines().all(|line| line.starts_with("bantam: ")),
+        "{log}"
+    );
 }

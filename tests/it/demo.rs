@@ -19,7 +19,12 @@ fn without_a_configuration_the_demo_model_answers() {
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
     session.has_one_result_per_call();
     home.agent(["-q", "-m", "list files"]).exits(0).is_quiet();
-    assert!(home.agent(["--json", "-q", "-m", "list files"]).json()["model"].as_str().unwrap().contains("demo"));
+    assert!(
+        home.agent(["--json", "-q", "-m", "list files"]).json()["model"]
+            .as_str()
+            .unwrap()
+            .contains("demo")
+    );
 }
 
 #[test]
@@ -28,12 +33,28 @@ fn without_a_configuration_an_ollama_that_answers_is_asked() {
     let [plain, with_tools] = [json!(["completion"]), json!(["completion", "tools"])].map(
         |capabilities| json!({ "capabilities": capabilities, "parameters": "num_ctx                        16384" }),
     );
-    let replies = [tags, plain, with_tools.clone(), json!({ "models": [] }), with_tools];
-    let replies = replies.map(|body| Reply::json(200, &body)).into_iter().chain([Reply::text("I live here.")]);
+    let replies = [
+        tags,
+        plain,
+        with_tools.clone(),
+        json!({ "models": [] }),
+        with_tools,
+    ];
+    let replies = replies
+        .map(|body| Reply::json(200, &body))
+        .into_iter()
+        .chain([Reply::text("I live here.")]);
     let ollama = Model::scripted(replies);
     let home = Home::empty();
-    let run = home.bantam().args(["agent", "-m", "who are you?"]).env("OLLAMA_HOST", ollama.address()).run();
-    run.exits(0).prints("I live here.\n").says(&format!("qwen3:4b of Ollama at {}", ollama.address())).says("16384");
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "who are you?"])
+        .env("OLLAMA_HOST", ollama.address())
+        .run();
+    run.exits(0)
+        .prints("I live here.\n")
+        .says(&format!("qwen3:4b of Ollama at {}", ollama.address()))
+        .says("16384");
     assert_eq!(ollama.request(5).body["model"], "qwen3:4b");
 }
 
@@ -46,15 +67,26 @@ fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down
         _ => Reply::error(404, "not found"),
     });
     let home = Home::empty();
-    let asking = home.bantam().args(["onboard", "model"]).env("OLLAMA_HOST", ollama.address());
+    let asking = home
+        .bantam()
+        .args(["onboard", "model"])
+        .env("OLLAMA_HOST", ollama.address());
     let mut running = asking.on_a_terminal().silent_stdin().spawn();
-    running.wait_for_stdout(&format!("   1  ollama      answers at {}", ollama.address()));
-    for (asked, typed) in [("or skip [1, ollama]", ""), ("Model [qwen3:4b]", ""), ("see that it works", "n")] {
+    running.wait_for_stdout(&format!(
+        "   1  ollama      answers at {}",
+        ollama.address()
+    ));
+    for (asked, typed) in [
+        ("or skip [1, ollama]", ""),
+        ("Model [qwen3:4b]", ""),
+        ("see that it works", "n"),
+    ] {
         running.wait_for_stdout(asked);
         running.types(&format!("{typed}\n"));
     }
     running.finish().exits(0);
-    let config: Value = serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
+    let config: Value =
+        serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
     assert_eq!(config["model_list"][0]["api_base"], ollama.base());
 }
 
@@ -71,7 +103,11 @@ fn an_ollama_that_takes_a_second_is_waited_for() {
         }
     });
     let home = Home::empty();
-    let run = home.bantam().args(["agent", "-m", "hello"]).env("OLLAMA_HOST", ollama.address()).run();
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "hello"])
+        .env("OLLAMA_HOST", ollama.address())
+        .run();
     run.exits(0).prints("Slow and steady.\n");
 }
 
@@ -90,14 +126,23 @@ fn the_window_that_ollama_really_has_is_read_and_said_and_compacted_by() {
             }
         })
     };
-    let config_of = |name: &str, model: &Model| merged(model.config(), &json!({ "model_list": [ { "model": name } ] }));
+    let config_of = |name: &str, model: &Model| {
+        merged(
+            model.config(),
+            &json!({ "model_list": [ { "model": name } ] }),
+        )
+    };
     let config = |model: &Model| config_of("ollama/qwen3:4b", model);
     let loaded = |name: &str| json!([ { "name": name, "context_length": 21_000 } ]);
     for (name, parameters, loaded) in [
         ("ollama/qwen3:4b", "num_ctx 21000\nstop \"x\"", json!([])),
         ("ollama/qwen3:4b", "num_ctx 4096", loaded("qwen3:4b")),
         ("ollama/qwen3", "num_ctx 4096", loaded("qwen3:latest")),
-        ("ollama/qwen3:latest", "num_ctx 4096", loaded("qwen3:latest")),
+        (
+            "ollama/qwen3:latest",
+            "num_ctx 4096",
+            loaded("qwen3:latest"),
+        ),
     ] {
         let model = ollama(parameters, loaded);
         let home = Home::with(&config_of(name, &model));
@@ -106,13 +151,20 @@ fn the_window_that_ollama_really_has_is_read_and_said_and_compacted_by() {
         for n in 1..4 {
             home.agent(["-m", &format!("read it, {n}")]).exits(0);
         }
-        assert!(home.path("sessions/cli_default.1.jsonl").exists(), "{name}, {parameters}: nothing was compacted");
+        assert!(
+            home.path("sessions/cli_default.1.jsonl").exists(),
+            "{name}, {parameters}: nothing was compacted"
+        );
     }
     let model = ollama("", json!([]));
     let home = Home::with(&config(&model));
     home.write("workspace/long.txt", "short");
     let run = home.agent(["-m", "hi"]);
-    assert!(run.stderr.contains("4096") && run.stderr.contains("OLLAMA_CONTEXT_LENGTH"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("4096") && run.stderr.contains("OLLAMA_CONTEXT_LENGTH"),
+        "{}",
+        run.stderr
+    );
     let own = json!({ "model_list": [ { "context_window": 30_000 } ] });
     let home = Home::with(&merged(config(&model), &own));
     home.write("workspace/long.txt", "short");
@@ -134,9 +186,13 @@ fn the_demo_model_drives_the_real_loop() {
 #[test]
 fn a_home_that_does_not_exist_is_made_with_a_workspace_from_the_template() {
     let home = Home::empty();
-    home.agent(["--model", "demo/demo", "-m", "list files"]).exits(0);
+    home.agent(["--model", "demo/demo", "-m", "list files"])
+        .exits(0);
     assert!(home.path("workspace").is_dir());
-    assert!(!home.path("config.json").exists(), "bantam agent writes no configuration");
+    assert!(
+        !home.path("config.json").exists(),
+        "bantam agent writes no configuration"
+    );
 }
 
 #[test]
@@ -146,9 +202,17 @@ fn the_demo_model_reads_writes_and_runs() {
     let run = home.agent(["--model", "demo/demo", "-m", "read shopping.txt"]);
     run.exits(0);
     assert!(run.stdout.contains("oat milk"), "{}", run.stdout);
-    let run = home.agent(["--model", "demo/demo", "-m", "write rye bread to notes/more.txt"]);
+    let run = home.agent([
+        "--model",
+        "demo/demo",
+        "-m",
+        "write rye bread to notes/more.txt",
+    ]);
     run.exits(0);
-    assert_eq!(std::fs::read_to_string(home.path("workspace/notes/more.txt")).unwrap(), "rye bread\n");
+    assert_eq!(
+        std::fs::read_to_string(home.path("workspace/notes/more.txt")).unwrap(),
+        "rye bread\n"
+    );
     let run = home.agent(["--model", "demo/demo", "-m", "run echo $((40 + 2))"]);
     run.exits(0);
     assert!(run.stdout.contains("42"), "{}", run.stdout);

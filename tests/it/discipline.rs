@@ -12,7 +12,10 @@ use crate::stored::one_result_per_call;
 
 /// A home on this model in which commands run quickly, without a jail.
 fn unjailed(model: &Model) -> Home {
-    Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })))
+    Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ))
 }
 
 /// What the model is told of these calls, made in one reply.
@@ -30,11 +33,21 @@ fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
 #[track_caller]
 fn in_order(messages: &[&Value]) {
     one_result_per_call(messages);
-    let ids =
-        |list: &Value| -> Vec<Value> { list.as_array().into_iter().flatten().map(|call| call["id"].clone()).collect() };
-    let called: Vec<Value> = messages.iter().flat_map(|message| ids(&message["tool_calls"])).collect();
+    let ids = |list: &Value| -> Vec<Value> {
+        list.as_array()
+            .into_iter()
+            .flatten()
+            .map(|call| call["id"].clone())
+            .collect()
+    };
+    let called: Vec<Value> = messages
+        .iter()
+        .flat_map(|message| ids(&message["tool_calls"]))
+        .collect();
     let results = messages.iter().filter(|message| message["role"] == "tool");
-    let answered: Vec<Value> = results.map(|message| message["tool_call_id"].clone()).collect();
+    let answered: Vec<Value> = results
+        .map(|message| message["tool_call_id"].clone())
+        .collect();
     assert_eq!(called, answered);
 }
 
@@ -42,11 +55,19 @@ fn in_order(messages: &[&Value]) {
 fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
     let results = told([
         call("a", "read_file", &json!({ "file": "notes.txt" })),
-        call("b", "read_file", &json!({ "path": "notes.txt", "limit": "a few" })),
+        call(
+            "b",
+            "read_file",
+            &json!({ "path": "notes.txt", "limit": "a few" }),
+        ),
         call("c", "list_dir", &json!({ "path": ["."] })),
         call("d", "exec", &json!({ "command": "echo x", "timeout": 0 })),
         call("e", "read_more", &json!({ "result_id": "r1", "page": -1 })),
-        call("f", "read_file", &json!({ "path": "notes.txt", "ofset": 2 })),
+        call(
+            "f",
+            "read_file",
+            &json!({ "path": "notes.txt", "ofset": 2 }),
+        ),
     ]);
     for (result, says) in results.iter().zip([
         "\"path\" is missing: a string; unknown parameter \"file\"",
@@ -56,7 +77,10 @@ fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
         "\"page\" must be at least 1, not -1",
         "unknown parameter \"ofset\"; did you mean \"offset\"?",
     ]) {
-        assert!(result.starts_with("error: invalid arguments for ") && result.ends_with(says), "{result}");
+        assert!(
+            result.starts_with("error: invalid arguments for ") && result.ends_with(says),
+            "{result}"
+        );
         assert!(!result.contains('\n'), "{result}");
     }
 }
@@ -69,15 +93,24 @@ fn a_negative_count_is_told_by_its_name() {
         }
         let tools = request.body["tools"].as_array().unwrap();
         let calls = tools.iter().flat_map(|tool| {
-            let (name, schema) = (tool["function"]["name"].as_str().unwrap(), &tool["function"]["parameters"]);
+            let (name, schema) = (
+                tool["function"]["name"].as_str().unwrap(),
+                &tool["function"]["parameters"],
+            );
             let required = schema["required"].as_array().unwrap();
             let properties = schema["properties"].as_object().unwrap();
-            let counts = properties.iter().filter(|(_, schema)| schema["type"] == "integer").map(|(count, _)| count);
+            let counts = properties
+                .iter()
+                .filter(|(_, schema)| schema["type"] == "integer")
+                .map(|(count, _)| count);
             counts.map(move |count| {
                 let mut arguments = json!({});
                 for name in required {
                     let name = name.as_str().unwrap();
-                    arguments[name] = properties[name]["enum"].get(0).cloned().unwrap_or(json!("1"));
+                    arguments[name] = properties[name]["enum"]
+                        .get(0)
+                        .cloned()
+                        .unwrap_or(json!("1"));
                 }
                 arguments[count] = json!(-1);
                 call(&format!("{name}.{count}"), name, &arguments)
@@ -87,12 +120,23 @@ fn a_negative_count_is_told_by_its_name() {
     });
     Home::with(&model.config()).agent(["-m", "go"]).exits(0);
     let request = model.request(1);
-    let results: Vec<&Value> = request.messages().into_iter().filter(|message| message["role"] == "tool").collect();
+    let results: Vec<&Value> = request
+        .messages()
+        .into_iter()
+        .filter(|message| message["role"] == "tool")
+        .collect();
     assert!(results.len() >= 6, "{results:?}");
     for result in results {
-        let (_, count) = result["tool_call_id"].as_str().unwrap().split_once('.').unwrap();
+        let (_, count) = result["tool_call_id"]
+            .as_str()
+            .unwrap()
+            .split_once('.')
+            .unwrap();
         let says = format!("\"{count}\" must be at least ");
-        assert!(result["content"].as_str().unwrap().contains(&says), "{result}");
+        assert!(
+            result["content"].as_str().unwrap().contains(&says),
+            "{result}"
+        );
     }
 }
 
@@ -100,67 +144,179 @@ fn a_negative_count_is_told_by_its_name() {
 fn each_call_is_told_to_a_person_in_one_line() {
     let calls = [
         ("list_dir", json!({ "path": "." }), "list_dir ."),
-        ("read_file", json!({ "path": "notes.txt" }), "read_file notes.txt"),
+        (
+            "read_file",
+            json!({ "path": "notes.txt" }),
+            "read_file notes.txt",
+        ),
         ("grep", json!({ "pattern": "t.o" }), "grep t.o"),
-        ("write_file", json!({ "path": "a.txt", "content": "long\nand no one's business" }), "write_file a.txt"),
-        ("append_file", json!({ "path": "a.txt", "content": "more" }), "append_file a.txt"),
-        ("edit_file", json!({ "path": "a.txt", "old_text": "long", "new_text": "short" }), "edit_file a.txt"),
-        ("exec", json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }), "exec cat a.txt # [31mred"),
-        ("exec", json!({ "command": "pwd", "working_dir": "memory" }), "exec pwd memory"),
+        (
+            "write_file",
+            json!({ "path": "a.txt", "content": "long\nand no one's business" }),
+            "write_file a.txt",
+        ),
+        (
+            "append_file",
+            json!({ "path": "a.txt", "content": "more" }),
+            "append_file a.txt",
+        ),
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "old_text": "long", "new_text": "short" }),
+            "edit_file a.txt",
+        ),
+        (
+            "exec",
+            json!({ "command": "cat a.txt\n# \u{1b}[31mred", "working_dir": "." }),
+            "exec cat a.txt # [31mred",
+        ),
+        (
+            "exec",
+            json!({ "command": "pwd", "working_dir": "memory" }),
+            "exec pwd memory",
+        ),
         ("think", json!({ "thought": "so\nfar" }), "think so far"),
-        ("memory", json!({ "action": "search", "query": "who\nis it" }), "memory search who is it"),
-        ("cron", json!({ "action": "add", "message": "look\nhere", "at": "+1h" }), "cron add look here"),
-        ("cron", json!({ "action": "disable", "job_id": "x1" }), "cron disable x1"),
-        ("read_more", json!({ "result_id": "r3", "page": 2 }), "read_more r3 2"),
+        (
+            "memory",
+            json!({ "action": "search", "query": "who\nis it" }),
+            "memory search who is it",
+        ),
+        (
+            "cron",
+            json!({ "action": "add", "message": "look\nhere", "at": "+1h" }),
+            "cron add look here",
+        ),
+        (
+            "cron",
+            json!({ "action": "disable", "job_id": "x1" }),
+            "cron disable x1",
+        ),
+        (
+            "read_more",
+            json!({ "result_id": "r3", "page": 2 }),
+            "read_more r3 2",
+        ),
         ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
-        ("run_skill", json!({ "name": "none", "task": "go" }), "run_skill none go"),
-        ("subagent", json!({ "task": "look\naround" }), "subagent look around"),
+        (
+            "run_skill",
+            json!({ "name": "none", "task": "go" }),
+            "run_skill none go",
+        ),
+        (
+            "subagent",
+            json!({ "task": "look\naround" }),
+            "subagent look around",
+        ),
         ("spawn", json!({ "task": " " }), "spawn"),
-        ("web_fetch", json!({ "url": "http://127.0.0.1:1/" }), "web_fetch http://127.0.0.1:1/"),
-        ("web_search", json!({ "query": "one\ntwo" }), "web_search one two"),
-        ("exce", json!({ "command": "pwd" }), "exce cannot run: there is no tool called \"exce\"; did you mean exec?"),
-        ("exec", json!({}), "exec cannot run: invalid arguments for exec: \"command\" is missing"),
+        (
+            "web_fetch",
+            json!({ "url": "http://127.0.0.1:1/" }),
+            "web_fetch http://127.0.0.1:1/",
+        ),
+        (
+            "web_search",
+            json!({ "query": "one\ntwo" }),
+            "web_search one two",
+        ),
+        (
+            "exce",
+            json!({ "command": "pwd" }),
+            "exce cannot run: there is no tool called \"exce\"; did you mean exec?",
+        ),
+        (
+            "exec",
+            json!({}),
+            "exec cannot run: invalid arguments for exec: \"command\" is missing",
+        ),
     ];
-    let made = calls.iter().enumerate().map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
+    let made = calls
+        .iter()
+        .enumerate()
+        .map(|(n, (name, arguments, _))| call(&format!("c{n}"), name, arguments));
     // The subagent's word is the second.
-    let model = Model::scripted([Reply::calls(made), Reply::text("Nothing."), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::calls(made),
+        Reply::text("Nothing."),
+        Reply::text("Done."),
+    ]);
     // A search without an address to ask: nothing leaves this machine.
-    let tools = json!({ "exec": { "sandbox": "off" }, "web": { "search": { "provider": "searxng" } } });
+    let tools =
+        json!({ "exec": { "sandbox": "off" }, "web": { "search": { "provider": "searxng" } } });
     let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
     home.write("workspace/notes.txt", "two\n");
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0);
     // Each begins with a mark, which depends on the terminal.
-    let lines: Vec<&str> = run.stderr.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
+    let lines: Vec<&str> = run
+        .stderr
+        .lines()
+        .filter_map(|line| Some(line.split_once(' ')?.1))
+        .collect();
     for (name, _, says) in &calls {
-        assert!(lines.iter().any(|line| line.starts_with(says)), "{name}: no {says:?} in {lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with(says)),
+            "{name}: no {says:?} in {lines:#?}"
+        );
     }
     let offered = model.request(0);
     let told = |tool: &&str| calls.iter().any(|(name, ..)| name == tool);
-    assert!(offered.tools().iter().all(told), "a tool is missing here: {:?}", offered.tools());
+    assert!(
+        offered.tools().iter().all(told),
+        "a tool is missing here: {:?}",
+        offered.tools()
+    );
 }
 
 #[test]
 fn arguments_that_only_look_wrong_are_taken() {
     let results = told([
-        call("a", "read_file", &json!({ "path": "notes.txt", "offset": "2", "limit": 1.0 })),
-        call("b", "read_file", &json!({ "path": "notes.txt", "offset": 3, "limit": null, "why": "to see" })),
-        call("c", "read_file", &json!("{\"path\": \"notes.txt\", \"limit\": 1}")),
-        call("d", "exec", &json!({ "command": "echo $PWD", "workingDir": "." })),
+        call(
+            "a",
+            "read_file",
+            &json!({ "path": "notes.txt", "offset": "2", "limit": 1.0 }),
+        ),
+        call(
+            "b",
+            "read_file",
+            &json!({ "path": "notes.txt", "offset": 3, "limit": null, "why": "to see" }),
+        ),
+        call(
+            "c",
+            "read_file",
+            &json!("{\"path\": \"notes.txt\", \"limit\": 1}"),
+        ),
+        call(
+            "d",
+            "exec",
+            &json!({ "command": "echo $PWD", "workingDir": "." }),
+        ),
     ]);
-    assert!(results[0].contains("two") && !results[0].contains("one") && !results[0].contains("three"), "{results:?}");
-    assert!(results[1].contains("three") && !results[1].contains("two"), "{results:?}");
+    assert!(
+        results[0].contains("two") && !results[0].contains("one") && !results[0].contains("three"),
+        "{results:?}"
+    );
+    assert!(
+        results[1].contains("three") && !results[1].contains("two"),
+        "{results:?}"
+    );
     assert!(results[2].contains("one"), "{results:?}");
     assert!(results[3].contains("/workspace"), "{results:?}");
 }
 
 #[test]
 fn arguments_that_are_no_json_are_quoted_in_part_and_never_run() {
-    let cut = format!("{{\"command\": \"echo made > made.txt; : {}", "é".repeat(5000));
+    let cut = format!(
+        "{{\"command\": \"echo made > made.txt; : {}",
+        "é".repeat(5000)
+    );
     let model = Model::scripted([
         Reply::calls([
             written_call("a", "exec", &cut),
-            written_call("b", "exec", "{\"command\": \"echo made > made.txt\"} and {}"),
+            written_call(
+                "b",
+                "exec",
+                "{\"command\": \"echo made > made.txt\"} and {}",
+            ),
             written_call("c", "exec", "['echo made > made.txt']"),
         ]),
         Reply::text("Done."),
@@ -168,29 +324,47 @@ fn arguments_that_are_no_json_are_quoted_in_part_and_never_run() {
     let home = unjailed(&model);
     home.agent(["-m", "go"]).exits(0);
     for result in model.request(1).texts("tool") {
-        assert!(result.contains("not valid JSON") && result.len() < 700, "{result}");
+        assert!(
+            result.contains("not valid JSON") && result.len() < 700,
+            "{result}"
+        );
     }
     assert!(!home.path("workspace/made.txt").exists());
-    assert!(home.session("cli_default").history()[2..5].iter().all(|result| result["is_error"] == true));
+    assert!(
+        home.session("cli_default").history()[2..5]
+            .iter()
+            .all(|result| result["is_error"] == true)
+    );
 }
 
 #[test]
 fn a_name_no_provider_takes_does_not_go_back_to_one() {
     let model = Model::scripted([
-        Reply::calls([call("a", "list files!", &json!({})), call("b", &"x".repeat(300), &json!({}))]),
+        Reply::calls([
+            call("a", "list files!", &json!({})),
+            call("b", &"x".repeat(300), &json!({})),
+        ]),
         Reply::text("Done."),
     ]);
     Home::with(&model.config()).agent(["-m", "go"]).exits(0);
     let request = model.request(1);
-    let calls = request.messages()[2]["tool_calls"].as_array().unwrap().clone();
-    let names: Vec<&str> = calls.iter().map(|call| call["function"]["name"].as_str().unwrap()).collect();
+    let calls = request.messages()[2]["tool_calls"]
+        .as_array()
+        .unwrap()
+        .clone();
+    let names: Vec<&str> = calls
+        .iter()
+        .map(|call| call["function"]["name"].as_str().unwrap())
+        .collect();
     assert_eq!(names, ["list_files_", &"x".repeat(64)]);
     assert!(request.texts("tool")[0].contains("there is no tool called \"list_files_\""));
 }
 
 /// `text` without the line that says which page it is.
 fn page(text: &str) -> &str {
-    text.rsplit_once("[page ").expect("a page says which it is").0
+    text.rsplit_once("[page ")
+        .expect("a page says which it is")
+        .0
 }
 
 #[test]
@@ -201,16 +375,30 @@ fn a_long_result_is_read_page_by_page() {
         1..=3 => {
             // As a model would: by what the last page says.
             let last = request.last("tool");
-            let (_, next) = last.rsplit_once("read_more ").expect("it says how to go on");
-            Reply::calls([written_call(&format!("more_{n}"), "read_more", next.trim_end_matches(']'))])
+            let (_, next) = last
+                .rsplit_once("read_more ")
+                .expect("it says how to go on");
+            Reply::calls([written_call(
+                &format!("more_{n}"),
+                "read_more",
+                next.trim_end_matches(']'),
+            )])
         }
         _ => Reply::text("Read."),
     });
     let home = unjailed(&model);
     home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
     let pages = model.request(4).texts("tool");
-    assert!(pages[0].contains("[page 1 of 4 of r3, 98890 bytes in all; for the next: read_more "), "{}", pages[0]);
-    assert!(pages[3].ends_with("[page 4 of 4 of r3, the last]"), "{}", pages[3]);
+    assert!(
+        pages[0].contains("[page 1 of 4 of r3, 98890 bytes in all; for the next: read_more "),
+        "{}",
+        pages[0]
+    );
+    assert!(
+        pages[3].ends_with("[page 4 of 4 of r3, the last]"),
+        "{}",
+        pages[3]
+    );
     assert!(pages.iter().all(|text| text.len() <= 30_000));
     let all: String = pages.iter().map(|text| page(text)).collect();
     let expected = (0..10_000).fold(String::new(), |mut text, n| {
@@ -223,10 +411,21 @@ fn a_long_result_is_read_page_by_page() {
 #[test]
 fn pages_are_kept_for_their_turn_only() {
     let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" })),
+        Reply::call(
+            "exec",
+            &json!({ "command": "head -c 100000 /dev/zero | tr '\\0' x" }),
+        ),
         Reply::calls([
-            call("call_2", "read_more", &json!({ "result_id": "r3", "page": 9 })),
-            call("call_3", "read_more", &json!({ "result_id": "r4", "page": 2 })),
+            call(
+                "call_2",
+                "read_more",
+                &json!({ "result_id": "r3", "page": 9 }),
+            ),
+            call(
+                "call_3",
+                "read_more",
+                &json!({ "result_id": "r4", "page": 2 }),
+            ),
         ]),
         Reply::text("Half read."),
         Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
@@ -251,30 +450,52 @@ fn a_secret_that_two_pages_share_is_redacted() {
         0 => {
             let x = padding.load(Ordering::Relaxed);
             let pad = |c: char, n: usize| format!("head -c {n} /dev/zero | tr '\\0' {c}");
-            let command = format!("{}; tr -d '\\n' <../config.json; {}", pad('x', x), pad('y', 9000));
+            let command = format!(
+                "{}; tr -d '\\n' <../config.json; {}",
+                pad('x', x),
+                pad('y', 9000)
+            );
             Reply::call("exec", &json!({ "command": command }))
         }
         1 => Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
         _ => Reply::text("Read."),
     });
     let home = unjailed(&model);
-    let key = std::fs::read_to_string(home.path("config.json")).unwrap().find(CANARY).unwrap();
+    let key = std::fs::read_to_string(home.path("config.json"))
+        .unwrap()
+        .find(CANARY)
+        .unwrap();
     before.store(29_800 - key - CANARY.len() / 2, Ordering::Relaxed);
     home.agent(["-m", "read it"]).exits(0);
     let pages = model.request(2).texts("tool");
-    let all: String = pages.iter().map(|text| page(text).trim_end_matches('\n')).collect();
-    assert!(all.contains("[secret removed]") && !all.contains(&CANARY[..12]), "{all}");
+    let all: String = pages
+        .iter()
+        .map(|text| page(text).trim_end_matches('\n'))
+        .collect();
+    assert!(
+        all.contains("[secret removed]") && !all.contains(&CANARY[..12]),
+        "{all}"
+    );
 }
 
 #[test]
 fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
     let model = Model::scripted([
-        Reply::calls((0..40).map(|n| call(&format!("c{n}"), "read_file", &json!({ "path": format!("{n}.txt") })))),
+        Reply::calls((0..40).map(|n| {
+            call(
+                &format!("c{n}"),
+                "read_file",
+                &json!({ "path": format!("{n}.txt") }),
+            )
+        })),
         Reply::text("Read."),
     ]);
     let home = Home::with(&model.config());
     for n in 0..40 {
-        home.write(&format!("workspace/{n}.txt"), format!("file {n}.\n{}", "x\n".repeat(50 * (40 - n))));
+        home.write(
+            &format!("workspace/{n}.txt"),
+            format!("file {n}.\n{}", "x\n".repeat(50 * (40 - n))),
+        );
     }
     let run = home.agent(["--json", "-m", "read"]);
     run.exits(0);
@@ -289,10 +510,18 @@ fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
 fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
     let run = |id: &str, command: &str| call(id, "exec", &json!({ "command": command }));
     let read = |id: &str| call(id, "read_file", &json!({ "path": "log.txt" }));
-    let results =
-        told([run("a", "echo first >> log.txt"), read("b"), read("c"), run("d", "echo second >> log.txt"), read("e")]);
+    let results = told([
+        run("a", "echo first >> log.txt"),
+        read("b"),
+        read("c"),
+        run("d", "echo second >> log.txt"),
+        read("e"),
+    ]);
     for n in [1, 2] {
-        assert!(results[n].contains("first") && !results[n].contains("second"), "{results:?}");
+        assert!(
+            results[n].contains("first") && !results[n].contains("second"),
+            "{results:?}"
+        );
     }
     assert!(results[4].contains("second"), "{results:?}");
 }
@@ -300,16 +529,27 @@ fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
 #[test]
 fn of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten() {
     let model = Model::scripted([
-        Reply::calls((0..10_000).map(|n| call(&format!("c{n}"), "think", &json!({ "thought": format!("{n}") })))),
+        Reply::calls((0..10_000).map(|n| {
+            call(
+                &format!("c{n}"),
+                "think",
+                &json!({ "thought": format!("{n}") }),
+            )
+        })),
         Reply::text("Thought."),
     ]);
     let home = Home::with(&model.config());
-    home.agent(["--no-stream", "-m", "think"]).exits(0).prints("Thought.\n");
+    home.agent(["--no-stream", "-m", "think"])
+        .exits(0)
+        .prints("Thought.\n");
     let session = home.session("cli_default");
     in_order(&session.history());
     assert_eq!(session.texts("tool").len(), 64);
     let last = model.request(1).last("tool");
-    assert!(last.starts_with("Noted.") && last.contains("10000 calls; only the first 64 were run"), "{last}");
+    assert!(
+        last.starts_with("Noted.") && last.contains("10000 calls; only the first 64 were run"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -320,20 +560,39 @@ fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
         }
         // The same call, written differently each time.
         let spaces = " ".repeat(n);
-        Reply::calls([written_call("c", "list_dir", &format!("{{{spaces}\"path\": \".\"}}"))])
+        Reply::calls([written_call(
+            "c",
+            "list_dir",
+            &format!("{{{spaces}\"path\": \".\"}}"),
+        )])
     });
     let home = Home::with(&model.config());
     let run = home.agent(["--json", "-m", "look"]);
     run.exits(6);
     let answer = run.json();
-    assert_eq!((&answer["output"], &answer["stop"]), (&json!("I was going in circles."), &json!("limit")));
+    assert_eq!(
+        (&answer["output"], &answer["stop"]),
+        (&json!("I was going in circles."), &json!("limit"))
+    );
     assert_eq!(answer["error"]["kind"], "limit");
     assert_eq!(answer["steps"], 6);
-    let oks: Vec<bool> = answer["tool_calls"].as_array().unwrap().iter().map(|call| call["ok"] == true).collect();
+    let oks: Vec<bool> = answer["tool_calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| call["ok"] == true)
+        .collect();
     assert_eq!(oks, [true, true, true, false, false]);
     let results = model.request(5).texts("tool");
-    assert!(results[3].contains("made 3 times already") && results[3].ends_with("do something else, or answer"));
-    assert!(results[4].ends_with("no more tools now: answer with what you have"), "{}", results[4]);
+    assert!(
+        results[3].contains("made 3 times already")
+            && results[3].ends_with("do something else, or answer")
+    );
+    assert!(
+        results[4].ends_with("no more tools now: answer with what you have"),
+        "{}",
+        results[4]
+    );
     let session = home.session("cli_default");
     in_order(&session.history());
     assert_eq!(session.turns(), ["done"]);
@@ -345,20 +604,33 @@ fn a_model_that_never_gets_its_arguments_right_is_stopped_and_answers() {
         if request.tools().is_empty() {
             return Reply::text("I cannot write JSON.");
         }
-        Reply::calls([written_call("c", "exec", &format!("{{\"command\": \"echo {n}"))])
+        Reply::calls([written_call(
+            "c",
+            "exec",
+            &format!("{{\"command\": \"echo {n}"),
+        )])
     });
     let home = unjailed(&model);
-    home.agent(["-m", "run"]).exits(6).prints("I cannot write JSON.\n").says("over and over");
+    home.agent(["-m", "run"])
+        .exits(6)
+        .prints("I cannot write JSON.\n")
+        .says("over and over");
     let results = model.request(5).texts("tool");
     assert!(results[2].contains("not valid JSON"), "{results:?}");
-    assert!(results[3].contains("3 calls of exec in a row could not be run"), "{results:?}");
+    assert!(
+        results[3].contains("3 calls of exec in a row could not be run"),
+        "{results:?}"
+    );
 }
 
 #[test]
 fn tests_between_edits_are_no_repetition() {
     let model = Model::answering(|_, n| match n {
         12 => Reply::text("All pass."),
-        n if n % 2 == 0 => Reply::call("exec", &json!({ "command": format!("echo {n} >> code.txt") })),
+        n if n % 2 == 0 => Reply::call(
+            "exec",
+            &json!({ "command": format!("echo {n} >> code.txt") }),
+        ),
         _ => Reply::call("exec", &json!({ "command": "wc -l < code.txt" })),
     });
     let home = unjailed(&model);
@@ -371,17 +643,31 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
     let look = || Reply::call("list_dir", &json!({ "path": "." }));
     let model = Model::scripted([look(), Reply::text("So far.")]);
     let home = Home::with(&model.config());
-    home.agent(["--max-steps", "2", "-m", "look"]).exits(6).prints("So far.\n").says("limit of 2 steps\n");
+    home.agent(["--max-steps", "2", "-m", "look"])
+        .exits(6)
+        .prints("So far.\n")
+        .says("limit of 2 steps\n");
     assert!(model.request(1).tools().is_empty());
-    assert!(model.request(1).last("tool").ends_with("[no more tools in this turn: answer with what you have]"));
+    assert!(
+        model
+            .request(1)
+            .last("tool")
+            .ends_with("[no more tools in this turn: answer with what you have]")
+    );
 
     let model = Model::scripted([Reply::text("At once.")]);
-    Home::with(&model.config()).agent(["--max-steps", "1", "-m", "hi"]).exits(0).prints("At once.\n");
+    Home::with(&model.config())
+        .agent(["--max-steps", "1", "-m", "hi"])
+        .exits(0)
+        .prints("At once.\n");
 
     let model = Model::scripted([look(), look()]);
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
-    run.exits(6).prints("").says("limit of 2 steps, and the model gave no answer").fails_with_a_hint();
+    run.exits(6)
+        .prints("")
+        .says("limit of 2 steps, and the model gave no answer")
+        .fails_with_a_hint();
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "tool"]);
     assert_eq!(session.turns(), ["failed"]);
@@ -390,14 +676,23 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
 #[test]
 fn thinking_changes_nothing_and_is_offered() {
     let model = Model::scripted([
-        Reply::call("think", &json!({ "thought": "first the plants\u{1b}[2J,\nthen the cat" })),
+        Reply::call(
+            "think",
+            &json!({ "thought": "first the plants\u{1b}[2J,\nthen the cat" }),
+        ),
         Reply::text("Done."),
     ]);
     let home = Home::with(&model.config());
     let run = home.agent(["-v", "-m", "plan"]);
-    run.exits(0).prints("Done.\n").says("think first the plants [2J, then the cat\n");
+    run.exits(0)
+        .prints("Done.\n")
+        .says("think first the plants [2J, then the cat\n");
     for tool in ["think", "read_more"] {
-        assert!(model.request(0).tools().contains(&tool), "{:?}", model.request(0).tools());
+        assert!(
+            model.request(0).tools().contains(&tool),
+            "{:?}",
+            model.request(0).tools()
+        );
     }
     assert_eq!(model.request(1).last("tool"), "Noted.");
 }
@@ -419,8 +714,17 @@ impl Dice {
 
     /// A reply as no model should give it, and some do.
     fn reply(&mut self, request: &Request) -> Reply {
-        const NAMES: [&str; 9] =
-            ["exec", "read_file", "list_dir", "think", "read_more", "exce", "a b/c\u{7}", "functions.exec", "日本"];
+        const NAMES: [&str; 9] = [
+            "exec",
+            "read_file",
+            "list_dir",
+            "think",
+            "read_more",
+            "exce",
+            "a b/c\u{7}",
+            "functions.exec",
+            "日本",
+        ];
         const ARGUMENTS: [&str; 14] = [
             "{\"path\": \".\"}",
             "{\"path\": \"notes.txt\"}",
@@ -449,7 +753,11 @@ impl Dice {
             4 => Reply::calls(calls).finish("stop"),
             _ => Reply::calls(calls),
         };
-        if request.tools().is_empty() || self.roll(3) == 0 { reply.saying("Some words.") } else { reply }
+        if request.tools().is_empty() || self.roll(3) == 0 {
+            reply.saying("Some words.")
+        } else {
+            reply
+        }
     }
 }
 
@@ -464,20 +772,35 @@ fn whatever_a_model_does_each_call_has_one_result_in_its_place() {
     home.write("workspace/notes.txt", "water the plants\n");
     for turn in 0..12 {
         let run = home.agent(["--max-steps", "7", "-m", "go on"]);
-        assert!(matches!(run.code, Some(0 | 1 | 6)), "turn {turn} exits {:?}: {}", run.code, run.stderr);
+        assert!(
+            matches!(run.code, Some(0 | 1 | 6)),
+            "turn {turn} exits {:?}: {}",
+            run.code,
+            run.stderr
+        );
     }
     let session = home.session("cli_default");
     in_order(&session.history());
     let requests = model.requests();
-    assert!(requests.len() > 30 && session.texts("tool").len() > 100, "{} requests", requests.len());
+    assert!(
+        requests.len() > 30 && session.texts("tool").len() > 100,
+        "{} requests",
+        requests.len()
+    );
     // A thread of the server that panics tells nobody.
     for request in requests {
         in_order(&request.messages());
-        let calls =
-            request.messages().into_iter().flat_map(|m| m["tool_calls"].as_array().cloned().unwrap_or_default());
+        let calls = request
+            .messages()
+            .into_iter()
+            .flat_map(|m| m["tool_calls"].as_array().cloned().unwrap_or_default());
         for call in calls {
             let name = call["function"]["name"].as_str().unwrap();
-            assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'), "{name:?}");
+            assert!(
+                name.bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'),
+                "{name:?}"
+            );
         }
     }
 }

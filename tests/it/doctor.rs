@@ -31,18 +31,31 @@ fn line<'r>(run: &'r Run, start: &str) -> &'r str {
 #[track_caller]
 fn fixes(run: &Run, start: &str) -> Vec<String> {
     line(run, start);
-    let below = run.stdout.lines().skip_while(|line| !line.starts_with(start)).skip(1);
-    let fixes = below.map_while(|line| line.strip_prefix("  fix: ").or_else(|| line.strip_prefix("  tip: ")));
+    let below = run
+        .stdout
+        .lines()
+        .skip_while(|line| !line.starts_with(start))
+        .skip(1);
+    let fixes = below.map_while(|line| {
+        line.strip_prefix("  fix: ")
+            .or_else(|| line.strip_prefix("  tip: "))
+    });
     fixes.map(str::to_owned).collect()
 }
 
 /// The names of the canaries that were not stopped or not tried.
 fn out_of_the_cage(run: &Run) -> Vec<&str> {
-    run.stdout.lines().filter(|line| line.contains("canary: ") && !line.starts_with("ok ")).collect()
+    run.stdout
+        .lines()
+        .filter(|line| line.contains("canary: ") && !line.starts_with("ok "))
+        .collect()
 }
 
 fn canaries(run: &Run) -> usize {
-    run.stdout.lines().filter(|line| line.starts_with("ok    canary: ")).count()
+    run.stdout
+        .lines()
+        .filter(|line| line.starts_with("ok    canary: "))
+        .count()
 }
 
 fn set_mode(home: &Home, below: &str, mode: u32) {
@@ -57,13 +70,21 @@ fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
     let before = home.files();
     let run = doctor(&home);
     run.exits(0).is_quiet();
-    for start in
-        ["ok    home: ", "ok    config: ", "ok    sessions: ", "ok    workspace: ", "ok    kernel: ", "ok    jail: "]
-    {
+    for start in [
+        "ok    home: ",
+        "ok    config: ",
+        "ok    sessions: ",
+        "ok    workspace: ",
+        "ok    kernel: ",
+        "ok    jail: ",
+    ] {
         line(&run, start);
     }
     let model = line(&run, "ok    model: ");
-    assert!(model.contains("openai/test-model at 127.0.0.1:9") && model.contains("config.json"), "{model}");
+    assert!(
+        model.contains("openai/test-model at 127.0.0.1:9") && model.contains("config.json"),
+        "{model}"
+    );
     assert!(!run.stdout.contains("FAIL"), "{}", run.stdout);
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
@@ -77,9 +98,16 @@ fn a_home_that_is_not_there_is_as_good_as_new() {
     run.exits(0);
     assert!(line(&run, "ok    home: ").contains("does not exist yet"));
     assert!(line(&run, "ok    workspace: ").contains("(created)"));
-    assert!(fixes(&run, "--    model: ")[0].contains("_API_KEY"), "{}", run.stdout);
+    assert!(
+        fixes(&run, "--    model: ")[0].contains("_API_KEY"),
+        "{}",
+        run.stdout
+    );
     // The workspace came from the template, and nothing else came.
-    let made: Vec<_> = fs::read_dir(home.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let made: Vec<_> = fs::read_dir(home.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert_eq!(made, ["workspace"]);
 }
 
@@ -90,17 +118,31 @@ fn a_broken_configuration_is_shown_with_its_place() {
     let run = doctor(&home);
     run.exits(1);
     let found = line(&run, "FAIL  config: ");
-    assert!(found.contains("line 1") && found.contains("tools.exec.sandbox"), "{found}");
-    assert!(fixes(&run, "FAIL  config: ")[0].contains("auto"), "{}", run.stdout);
+    assert!(
+        found.contains("line 1") && found.contains("tools.exec.sandbox"),
+        "{found}"
+    );
+    assert!(
+        fixes(&run, "FAIL  config: ")[0].contains("auto"),
+        "{}",
+        run.stdout
+    );
     line(&run, "--    jail: not checked");
 }
 
 #[test]
 fn a_key_that_means_nothing_is_named_and_is_no_failure() {
-    let home = Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &json!({ "agnets": {} })));
+    let home = Home::with(&merged(
+        config_for("http://127.0.0.1:9/v1"),
+        &json!({ "agnets": {} }),
+    ));
     let run = doctor(&home);
     run.exits(0);
-    assert!(line(&run, "--    config: ").contains("agnets"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    config: ").contains("agnets"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -113,7 +155,10 @@ fn what_others_can_read_or_write_is_closed_by_the_line_shown() {
     let lines = [fixes(&run, "FAIL  home: "), fixes(&run, "FAIL  config: ")].concat();
     assert_eq!(lines.len(), 2, "{lines:?}");
     for line in lines {
-        let shell = std::process::Command::new("/bin/sh").args(["-c", &line]).status().unwrap();
+        let shell = std::process::Command::new("/bin/sh")
+            .args(["-c", &line])
+            .status()
+            .unwrap();
         assert!(shell.success(), "{line}");
     }
     doctor(&home).exits(0);
@@ -123,19 +168,36 @@ fn what_others_can_read_or_write_is_closed_by_the_line_shown() {
 fn a_damaged_conversation_is_told_by_line_and_not_touched() {
     let home = healthy();
     let good = |seq: u64, rest: &str| sealed(&format!("\"seq\":{seq},{rest}}}"));
-    let header = good(0, "\"v\":1,\"session\":\"cli_x\",\"created\":\"2026-01-01T00:00:00.000Z\"");
+    let header = good(
+        0,
+        "\"v\":1,\"session\":\"cli_x\",\"created\":\"2026-01-01T00:00:00.000Z\"",
+    );
     let user = good(1, "\"role\":\"user\",\"content\":\"hello\"");
-    let text = format!("{header}{}{}", user.replace("hello", "hullo"), good(2, "\"turn\":\"done\""));
+    let text = format!(
+        "{header}{}{}",
+        user.replace("hello", "hullo"),
+        good(2, "\"turn\":\"done\"")
+    );
     let damaged = home.write("sessions/cli_x.jsonl", &text);
-    let torn = home.write("sessions/cli_torn.jsonl", format!("{header}{{\"crc\":\"0000"));
+    let torn = home.write(
+        "sessions/cli_torn.jsonl",
+        format!("{header}{{\"crc\":\"0000"),
+    );
     home.write("sessions/cli_good.jsonl", format!("{header}{user}"));
     home.dir("workspace");
     let before = home.files();
     let run = doctor(&home);
     run.exits(1);
     let found = line(&run, "FAIL  sessions: ");
-    assert!(found.contains(&format!("{}:2:", damaged.display())), "{found}");
-    assert!(fixes(&run, "FAIL  sessions: ")[0].starts_with("mv "), "{}", run.stdout);
+    assert!(
+        found.contains(&format!("{}:2:", damaged.display())),
+        "{found}"
+    );
+    assert!(
+        fixes(&run, "FAIL  sessions: ")[0].starts_with("mv "),
+        "{}",
+        run.stdout
+    );
     assert!(line(&run, "--    sessions: ").contains(&torn.display().to_string()));
     assert!(!run.stdout.contains("cli_good"), "{}", run.stdout);
     assert_eq!(home.files(), before);
@@ -146,30 +208,64 @@ fn a_damaged_conversation_is_told_by_line_and_not_touched() {
 #[test]
 fn without_a_sandbox_it_says_that_nothing_holds() {
     let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    let run = doctor(&Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &off)));
+    let run = doctor(&Home::with(&merged(
+        config_for("http://127.0.0.1:9/v1"),
+        &off,
+    )));
     run.exits(0);
-    assert!(line(&run, "--    jail: ").contains("nothing holds a command"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    jail: ").contains("nothing holds a command"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(canaries(&run), 0);
 }
 
 #[test]
 fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
-    let run = healthy().bantam().arg("doctor").on_a_system_without(&[NAMESPACES]).run();
+    let run = healthy()
+        .bantam()
+        .arg("doctor")
+        .on_a_system_without(&[NAMESPACES])
+        .run();
     run.exits(0);
-    assert!(line(&run, "--    namespaces: ").contains("refused"), "{}", run.stdout);
-    assert!(line(&run, "ok    jail: ").contains("landlock"), "{}", run.stdout);
-    assert!(line(&run, "--    programs: ").contains("git"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    namespaces: ").contains("refused"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        line(&run, "ok    jail: ").contains("landlock"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        line(&run, "--    programs: ").contains("git"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
 }
 
 #[test]
 fn without_landlock_namespaces_hold() {
-    let run = healthy().bantam().arg("doctor").on_a_system_without(&[LANDLOCK]).run();
+    let run = healthy()
+        .bantam()
+        .arg("doctor")
+        .on_a_system_without(&[LANDLOCK])
+        .run();
     run.exits(0);
-    assert!(line(&run, "--    landlock: ").contains("none"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    landlock: ").contains("none"),
+        "{}",
+        run.stdout
+    );
     let jail = line(&run, "ok    jail: ");
-    assert!(jail.contains("namespaces") && !jail.contains("landlock"), "{jail}");
+    assert!(
+        jail.contains("namespaces") && !jail.contains("landlock"),
+        "{jail}"
+    );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
 }
@@ -177,14 +273,30 @@ fn without_landlock_namespaces_hold() {
 #[test]
 fn without_either_it_fails_and_says_who_could_open_them() {
     let home = healthy();
-    let run = home.bantam().arg("doctor").on_a_system_without(&[NAMESPACES, LANDLOCK]).run();
+    let run = home
+        .bantam()
+        .arg("doctor")
+        .on_a_system_without(&[NAMESPACES, LANDLOCK])
+        .run();
     run.exits(1);
-    assert!(line(&run, "FAIL  jail: ").contains("no jail"), "{}", run.stdout);
+    assert!(
+        line(&run, "FAIL  jail: ").contains("no jail"),
+        "{}",
+        run.stdout
+    );
     // What stands in the way here is a filter that the program was started with. The lines for Ubuntu's profile and for
     // the sysctls are tested next to them: no test can set those.
     let fixes = fixes(&run, "FAIL  jail: ");
-    assert!(fixes[0].contains("filter") || fixes[0].contains("sysctl") || fixes[0].contains("container"), "{fixes:?}");
-    assert!(fixes.last().unwrap().contains("\"enabled\": false"), "{fixes:?}");
+    assert!(
+        fixes[0].contains("filter")
+            || fixes[0].contains("sysctl")
+            || fixes[0].contains("container"),
+        "{fixes:?}"
+    );
+    assert!(
+        fixes.last().unwrap().contains("\"enabled\": false"),
+        "{fixes:?}"
+    );
     assert_eq!(canaries(&run), 0);
 }
 
@@ -194,23 +306,40 @@ fn every_canary_gets_out_of_a_jail_that_does_not_hold() {
     home.write("agent/AGENT.md", "Be kind.\n");
     home.dir("workspace");
     let before = home.files();
-    let run = home.bantam().arg("doctor").on_a_system_without(ANYTHING_THAT_HOLDS).run();
+    let run = home
+        .bantam()
+        .arg("doctor")
+        .on_a_system_without(ANYTHING_THAT_HOLDS)
+        .run();
     run.exits(1);
     // It believes in its jail, as the kernel told it to; the canaries do not.
     line(&run, "ok    jail: ");
-    let escapes = run.stdout.lines().filter(|line| line.starts_with("FAIL  canary: "));
+    let escapes = run
+        .stdout
+        .lines()
+        .filter(|line| line.starts_with("FAIL  canary: "));
     assert_eq!(escapes.count(), 7, "{}", run.stdout);
-    assert!(fixes(&run, "FAIL  canary: ")[0].contains("\"enabled\": false"), "{}", run.stdout);
+    assert!(
+        fixes(&run, "FAIL  canary: ")[0].contains("\"enabled\": false"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(home.files(), before);
 }
 
 #[test]
 fn a_network_of_the_hosts_is_told_as_what_it_is() {
     let full = json!({ "tools": { "exec": { "network": "full" } } });
-    let run = doctor(&Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &full)));
+    let run = doctor(&Home::with(&merged(
+        config_for("http://127.0.0.1:9/v1"),
+        &full,
+    )));
     run.exits(0);
     let open = out_of_the_cage(&run);
-    assert!(!open.is_empty() && open.iter().all(|line| line.contains("\"full\"")), "{open:?}");
+    assert!(
+        !open.is_empty() && open.iter().all(|line| line.contains("\"full\"")),
+        "{open:?}"
+    );
 }
 
 #[test]
@@ -224,67 +353,127 @@ fn the_key_is_told_by_its_place_and_its_command_is_not_run() {
     assert!(line(&key("${MY_KEY}"), "ok    model: ").contains("MY_KEY"));
     let touched = home.path("touched");
     let run = key(&format!("cmd:/usr/bin/touch {}", touched.display()));
-    assert!(line(&run, "ok    model: ").contains("was not run"), "{}", run.stdout);
+    assert!(
+        line(&run, "ok    model: ").contains("was not run"),
+        "{}",
+        run.stdout
+    );
     assert!(!touched.exists());
     let run = key("${NO_SUCH_KEY}");
     run.exits(1);
-    assert!(fixes(&run, "FAIL  model: ")[0].contains("export NO_SUCH_KEY="), "{}", run.stdout);
+    assert!(
+        fixes(&run, "FAIL  model: ")[0].contains("export NO_SUCH_KEY="),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
 fn the_model_is_asked_for_a_call_and_about_an_image_and_nothing_is_kept() {
     let model = Model::scripted([
-        Reply::error(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+        Reply::error(
+            400,
+            "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.",
+        ),
         Reply::call("ping", &json!({ "word": "ready" })),
         Reply::text("A square that is red."),
         Reply::error(401, "no such key"),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "enabled": false } } }),
+    ));
     let run = home.bantam().args(["doctor", "--provider"]).run();
     run.exits(0);
     let answer = line(&run, "ok    answer: ");
-    assert!(answer.contains("said \"A square that is red.\"") && answer.contains("first byte after "), "{answer}");
+    assert!(
+        answer.contains("said \"A square that is red.\"") && answer.contains("first byte after "),
+        "{answer}"
+    );
     for start in ["ok    tools: ", "ok    streaming: ", "ok    images: "] {
         line(&run, start);
     }
-    assert!(line(&run, "--    learned: ").contains("max_completion_tokens"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    learned: ").contains("max_completion_tokens"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(model.request(1).tools(), ["ping"]);
     let body: Value = model.request(2).body;
-    assert!(body.to_string().contains("data:image/png;base64,") && body.get("tools").is_none(), "{body}");
-    assert!(body["max_completion_tokens"].as_u64().is_some_and(|tokens| tokens <= 1024), "{body}");
-    let run = home.bantam().args(["doctor", "--provider", "openai/test-model"]).run();
+    assert!(
+        body.to_string().contains("data:image/png;base64,") && body.get("tools").is_none(),
+        "{body}"
+    );
+    assert!(
+        body["max_completion_tokens"]
+            .as_u64()
+            .is_some_and(|tokens| tokens <= 1024),
+        "{body}"
+    );
+    let run = home
+        .bantam()
+        .args(["doctor", "--provider", "openai/test-model"])
+        .run();
     run.exits(1);
-    assert!(line(&run, "FAIL  answer: ").contains("no such key"), "{}", run.stdout);
-    assert!(fixes(&run, "FAIL  answer: ")[0].contains("key"), "{}", run.stdout);
-    let kept: Vec<String> = home.files().into_iter().filter(|path| path.starts_with("sessions/")).collect();
+    assert!(
+        line(&run, "FAIL  answer: ").contains("no such key"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        fixes(&run, "FAIL  answer: ")[0].contains("key"),
+        "{}",
+        run.stdout
+    );
+    let kept: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|path| path.starts_with("sessions/"))
+        .collect();
     assert_eq!(kept, [""; 0]);
 }
 
 #[test]
 fn what_a_model_cannot_do_is_told_and_no_failure() {
     let model = Model::answering(|request, _| match () {
-        () if request.body.get("tools").is_some() => Reply::error(400, "this model does not support tools"),
-        () if request.body.to_string().contains("image_url") => Reply::error(400, "this model does not support images"),
+        () if request.body.get("tools").is_some() => {
+            Reply::error(400, "this model does not support tools")
+        }
+        () if request.body.to_string().contains("image_url") => {
+            Reply::error(400, "this model does not support images")
+        }
         () => Reply::json(
             200,
             &json!({ "choices": [ { "message": { "content": "I cannot tell." }, "finish_reason": "stop" } ] }),
         ),
     });
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "enabled": false } } }),
+    ));
     let run = home.bantam().args(["doctor", "--provider"]).run();
     run.exits(0);
-    for (start, says) in
-        [("--    tools: ", "takes no tools"), ("--    images: ", "takes no images"), ("--    streaming: ", "one piece")]
-    {
+    for (start, says) in [
+        ("--    tools: ", "takes no tools"),
+        ("--    images: ", "takes no images"),
+        ("--    streaming: ", "one piece"),
+    ] {
         assert!(line(&run, start).contains(says), "{}", run.stdout);
     }
 }
 
 #[test]
 fn the_demo_has_nobody_to_ask() {
-    let run = healthy().bantam().args(["doctor", "--provider", "demo/demo"]).run();
+    let run = healthy()
+        .bantam()
+        .args(["doctor", "--provider", "demo/demo"])
+        .run();
     run.exits(0);
-    assert!(line(&run, "--    answer: ").contains("demo"), "{}", run.stdout);
+    assert!(
+        line(&run, "--    answer: ").contains("demo"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -292,17 +481,35 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
     let api = BotApi::start();
     let home = |token: &str, allow_from: Value| {
         let bot = json!({"enabled": true, "token": token, "allow_from": allow_from, "api_base": api.base()});
-        Home::with(&merged(config_for("http://127.0.0.1:9/v1"), &json!({"channels": {"telegram": bot}})))
+        Home::with(&merged(
+            config_for("http://127.0.0.1:9/v1"),
+            &json!({"channels": {"telegram": bot}}),
+        ))
     };
     let run = doctor(&home(TOKEN, json!([1])));
-    assert!(line(&run, "ok    telegram: ").contains(&format!("@{BOT_NAME}")), "{}", run.stdout);
+    assert!(
+        line(&run, "ok    telegram: ").contains(&format!("@{BOT_NAME}")),
+        "{}",
+        run.stdout
+    );
     run.exits(0);
     let run = doctor(&home(TOKEN, json!([])));
-    line(&run, "FAIL  telegram: channels.telegram.allow_from is empty");
+    line(
+        &run,
+        "FAIL  telegram: channels.telegram.allow_from is empty",
+    );
     run.exits(1);
     let run = doctor(&home("123456:TEST-another", json!([1])));
-    assert!(line(&run, "FAIL  telegram: Telegram refused the token").contains("Unauthorized"), "{}", run.stdout);
-    assert!(fixes(&run, "FAIL  telegram: ")[0].contains("@BotFather"), "{}", run.stdout);
+    assert!(
+        line(&run, "FAIL  telegram: Telegram refused the token").contains("Unauthorized"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        fixes(&run, "FAIL  telegram: ")[0].contains("@BotFather"),
+        "{}",
+        run.stdout
+    );
     run.exits(1);
     api.webhook(true);
     api.text(1, "is anybody there?");
@@ -317,11 +524,15 @@ fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
     let home = healthy();
     home.dir("workspace");
     set_mode(&home, "", 0o500);
-    for args in
-        [&["cron", "add", "-m", "x", "-e", "60"][..], &["config", "set", "log.json", "true"], &["agent", "-m", "hi"]]
-    {
+    for args in [
+        &["cron", "add", "-m", "x", "-e", "60"][..],
+        &["config", "set", "log.json", "true"],
+        &["agent", "-m", "hi"],
+    ] {
         let run = without_syscall::privileges(|| home.bantam().args(args).run());
-        run.exits(1).fails_with_a_hint().says("is a directory you can write, or set BANTAM_HOME to another");
+        run.exits(1)
+            .fails_with_a_hint()
+            .says("is a directory you can write, or set BANTAM_HOME to another");
     }
     let run = without_syscall::privileges(|| doctor(&home));
     set_mode(&home, "", 0o700);

@@ -15,9 +15,18 @@ use crate::without_syscall;
 /// A call that writes, one that appends, and one that edits, each to `path`.
 fn every_change(path: &str) -> Vec<(&'static str, Value)> {
     vec![
-        ("write_file", json!({ "path": path, "content": "changed\n" })),
-        ("append_file", json!({ "path": path, "content": "changed\n" })),
-        ("edit_file", json!({ "path": path, "old_text": "first", "new_text": "changed" })),
+        (
+            "write_file",
+            json!({ "path": path, "content": "changed\n" }),
+        ),
+        (
+            "append_file",
+            json!({ "path": path, "content": "changed\n" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": path, "old_text": "first", "new_text": "changed" }),
+        ),
     ]
 }
 
@@ -40,8 +49,13 @@ fn a_file_is_written_with_the_directories_it_needs() {
 
 #[test]
 fn a_file_is_written_anew_and_keeps_its_mode() {
-    let fixture = Fixture::calling("write_file", &json!({ "path": "run.sh", "content": "#!/bin/sh\n" }));
-    let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1\n");
+    let fixture = Fixture::calling(
+        "write_file",
+        &json!({ "path": "run.sh", "content": "#!/bin/sh\n" }),
+    );
+    let script = fixture
+        .home
+        .write("workspace/run.sh", "#!/bin/sh\nexit 1\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     fixture.is_told("replaced run.sh");
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\n");
@@ -52,10 +66,22 @@ fn a_file_is_written_anew_and_keeps_its_mode() {
 #[test]
 fn text_is_added_to_the_end_of_a_file() {
     let fixture = Fixture::making([
-        ("append_file", json!({ "path": "log/today.md", "content": "one\n" })),
-        ("append_file", json!({ "path": "log/today.md", "content": "two" })),
-        ("append_file", json!({ "path": "log/today.md", "content": "three\n" })),
-        ("append_file", json!({ "path": "latin.txt", "content": "é\n" })),
+        (
+            "append_file",
+            json!({ "path": "log/today.md", "content": "one\n" }),
+        ),
+        (
+            "append_file",
+            json!({ "path": "log/today.md", "content": "two" }),
+        ),
+        (
+            "append_file",
+            json!({ "path": "log/today.md", "content": "three\n" }),
+        ),
+        (
+            "append_file",
+            json!({ "path": "latin.txt", "content": "é\n" }),
+        ),
         ("append_file", json!({ "path": "empty", "content": "x" })),
     ]);
     fixture.home.write("workspace/latin.txt", b"\xe9\n");
@@ -64,9 +90,16 @@ fn text_is_added_to_the_end_of_a_file() {
     let told = fixture.succeeds();
     assert_eq!(fixture.bytes("log/today.md"), b"one\ntwothree\n");
     assert!(told[0].contains("created log/today.md"), "{told:?}");
-    assert!(!told[1].contains("no line end") && told[2].contains("no line end"), "{told:?}");
+    assert!(
+        !told[1].contains("no line end") && told[2].contains("no line end"),
+        "{told:?}"
+    );
     assert_eq!(fixture.bytes("latin.txt"), b"\xe9\n\xc3\xa9\n");
-    assert_eq!(fs::metadata(fixture.file("latin.txt")).unwrap().ino(), inode, "rewritten, and not added to");
+    assert_eq!(
+        fs::metadata(fixture.file("latin.txt")).unwrap().ino(),
+        inode,
+        "rewritten, and not added to"
+    );
     assert_eq!(fixture.bytes("empty"), b"x");
     assert!(!told[4].contains("no line end"), "{told:?}");
 }
@@ -74,26 +107,49 @@ fn text_is_added_to_the_end_of_a_file() {
 #[test]
 fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
     let fixture = Fixture::making([
-        ("edit_file", json!({ "path": "dos.txt", "old_text": "b\nc", "new_text": "B\nnew\nC" })),
-        ("edit_file", json!({ "path": "latin.txt", "old_text": "= 1", "new_text": "= 2 é" })),
-        ("edit_file", json!({ "path": "run.sh", "old_text": "exit 1", "new_text": "exit 0" })),
-        ("edit_file", json!({ "path": "世界.md", "old_text": "👋", "new_text": "שלום" })),
-        ("edit_file", json!({ "path": "all.txt", "old_text": "x", "new_text": "yy", "replace_all": true })),
+        (
+            "edit_file",
+            json!({ "path": "dos.txt", "old_text": "b\nc", "new_text": "B\nnew\nC" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "latin.txt", "old_text": "= 1", "new_text": "= 2 é" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "run.sh", "old_text": "exit 1", "new_text": "exit 0" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "世界.md", "old_text": "👋", "new_text": "שלום" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "all.txt", "old_text": "x", "new_text": "yy", "replace_all": true }),
+        ),
     ]);
     fixture.home.write("workspace/dos.txt", "a\r\nb\r\nc\r\n");
-    fixture.home.write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
+    fixture
+        .home
+        .write("workspace/latin.txt", b"caf\xe9 = 1\n\xff\xfe\x00\x80");
     let script = fixture.home.write("workspace/run.sh", "#!/bin/sh\nexit 1");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     fixture.home.write("workspace/世界.md", "你好 👋 世界\n");
     fixture.home.write("workspace/all.txt", "x\nx x\n");
     let told = fixture.succeeds();
     assert_eq!(fixture.bytes("dos.txt"), b"a\r\nB\r\nnew\r\nC\r\n");
-    assert_eq!(fixture.bytes("latin.txt"), b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80");
+    assert_eq!(
+        fixture.bytes("latin.txt"),
+        b"caf\xe9 = 2 \xc3\xa9\n\xff\xfe\x00\x80"
+    );
     assert_eq!(fixture.bytes("run.sh"), b"#!/bin/sh\nexit 0");
     assert_eq!(fs::metadata(script).unwrap().mode() & 0o7777, 0o755);
     assert_eq!(fixture.bytes("世界.md"), "你好 שלום 世界\n".as_bytes());
     assert_eq!(fixture.bytes("all.txt"), b"yy\nyy yy\n");
-    assert!(told[0].contains("1 match replaced (line 2)") && told[4].contains("3 matches"), "{told:?}");
+    assert!(
+        told[0].contains("1 match replaced (line 2)") && told[4].contains("3 matches"),
+        "{told:?}"
+    );
     fixture.has_no_leftovers();
 }
 
@@ -109,22 +165,33 @@ fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
             "second\r\nthird",
             "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\\nthird\"",
         ),
-        ("SECOND", "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\""),
+        (
+            "SECOND",
+            "line 2 has the same text with other white space, letter case, quotes or dashes: \"second\"",
+        ),
         ("fifth", "nor anything like it"),
         ("", "old_text is empty"),
     ] {
-        let fixture =
-            Fixture::calling("edit_file", &json!({ "path": "notes.txt", "old_text": old_text, "new_text": "x" }));
+        let fixture = Fixture::calling(
+            "edit_file",
+            &json!({ "path": "notes.txt", "old_text": old_text, "new_text": "x" }),
+        );
         fixture.is_refused_saying(says);
-        assert_eq!(fixture.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
+        assert_eq!(
+            fixture.bytes("notes.txt"),
+            b"first\nsecond\nthird\nfourth\n"
+        );
         fixture.has_no_leftovers();
     }
     let call = json!({ "path": "empty", "old_text": "a", "new_text": "b" });
     let fixture = Fixture::calling("edit_file", &call);
     fixture.home.write("workspace/empty", "");
     fixture.is_refused_saying("the file is empty");
-    Fixture::calling("edit_file", &json!({ "path": "nowhere", "old_text": "a", "new_text": "b" }))
-        .is_refused_saying("nowhere does not exist");
+    Fixture::calling(
+        "edit_file",
+        &json!({ "path": "nowhere", "old_text": "a", "new_text": "b" }),
+    )
+    .is_refused_saying("nowhere does not exist");
 }
 
 #[test]
@@ -138,7 +205,10 @@ fn a_link_that_stays_inside_is_followed_and_stays_a_link() {
         let results = fixture.results();
         assert!(!results[0].1 && !results[1].1, "{results:?}");
         assert_eq!(fixture.bytes("real/target.txt"), b"changed\nchanged\n");
-        assert_eq!(fs::read_link(fixture.file("dir/link")).unwrap(), Path::new("../to-real/target.txt"));
+        assert_eq!(
+            fs::read_link(fixture.file("dir/link")).unwrap(),
+            Path::new("../to-real/target.txt")
+        );
         assert_eq!(fs::read_dir(fixture.file("dir")).unwrap().count(), 1);
         fixture.has_no_leftovers();
     }
@@ -156,15 +226,30 @@ fn a_link_that_leads_out_is_refused_and_nothing_outside_is_changed_or_made() {
             ("up/outside/new", "up", ".."),
             ("up/outside/new/er", "up", ".."),
             ("absolute", "absolute", "/tmp/bantam-must-not-make-this"),
-            ("magic/tmp/bantam-must-not-make-this", "magic", "/proc/self/root"),
+            (
+                "magic/tmp/bantam-must-not-make-this",
+                "magic",
+                "/proc/self/root",
+            ),
         ] {
             let fixture = Fixture::making(every_change(path));
             fixture.home.write("outside/file", "first\n");
             symlink(target, fixture.file(link)).unwrap();
             fixture.is_refused_saying("leads out of the workspace");
-            assert_eq!(fs::read(fixture.home.path("outside/file")).unwrap(), b"first\n", "{path}");
-            assert_eq!(fs::read_dir(fixture.home.path("outside")).unwrap().count(), 1, "{path}");
-            assert!(fixture.file(link).is_symlink() && !Path::new("/tmp/bantam-must-not-make-this").exists());
+            assert_eq!(
+                fs::read(fixture.home.path("outside/file")).unwrap(),
+                b"first\n",
+                "{path}"
+            );
+            assert_eq!(
+                fs::read_dir(fixture.home.path("outside")).unwrap().count(),
+                1,
+                "{path}"
+            );
+            assert!(
+                fixture.file(link).is_symlink()
+                    && !Path::new("/tmp/bantam-must-not-make-this").exists()
+            );
         }
     }
     refuses();
@@ -185,20 +270,36 @@ fn a_file_with_another_name_outside_is_not_changed() {
 fn what_is_no_regular_file_is_not_changed_and_not_waited_for() {
     let fixture = Fixture::making([every_change("pipe"), every_change("notes.d")].concat());
     fixture.home.dir("workspace/notes.d");
-    assert!(Command::new("mkfifo").arg(fixture.file("pipe")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(fixture.file("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     fixture.is_refused_saying("is");
     assert!(fixture.file("notes.d").is_dir() && !fixture.file("pipe").is_file());
 
-    Fixture::making([every_change("new/"), every_change("new/."), every_change("new/..")].concat())
-        .is_refused_saying("names a directory");
+    Fixture::making(
+        [
+            every_change("new/"),
+            every_change("new/."),
+            every_change("new/.."),
+        ]
+        .concat(),
+    )
+    .is_refused_saying("names a directory");
 }
 
 #[test]
 fn a_file_that_may_not_be_written_is_not_replaced() {
     without_syscall::privileges(|| {
         let fixture = Fixture::making(every_change("fixed"));
-        fs::set_permissions(fixture.home.write("workspace/fixed", "first\n"), fs::Permissions::from_mode(0o444))
-            .unwrap();
+        fs::set_permissions(
+            fixture.home.write("workspace/fixed", "first\n"),
+            fs::Permissions::from_mode(0o444),
+        )
+        .unwrap();
         fixture.is_refused_saying("permission denied");
         assert_eq!(fixture.bytes("fixed"), b"first\n");
     });
@@ -210,7 +311,13 @@ fn no_path_of_any_form_leads_a_tool_out() {
         let long = "a/".repeat(2500);
         let long_name = "n".repeat(256);
         let mut calls = Vec::new();
-        for path in ["..", "/", "a/../../config.json", "/etc/passwd", "/proc/self/root/etc/passwd"] {
+        for path in [
+            "..",
+            "/",
+            "a/../../config.json",
+            "/etc/passwd",
+            "/proc/self/root/etc/passwd",
+        ] {
             calls.push((path, "leads out of the workspace"));
         }
         calls.push(("/proc/self/cwd/notes.txt", "leads out of the workspace"));
@@ -225,13 +332,25 @@ fn no_path_of_any_form_leads_a_tool_out() {
             tools
         };
         let fixture = Fixture::making(calls.iter().flat_map(|(path, _)| tools(path)));
-        let expected = calls.iter().flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
-        for ((result, failed), ((tool, arguments), says)) in fixture.results().into_iter().zip(expected) {
+        let expected = calls
+            .iter()
+            .flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
+        for ((result, failed), ((tool, arguments), says)) in
+            fixture.results().into_iter().zip(expected)
+        {
             // A directory by its form is refused for that.
             let known = result.contains(says) || result.contains("names a directory");
             assert!(failed && known, "{tool} {arguments}: {result}");
         }
-        assert_eq!(fixture.home.files().iter().filter(|path| path.starts_with("workspace/")).count(), 1);
+        assert_eq!(
+            fixture
+                .home
+                .files()
+                .iter()
+                .filter(|path| path.starts_with("workspace/"))
+                .count(),
+            1
+        );
     }
     refuses();
     without_syscall::openat2(refuses);
@@ -255,17 +374,38 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
                 ("read_file", json!({ "path": format!("{read}/book.txt") })),
                 ("list_dir", json!({ "path": read })),
                 ("grep", json!({ "pattern": "page", "path": read })),
-                ("grep", json!({ "pattern": "words", "path": format!("{write}/draft.txt") })),
-                ("edit_file", json!({ "path": format!("{write}/draft.txt"), "old_text": "first", "new_text": "last" })),
-                ("append_file", json!({ "path": format!("{write}/draft.txt"), "content": "more\n" })),
-                ("write_file", json!({ "path": format!("{write}//./new/file"), "content": "new\n" })),
+                (
+                    "grep",
+                    json!({ "pattern": "words", "path": format!("{write}/draft.txt") }),
+                ),
+                (
+                    "edit_file",
+                    json!({ "path": format!("{write}/draft.txt"), "old_text": "first", "new_text": "last" }),
+                ),
+                (
+                    "append_file",
+                    json!({ "path": format!("{write}/draft.txt"), "content": "more\n" }),
+                ),
+                (
+                    "write_file",
+                    json!({ "path": format!("{write}//./new/file"), "content": "new\n" }),
+                ),
             ]
         });
         let told = fixture.succeeds();
-        assert!(told[0].contains("first page") && told[1].contains("book.txt"), "{told:?}");
+        assert!(
+            told[0].contains("first page") && told[1].contains("book.txt"),
+            "{told:?}"
+        );
         assert!(told[2].contains("/read/book.txt:1:first page"), "{told:?}");
-        assert!(told[3].contains("/write/draft.txt:1:first words"), "{told:?}");
-        assert_eq!(fs::read(other.path("write/draft.txt")).unwrap(), b"last words\nmore\n");
+        assert!(
+            told[3].contains("/write/draft.txt:1:first words"),
+            "{told:?}"
+        );
+        assert_eq!(
+            fs::read(other.path("write/draft.txt")).unwrap(),
+            b"last words\nmore\n"
+        );
         assert_eq!(fs::read(other.path("write/new/file")).unwrap(), b"new\n");
     }
     opens();
@@ -276,14 +416,20 @@ fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
 fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
     let (fixture, other) = opened(|read, _| every_change(&format!("{read}/book.txt")));
     fixture.is_refused_saying("is read-only");
-    assert_eq!(fs::read(other.path("read/book.txt")).unwrap(), b"first page\n");
+    assert_eq!(
+        fs::read(other.path("read/book.txt")).unwrap(),
+        b"first page\n"
+    );
 
     let (fixture, other) = opened(|read, write| {
         let mut calls = every_change(&format!("{write}/link"));
         calls.extend(every_change(&format!("{write}/../secret")));
         calls.push(("read_file", json!({ "path": format!("{read}/link") })));
         calls.push(("read_file", json!({ "path": format!("{read}/../secret") })));
-        calls.push(("grep", json!({ "path": format!("{read}er/x"), "pattern": "." })));
+        calls.push((
+            "grep",
+            json!({ "path": format!("{read}er/x"), "pattern": "." }),
+        ));
         calls
     });
     other.write("secret", "first secret\n");
@@ -295,21 +441,33 @@ fn a_tree_opened_for_reading_is_not_changed_and_none_is_left_through_links() {
 
 #[test]
 fn no_setting_opens_bantams_own_files_to_its_tools() {
-    for (setting, below) in
-        [("read_paths", ""), ("write_paths", "agent"), ("read_paths", "sessions/"), ("read_paths", "..")]
-    {
+    for (setting, below) in [
+        ("read_paths", ""),
+        ("write_paths", "agent"),
+        ("read_paths", "sessions/"),
+        ("read_paths", ".."),
+    ] {
         let home = Home::with(&config_for("http://127.0.0.1:9"));
         home.dir("agent");
         let tree = home.path(below).display().to_string();
-        let config = merged(config_for("http://127.0.0.1:9"), &json!({ "tools": { setting: [tree] } }));
+        let config = merged(
+            config_for("http://127.0.0.1:9"),
+            &json!({ "tools": { setting: [tree] } }),
+        );
         home.config(&config.to_string());
-        home.agent(["-m", "hi"]).exits(3).says(&format!("tools.{setting}")).fails_with_a_hint();
+        home.agent(["-m", "hi"])
+            .exits(3)
+            .says(&format!("tools.{setting}"))
+            .fails_with_a_hint();
     }
     let home = Home::empty();
     let workspace = home.path("..").display().to_string();
     let config = json!({ "agents": { "defaults": { "workspace": workspace } } });
     home.config(&merged(config_for("http://127.0.0.1:9"), &config).to_string());
-    home.agent(["-m", "hi"]).exits(3).says("agents.defaults.workspace").fails_with_a_hint();
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .says("agents.defaults.workspace")
+        .fails_with_a_hint();
 }
 
 #[test]
@@ -321,21 +479,47 @@ fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
     symlink(other.path("data"), other.path("links/data")).unwrap();
     let (data, inner, linked) = (at("data"), at("data/inner"), at("links/data"));
     let refused = |tools: Value, names: &[&str]| {
-        let home = Home::with(&merged(config_for("http://127.0.0.1:9"), &json!({ "tools": tools })));
+        let home = Home::with(&merged(
+            config_for("http://127.0.0.1:9"),
+            &json!({ "tools": tools }),
+        ));
         let run = home.agent(["-m", "hi"]);
         run.exits(3).fails_with_a_hint();
         for name in names {
             run.says(name);
         }
     };
-    refused(json!({ "read_paths": [at("none")] }), &["tools.read_paths", &at("none"), "does not exist"]);
-    refused(json!({ "write_paths": [at("none")] }), &["tools.write_paths", "does not exist"]);
-    for (read, write) in [(&inner, &data), (&data, &inner), (&linked, &inner), (&data, &data)] {
-        let names = [read.as_str(), write.as_str(), "tools.read_paths", "tools.write_paths", "overlap"];
-        refused(json!({ "read_paths": [read], "write_paths": [write] }), &names);
+    refused(
+        json!({ "read_paths": [at("none")] }),
+        &["tools.read_paths", &at("none"), "does not exist"],
+    );
+    refused(
+        json!({ "write_paths": [at("none")] }),
+        &["tools.write_paths", "does not exist"],
+    );
+    for (read, write) in [
+        (&inner, &data),
+        (&data, &inner),
+        (&linked, &inner),
+        (&data, &data),
+    ] {
+        let names = [
+            read.as_str(),
+            write.as_str(),
+            "tools.read_paths",
+            "tools.write_paths",
+            "overlap",
+        ];
+        refused(
+            json!({ "read_paths": [read], "write_paths": [write] }),
+            &names,
+        );
     }
     // A link that tools could replace.
-    refused(json!({ "read_paths": [linked], "write_paths": [at("links")] }), &["links/data", "tools.write_paths"]);
+    refused(
+        json!({ "read_paths": [linked], "write_paths": [at("links")] }),
+        &["links/data", "tools.write_paths"],
+    );
     // In the same mode one of them is enough, and links of the user's own lead to it.
     other.write("data/inner/book.txt", "first page\n");
     let paths = json!({ "tools": { "read_paths": [linked, inner, data] } });
@@ -343,10 +527,16 @@ fn trees_that_are_not_there_or_contradict_each_other_are_refused_by_name() {
     let calls = vec![
         read(format!("{linked}/inner/book.txt")),
         read(format!("{inner}/book.txt")),
-        ("exec", json!({ "command": format!("cat {linked}/inner/book.txt {inner}/book.txt") })),
+        (
+            "exec",
+            json!({ "command": format!("cat {linked}/inner/book.txt {inner}/book.txt") }),
+        ),
     ];
     let told = Fixture::configured(&paths, calls).succeeds();
-    assert!(told.iter().all(|text| text.contains("first page")), "{told:?}");
+    assert!(
+        told.iter().all(|text| text.contains("first page")),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -355,7 +545,11 @@ fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
     let around = other.dir("around");
     other.dir("around/ws");
     other.write("theirs/USER.md", "their secret\n");
-    let command = format!("cd {0} && mv ws old && ln -s {1} ws", around.display(), other.path("theirs").display());
+    let command = format!(
+        "cd {0} && mv ws old && ln -s {1} ws",
+        around.display(),
+        other.path("theirs").display()
+    );
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": command })),
         Reply::call("subagent", &json!({ "task": "look" })),
@@ -364,7 +558,10 @@ fn no_prompt_is_made_from_a_workspace_that_became_a_link() {
     ]);
     let workspace = json!({ "agents": { "defaults": { "workspace": around.join("ws") } } });
     let open = merged(workspace, &json!({ "tools": { "write_paths": [around] } }));
-    Home::with(&merged(model.config(), &open)).agent(["-m", "go"]).exits(0).prints("Done.\n");
+    Home::with(&merged(model.config(), &open))
+        .agent(["-m", "go"])
+        .exits(0)
+        .prints("Done.\n");
     assert!(other.path("around/ws").is_symlink());
     assert!(!model.request(2).body.to_string().contains("their secret"));
 }
@@ -387,18 +584,30 @@ fn two_that_edit_one_file_at_the_same_time_lose_nothing() {
     });
     let home = Home::with(&model.config());
     let numbers = |open: &str, close: &str| {
-        let lines: Vec<String> = (0..2 * EDITS).map(|n| format!("{open}{n}{close}\n")).collect();
+        let lines: Vec<String> = (0..2 * EDITS)
+            .map(|n| format!("{open}{n}{close}\n"))
+            .collect();
         lines.concat()
     };
     home.write("workspace/shared.txt", numbers("<", ">"));
-    let runs = ["even", "odd"].map(|who| home.bantam().args(["agent", "-s", who, "-m", who]).spawn());
+    let runs =
+        ["even", "odd"].map(|who| home.bantam().args(["agent", "-s", who, "-m", who]).spawn());
     for run in runs {
         run.finish().exits(0);
     }
-    assert_eq!(fs::read_to_string(home.path("workspace/shared.txt")).unwrap(), numbers("[", "]"));
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/shared.txt")).unwrap(),
+        numbers("[", "]")
+    );
     for session in ["cli_even", "cli_odd"] {
         let session = home.session(session);
-        assert!(session.history().iter().all(|message| message["is_error"] != true), "{session:?}");
+        assert!(
+            session
+                .history()
+                .iter()
+                .all(|message| message["is_error"] != true),
+            "{session:?}"
+        );
     }
 }
 
@@ -409,16 +618,37 @@ fn when_there_is_no_room_the_old_file_stays_as_it_was() {
     let full = [&b"first\n"[..], &vec![b'x'; (1 << 20) - 1000]].concat();
     let more = "more ".repeat(1000);
     let calls = [
-        ("append_file", json!({ "path": "large.txt", "content": more })),
-        ("edit_file", json!({ "path": "large.txt", "old_text": "first", "new_text": more })),
-        ("append_file", json!({ "path": "large.txt", "content": "fits\n" })),
+        (
+            "append_file",
+            json!({ "path": "large.txt", "content": more }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "large.txt", "old_text": "first", "new_text": more }),
+        ),
+        (
+            "append_file",
+            json!({ "path": "large.txt", "content": "fits\n" }),
+        ),
     ];
     let fixture = Fixture::making(calls);
     fixture.home.write("workspace/large.txt", &full);
-    fixture.home.bantam().after(limited).args(["agent", "-m", "do it"]).run().exits(0);
+    fixture
+        .home
+        .bantam()
+        .after(limited)
+        .args(["agent", "-m", "do it"])
+        .run()
+        .exits(0);
     let results = fixture.model.request(1).texts("tool");
-    assert!(results[0].contains("too large") && results[1].contains("too large"), "{results:?}");
+    assert!(
+        results[0].contains("too large") && results[1].contains("too large"),
+        "{results:?}"
+    );
     assert!(results[2].contains("appended"), "{results:?}");
-    assert!(fixture.bytes("large.txt") == [&full[..], b"fits\n"].concat(), "the file is not as it was");
+    assert!(
+        fixture.bytes("large.txt") == [&full[..], b"fits\n"].concat(),
+        "the file is not as it was"
+    );
     fixture.has_no_leftovers();
 }

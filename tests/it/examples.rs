@@ -32,13 +32,29 @@ impl Provider for Scripted {
     fn chat(&self, request: &Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(match request.messages.last() {
-            Some(Message::User(user)) if request.tools.iter().any(|tool| tool.name == "weather") => {
+            Some(Message::User(user))
+                if request.tools.iter().any(|tool| tool.name == "weather") =>
+            {
                 let arguments = json!({"city": user.content.split(' ').next_back()}).to_string();
-                let call = ToolCall { id: "1".into(), name: "weather".into(), arguments, ..ToolCall::default() };
-                Reply { calls: vec![call], ..Reply::default() }
+                let call = ToolCall {
+                    id: "1".into(),
+                    name: "weather".into(),
+                    arguments,
+                    ..ToolCall::default()
+                };
+                Reply {
+                    calls: vec![call],
+                    ..Reply::default()
+                }
             }
-            Some(Message::User(user)) => Reply { text: format!("\"{}\"", user.content), ..Reply::default() },
-            Some(Message::ToolResult(result)) => Reply { text: result.content.clone(), ..Reply::default() },
+            Some(Message::User(user)) => Reply {
+                text: format!("\"{}\"", user.content),
+                ..Reply::default()
+            },
+            Some(Message::ToolResult(result)) => Reply {
+                text: result.content.clone(),
+                ..Reply::default()
+            },
             last => panic!("{last:?}"),
         })
     }
@@ -46,7 +62,13 @@ impl Provider for Scripted {
 
 #[test]
 fn the_weather_is_asked_of_a_tool() {
-    let ask = |question| weather::ask(Agent::builder().provider(Scripted(Arc::default())), question).unwrap();
+    let ask = |question| {
+        weather::ask(
+            Agent::builder().provider(Scripted(Arc::default())),
+            question,
+        )
+        .unwrap()
+    };
     assert_eq!(ask("How is it in Bergen"), "9 °C, rain");
     assert!(ask("How is it in Atlantis").contains("there is no weather for Atlantis"));
 }
@@ -55,14 +77,30 @@ fn the_weather_is_asked_of_a_tool() {
 fn a_sum_is_handed_to_the_calculator_and_its_events_are_numbered() {
     let (answer, events) = calculator::calculate("What is 6 * 7?").unwrap();
     assert_eq!(answer, "That is 42.");
-    assert!(events.iter().map(|(number, _)| *number).eq(1..=events.len() as u64), "{events:?}");
+    assert!(
+        events
+            .iter()
+            .map(|(number, _)| *number)
+            .eq(1..=events.len() as u64),
+        "{events:?}"
+    );
     assert!(
         events
             .iter()
             .any(|(_, event)| matches!(event, Event::ToolFinished { name, ok: true, .. } if name == "calculate"))
     );
-    assert!(calculator::calculate("1 / 0").unwrap().0.contains("nothing can be divided by 0"));
-    assert!(calculator::calculate("Hello").unwrap().0.contains("Ask for a sum"));
+    assert!(
+        calculator::calculate("1 / 0")
+            .unwrap()
+            .0
+            .contains("nothing can be divided by 0")
+    );
+    assert!(
+        calculator::calculate("Hello")
+            .unwrap()
+            .0
+            .contains("Ask for a sum")
+    );
 }
 
 #[test]
@@ -70,9 +108,15 @@ fn a_batch_asks_each_row_once() {
     let (home, asked) = (Home::with(&json!({})), Arc::new(AtomicUsize::new(0)));
     let run = |csv: &str| {
         let builder = Agent::builder().provider(Scripted(asked.clone()));
-        (batch::answer(builder, csv, &home.path("answers")).unwrap(), asked.load(Ordering::SeqCst))
+        (
+            batch::answer(builder, csv, &home.path("answers")).unwrap(),
+            asked.load(Ordering::SeqCst),
+        )
     };
     let first = "a,ok,\"\"\"One, or two?\"\"\"".to_owned();
     assert_eq!(run("a,One, or two?\n\n"), (vec![first.clone()], 1));
-    assert_eq!(run("a,One, or two?\nb,Three\n"), (vec![first, "b,ok,\"\"\"Three\"\"\"".to_owned()], 2));
+    assert_eq!(
+        run("a,One, or two?\nb,Three\n"),
+        (vec![first, "b,ok,\"\"\"Three\"\"\"".to_owned()], 2)
+    );
 }

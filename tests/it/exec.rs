@@ -15,13 +15,19 @@ use crate::without_syscall::NAMESPACES;
 /// A home on this model in which commands may run without a jail, with `extra` among the exec settings.
 fn unjailed(model: &Model, extra: &Value) -> Home {
     let exec = merged(json!({ "sandbox": "off" }), extra);
-    Home::with(&merged(model.config(), &json!({ "tools": { "exec": exec } })))
+    Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": exec } }),
+    ))
 }
 
 /// What the model is told of one command, run in a home of its own.
 #[track_caller]
 fn result_of(command: &str) -> String {
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
     let home = unjailed(&model, &json!({}));
     home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
     home.session("cli_default").has_one_result_per_call();
@@ -34,23 +40,42 @@ fn commands_run_in_a_jail_unless_the_configuration_says_otherwise() {
     let outside = Home::empty();
     outside.write("diary.txt", secret);
     let diary = outside.path("diary.txt");
-    let command = format!("echo made > made.txt; id -u; cat {0}; echo defaced > {0}; cat made.txt", diary.display());
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let command = format!(
+        "echo made > made.txt; id -u; cat {0}; echo defaced > {0}; cat made.txt",
+        diary.display()
+    );
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
     let home = Home::with(&model.config());
     home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
     let result = model.request(1).last("tool");
-    assert!(result.contains("made") && !result.contains(secret), "{result}");
+    assert!(
+        result.contains("made") && !result.contains(secret),
+        "{result}"
+    );
     assert_ne!(result.lines().next(), Some("0"), "it ran as root: {result}");
-    assert_eq!(std::fs::read_to_string(home.path("workspace/made.txt")).unwrap(), "made\n");
+    assert_eq!(
+        std::fs::read_to_string(home.path("workspace/made.txt")).unwrap(),
+        "made\n"
+    );
     assert_eq!(std::fs::read_to_string(diary).unwrap(), secret);
 }
 
 #[test]
 fn exec_that_is_not_enabled_is_not_offered() {
     let model = Model::scripted([Reply::text("Hello.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "enabled": false } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "enabled": false } } }),
+    ));
     home.agent(["-m", "hi"]).exits(0);
-    assert!(!model.request(0).tools().contains(&"exec"), "{:?}", model.request(0).tools());
+    assert!(
+        !model.request(0).tools().contains(&"exec"),
+        "{:?}",
+        model.request(0).tools()
+    );
 }
 
 #[test]
@@ -96,21 +121,34 @@ fn output_that_is_no_text_is_told_as_text() {
 #[test]
 fn output_without_end_is_cut() {
     let result = result_of("yes 'a long line of no interest' | head -c 5000000; echo end");
-    assert!(result.len() < 200_000, "{} bytes went to the model", result.len());
+    assert!(
+        result.len() < 200_000,
+        "{} bytes went to the model",
+        result.len()
+    );
 }
 
 #[test]
 fn a_command_that_takes_too_long_is_ended_and_told_so() {
     let marker = Marker::new();
     let command = format!("echo first; sleep {marker}; echo second");
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.").held()]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done.").held(),
+    ]);
     let home = unjailed(&model, &json!({ "timeout": 1 }));
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
     model.wait_for_requests(2);
     marker.is_gone();
     let result = model.request(1).last("tool");
-    assert!(result.contains("first") && !result.contains("second"), "{result}");
-    assert!(result.contains("1 s") || result.contains("timed out") || result.contains("timeout"), "{result}");
+    assert!(
+        result.contains("first") && !result.contains("second"),
+        "{result}"
+    );
+    assert!(
+        result.contains("1 s") || result.contains("timed out") || result.contains("timeout"),
+        "{result}"
+    );
     model.release();
     running.finish().exits(0);
     assert_eq!(home.session("cli_default").history()[2]["is_error"], true);
@@ -128,11 +166,18 @@ fn is_ended_before_the_result(start: &str) {
          [ \"$({{ tr '\\0' ' ' <$line; }} 2>/dev/null)\" = 'sleep {marker} ' ] && break; done; do :; done"
     );
     let command = format!("{started}\n{seen}\necho it sleeps");
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.").held()]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done.").held(),
+    ]);
     let home = unjailed(&model, &json!({ "timeout": 20 }));
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
     model.wait_for_requests(2);
-    assert!(model.request(1).last("tool").contains("it sleeps"), "{}", model.request(1).last("tool"));
+    assert!(
+        model.request(1).last("tool").contains("it sleeps"),
+        "{}",
+        model.request(1).last("tool")
+    );
     marker.is_gone();
     model.release();
     running.finish().exits(0);
@@ -160,33 +205,56 @@ fn a_daemon_that_forked_twice_is_ended_before_the_result() {
 
 #[test]
 fn a_daemon_that_ignores_every_polite_signal_is_ended_before_the_result() {
-    is_ended_before_the_result("( trap '' HUP INT TERM; setsid SLEEPER </dev/null >/dev/null 2>&1 & )");
+    is_ended_before_the_result(
+        "( trap '' HUP INT TERM; setsid SLEEPER </dev/null >/dev/null 2>&1 & )",
+    );
 }
 
 #[test]
 fn a_command_sees_no_key_and_an_environment_of_its_own() {
     let command = "env; echo; tr '\\0' '\\n' </proc/self/environ; tr '\\0' '\\n' </proc/$PPID/environ; tr '\\0' ' ' </proc/$PPID/cmdline";
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
     let home = unjailed(&model, &json!({}));
-    let run = home.bantam().env("OPENAI_API_KEY", CANARY).env("UNRELATED", "a-private-thing");
+    let run = home
+        .bantam()
+        .env("OPENAI_API_KEY", CANARY)
+        .env("UNRELATED", "a-private-thing");
     run.args(["agent", "-m", "run it"]).run().exits(0);
     let seen = model.request(1).last("tool");
     assert!(seen.contains("PATH="), "{seen}");
     for private in [CANARY, "OPENAI_API_KEY", "UNRELATED", "a-private-thing"] {
-        assert!(!seen.contains(private), "{private} reached the command: {seen}");
+        assert!(
+            !seen.contains(private),
+            "{private} reached the command: {seen}"
+        );
     }
     // Every user of the machine sees the arguments of every process.
     let arguments = seen.lines().find(|line| line.starts_with("/proc/self/exe"));
-    assert_eq!(arguments.map(str::trim_end), Some("/proc/self/exe hands"), "{seen}");
+    assert_eq!(
+        arguments.map(str::trim_end),
+        Some("/proc/self/exe hands"),
+        "{seen}"
+    );
 }
 
 /// The command lines of a process and of all below it.
 fn command_lines(pid: &str) -> Vec<Vec<String>> {
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = line.split_terminator('\0').map(str::to_owned).collect();
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let children: String = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).collect();
-    [words].into_iter().chain(children.split_whitespace().flat_map(command_lines)).collect()
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let children: String = tasks
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .collect();
+    [words]
+        .into_iter()
+        .chain(children.split_whitespace().flat_map(command_lines))
+        .collect()
 }
 
 #[test]
@@ -199,8 +267,14 @@ fn the_processes_of_a_jailed_command_show_nobody_its_settings() {
         lines = command_lines(&running.pid().to_string());
         lines.iter().any(|line| *line == ["sleep", "98765"])
     });
-    let inner: Vec<_> = lines.iter().filter(|line| line.first().is_some_and(|name| name == "/proc/self/exe")).collect();
-    assert!(!inner.is_empty() && inner.iter().all(|line| line.len() == 2), "{lines:?}");
+    let inner: Vec<_> = lines
+        .iter()
+        .filter(|line| line.first().is_some_and(|name| name == "/proc/self/exe"))
+        .collect();
+    assert!(
+        !inner.is_empty() && inner.iter().all(|line| line.len() == 2),
+        "{lines:?}"
+    );
     running.signal(Signal::INT);
     running.finish().exits(130);
 }
@@ -221,17 +295,28 @@ fn a_jail_that_was_unavailable_for_a_moment_is_used_as_soon_as_it_is_there() {
         if number > 0 {
             // In namespaces the host has this name.
             let held_by_namespaces = request.last("tool").starts_with("bantam\n");
-            assert!(number > 1 || !held_by_namespaces, "namespaces were there from the beginning");
+            assert!(
+                number > 1 || !held_by_namespaces,
+                "namespaces were there from the beginning"
+            );
             if held_by_namespaces {
                 return Reply::text("Done.");
             }
             fs::write(open.get().unwrap(), "").unwrap();
         }
-        Reply::call("exec", &json!({ "command": format!("hostname; sleep 1; : {number}") }))
+        Reply::call(
+            "exec",
+            &json!({ "command": format!("hostname; sleep 1; : {number}") }),
+        )
     });
     let home = Home::with(&model.config());
     slot.set(home.path("open")).unwrap();
-    home.bantam().args(["agent", "-m", "run it"]).after(NO_NAMESPACES_FOR_NOW).run().exits(0).prints("Done.\n");
+    home.bantam()
+        .args(["agent", "-m", "run it"])
+        .after(NO_NAMESPACES_FOR_NOW)
+        .run()
+        .exits(0)
+        .prints("Done.\n");
 }
 
 #[test]
@@ -252,13 +337,21 @@ fn the_clock_of_a_command_shows_local_time() {
             let command = json!({ "command": "date +%z" });
             let model = Model::scripted([Reply::call("exec", &command), Reply::text("Done.")]);
             let home = Home::with(&model.config());
-            let run = home.bantam().args(["agent", "-m", "run it"]).env("TZ", tz).on_a_system_without(without);
+            let run = home
+                .bantam()
+                .args(["agent", "-m", "run it"])
+                .env("TZ", tz)
+                .on_a_system_without(without);
             let run = match &dir {
                 Some(dir) => run.env("TZDIR", dir),
                 None => run,
             };
             run.run().exits(0);
-            assert_eq!(model.request(1).last("tool"), offset, "TZ={tz} without {without:?}");
+            assert_eq!(
+                model.request(1).last("tool"),
+                offset,
+                "TZ={tz} without {without:?}"
+            );
         }
     }
 }
@@ -266,9 +359,16 @@ fn the_clock_of_a_command_shows_local_time() {
 #[test]
 fn with_the_sandbox_off_commands_that_spoil_the_machine_are_refused() {
     // What these ask for is harmless, where they are not refused.
-    for command in ["reboot --help", "true; sudo mkfs.ext4 -V", "sh -c 'shutdown --help'"] {
+    for command in [
+        "reboot --help",
+        "true; sudo mkfs.ext4 -V",
+        "sh -c 'shutdown --help'",
+    ] {
         let result = result_of(command);
-        assert!(result.contains("refused") && result.contains("sandbox is off"), "{command}: {result}");
+        assert!(
+            result.contains("refused") && result.contains("sandbox is off"),
+            "{command}: {result}"
+        );
     }
     assert!(result_of("echo 'reboot, mkfs' && echo rm -rf /").contains("rm -rf /"));
 }

@@ -57,10 +57,18 @@ const FAULTS: &[(libc::c_long, &str, &[i32])] = &[
     (libc::SYS_statx, "statx", &[libc::EIO]),
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_newfstatat, "newfstatat", &[libc::EIO]),
-    (libc::SYS_flock, "flock", &[libc::EIO, libc::ENOLCK, libc::EINTR]),
+    (
+        libc::SYS_flock,
+        "flock",
+        &[libc::EIO, libc::ENOLCK, libc::EINTR],
+    ),
     (libc::SYS_socket, "socket", &[libc::EMFILE, libc::ENOBUFS]),
     (libc::SYS_socketpair, "socketpair", &[libc::EMFILE]),
-    (libc::SYS_connect, "connect", &[libc::ECONNREFUSED, libc::ENETUNREACH, libc::EINTR]),
+    (
+        libc::SYS_connect,
+        "connect",
+        &[libc::ECONNREFUSED, libc::ENETUNREACH, libc::EINTR],
+    ),
     (libc::SYS_sendto, "sendto", CONNECTED),
     (libc::SYS_sendmsg, "sendmsg", CONNECTED),
     (libc::SYS_recvfrom, "recvfrom", CONNECTED),
@@ -102,7 +110,9 @@ fn with<T: Send>(fault: Option<Fault>, work: impl FnOnce() -> T + Send) -> (T, V
     let mut begun = false;
     let mut about = String::new();
     let done = trace(&calls, work, |stop| {
-        let Some(program) = stop.program() else { return Verdict::GoOn };
+        let Some(program) = stop.program() else {
+            return Verdict::GoOn;
+        };
         // What comes before is the dynamic loader, which a static program has not; the first thing that bantam itself
         // does is to close itself to others.
         begun |= stop.call == libc::SYS_prctl;
@@ -139,18 +149,27 @@ fn busy() -> Model {
             return Reply::text("Questions were asked.");
         }
         let messages = request.messages();
-        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let results = messages
+            .iter()
+            .rev()
+            .take_while(|message| message["role"] != "user");
         let reply = match results.filter(|message| message["role"] == "tool").count() {
             0 => Reply::calls([
                 call("call_a", "list_dir", &json!({ "path": "." })),
-                call("call_b", "exec", &json!({ "command": "echo one; echo two" })),
+                call(
+                    "call_b",
+                    "exec",
+                    &json!({ "command": "echo one; echo two" }),
+                ),
             ])
             .saying("I look first."),
             2 => Reply::call("read_file", &json!({ "path": "notes.txt" })),
             _ => {
                 let question = request.last("user");
                 // Questions that nobody answered stand before it.
-                let word = question.split_whitespace().rfind(|word| word.starts_with("question-"));
+                let word = question
+                    .split_whitespace()
+                    .rfind(|word| word.starts_with("question-"));
                 Reply::text(&answer_to(word.unwrap_or_default()))
             }
         };
@@ -185,17 +204,29 @@ impl Scene {
 
     #[track_caller]
     fn ask(&self, home: &Home, question: &str) -> Run {
-        let args: &[&str] = if self.told == Told::Json { &["--json"] } else { &[] };
-        home.bantam().args(["agent", "-m", question]).args(args).spawn().finish_within(LIMIT)
+        let args: &[&str] = if self.told == Told::Json {
+            &["--json"]
+        } else {
+            &[]
+        };
+        home.bantam()
+            .args(["agent", "-m", question])
+            .args(args)
+            .spawn()
+            .finish_within(LIMIT)
     }
 
     /// What is wrong with a turn that had a fault, or with the one after it.
     fn suffers(&self, fault: Fault) -> Vec<String> {
         let home = self.home();
         let stored_before = answers(&home).unwrap();
-        let (run, _, about) = with(Some(fault), || catch_unwind(AssertUnwindSafe(|| self.ask(&home, "question-1"))));
+        let (run, _, about) = with(Some(fault), || {
+            catch_unwind(AssertUnwindSafe(|| self.ask(&home, "question-1")))
+        });
         let mut wrong = Vec::new();
-        let Ok(run) = run else { return vec![format!("{fault:?} at {about}: it does not end")] };
+        let Ok(run) = run else {
+            return vec![format!("{fault:?} at {about}: it does not end")];
+        };
         let mut expect = |holds: bool, what: &str| {
             if !holds {
                 let (out, err) = (run.stdout.trim(), run.stderr.trim());
@@ -207,36 +238,71 @@ impl Scene {
         };
         let answer = answer_to("question-1");
         let (good, told) = match self.told {
-            Told::Text => (run.stdout == format!("{answer}\n"), run.stdout.contains(&answer)),
+            Told::Text => (
+                run.stdout == format!("{answer}\n"),
+                run.stdout.contains(&answer),
+            ),
             Told::Json => {
                 let object: Option<Value> = serde_json::from_str(&run.stdout).ok();
-                let told = |key: &str| object.as_ref().map_or(Value::Null, |object| object[key].clone());
-                (told("ok") == true && told("output") == *answer, told("output") == *answer)
+                let told = |key: &str| {
+                    object
+                        .as_ref()
+                        .map_or(Value::Null, |object| object[key].clone())
+                };
+                (
+                    told("ok") == true && told("output") == *answer,
+                    told("output") == *answer,
+                )
             }
         };
         expect(run.killed_by.is_none(), "it was ended by a signal");
-        expect(matches!(run.code, Some(0..=7 | 130)), "that is no exit code of ours");
-        expect(good || run.code != Some(0), "all is said to be well, and there is no answer");
+        expect(
+            matches!(run.code, Some(0..=7 | 130)),
+            "that is no exit code of ours",
+        );
+        expect(
+            good || run.code != Some(0),
+            "all is said to be well, and there is no answer",
+        );
         // Where nothing can be said, nothing is.
         let silenced = about.starts_with("pipe:") && fault.name.contains("write");
-        let errors = run.stderr.lines().filter(|line| line.starts_with("bantam: error: ")).count();
-        expect(errors == usize::from(run.code != Some(0)) || silenced, "not one error is told");
+        let errors = run
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("bantam: error: "))
+            .count();
+        expect(
+            errors == usize::from(run.code != Some(0)) || silenced,
+            "not one error is told",
+        );
         let answers_now = answers(&home);
         let mut kept = stored_before;
         if told {
             kept.push(answer);
         }
         match answers_now {
-            Ok(now) => expect(kept.iter().all(|answer| now.contains(answer)), "an answer is not stored"),
+            Ok(now) => expect(
+                kept.iter().all(|answer| now.contains(answer)),
+                "an answer is not stored",
+            ),
             Err(e) => expect(false, &e),
         }
         // And then all is well.
         let after = self.ask(&home, "question-2");
         kept.push(answer_to("question-2"));
         let well = after.code == Some(0) && after.stdout.contains(&answer_to("question-2"));
-        expect(well, &format!("the next turn fails: {:?} {} {}", after.code, after.stdout, after.stderr));
+        expect(
+            well,
+            &format!(
+                "the next turn fails: {:?} {} {}",
+                after.code, after.stdout, after.stderr
+            ),
+        );
         match answers(&home) {
-            Ok(now) => expect(kept.iter().all(|answer| now.contains(answer)), "an answer is lost by the next turn"),
+            Ok(now) => expect(
+                kept.iter().all(|answer| now.contains(answer)),
+                "an answer is lost by the next turn",
+            ),
             Err(e) => expect(false, &e),
         }
         if wrong.is_empty() {
@@ -253,23 +319,45 @@ impl Scene {
         let mut faults: Vec<Fault> = Vec::new();
         for ((call, name, errors), count) in FAULTS.iter().zip(counts) {
             for when in 0..count {
-                faults.extend(errors.iter().map(|errno| Fault { call: *call, name, when, errno: *errno }));
+                faults.extend(errors.iter().map(|errno| Fault {
+                    call: *call,
+                    name,
+                    when,
+                    errno: *errno,
+                }));
             }
         }
         assert!(faults.len() > 200, "only {}", faults.len());
         let all = faults.len();
-        let step = if std::env::var("BANTAM_FAULTS").is_ok_and(|n| n == "all") { 1 } else { all.div_ceil(SAMPLE) };
+        let step = if std::env::var("BANTAM_FAULTS").is_ok_and(|n| n == "all") {
+            1
+        } else {
+            all.div_ceil(SAMPLE)
+        };
         let tried: Vec<Fault> = faults.into_iter().step_by(step).collect();
-        let wrong: Vec<String> = tried.iter().flat_map(|fault| self.suffers(*fault)).collect();
+        let wrong: Vec<String> = tried
+            .iter()
+            .flat_map(|fault| self.suffers(*fault))
+            .collect();
         println!("{} of {all} faults tried", tried.len());
-        assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), tried.len(), wrong.join("\n"));
+        assert!(
+            wrong.is_empty(),
+            "{} of {} went wrong:\n{}",
+            wrong.len(),
+            tried.len(),
+            wrong.join("\n")
+        );
     }
 }
 
 /// The model's words in every segment of the conversation; an error when one is damaged.
 fn answers(home: &Home) -> Result<Vec<String>, String> {
     let all = segments(&home.path("sessions"), "cli_default")?;
-    Ok(all.values().flat_map(|session| session.texts("assistant")).map(str::to_owned).collect())
+    Ok(all
+        .values()
+        .flat_map(|session| session.texts("assistant"))
+        .map(str::to_owned)
+        .collect())
 }
 
 fn config(model: &Model, window: u64) -> Value {
@@ -280,13 +368,22 @@ fn config(model: &Model, window: u64) -> Value {
 #[test]
 fn the_first_turn_of_a_home_with_a_fault_at_any_call() {
     let model = busy();
-    Scene { told: Told::Text, config: config(&model, 100_000), before: Vec::new() }.is_attacked();
+    Scene {
+        told: Told::Text,
+        config: config(&model, 100_000),
+        before: Vec::new(),
+    }
+    .is_attacked();
 }
 
 #[test]
 fn a_turn_of_a_session_that_goes_on_with_a_fault_at_any_call() {
     let model = busy();
-    let mut scene = Scene { told: Told::Json, config: config(&model, 100_000), before: Vec::new() };
+    let mut scene = Scene {
+        told: Told::Json,
+        config: config(&model, 100_000),
+        before: Vec::new(),
+    };
     scene.before = after(&scene, &["question-0"]);
     scene.is_attacked();
 }
@@ -294,12 +391,19 @@ fn a_turn_of_a_session_that_goes_on_with_a_fault_at_any_call() {
 #[test]
 fn a_turn_that_begins_a_new_segment_with_a_fault_at_any_call() {
     let model = busy();
-    let mut scene = Scene { told: Told::Text, config: config(&model, 6000), before: Vec::new() };
+    let mut scene = Scene {
+        told: Told::Text,
+        config: config(&model, 6000),
+        before: Vec::new(),
+    };
     let long = format!("question-0 {}", "words ".repeat(1500));
     scene.before = after(&scene, &[&long]);
     let home = scene.home();
     scene.ask(&home, "question-1").exits(0);
-    assert!(home.path("sessions/cli_default.1.jsonl").exists(), "the turn begins a segment");
+    assert!(
+        home.path("sessions/cli_default.1.jsonl").exists(),
+        "the turn begins a segment"
+    );
     scene.is_attacked();
 }
 
@@ -309,6 +413,11 @@ fn after(scene: &Scene, questions: &[&str]) -> Vec<(String, Vec<u8>)> {
     for question in questions {
         scene.ask(&home, question).exits(0);
     }
-    let files = home.files().into_iter().filter(|file| file.starts_with("sessions/") || file.starts_with("usage/"));
-    files.map(|file| (file.clone(), std::fs::read(home.path(&file)).unwrap())).collect()
+    let files = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("sessions/") || file.starts_with("usage/"));
+    files
+        .map(|file| (file.clone(), std::fs::read(home.path(&file)).unwrap()))
+        .collect()
 }

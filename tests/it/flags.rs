@@ -20,7 +20,11 @@ fn a_dry_run_prints_the_request_and_sends_and_stores_nothing() {
     let before = home.files();
     let run = home.agent(["--dry-run", "-m", "second"]);
     run.exits(0).is_quiet();
-    assert!(run.stdout.contains("\n  \"messages\": ["), "it is for people: {}", run.stdout);
+    assert!(
+        run.stdout.contains("\n  \"messages\": ["),
+        "it is for people: {}",
+        run.stdout
+    );
     let body: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(body["model"], "test-model");
     assert_eq!(body["messages"].as_array().unwrap().len(), 4, "{body}");
@@ -35,7 +39,14 @@ fn a_dry_run_prints_the_request_and_sends_and_stores_nothing() {
 #[test]
 fn a_dry_run_in_a_home_that_does_not_exist_does_not_make_it() {
     let home = Home::empty();
-    let run = home.agent(["--dry-run", "--model", "demo/demo", "--no-session", "-m", "list files"]);
+    let run = home.agent([
+        "--dry-run",
+        "--model",
+        "demo/demo",
+        "--no-session",
+        "-m",
+        "list files",
+    ]);
     run.exits(0);
     let body: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(body["model"], "demo/demo");
@@ -53,7 +64,10 @@ fn what_a_dry_run_shows_is_what_is_sent() {
     let mut shown: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
     home.agent(["--no-stream", "-m", "hi"]).exits(0);
     let mut sent = model.request(0).body;
-    assert_ne!(shown["user"], sent["user"], "a key is redacted wherever it stands");
+    assert_ne!(
+        shown["user"], sent["user"],
+        "a key is redacted wherever it stands"
+    );
     // The clock went on, and the key is not shown.
     for body in [&mut shown, &mut sent] {
         body["user"] = Value::Null;
@@ -66,65 +80,119 @@ fn what_a_dry_run_shows_is_what_is_sent() {
 fn only_the_tools_that_were_chosen_are_offered() {
     let model = Model::scripted([Reply::text("One."), Reply::text("None.")]);
     let home = Home::with(&model.config());
-    home.agent(["--tools", "read_file, list_dir", "-m", "hi"]).exits(0);
+    home.agent(["--tools", "read_file, list_dir", "-m", "hi"])
+        .exits(0);
     home.agent(["--no-tools", "-m", "hi"]).exits(0);
     let offered = model.request(0);
-    assert!(offered.tools().contains(&"read_file") && !offered.tools().contains(&"exec"), "{:?}", offered.tools());
+    assert!(
+        offered.tools().contains(&"read_file") && !offered.tools().contains(&"exec"),
+        "{:?}",
+        offered.tools()
+    );
     assert_eq!(model.request(1).body.get("tools"), None);
-    home.agent(["--tools", "raed_file", "-m", "hi"]).exits(2).fails_with_a_hint().says("read_file");
-    home.agent(["--tools", ",", "-m", "hi"]).exits(2).fails_with_a_hint();
-    home.agent(["--tools", "exec", "--no-tools", "-m", "hi"]).exits(2).fails_with_a_hint();
+    home.agent(["--tools", "raed_file", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("read_file");
+    home.agent(["--tools", ",", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint();
+    home.agent(["--tools", "exec", "--no-tools", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint();
 }
 
 #[test]
 fn a_turn_that_has_spent_its_budget_asks_no_more_and_exits_6() {
-    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })).counted(5000, 10)]);
+    let model =
+        Model::scripted([Reply::call("list_dir", &json!({ "path": "." })).counted(5000, 10)]);
     let home = Home::with(&model.config());
-    home.agent(["--budget-tokens", "5010", "-m", "look"]).exits(6).fails_with_a_hint().says("--budget-tokens");
-    home.agent(["--budget-tokens", "none", "-m", "look"]).exits(2).fails_with_a_hint();
+    home.agent(["--budget-tokens", "5010", "-m", "look"])
+        .exits(6)
+        .fails_with_a_hint()
+        .says("--budget-tokens");
+    home.agent(["--budget-tokens", "none", "-m", "look"])
+        .exits(2)
+        .fails_with_a_hint();
 }
 
 #[test]
 fn a_reply_may_be_as_long_as_the_flag_says() {
     let model = Model::scripted([Reply::text("Short.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_tokens": 5000 } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "max_tokens": 5000 } } }),
+    ));
     home.agent(["--max-tokens", "33", "-m", "hi"]).exits(0);
     assert_eq!(model.request(0).body["max_tokens"], 33);
-    home.agent(["--max-tokens", "0", "-m", "hi"]).exits(2).fails_with_a_hint().says("--max-tokens");
+    home.agent(["--max-tokens", "0", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("--max-tokens");
 }
 
 #[test]
 fn the_agent_works_in_the_directory_that_the_flag_names() {
     let calls = || {
-        let write = Reply::call("write_file", &json!({ "path": "new.txt", "content": "there" }));
-        [write, Reply::call("exec", &json!({ "command": "cat old.txt new.txt" })), Reply::text("Done.")]
+        let write = Reply::call(
+            "write_file",
+            &json!({ "path": "new.txt", "content": "there" }),
+        );
+        [
+            write,
+            Reply::call("exec", &json!({ "command": "cat old.txt new.txt" })),
+            Reply::text("Done."),
+        ]
     };
     let model = Model::scripted(calls().into_iter().chain(calls()));
     let home = Home::with(&model.config());
     let elsewhere = home.path("").parent().unwrap().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("old.txt"), "was ").unwrap();
-    home.agent(["--workspace", elsewhere.to_str().unwrap(), "-m", "go"]).exits(0).prints("Done.\n");
-    assert_eq!(fs::read_to_string(elsewhere.join("new.txt")).unwrap(), "there");
-    assert!(model.request(2).last("tool").contains("was there"), "{}", model.request(2).last("tool"));
-    assert!(!home.path("workspace").exists(), "the other one is not needed");
+    home.agent(["--workspace", elsewhere.to_str().unwrap(), "-m", "go"])
+        .exits(0)
+        .prints("Done.\n");
+    assert_eq!(
+        fs::read_to_string(elsewhere.join("new.txt")).unwrap(),
+        "there"
+    );
+    assert!(
+        model.request(2).last("tool").contains("was there"),
+        "{}",
+        model.request(2).last("tool")
+    );
+    assert!(
+        !home.path("workspace").exists(),
+        "the other one is not needed"
+    );
 
     // From where one stands.
     fs::remove_file(elsewhere.join("new.txt")).unwrap();
-    home.bantam().args(["agent", "--workspace", "../elsewhere", "-m", "go"]).run().exits(0);
+    home.bantam()
+        .args(["agent", "--workspace", "../elsewhere", "-m", "go"])
+        .run()
+        .exits(0);
     assert!(elsewhere.join("new.txt").exists());
     // The agent's own files are nobody's workspace.
     let own = home.path("sessions");
-    home.agent(["--workspace", own.to_str().unwrap(), "-m", "go"]).exits(3).fails_with_a_hint();
+    home.agent(["--workspace", own.to_str().unwrap(), "-m", "go"])
+        .exits(3)
+        .fails_with_a_hint();
 }
 
 /// The flags of `bantam help agent`: each long name with its short one.
 fn flags() -> BTreeMap<String, Option<String>> {
     let run = Home::empty().bantam().args(["help", "agent"]).run();
-    let lines = run.stdout.lines().filter_map(|line| line.strip_prefix("  "));
+    let lines = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("  "));
     let flags = lines.filter_map(|line| {
         let (short, rest) = line.trim_start().split_once("--")?;
-        Some((format!("--{}", rest.split(' ').next()?), short.strip_suffix(", ").map(str::to_owned)))
+        Some((
+            format!("--{}", rest.split(' ').next()?),
+            short.strip_suffix(", ").map(str::to_owned),
+        ))
     });
     flags.collect()
 }
@@ -134,12 +202,20 @@ fn every_flag_is_given_in_some_test() {
     let flags = flags();
     assert!(flags.len() > 20, "{flags:?}");
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it");
-    let sources = walk(&dir).into_iter().filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
-    let tests: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
+    let sources = walk(&dir)
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|kind| kind == "rs"));
+    let tests: String = sources
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
     // As an argument of its own, and not only in what is expected of a message.
-    let given = |name: &String| tests.contains(&format!("\"{name}\", ")) || tests.contains(&format!("\"{name}\"]"));
-    let missing: Vec<_> =
-        flags.iter().filter(|(long, short)| !given(long) && !short.as_ref().is_some_and(given)).collect();
+    let given = |name: &String| {
+        tests.contains(&format!("\"{name}\", ")) || tests.contains(&format!("\"{name}\"]"))
+    };
+    let missing: Vec<_> = flags
+        .iter()
+        .filter(|(long, short)| !given(long) && !short.as_ref().is_some_and(given))
+        .collect();
     assert!(missing.is_empty(), "no test gives {missing:?}");
 }
 
@@ -151,8 +227,10 @@ fn a_flag_means_the_same_by_its_short_name() {
     home.write("agent/prompts/greet.md", "Greet {{name}}. {{input}}");
     let attached = home.write("notes.txt", "attached");
     let attached = attached.to_str().unwrap();
-    let mut pairs: BTreeMap<String, String> =
-        flags().into_iter().filter_map(|(long, short)| Some((short?, long))).collect();
+    let mut pairs: BTreeMap<String, String> = flags()
+        .into_iter()
+        .filter_map(|(long, short)| Some((short?, long)))
+        .collect();
     let mut same = |short: &str, rest: &[&str], effect: &str| {
         let long = pairs.remove(short).expect("a flag of this name");
         let shown = [short, &long].map(|flag| {
@@ -163,11 +241,19 @@ fn a_flag_means_the_same_by_its_short_name() {
             let mut body: Value = serde_json::from_str(&run.stdout).unwrap();
             for message in body["messages"].as_array_mut().unwrap() {
                 let content = message["content"].as_str().unwrap_or_default();
-                message["content"] = content.split_once('\n').map_or(content, |(_, rest)| rest).to_owned().into();
+                message["content"] = content
+                    .split_once('\n')
+                    .map_or(content, |(_, rest)| rest)
+                    .to_owned()
+                    .into();
             }
             body.to_string()
         });
-        assert!(shown[0].contains(effect), "{short}: no {effect:?} in {}", shown[0]);
+        assert!(
+            shown[0].contains(effect),
+            "{short}: no {effect:?} in {}",
+            shown[0]
+        );
         assert_eq!(shown[0], shown[1]);
         shown[0].clone()
     };
@@ -175,39 +261,79 @@ fn a_flag_means_the_same_by_its_short_name() {
     same("-s", &["kept", "second"], "Kept.");
     same("-c", &["more"], "Kept.");
     same("-t", &["greet", "--param", "name=Ada"], "Greet Ada. piped");
-    same("-p", &["name=Bob", "--template", "greet"], "Greet Bob. piped");
+    same(
+        "-p",
+        &["name=Bob", "--template", "greet"],
+        "Greet Bob. piped",
+    );
     same("-a", &[attached, "look"], "attached");
     assert!(!same("-n", &["look"], "look").contains("piped"));
     same("-q", &["look"], "look");
     same("-v", &["look"], "look");
-    assert_eq!(pairs, BTreeMap::new(), "flags with a short name that is not tried here");
+    assert_eq!(
+        pairs,
+        BTreeMap::new(),
+        "flags with a short name that is not tried here"
+    );
 }
 
 #[test]
 fn a_workspace_that_does_not_exist_is_not_made() {
     let home = Home::with(&Model::never_asked().config());
-    let run = home.bantam().args(["agent", "--workspace", "nowhere", "-m", "go"]).run();
-    run.exits(2).prints("").says("there is no directory").says("hint: mkdir -p ");
+    let run = home
+        .bantam()
+        .args(["agent", "--workspace", "nowhere", "-m", "go"])
+        .run();
+    run.exits(2)
+        .prints("")
+        .says("there is no directory")
+        .says("hint: mkdir -p ");
 }
 
 #[test]
 fn one_question_has_instructions_and_a_temperature_of_its_own() {
     let model = Model::scripted([Reply::text("Arr.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "temperature": 1.0 } ] })));
-    home.agent(["--system", "Speak like a pirate.", "--temperature", "0.5", "-m", "hi"]).exits(0);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "model_list": [ { "temperature": 1.0 } ] }),
+    ));
+    home.agent([
+        "--system",
+        "Speak like a pirate.",
+        "--temperature",
+        "0.5",
+        "-m",
+        "hi",
+    ])
+    .exits(0);
     let asked = model.request(0);
-    assert!(asked.last("system").contains("Speak like a pirate."), "{}", asked.last("system"));
-    assert_eq!(asked.body["temperature"], 0.5, "the flag wins over the model's entry");
-    home.agent(["--temperature", "hot", "-m", "hi"]).exits(2).prints("").fails_with_a_hint();
+    assert!(
+        asked.last("system").contains("Speak like a pirate."),
+        "{}",
+        asked.last("system")
+    );
+    assert_eq!(
+        asked.body["temperature"], 0.5,
+        "the flag wins over the model's entry"
+    );
+    home.agent(["--temperature", "hot", "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn the_newest_conversation_goes_on() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
-    home.agent(["-c", "-m", "more"]).exits(2).prints("").says("no conversation to continue");
+    home.agent(["-c", "-m", "more"])
+        .exits(2)
+        .prints("")
+        .says("no conversation to continue");
     home.agent(["-s", "garden", "-m", "first"]).exits(0);
     home.agent(["-c", "-m", "more"]).exits(0).prints("Two.\n");
     assert_eq!(home.session("cli_garden").texts("user").len(), 2);
-    home.agent(["-c", "-s", "x", "-m", "more"]).exits(2).says("--continue contradicts --session");
+    home.agent(["-c", "-s", "x", "-m", "more"])
+        .exits(2)
+        .says("--continue contradicts --session");
 }

@@ -10,7 +10,11 @@ use crate::model::{Model, Reply, Request};
 
 /// A fixture with the model's address, in a directory of its own beside the home.
 fn fixture(home: &Home, name: &str, base: &str) -> PathBuf {
-    let text = fs::read_to_string(format!("{}/tests/it/configs/{name}.json", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let text = fs::read_to_string(format!(
+        "{}/tests/it/configs/{name}.json",
+        env!("CARGO_MANIFEST_DIR")
+    ))
+    .unwrap();
     let dir = home.path("").parent().unwrap().join("other");
     fs::create_dir_all(dir.join("workspace")).unwrap();
     fs::write(dir.join("config.json"), text.replace("MODEL_BASE", base)).unwrap();
@@ -26,22 +30,38 @@ fn works_after_import(name: &str) -> Request {
     let home = Home::empty();
     let dir = fixture(&home, name, &model.base());
     let before = fs::read(dir.join("config.json")).unwrap();
-    home.bantam().args(["onboard", "--import"]).arg(&dir).run().exits(0).is_quiet();
+    home.bantam()
+        .args(["onboard", "--import"])
+        .arg(&dir)
+        .run()
+        .exits(0)
+        .is_quiet();
     assert_eq!(fs::read(dir.join("config.json")).unwrap(), before);
     assert!(
-        !fs::read_to_string(home.path("config.json")).unwrap().contains("workspace"),
+        !fs::read_to_string(home.path("config.json"))
+            .unwrap()
+            .contains("workspace"),
         "it never points at the old home"
     );
     let run = home.agent(["-m", "hi"]);
-    run.exits(6).prints("Done what I could.\n").says("limit of 3 steps").does_not_say("unknown setting");
-    assert!(model.request(2).tools().is_empty(), "the third step is the last");
+    run.exits(6)
+        .prints("Done what I could.\n")
+        .says("limit of 3 steps")
+        .does_not_say("unknown setting");
+    assert!(
+        model.request(2).tools().is_empty(),
+        "the third step is the last"
+    );
     model.request(0)
 }
 
 #[track_caller]
 fn has(request: &Request, model: &str, key: &str, max_tokens: u64, temperature: f64) {
     assert_eq!(request.body["model"], model);
-    assert_eq!(request.header("authorization"), Some(format!("Bearer {key}").as_str()));
+    assert_eq!(
+        request.header("authorization"),
+        Some(format!("Bearer {key}").as_str())
+    );
     assert_eq!(request.body["max_tokens"], max_tokens);
     assert_eq!(request.body["temperature"], temperature);
 }
@@ -49,7 +69,13 @@ fn has(request: &Request, model: &str, key: &str, max_tokens: u64, temperature: 
 #[test]
 fn picoclaw_0_works_after_an_import() {
     let request = works_after_import("picoclaw-v0");
-    has(&request, "arcee-ai/trinity-large-preview:free", "sk-or-v1-0000-fake-picoclaw", 4096, 0.7);
+    has(
+        &request,
+        "arcee-ai/trinity-large-preview:free",
+        "sk-or-v1-0000-fake-picoclaw",
+        4096,
+        0.7,
+    );
 }
 
 #[test]
@@ -63,14 +89,26 @@ fn picoclaw_3_works_after_an_import() {
 #[test]
 fn nanobot_works_after_an_import() {
     let request = works_after_import("nanobot");
-    has(&request, "anthropic/claude-opus-4-5", "sk-or-v1-0000-fake-nanobot", 4096, 0.1);
+    has(
+        &request,
+        "anthropic/claude-opus-4-5",
+        "sk-or-v1-0000-fake-nanobot",
+        4096,
+        0.1,
+    );
     assert_eq!(request.header("x-title"), Some("nanobot"));
 }
 
 #[test]
 fn smartbot_works_after_an_import() {
     let request = works_after_import("smartbot");
-    has(&request, "deepseek-chat", "sk-fake-0000-smartbot", 4096, 0.7);
+    has(
+        &request,
+        "deepseek-chat",
+        "sk-fake-0000-smartbot",
+        4096,
+        0.7,
+    );
 }
 
 #[test]
@@ -83,15 +121,26 @@ fn a_foreign_file_in_the_home_is_answered_with_the_command_that_converts_it() {
     let import = ["onboard", "--import", &path];
     for command in ["agent -m hi", "status", "gateway", "tools"] {
         let run = home.bantam().args(command.split(' ')).run();
-        run.exits(3).says("another program").says(&format!("hint: bantam {}", import.join(" ")));
+        run.exits(3)
+            .says("another program")
+            .says(&format!("hint: bantam {}", import.join(" ")));
     }
     let run = home.bantam().args(import).run();
     run.exits(0);
     assert!(run.stdout.contains(": hooks\n"), "{}", run.stdout);
-    assert_eq!(fs::read_to_string(home.path("config.json.old")).unwrap(), theirs.to_string());
-    home.agent(["--model", "groq/qwen/qwen3-32b", "-m", "hi"]).exits(0).prints("One.\n").is_quiet();
+    assert_eq!(
+        fs::read_to_string(home.path("config.json.old")).unwrap(),
+        theirs.to_string()
+    );
+    home.agent(["--model", "groq/qwen/qwen3-32b", "-m", "hi"])
+        .exits(0)
+        .prints("One.\n")
+        .is_quiet();
     assert_eq!(model.request(0).body["model"], "qwen/qwen3-32b");
-    assert_eq!(model.request(0).header("authorization"), Some("Bearer gsk-fake"));
+    assert_eq!(
+        model.request(0).header("authorization"),
+        Some("Bearer gsk-fake")
+    );
 }
 
 #[test]
@@ -107,12 +156,27 @@ fn dangerous_settings_are_shown_and_not_taken_over() {
                  providers.openai.api_key, tools.exec.sandbox\n";
     assert!(run.stdout.contains(shown), "{}", run.stdout);
     let ours = fs::read_to_string(home.path("config.json")).unwrap();
-    assert!(!["cmd:", "off", "restrict"].iter().any(|word| ours.contains(word)), "{ours}");
+    assert!(
+        !["cmd:", "off", "restrict"]
+            .iter()
+            .any(|word| ours.contains(word)),
+        "{ours}"
+    );
     // Nothing is overwritten, and a file that is no JSON is refused before anything is written.
-    home.bantam().args(["onboard", "--import"]).arg(&dir).run().exits(0);
+    home.bantam()
+        .args(["onboard", "--import"])
+        .arg(&dir)
+        .run()
+        .exits(0);
     assert_eq!(fs::read_to_string(home.path("config.json")).unwrap(), ours);
     let home = Home::empty();
     fs::write(dir.join("config.json"), "{ nope }").unwrap();
-    home.bantam().args(["onboard", "--import"]).arg(&dir).run().exits(3).prints("").fails_with_a_hint();
+    home.bantam()
+        .args(["onboard", "--import"])
+        .arg(&dir)
+        .run()
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
     assert!(!home.path("").exists());
 }

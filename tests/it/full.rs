@@ -28,12 +28,26 @@ fn is_inside(test: &str) -> bool {
         return true;
     }
     // Whoever is not root may mount in a user namespace.
-    let kind = if rustix::process::geteuid().is_root() { "-m" } else { "-Urm" };
+    let kind = if rustix::process::geteuid().is_root() {
+        "-m"
+    } else {
+        "-Urm"
+    };
     let mut again = Command::new("unshare");
-    again.arg(kind).arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]).env(INSIDE, "1");
+    again
+        .arg(kind)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1");
     let output = again.output().unwrap();
-    let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    assert!(output.status.success() && told[0].contains("1 passed"), "{}\n{}", told[0], told[1]);
+    let told =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(
+        output.status.success() && told[0].contains("1 passed"),
+        "{}\n{}",
+        told[0],
+        told[1]
+    );
     false
 }
 
@@ -47,10 +61,15 @@ impl Board {
     fn asking(model: Model) -> Self {
         let home = Home::empty();
         let root = home.dir("");
-        let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=512k,mode=700", "none"]).arg(root).status();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=512k,mode=700", "none"])
+            .arg(root)
+            .status();
         assert!(mounted.unwrap().success());
-        let config = merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } }));
+        let config = merged(
+            model.config(),
+            &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+        );
         home.config(&config.to_string());
         Self { model, home }
     }
@@ -61,7 +80,11 @@ impl Board {
 
     /// Leaves no room.
     fn fill(&self) {
-        let mut file = fs::OpenOptions::new().create(true).append(true).open(self.filler()).unwrap();
+        let mut file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.filler())
+            .unwrap();
         for piece in [[0; 4096].as_slice(), &[0]] {
             loop {
                 match file.write(piece) {
@@ -84,9 +107,16 @@ impl Board {
     /// With room again the conversation goes on, and has all that it had.
     #[track_caller]
     fn goes_on(&self, before: &[u8]) {
-        assert!(self.stored().starts_with(before), "what was stored is there");
+        assert!(
+            self.stored().starts_with(before),
+            "what was stored is there"
+        );
         self.make_room();
-        self.home.agent(["-m", "And now?"]).exits(0).prints("Better.\n").is_quiet();
+        self.home
+            .agent(["-m", "And now?"])
+            .exits(0)
+            .prints("Better.\n")
+            .is_quiet();
         let session = self.home.session("cli_default");
         session.has_one_result_per_call();
         assert_eq!(session.texts("assistant").last(), Some(&"Better."));
@@ -98,7 +128,10 @@ impl Board {
 impl Drop for Board {
     fn drop(&mut self) {
         // Before the home is removed.
-        let unmounted = Command::new("umount").arg("--lazy").arg(self.home.path("")).status();
+        let unmounted = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.home.path(""))
+            .status();
         assert!(unmounted.is_ok_and(|status| status.success()) || std::thread::panicking());
     }
 }
@@ -107,15 +140,25 @@ impl Drop for Board {
 #[track_caller]
 fn failed(run: &Run) {
     let told = object(run);
-    assert_eq!((&told["error"]["kind"], &told["output"]), (&json!("failed"), &json!("")), "{told}");
-    let [message, hint] = ["message", "hint"].map(|key| told["error"][key].as_str().unwrap_or_default().to_owned());
+    assert_eq!(
+        (&told["error"]["kind"], &told["output"]),
+        (&json!("failed"), &json!("")),
+        "{told}"
+    );
+    let [message, hint] =
+        ["message", "hint"].map(|key| told["error"][key].as_str().unwrap_or_default().to_owned());
     assert!(message.contains("No space left on device"), "{told}");
     assert!(hint.contains("free some space"), "{told}");
 }
 
 /// A first turn, which is stored, and then what the test is about.
 fn replies(rest: impl IntoIterator<Item = Reply>) -> Model {
-    Model::scripted([Reply::text("Hello.")].into_iter().chain(rest).chain([Reply::text("Better.")]))
+    Model::scripted(
+        [Reply::text("Hello.")]
+            .into_iter()
+            .chain(rest)
+            .chain([Reply::text("Better.")]),
+    )
 }
 
 #[test]
@@ -125,12 +168,18 @@ fn another_disk_that_a_command_fills_up() {
     }
     let other = Home::empty();
     let dir = other.dir("other");
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=40m,mode=700", "none"]).arg(&dir).status();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=40m,mode=700", "none"])
+        .arg(&dir)
+        .status();
     assert!(mounted.unwrap().success());
     // The clock of the watch ticks ten times a second.
     let script = "for n in $(seq 40); do head -c 1000000 /dev/zero >$0/$n; sleep .05; done";
     let command = shell_words::join(["sh", "-c", script, dir.to_str().unwrap()]);
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
     let open = json!({ "tools": { "exec": { "sandbox": "off" }, "write_paths": [dir] } });
     let home = Home::with(&merged(model.config(), &open));
     home.agent(["-m", "go"]).exits(0);
@@ -168,9 +217,15 @@ fn a_disk_that_is_full_before_a_turn() {
     board.home.agent(["-m", "hi"]).exits(0);
     let before = board.stored();
     board.fill();
-    let run = board.home.agent(["--json", "-m", &long("Think about this.")]);
+    let run = board
+        .home
+        .agent(["--json", "-m", &long("Think about this.")]);
     failed(&run);
-    assert_eq!(board.model.requests().len(), 1, "a question that is not stored is not asked");
+    assert_eq!(
+        board.model.requests().len(),
+        1,
+        "a question that is not stored is not asked"
+    );
     assert_eq!(board.stored(), before);
     board.goes_on(&before);
 }
@@ -182,13 +237,21 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
     }
     let board = Board::asking(replies([Reply::text(&long("An answer.")).held()]));
     board.home.agent(["-m", "hi"]).exits(0);
-    let running = board.home.bantam().args(["agent", "--json", "-m", "Think."]).spawn();
+    let running = board
+        .home
+        .bantam()
+        .args(["agent", "--json", "-m", "Think."])
+        .spawn();
     board.model.wait_for_requests(2);
     let before = board.stored();
     board.fill();
     board.model.release();
     failed(&running.finish());
-    assert_eq!(board.stored(), before, "nothing of an answer that does not fit");
+    assert_eq!(
+        board.stored(),
+        before,
+        "nothing of an answer that does not fit"
+    );
     board.goes_on(&before);
     assert_eq!(board.home.session("cli_default").texts("user").len(), 3);
 
@@ -199,7 +262,12 @@ fn a_disk_that_fills_up_while_the_model_thinks() {
     board.model.wait_for_requests(2);
     board.fill();
     board.model.release();
-    running.finish().exits(1).prints("").fails_with_a_hint().says("free some space");
+    running
+        .finish()
+        .exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("free some space");
     board.goes_on(&[]);
 }
 
@@ -212,13 +280,20 @@ fn a_disk_that_is_full_when_calls_are_to_be_stored() {
     let board = Board::asking(replies([Reply::call("exec", &arguments).held()]));
     board.home.write("workspace/keep.txt", "kept");
     board.home.agent(["-m", "hi"]).exits(0);
-    let running = board.home.bantam().args(["agent", "--json", "-m", "Tidy up."]).spawn();
+    let running = board
+        .home
+        .bantam()
+        .args(["agent", "--json", "-m", "Tidy up."])
+        .spawn();
     board.model.wait_for_requests(2);
     let before = board.stored();
     board.fill();
     board.model.release();
     failed(&running.finish());
-    assert!(board.home.path("workspace/keep.txt").exists(), "a call that is not stored is not run");
+    assert!(
+        board.home.path("workspace/keep.txt").exists(),
+        "a call that is not stored is not run"
+    );
     assert_eq!(board.stored(), before);
     board.goes_on(&before);
 }
@@ -231,22 +306,52 @@ fn a_disk_that_a_tool_fills_up() {
     let fill = "cat /dev/zero >>../filler; echo full";
     let calls = [
         call("call_1", "exec", &json!({ "command": fill })),
-        call("call_2", "write_file", &json!({ "path": "notes.txt", "content": long("new") })),
+        call(
+            "call_2",
+            "write_file",
+            &json!({ "path": "notes.txt", "content": long("new") }),
+        ),
     ];
-    let look = call("call_3", "exec", &json!({ "command": "head -c 20000 /dev/zero | tr '\\0' x" }));
+    let look = call(
+        "call_3",
+        "exec",
+        &json!({ "command": "head -c 20000 /dev/zero | tr '\\0' x" }),
+    );
     let board = Board::asking(replies([Reply::calls(calls), Reply::calls([look])]));
     board.home.write("workspace/notes.txt", "old");
     board.home.agent(["-m", "hi"]).exits(0);
     let run = board.home.agent(["--json", "-m", "Fill it."]);
     // Sooner or later a result is too long for what is left; until then the model is told.
     failed(&run);
-    assert_eq!(fs::read_to_string(board.home.path("workspace/notes.txt")).unwrap(), "old", "whole or not at all");
+    assert_eq!(
+        fs::read_to_string(board.home.path("workspace/notes.txt")).unwrap(),
+        "old",
+        "whole or not at all"
+    );
     let request = board.model.request(2);
-    let told: Vec<Value> = request.messages().into_iter().filter(|m| m["role"] == "tool").cloned().collect();
-    assert!(told[1]["content"].as_str().unwrap().contains("No space left on device"), "{told:?}");
+    let told: Vec<Value> = request
+        .messages()
+        .into_iter()
+        .filter(|m| m["role"] == "tool")
+        .cloned()
+        .collect();
+    assert!(
+        told[1]["content"]
+            .as_str()
+            .unwrap()
+            .contains("No space left on device"),
+        "{told:?}"
+    );
     let before = board.stored();
     board.goes_on(&before);
     // The call whose result was lost has one that says so.
     let last = board.model.requests().pop().unwrap();
-    assert!(last.texts("tool").last().unwrap().contains("interrupted, outcome unknown"), "{:?}", last.texts("tool"));
+    assert!(
+        last.texts("tool")
+            .last()
+            .unwrap()
+            .contains("interrupted, outcome unknown"),
+        "{:?}",
+        last.texts("tool")
+    );
 }

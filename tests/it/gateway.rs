@@ -21,7 +21,10 @@ const STRANGER: i64 = 666;
 /// The bot of the owner and one more, between this model and this server.
 pub fn config(model: &Model, api: &BotApi) -> Value {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
-    merged(model.config(), &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }))
+    merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }),
+    )
 }
 
 pub fn start(home: &Home) -> Running<'_> {
@@ -36,7 +39,11 @@ fn echo() -> Model {
 /// What the user said last, without clock and notes.
 fn said(request: &Request) -> String {
     let text = request.last("user");
-    text.rsplit("]\n").next().unwrap_or_default().trim().to_owned()
+    text.rsplit("]\n")
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Tells it to end, which it does soon and well.
@@ -58,7 +65,10 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     api.text(STRANGER, "let me in");
     api.text(OWNER, "hello 你好 🐓");
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(texts.iter().any(|text| text.contains("hello 你好 🐓")), "{texts:?}");
+    assert!(
+        texts.iter().any(|text| text.contains("hello 你好 🐓")),
+        "{texts:?}"
+    );
     assert!(texts.iter().any(|text| text.contains("666")), "{texts:?}");
     let name = fs::read_to_string(format!("/proc/{}/comm", gateway.pid())).unwrap();
     assert_eq!(name, "bantam\n", "what a list of processes shows");
@@ -69,7 +79,13 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     api.wait_for_confirmation();
     ends(gateway);
     assert!(api.texts(STRANGER).is_empty());
-    assert_eq!(api.texts(OWNER).iter().filter(|text| text.contains("Unknown users")).count(), 2);
+    assert_eq!(
+        api.texts(OWNER)
+            .iter()
+            .filter(|text| text.contains("Unknown users"))
+            .count(),
+        2
+    );
     assert_eq!(model.requests().len(), 2);
     home.session("telegram_42").has_one_result_per_call();
     botschema::check(&api);
@@ -96,7 +112,11 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
 
 #[test]
 fn no_more_than_sixteen_messages_are_one_turn() {
-    let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second."), Reply::text("Third.")]);
+    let model = Model::scripted([
+        Reply::text("First.").held(),
+        Reply::text("Second."),
+        Reply::text("Third."),
+    ]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -107,11 +127,21 @@ fn no_more_than_sixteen_messages_are_one_turn() {
     }
     api.wait_for_confirmation();
     model.release();
-    assert_eq!(api.wait_for_texts(OWNER, 3), ["First.", "Second.", "Third."]);
+    assert_eq!(
+        api.wait_for_texts(OWNER, 3),
+        ["First.", "Second.", "Third."]
+    );
     ends(gateway);
     let asked = [1, 2].map(|n| model.request(n).last("user"));
-    assert_eq!(asked.each_ref().map(|text| text.matches("item ").count()), [16, 4], "{asked:?}");
-    assert!(asked[0].contains("item 15.") && asked[1].contains("item 16."), "{asked:?}");
+    assert_eq!(
+        asked.each_ref().map(|text| text.matches("item ").count()),
+        [16, 4],
+        "{asked:?}"
+    );
+    assert!(
+        asked[0].contains("item 15.") && asked[1].contains("item 16."),
+        "{asked:?}"
+    );
 }
 
 #[test]
@@ -124,10 +154,16 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
     model.wait_for_holds(1);
     api.text(OWNER, "badger");
     api.text(OWNER, "/new");
-    assert_eq!(api.wait_for_texts(OWNER, 3), ["(Stopped.)", "A new conversation begins.", "Second."]);
+    assert_eq!(
+        api.wait_for_texts(OWNER, 3),
+        ["(Stopped.)", "A new conversation begins.", "Second."]
+    );
     ends(gateway);
     let second = model.request(1).body["messages"].to_string();
-    assert!(second.contains("badger") && !second.contains("aardvark"), "{second}");
+    assert!(
+        second.contains("badger") && !second.contains("aardvark"),
+        "{second}"
+    );
 }
 
 #[test]
@@ -162,7 +198,10 @@ fn the_commands_do_what_they_say() {
     (other["model_name"], other["model"]) = ("second".into(), "openai/other".into());
     let mut nameless = other.clone();
     (nameless["model_name"], nameless["model"]) = ("".into(), "openai/third".into());
-    config["model_list"].as_array_mut().unwrap().extend([other, nameless]);
+    config["model_list"]
+        .as_array_mut()
+        .unwrap()
+        .extend([other, nameless]);
     let home = Home::with(&config);
     let gateway = start(&home);
     for (n, (command, says)) in [
@@ -172,7 +211,10 @@ fn the_commands_do_what_they_say() {
         ("/status", "of 131072 tokens"),
         ("/usage", "1 calls, 11 tokens read and 7 written"),
         ("/model", "openai/test-model"),
-        ("/model", "with one of: test, second, openai/third, or VENDOR/MODEL"),
+        (
+            "/model",
+            "with one of: test, second, openai/third, or VENDOR/MODEL",
+        ),
         ("/model none/such", "\nhint: "),
         ("/model second", "From now on openai/other answers"),
         ("/new", "new conversation"),
@@ -188,20 +230,31 @@ fn the_commands_do_what_they_say() {
     ends(gateway);
     let requests = model.requests();
     assert_eq!(requests.len(), 2);
-    assert_eq!(requests[1].body["model"], "test-model", "a new conversation has the configured model");
+    assert_eq!(
+        requests[1].body["model"], "test-model",
+        "a new conversation has the configured model"
+    );
     assert!(!requests[1].body.to_string().contains("the moon"));
     let commands = &api.asked("setMyCommands")[0].params["commands"];
-    assert!(commands.as_array().unwrap().iter().any(|command| command["command"] == "stop"));
+    assert!(
+        commands
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|command| command["command"] == "stop")
+    );
     botschema::check(&api);
 }
 
 #[test]
 fn a_message_outlives_the_program_at_every_moment() {
     // While the model thinks; while a tool runs; while the answer is being sent.
-    let model = Model::answering(|request, _| match (request.texts("tool").len(), said(request).as_str()) {
-        (0, "tool") => Reply::call("exec", &json!({ "command": "echo x >>count; sleep 5" })),
-        (1, "tool") => Reply::text(&format!("Told: {}", request.last("tool"))),
-        (_, said) => Reply::text(&format!("About {said}.")),
+    let model = Model::answering(|request, _| {
+        match (request.texts("tool").len(), said(request).as_str()) {
+            (0, "tool") => Reply::call("exec", &json!({ "command": "echo x >>count; sleep 5" })),
+            (1, "tool") => Reply::text(&format!("Told: {}", request.last("tool"))),
+            (_, said) => Reply::text(&format!("About {said}.")),
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -209,13 +262,22 @@ fn a_message_outlives_the_program_at_every_moment() {
     let gateway = start(&home);
     api.text(OWNER, "tool");
     // The file is there before anything is in it.
-    until("the tool runs", || fs::read(home.path("workspace/count")).is_ok_and(|count| !count.is_empty()));
+    until("the tool runs", || {
+        fs::read(home.path("workspace/count")).is_ok_and(|count| !count.is_empty())
+    });
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 1);
-    assert!(texts[0].contains("interrupted, outcome unknown"), "{texts:?}");
-    assert_eq!(fs::read_to_string(home.path("workspace/count")).unwrap(), "x\n", "the tool ran again");
+    assert!(
+        texts[0].contains("interrupted, outcome unknown"),
+        "{texts:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/count")).unwrap(),
+        "x\n",
+        "the tool ran again"
+    );
 
     api.fault("sendMessage", Fault::Silence);
     api.text(OWNER, "second");
@@ -225,7 +287,10 @@ fn a_message_outlives_the_program_at_every_moment() {
     let asked = model.requests().len();
     let gateway = start(&home);
     // The fault was after the effect, so it is there twice; and nobody was asked again.
-    assert_eq!(api.wait_for_texts(OWNER, 3)[1..], ["About second.", "About second."]);
+    assert_eq!(
+        api.wait_for_texts(OWNER, 3)[1..],
+        ["About second.", "About second."]
+    );
     assert_eq!(model.requests().len(), asked);
     ends(gateway);
     home.session("telegram_42").has_one_result_per_call();
@@ -244,15 +309,31 @@ fn a_polite_end_loses_nothing_either() {
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Second."]);
     ends(gateway);
-    let history: Vec<Value> = home.session("telegram_42").history().into_iter().cloned().collect();
-    assert_eq!(history.iter().filter(|message| message["role"] == "user").count(), 1, "{history:?}");
+    let history: Vec<Value> = home
+        .session("telegram_42")
+        .history()
+        .into_iter()
+        .cloned()
+        .collect();
+    assert_eq!(
+        history
+            .iter()
+            .filter(|message| message["role"] == "user")
+            .count(),
+        1,
+        "{history:?}"
+    );
 }
 
 #[test]
 fn a_message_that_brings_the_program_down_is_set_aside() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text(&format!("About {}.", said(request)));
-        if said(request) == "poison" { reply.held() } else { reply }
+        if said(request) == "poison" {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -266,7 +347,11 @@ fn a_message_that_brings_the_program_down_is_set_aside() {
         drop(gateway.finish());
     }
     let gateway = start(&home);
-    assert!(api.wait_for_texts(OWNER, 1)[0].contains("set aside"), "{:?}", api.texts(OWNER));
+    assert!(
+        api.wait_for_texts(OWNER, 1)[0].contains("set aside"),
+        "{:?}",
+        api.texts(OWNER)
+    );
     api.text(43, "all right?");
     assert_eq!(api.wait_for_texts(43, 1), ["About all right?."]);
     ends(gateway);
@@ -280,7 +365,11 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
         let said = said(request);
         let reply = Reply::text(&format!("About {said}."));
         // The second one is well, but is under way at the first crash.
-        if ill.load(Ordering::SeqCst) && (said == "one" || n < 2) { reply.held() } else { reply }
+        if ill.load(Ordering::SeqCst) && (said == "one" || n < 2) {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -307,7 +396,12 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
 fn faults_of_the_network_and_of_telegram_are_survived() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    for fault in [Fault::Page(502), Fault::CutBefore, Fault::Error(500, "Internal Server Error"), Fault::TooMany(1)] {
+    for fault in [
+        Fault::Page(502),
+        Fault::CutBefore,
+        Fault::Error(500, "Internal Server Error"),
+        Fault::TooMany(1),
+    ] {
         api.fault("getUpdates", fault);
     }
     for fault in [Fault::TooMany(1), Fault::Page(502)] {
@@ -338,18 +432,27 @@ fn in_bad_weather_everybody_is_answered() {
     for n in 1..=4 {
         let said = format!("message {n}");
         api.text(OWNER, &said);
-        until("it is answered", || api.texts(OWNER).iter().any(|text| text.contains(&said)));
+        until("it is answered", || {
+            api.texts(OWNER).iter().any(|text| text.contains(&said))
+        });
     }
     api.calm();
     ends(gateway);
-    assert_eq!(model.requests().len(), 4, "an answer that was on its way was made again");
+    assert_eq!(
+        model.requests().len(),
+        4,
+        "an answer that was on its way was made again"
+    );
 }
 
 #[test]
 fn another_poller_does_not_make_it_deaf() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
-    api.fault("getUpdates", Fault::Error(409, "Conflict: terminated by other getUpdates request"));
+    api.fault(
+        "getUpdates",
+        Fault::Error(409, "Conflict: terminated by other getUpdates request"),
+    );
     let gateway = start(&home);
     gateway.wait_for_stderr("another program polls");
     api.text(OWNER, "still there?");
@@ -359,16 +462,27 @@ fn another_poller_does_not_make_it_deaf() {
 
 #[test]
 fn an_answer_is_formatted_split_and_said_plainly_when_it_must_be() {
-    let long = format!("# Title\n\n**bold** and `code`\n\n```rust\n{}```\n", "let x = 1; // 日本\n".repeat(600));
+    let long = format!(
+        "# Title\n\n**bold** and `code`\n\n```rust\n{}```\n",
+        "let x = 1; // 日本\n".repeat(600)
+    );
     let model = Model::scripted([Reply::text(&long), Reply::text("a **b** c")]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "write");
     api.wait_for_texts(OWNER, 3);
-    api.fault("sendMessage", Fault::Error(400, "Bad Request: can't parse entities: unsupported start tag"));
+    api.fault(
+        "sendMessage",
+        Fault::Error(
+            400,
+            "Bad Request: can't parse entities: unsupported start tag",
+        ),
+    );
     api.text(OWNER, "more");
-    until("the last one is said", || api.texts(OWNER).iter().any(|text| text.contains("a b c")));
+    until("the last one is said", || {
+        api.texts(OWNER).iter().any(|text| text.contains("a b c"))
+    });
     ends(gateway);
     let sent = api.sent(OWNER);
     let code: String = sent.iter().map(|sent| sent.text.as_str()).collect();
@@ -384,18 +498,41 @@ fn pictures_and_texts_come_with_a_message() {
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    api.photo(OWNER, &[png.clone(), vec![0; 32]].concat().repeat(2), &json!({ "caption": "what is it?" }));
+    api.photo(
+        OWNER,
+        &[png.clone(), vec![0; 32]].concat().repeat(2),
+        &json!({ "caption": "what is it?" }),
+    );
     api.wait_for_texts(OWNER, 1);
-    api.document(OWNER, "notes.txt", "text/plain", "some notes\n".as_bytes(), &json!({}));
+    api.document(
+        OWNER,
+        "notes.txt",
+        "text/plain",
+        "some notes\n".as_bytes(),
+        &json!({}),
+    );
     api.wait_for_texts(OWNER, 2);
     api.voice(OWNER, b"OggS\0\xff\xfe");
     api.wait_for_texts(OWNER, 3);
     ends(gateway);
     let requests = model.requests();
     let first = requests[0].body.to_string();
-    assert!(first.contains("data:image/png;base64,") && first.contains("what is it?"), "{first}");
-    assert!(requests[1].last("user").contains("notes.txt:\n```\nsome notes"), "{}", requests[1].last("user"));
-    assert!(requests[2].last("user").contains("voice.ogg was attached"), "{}", requests[2].last("user"));
+    assert!(
+        first.contains("data:image/png;base64,") && first.contains("what is it?"),
+        "{first}"
+    );
+    assert!(
+        requests[1]
+            .last("user")
+            .contains("notes.txt:\n```\nsome notes"),
+        "{}",
+        requests[1].last("user")
+    );
+    assert!(
+        requests[2].last("user").contains("voice.ogg was attached"),
+        "{}",
+        requests[2].last("user")
+    );
     botschema::check(&api);
 }
 
@@ -410,7 +547,15 @@ fn an_album_is_one_message() {
     api.wait_for_texts(OWNER, 1);
     ends(gateway);
     assert_eq!(model.requests().len(), 1);
-    assert_eq!(model.request(0).body.to_string().matches("data:image/png").count(), 3);
+    assert_eq!(
+        model
+            .request(0)
+            .body
+            .to_string()
+            .matches("data:image/png")
+            .count(),
+        3
+    );
 }
 
 #[test]
@@ -431,9 +576,14 @@ fn in_a_group_it_answers_who_means_it() {
     api.wait_for_texts(group, 3);
     ends(gateway);
     assert_eq!(api.sent(group)[2].thread, Some(7));
-    let asked: BTreeSet<String> = model.requests().iter().map(|request| request.last("user")).collect();
+    let asked: BTreeSet<String> = model
+        .requests()
+        .iter()
+        .map(|request| request.last("user"))
+        .collect();
     assert_eq!(asked.len(), 3, "{asked:?}");
-    home.session("telegram_-1000000000123_7").has_one_result_per_call();
+    home.session("telegram_-1000000000123_7")
+        .has_one_result_per_call();
     botschema::check(&api);
 }
 
@@ -443,7 +593,11 @@ fn a_second_gateway_is_refused() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as @test_bantam_bot");
-    home.bantam().arg("gateway").run().exits(7).fails_with_a_hint();
+    home.bantam()
+        .arg("gateway")
+        .run()
+        .exits(7)
+        .fails_with_a_hint();
     ends(gateway);
 }
 
@@ -482,17 +636,38 @@ fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
-    let add = ["cron", "add", "-m", "water the plants", "--at", "+1s", "--to", "telegram:42"];
+    let add = [
+        "cron",
+        "add",
+        "-m",
+        "water the plants",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
     home.bantam().args(add).run().exits(0);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: water the plants"]);
     // It is done, and so it is gone.
-    until("the job is recorded", || jobs(&home)["jobs"].as_array().unwrap().is_empty());
+    until("the job is recorded", || {
+        jobs(&home)["jobs"].as_array().unwrap().is_empty()
+    });
     api.text(OWNER, "what was that?");
     api.wait_for_texts(OWNER, 2);
     ends(gateway);
     let asked = model.request(1).body.to_string();
-    assert!(asked.contains("water the plants") && asked.contains("sent this to the chat"), "{asked}");
-    assert!(home.bantam().args(["cron", "history"]).run().exits(0).stdout.contains("ok"));
+    assert!(
+        asked.contains("water the plants") && asked.contains("sent this to the chat"),
+        "{asked}"
+    );
+    assert!(
+        home.bantam()
+            .args(["cron", "history"])
+            .run()
+            .exits(0)
+            .stdout
+            .contains("ok")
+    );
     botschema::check(&api);
 }
 
@@ -502,12 +677,28 @@ fn a_job_that_was_missed_is_run_once_or_told() {
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
     for (name, message) in [("soon", "within its grace"), ("long", "beyond it")] {
-        let add = ["cron", "add", "-n", name, "-m", message, "-e", "86400", "--to", "telegram:42"];
+        let add = [
+            "cron",
+            "add",
+            "-n",
+            name,
+            "-m",
+            message,
+            "-e",
+            "86400",
+            "--to",
+            "telegram:42",
+        ];
         home.bantam().args(add).run().exits(0);
     }
     let mut file = jobs(&home);
     let now = i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_millis()).unwrap();
-    for (job, ago) in file["jobs"].as_array_mut().unwrap().iter_mut().zip([10 * 60_000, 3 * 3_600_000]) {
+    for (job, ago) in file["jobs"]
+        .as_array_mut()
+        .unwrap()
+        .iter_mut()
+        .zip([10 * 60_000, 3 * 3_600_000])
+    {
         let due = now - ago;
         job["state"]["nextRunAtMs"] = due.into();
         job["createdAtMs"] = (due - 86_400_000).into();
@@ -517,8 +708,16 @@ fn a_job_that_was_missed_is_run_once_or_told() {
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
     ends(gateway);
-    assert!(texts.iter().any(|text| text == "You said: within its grace"), "{texts:?}");
-    assert!(texts.iter().any(|text| text.contains("“long” was missed")), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .any(|text| text == "You said: within its grace"),
+        "{texts:?}"
+    );
+    assert!(
+        texts.iter().any(|text| text.contains("“long” was missed")),
+        "{texts:?}"
+    );
     assert_eq!(model.requests().len(), 1);
 }
 
@@ -526,22 +725,45 @@ fn a_job_that_was_missed_is_run_once_or_told() {
 fn a_job_is_not_run_twice_by_a_crash() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text(&format!("About {}.", said(request)));
-        if said(request) == "once" { reply.held() } else { reply }
+        if said(request) == "once" {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     gateway.wait_for_stderr("serving as");
-    home.bantam().args(["cron", "add", "-m", "once", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    home.bantam()
+        .args([
+            "cron",
+            "add",
+            "-m",
+            "once",
+            "--at",
+            "+1s",
+            "--to",
+            "telegram:42",
+        ])
+        .run()
+        .exits(0);
     model.wait_for_requests(1);
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let gateway = start(&home);
     api.text(OWNER, "hello");
-    assert!(api.wait_for_texts(OWNER, 2).contains(&"About hello.".to_owned()));
+    assert!(
+        api.wait_for_texts(OWNER, 2)
+            .contains(&"About hello.".to_owned())
+    );
     ends(gateway);
     assert_eq!(model.requests().len(), 2, "the job ran again");
     let history = home.bantam().args(["cron", "history"]).run();
-    assert!(history.exits(0).stdout.contains("unknown"), "{}", history.stdout);
+    assert!(
+        history.exits(0).stdout.contains("unknown"),
+        "{}",
+        history.stdout
+    );
 }

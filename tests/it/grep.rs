@@ -26,13 +26,26 @@ fn searches<const N: usize>(searches: [Value; N]) -> [(String, bool); N] {
     symlink("../outside", fixture.file("out")).unwrap();
     symlink("../outside/secret", fixture.file("out-file")).unwrap();
     symlink(".", fixture.file("circle")).unwrap();
-    assert!(Command::new("mkfifo").arg(fixture.file("pipe")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(fixture.file("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     fixture.results().try_into().unwrap()
 }
 
 #[test]
 fn lines_are_found_in_every_text_file_and_nowhere_else() {
-    let [(everywhere, _), (below, _), (file, _), (chinese, _), (cased, _), (whole, _)] = searches([
+    let [
+        (everywhere, _),
+        (below, _),
+        (file, _),
+        (chinese, _),
+        (cased, _),
+        (whole, _),
+    ] = searches([
         json!({ "pattern": "fn " }),
         json!({ "pattern": "fn ", "path": "./src" }),
         json!({ "pattern": "^fn", "path": "src/main.rs" }),
@@ -45,11 +58,23 @@ fn lines_are_found_in_every_text_file_and_nowhere_else() {
         ".hidden:1:fn seen() {}\nsrc/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n\
          src/main.rs:1:fn main() {\n[binary files skipped: 1]\n"
     );
-    assert_eq!(below, "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\nsrc/main.rs:1:fn main() {\n");
+    assert_eq!(
+        below,
+        "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\nsrc/main.rs:1:fn main() {\n"
+    );
     assert_eq!(file, "src/main.rs:1:fn main() {\n");
-    assert_eq!(chinese, "read me.md:1:# 使用说明\nread me.md:2:run it, שלום 👋\n[binary files skipped: 1]\n");
-    assert!(cased.starts_with("src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n["), "{cased}");
-    assert_eq!(whole, "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n");
+    assert_eq!(
+        chinese,
+        "read me.md:1:# 使用说明\nread me.md:2:run it, שלום 👋\n[binary files skipped: 1]\n"
+    );
+    assert!(
+        cased.starts_with("src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n["),
+        "{cased}"
+    );
+    assert_eq!(
+        whole,
+        "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n"
+    );
 }
 
 #[test]
@@ -57,7 +82,13 @@ fn a_pattern_that_takes_long_is_looked_for_in_less_of_a_line() {
     let fixture = Fixture::making([("grep", json!({ "pattern": "(a?a?a?a?a?a?a?a?a?a?){25}b" }))]);
     fixture.home.write("workspace/long", "a".repeat(60_000));
     let [(told, failed)] = <[_; 1]>::try_from(fixture.results()).unwrap();
-    assert_eq!((told.as_str(), failed), ("no matches\n[lines searched only at their start: 1]\n", false));
+    assert_eq!(
+        (told.as_str(), failed),
+        (
+            "no matches\n[lines searched only at their start: 1]\n",
+            false
+        )
+    );
 }
 
 #[test]
@@ -70,28 +101,64 @@ fn files_are_chosen_by_name_or_by_path() {
     ]);
     assert_eq!(by_name, "read me.md:2:run it, שלום 👋\n");
     assert_eq!(by_path, "src/main.rs:1:fn main() {\n");
-    assert_eq!(at_any_depth, "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n");
+    assert_eq!(
+        at_any_depth,
+        "src/deep/run.rs:1:fn run() {}\nsrc/deep/run.rs:2:fn Run() {}\n"
+    );
     assert_eq!(none, "no matches\n");
 }
 
 #[test]
 fn what_was_not_shown_is_told() {
     let fixture = Fixture::making([
-        ("grep", json!({ "pattern": "hit", "path": "many.txt", "max": 3 })),
-        ("grep", json!({ "pattern": "hit", "path": "many.txt", "max": 1000 })),
+        (
+            "grep",
+            json!({ "pattern": "hit", "path": "many.txt", "max": 3 }),
+        ),
+        (
+            "grep",
+            json!({ "pattern": "hit", "path": "many.txt", "max": 1000 }),
+        ),
         ("grep", json!({ "pattern": "needle", "path": "long.txt" })),
-        ("grep", json!({ "pattern": "hit", "path": "few.txt", "max": 2 })),
+        (
+            "grep",
+            json!({ "pattern": "hit", "path": "few.txt", "max": 2 }),
+        ),
     ]);
-    fixture.home.write("workspace/many.txt", "hit, and some more text to fill the line\n".repeat(5000));
+    fixture.home.write(
+        "workspace/many.txt",
+        "hit, and some more text to fill the line\n".repeat(5000),
+    );
     fixture.home.write("workspace/few.txt", "hit\nhit\n");
-    let long = format!("{}needle{}\n{}needle\n", "a".repeat(5000), "b".repeat(5000), "c".repeat(100_000));
+    let long = format!(
+        "{}needle{}\n{}needle\n",
+        "a".repeat(5000),
+        "b".repeat(5000),
+        "c".repeat(100_000)
+    );
     fixture.home.write("workspace/long.txt", long);
     let told = fixture.succeeds();
     assert_eq!(told[0].lines().count(), 4);
-    assert!(told[0].ends_with("[there are more matches]\n"), "{}", told[0]);
-    assert!(told[1].len() < 30_000 && told[1].ends_with("[there are more matches]\n"), "{} bytes", told[1].len());
-    assert!(told[2].starts_with("long.txt:1:…aaa") && told[2].contains("aneedleb"), "{}", told[2]);
-    assert!(told[2].ends_with("bbb…\n[lines searched only at their start: 1]\n"), "{}", told[2]);
+    assert!(
+        told[0].ends_with("[there are more matches]\n"),
+        "{}",
+        told[0]
+    );
+    assert!(
+        told[1].len() < 30_000 && told[1].ends_with("[there are more matches]\n"),
+        "{} bytes",
+        told[1].len()
+    );
+    assert!(
+        told[2].starts_with("long.txt:1:…aaa") && told[2].contains("aneedleb"),
+        "{}",
+        told[2]
+    );
+    assert!(
+        told[2].ends_with("bbb…\n[lines searched only at their start: 1]\n"),
+        "{}",
+        told[2]
+    );
     assert_eq!(told[3], "few.txt:1:hit\nfew.txt:2:hit\n");
 }
 

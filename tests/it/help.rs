@@ -9,23 +9,48 @@ use crate::harness::Home;
 fn commands(home: &Home) -> Vec<String> {
     let run = home.bantam().arg("help").run();
     run.exits(0).is_quiet();
-    let lines = run.stdout.lines().filter_map(|line| line.strip_prefix("  bantam "));
-    let names = lines.filter(|line| !line.starts_with("help COMMAND")).map(|line| {
-        let words = line.split_whitespace();
-        words.take_while(|word| word.chars().all(|c| c.is_ascii_lowercase())).take(2).collect::<Vec<_>>()
-    });
+    let lines = run
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("  bantam "));
+    let names = lines
+        .filter(|line| !line.starts_with("help COMMAND"))
+        .map(|line| {
+            let words = line.split_whitespace();
+            words
+                .take_while(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+                .take(2)
+                .collect::<Vec<_>>()
+        });
     // The second word may be the first of the description: then help does not know it.
     let known = |words: &[&str]| home.bantam().arg("help").args(words).run().code == Some(0);
-    names.map(|words| if known(&words) { words.join(" ") } else { words[0].to_owned() }).collect()
+    names
+        .map(|words| {
+            if known(&words) {
+                words.join(" ")
+            } else {
+                words[0].to_owned()
+            }
+        })
+        .collect()
 }
 
 /// README.md and the pages of docs/, by file name.
 fn documentation() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pages = fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
-    let files = pages.chain([root.join("README.md")]).filter(|path| path.extension().is_some_and(|e| e == "md"));
+    let pages = fs::read_dir(root.join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = pages
+        .chain([root.join("README.md")])
+        .filter(|path| path.extension().is_some_and(|e| e == "md"));
     files
-        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_owned(), fs::read_to_string(path).unwrap()))
+        .map(|path| {
+            (
+                path.file_stem().unwrap().to_str().unwrap().to_owned(),
+                fs::read_to_string(path).unwrap(),
+            )
+        })
         .collect()
 }
 
@@ -38,7 +63,11 @@ fn every_page_of_the_documentation_is_in_the_program() {
             continue;
         }
         if name == "README" {
-            assert!(text.lines().count() <= 150, "README.md has {} lines", text.lines().count());
+            assert!(
+                text.lines().count() <= 150,
+                "README.md has {} lines",
+                text.lines().count()
+            );
             continue;
         }
         assert!(overview.contains(&name), "{name} is missing: {overview}");
@@ -47,7 +76,14 @@ fn every_page_of_the_documentation_is_in_the_program() {
         let text = text.split("<!-- ").next().unwrap();
         assert!(run.stdout.contains(text), "{name}: {}", run.stdout);
     }
-    assert!(home.bantam().args(["help", "cron"]).run().stdout.contains("bantam cron add"), "the commands come, too");
+    assert!(
+        home.bantam()
+            .args(["help", "cron"])
+            .run()
+            .stdout
+            .contains("bantam cron add"),
+        "the commands come, too"
+    );
 }
 
 #[test]
@@ -55,20 +91,48 @@ fn every_command_has_a_page_and_a_place_in_the_readme() {
     let home = Home::empty();
     let docs = documentation();
     let commands = commands(&home);
-    for name in ["agent", "onboard", "status", "tools", "sessions list", "sessions show", "help"] {
-        assert!(commands.iter().any(|command| command == name), "{name} is missing: {commands:?}");
+    for name in [
+        "agent",
+        "onboard",
+        "status",
+        "tools",
+        "sessions list",
+        "sessions show",
+        "help",
+    ] {
+        assert!(
+            commands.iter().any(|command| command == name),
+            "{name} is missing: {commands:?}"
+        );
     }
     for command in &commands {
         let page = home.bantam().arg("help").args(command.split(' ')).run();
         page.exits(0).is_quiet();
-        assert!(page.stdout.starts_with(&format!("bantam {command}")), "{}", page.stdout);
-        assert!(page.stdout.lines().count() >= 2, "{command} says nothing about itself: {}", page.stdout);
+        assert!(
+            page.stdout.starts_with(&format!("bantam {command}")),
+            "{}",
+            page.stdout
+        );
+        assert!(
+            page.stdout.lines().count() >= 2,
+            "{command} says nothing about itself: {}",
+            page.stdout
+        );
         let same = home.bantam().args(command.split(' ')).arg("--help").run();
         same.exits(0).prints(&page.stdout);
-        let is_mentioned = docs.iter().any(|(_, text)| text.contains(&format!("bantam {command}")));
-        assert!(is_mentioned, "neither README.md nor docs/ mentions `bantam {command}`");
+        let is_mentioned = docs
+            .iter()
+            .any(|(_, text)| text.contains(&format!("bantam {command}")));
+        assert!(
+            is_mentioned,
+            "neither README.md nor docs/ mentions `bantam {command}`"
+        );
     }
-    assert_eq!(home.files(), Vec::<String>::new(), "help leaves nothing behind");
+    assert_eq!(
+        home.files(),
+        Vec::<String>::new(),
+        "help leaves nothing behind"
+    );
 }
 
 #[test]
@@ -77,10 +141,18 @@ fn a_word_with_verbs_shows_all_of_them() {
     for args in [&["help", "sessions"][..], &["sessions", "--help"]] {
         let run = home.bantam().args(args).run();
         run.exits(0).is_quiet();
-        for part in
-            ["bantam sessions list", "bantam sessions show KEY", "--after SEQ", "bantam sessions erase KEY", "--yes"]
-        {
-            assert!(run.stdout.contains(part), "{part:?} is missing: {}", run.stdout);
+        for part in [
+            "bantam sessions list",
+            "bantam sessions show KEY",
+            "--after SEQ",
+            "bantam sessions erase KEY",
+            "--yes",
+        ] {
+            assert!(
+                run.stdout.contains(part),
+                "{part:?} is missing: {}",
+                run.stdout
+            );
         }
     }
 }
@@ -92,30 +164,58 @@ fn what_is_not_a_command_gets_the_nearest_one() {
         (&["stauts"][..], "bantam status"),
         (&["session", "list"], "bantam sessions"),
         (&["sessions", "lsit"], "bantam sessions list"),
-        (&["sessions", "frobnicate"], "bantam sessions has list, show, reset, prune, erase"),
-        (&["sessions"], "bantam sessions needs a subcommand: list, show, reset, prune, erase"),
-        (&["sessions", "--json"], "bantam sessions needs a subcommand: list"),
+        (
+            &["sessions", "frobnicate"],
+            "bantam sessions has list, show, reset, prune, erase",
+        ),
+        (
+            &["sessions"],
+            "bantam sessions needs a subcommand: list, show, reset, prune, erase",
+        ),
+        (
+            &["sessions", "--json"],
+            "bantam sessions needs a subcommand: list",
+        ),
         (&["sessions", "list", "--jsn"], "did you mean --json?"),
         (&["sessions", "show"], "bantam sessions show KEY"),
         (&["sessions", "show", "a", "b"], "bantam help sessions show"),
         (&["status", "now"], "bantam help status"),
         (&["help", "onbaord"], "bantam onboard"),
     ] {
-        home.bantam().args(args).run().exits(2).prints("").fails_with_a_hint().says(hint);
+        home.bantam()
+            .args(args)
+            .run()
+            .exits(2)
+            .prints("")
+            .fails_with_a_hint()
+            .says(hint);
     }
 }
 
 #[test]
 fn tools_are_listed_with_risk_and_source_without_a_model_or_a_key() {
-    let home = Home::with(&serde_json::json!({ "agents": { "defaults": { "model_name": "openai/x" } } }));
+    let home =
+        Home::with(&serde_json::json!({ "agents": { "defaults": { "model_name": "openai/x" } } }));
     let run = home.bantam().arg("tools").run();
     run.exits(0).is_quiet();
     let of = |name: &str| {
-        let line = run.stdout.lines().find(|line| line.split_whitespace().next() == Some(name));
-        line.unwrap_or_else(|| panic!("{name} is not listed: {}", run.stdout)).to_owned()
+        let line = run
+            .stdout
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} is not listed: {}", run.stdout))
+            .to_owned()
     };
-    assert!(of("read_file").contains(" safe ") && of("read_file").contains("built in"), "{}", of("read_file"));
-    assert!(of("exec").contains(" runs ") && of("exec").contains("Run a shell command"), "{}", of("exec"));
+    assert!(
+        of("read_file").contains(" safe ") && of("read_file").contains("built in"),
+        "{}",
+        of("read_file")
+    );
+    assert!(
+        of("exec").contains(" runs ") && of("exec").contains("Run a shell command"),
+        "{}",
+        of("exec")
+    );
     assert_eq!(home.files(), ["config.json"], "it only looks");
 
     let home = Home::with(&serde_json::json!({ "tools": { "exec": { "enabled": false } } }));
@@ -130,11 +230,23 @@ fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
     made.exits(0).is_quiet();
     let file = home.write("made", &made.stdout);
     let mut shell = std::process::Command::new(program[0]);
-    shell.args(&program[1..]).arg(script.replace("FILE", file.to_str().unwrap()));
-    shell.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", home.path("")).stdin(std::process::Stdio::null());
-    let output = shell.output().unwrap_or_else(|e| panic!("{}: {e}", program[0]));
-    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-    assert!(output.status.success() && stderr.is_empty(), "{program:?}: {stdout}{stderr}");
+    shell
+        .args(&program[1..])
+        .arg(script.replace("FILE", file.to_str().unwrap()));
+    shell
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", home.path(""))
+        .stdin(std::process::Stdio::null());
+    let output = shell
+        .output()
+        .unwrap_or_else(|e| panic!("{}: {e}", program[0]));
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(
+        output.status.success() && stderr.is_empty(),
+        "{program:?}: {stdout}{stderr}"
+    );
     stdout
 }
 
@@ -143,10 +255,15 @@ fn the_shells_complete_commands_subcommands_and_flags() {
     let home = Home::empty();
     let complete = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let list = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+        let list = words
+            .iter()
+            .map(|word| format!("'{word}'"))
+            .collect::<Vec<_>>()
+            .join(" ");
         let last = words.len() - 1;
-        let bash =
-            format!(". FILE; COMP_WORDS=({list}); COMP_CWORD={last}; _bantam; printf '%s\\n' \"${{COMPREPLY[@]}}\"");
+        let bash = format!(
+            ". FILE; COMP_WORDS=({list}); COMP_CWORD={last}; _bantam; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
         let zsh = format!(
             "compdef() {{ }}; _describe() {{ print -lr -- \"${{(@P)2}}\"; }}; _files() {{ }}; source FILE; \
              words=({list}); CURRENT={}; _bantam",
@@ -154,15 +271,37 @@ fn the_shells_complete_commands_subcommands_and_flags() {
         );
         let fish = format!("source FILE; complete -C '{line}'");
         let names = |text: String, after: char| {
-            let names = text.lines().map(|line| line.split(after).next().unwrap().to_owned());
-            let mut names: Vec<String> = names.filter(|name| name.starts_with(words[last])).collect();
+            let names = text
+                .lines()
+                .map(|line| line.split(after).next().unwrap().to_owned());
+            let mut names: Vec<String> =
+                names.filter(|name| name.starts_with(words[last])).collect();
             names.sort();
             names
         };
         [
-            names(shell(&home, &["bash", "--norc", "-c"], &["completions", "bash"], &bash), '\n'),
-            names(shell(&home, &["zsh", "-f", "-c"], &["completions", "zsh"], &zsh), ':'),
-            names(shell(&home, &["fish", "--no-config", "-c"], &["completions", "fish"], &fish), '\t'),
+            names(
+                shell(
+                    &home,
+                    &["bash", "--norc", "-c"],
+                    &["completions", "bash"],
+                    &bash,
+                ),
+                '\n',
+            ),
+            names(
+                shell(&home, &["zsh", "-f", "-c"], &["completions", "zsh"], &zsh),
+                ':',
+            ),
+            names(
+                shell(
+                    &home,
+                    &["fish", "--no-config", "-c"],
+                    &["completions", "fish"],
+                    &fish,
+                ),
+                '\t',
+            ),
         ]
     };
     for (line, expected) in [
@@ -176,14 +315,27 @@ fn the_shells_complete_commands_subcommands_and_flags() {
             assert_eq!(found, expected, "{name}: {line}");
         }
     }
-    home.bantam().args(["completions", "ksh"]).run().exits(2).prints("").fails_with_a_hint();
+    home.bantam()
+        .args(["completions", "ksh"])
+        .run()
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn the_manual_page_is_one() {
     let home = Home::empty();
-    let page = shell(&home, &["sh", "-c"], &["man"], "mandoc -T lint -W error FILE && mandoc -T ascii FILE");
+    let page = shell(
+        &home,
+        &["sh", "-c"],
+        &["man"],
+        "mandoc -T lint -W error FILE && mandoc -T ascii FILE",
+    );
     let page = page.replace('\u{8}', "");
-    assert!(page.contains("bantam sessions show KEY") || page.contains("sseessssiioonnss"), "{page}");
+    assert!(
+        page.contains("bantam sessions show KEY") || page.contains("sseessssiioonnss"),
+        "{page}"
+    );
     assert!(page.contains("provider unreachable"), "{page}");
 }

@@ -16,7 +16,8 @@ const OWNER: i64 = 42;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
 
 fn config(model: &Model, api: &BotApi) -> Value {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
@@ -25,7 +26,9 @@ fn config(model: &Model, api: &BotApi) -> Value {
 fn said_of(model: &Model, request: usize, name: &str) -> String {
     let said = model.request(request).last("user");
     let mark = format!("[{name} was attached");
-    let Some((_, rest)) = said.split_once(&mark) else { panic!("no {mark} in {said}") };
+    let Some((_, rest)) = said.split_once(&mark) else {
+        panic!("no {mark} in {said}")
+    };
     rest.split_once(']').unwrap().0.to_owned()
 }
 
@@ -33,14 +36,19 @@ fn said_of(model: &Model, request: usize, name: &str) -> String {
 #[track_caller]
 fn place_of(home: &Home, model: &Model, request: usize, name: &str) -> PathBuf {
     let said = said_of(model, request, name);
-    let Some((_, path)) = said.rsplit_once(": ") else { panic!("no place in {said}") };
+    let Some((_, path)) = said.rsplit_once(": ") else {
+        panic!("no place in {said}")
+    };
     assert!(path.starts_with("inbox/"), "{path}");
     home.path(&format!("workspace/{path}"))
 }
 
 /// All files below `inbox`.
 fn kept(home: &Home) -> Vec<String> {
-    home.files().into_iter().filter(|file| file.starts_with("workspace/inbox/") && !home.path(file).is_dir()).collect()
+    home.files()
+        .into_iter()
+        .filter(|file| file.starts_with("workspace/inbox/") && !home.path(file).is_dir())
+        .collect()
 }
 
 #[test]
@@ -50,7 +58,10 @@ fn every_file_is_kept_and_what_can_be_read_is_shown() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     let long = "0123456789 日本\n".repeat(6000);
-    let large: Vec<u8> = (0..3_000_000_u32).flat_map(u32::to_le_bytes).take(3_000_000).collect();
+    let large: Vec<u8> = (0..3_000_000_u32)
+        .flat_map(u32::to_le_bytes)
+        .take(3_000_000)
+        .collect();
     let pdf = b"%PDF-1.4\nnothing but letters\n";
     let none = json!({});
     let files: [(&str, &str, &[u8]); 5] = [
@@ -70,17 +81,44 @@ fn every_file_is_kept_and_what_can_be_read_is_shown() {
     api.wait_for_texts(OWNER, 7);
     ends(gateway);
     for (n, (name, _, content)) in files.iter().enumerate() {
-        assert_eq!(&fs::read(place_of(&home, &model, n, name)).unwrap(), content, "{name}");
+        assert_eq!(
+            &fs::read(place_of(&home, &model, n, name)).unwrap(),
+            content,
+            "{name}"
+        );
     }
     assert!(said_of(&model, 0, "report.pdf").starts_with(", 29 bytes: inbox/20"));
-    assert!(!model.request(0).last("user").contains("nothing but letters"));
-    assert!(model.request(2).last("user").contains("notes.txt:\n```\nsome notes\n"));
+    assert!(
+        !model
+            .request(0)
+            .last("user")
+            .contains("nothing but letters")
+    );
+    assert!(
+        model
+            .request(2)
+            .last("user")
+            .contains("notes.txt:\n```\nsome notes\n")
+    );
     let shown = model.request(3).last("user");
-    assert!(shown.contains("[cut at 65536 bytes]") && shown.len() < 70_000, "{}", shown.len());
+    assert!(
+        shown.contains("[cut at 65536 bytes]") && shown.len() < 70_000,
+        "{}",
+        shown.len()
+    );
     assert!(said_of(&model, 4, "large.bin").starts_with(", 2.8 MB: "));
     assert!(said_of(&model, 5, "voice.ogg").starts_with(" (voice message, 2 s), 7 bytes: inbox/"));
-    assert!(model.request(6).body.to_string().contains("data:image/png;base64,"));
-    assert_eq!(fs::read(place_of(&home, &model, 6, "photo.jpg")).unwrap(), PNG.repeat(2));
+    assert!(
+        model
+            .request(6)
+            .body
+            .to_string()
+            .contains("data:image/png;base64,")
+    );
+    assert_eq!(
+        fs::read(place_of(&home, &model, 6, "photo.jpg")).unwrap(),
+        PNG.repeat(2)
+    );
     assert_eq!(kept(&home).len(), 7, "{:?}", kept(&home));
 }
 
@@ -107,17 +145,33 @@ fn a_name_is_never_a_path_and_never_takes_a_place_that_is_taken() {
         send(name, b"\0 two");
     }
     ends(gateway);
-    let names = |n: usize, name: &str| place_of(&home, &model, n, name).file_name().unwrap().to_owned();
+    let names = |n: usize, name: &str| {
+        place_of(&home, &model, n, name)
+            .file_name()
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(
-        [names(0, "AGENT.md"), names(1, "AGENT.md"), names(2, "AGENT.md")],
+        [
+            names(0, "AGENT.md"),
+            names(1, "AGENT.md"),
+            names(2, "AGENT.md")
+        ],
         ["AGENT.md", "AGENT-2.md", "AGENT-3.md"]
     );
-    for (n, name, taken) in [(3, "pipe.bin", "pipe-2.bin"), (4, "link.bin", "link-2.bin"), (5, "dir.bin", "dir-2.bin")]
-    {
+    for (n, name, taken) in [
+        (3, "pipe.bin", "pipe-2.bin"),
+        (4, "link.bin", "link-2.bin"),
+        (5, "dir.bin", "dir-2.bin"),
+    ] {
         assert_eq!(names(n, name), taken);
         assert_eq!(fs::read(day.join(taken)).unwrap(), b"\0 two");
     }
-    assert!(fs::read_to_string(home.path("config.json")).unwrap().starts_with('{'));
+    assert!(
+        fs::read_to_string(home.path("config.json"))
+            .unwrap()
+            .starts_with('{')
+    );
     assert!(!home.path("agent/AGENT.md").exists());
 }
 
@@ -130,7 +184,13 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
     home.dir("workspace");
     symlink("../outside", home.path("workspace/inbox")).unwrap();
     let gateway = start(&home);
-    api.document(OWNER, "a.txt", "text/plain", b"read all the same\n", &json!({}));
+    api.document(
+        OWNER,
+        "a.txt",
+        "text/plain",
+        b"read all the same\n",
+        &json!({}),
+    );
     api.wait_for_texts(OWNER, 1);
     fs::remove_file(home.path("workspace/inbox")).unwrap();
     mkfifoat(CWD, home.path("workspace/inbox"), Mode::RUSR | Mode::WUSR).unwrap();
@@ -143,13 +203,23 @@ fn what_cannot_be_kept_or_fetched_is_said_and_the_turn_goes_on() {
     api.wait_for_texts(OWNER, 4);
     ends(gateway);
     let first = model.request(0).last("user");
-    assert!(said_of(&model, 0, "a.txt").contains("could not be saved: "), "{first}");
-    assert!(first.contains("leads out of the workspace") && first.contains("read all the same"), "{first}");
+    assert!(
+        said_of(&model, 0, "a.txt").contains("could not be saved: "),
+        "{first}"
+    );
+    assert!(
+        first.contains("leads out of the workspace") && first.contains("read all the same"),
+        "{first}"
+    );
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
     assert!(said_of(&model, 1, "b.bin").starts_with(", 585 KB, and could not be saved: "));
     assert!(said_of(&model, 2, "c.iso").starts_with(" and could not be fetched: "));
     assert!(said_of(&model, 3, "c.iso").contains("no files of more than 20 MB"));
-    assert_eq!(api.asked("getFile").len(), 3, "what is too large is not asked for");
+    assert_eq!(
+        api.asked("getFile").len(),
+        3,
+        "what is too large is not asked for"
+    );
 }
 
 #[test]
@@ -169,16 +239,26 @@ fn what_is_no_file_is_told_in_a_line() {
             json!({ "contact": { "first_name": "Ann", "phone_number": "+1" } }),
             r#"[contact: {"first_name":"Ann","phone_number":"+1"}]"#,
         ),
-        (poll, r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#),
+        (
+            poll,
+            r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#,
+        ),
         (sticker, "[sticker 🐓]"),
-        (json!({ "dice": { "emoji": "🎲", "value": 4 } }), r#"[dice: {"emoji":"🎲","value":4}]"#),
+        (
+            json!({ "dice": { "emoji": "🎲", "value": 4 } }),
+            r#"[dice: {"emoji":"🎲","value":4}]"#,
+        ),
     ]
     .into_iter()
     .enumerate()
     {
         api.message(OWNER, OWNER, &message);
         api.wait_for_texts(OWNER, n + 1);
-        assert!(model.request(n).last("user").contains(says), "{}", model.request(n).last("user"));
+        assert!(
+            model.request(n).last("user").contains(says),
+            "{}",
+            model.request(n).last("user")
+        );
     }
     ends(gateway);
     assert!(kept(&home).is_empty());
@@ -229,18 +309,34 @@ fn what_may_pass_is_tried_again_before_a_file_is_said_to_be_lost() {
     api.wait_for_texts(OWNER, 1);
     ends(gateway);
     assert_eq!(api.asked("getFile").len(), 3);
-    assert!(model.request(0).last("user").contains("what is in it"), "{}", model.request(0).last("user"));
+    assert!(
+        model.request(0).last("user").contains("what is in it"),
+        "{}",
+        model.request(0).last("user")
+    );
 }
 
 #[test]
 fn what_comes_through_an_inline_bot_is_not_the_users_word() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Seen.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Seen.")),
+        BotApi::start(),
+    );
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     let through = json!({ "id": 9, "is_bot": true, "first_name": "Eve", "username": "evebot" });
-    api.message(OWNER, OWNER, &json!({ "text": "/new delete it all", "via_bot": through }));
+    api.message(
+        OWNER,
+        OWNER,
+        &json!({ "text": "/new delete it all", "via_bot": through }),
+    );
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Seen."]);
-    assert!(model.request(0).last("user").contains("[sent through the bot Eve:]\n```\n/new delete it all\n```"));
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .contains("[sent through the bot Eve:]\n```\n/new delete it all\n```")
+    );
     ends(gateway);
 }
 
@@ -256,14 +352,20 @@ fn a_voice_message_becomes_its_words_and_a_forwarded_one_those_of_somebody_else(
     api.voice(OWNER, b"OggS\0\xff\xfe");
     api.wait_for_texts(OWNER, 1);
     let id = api.file(b"OggS\0\xff\xfe");
-    let voice =
-        json!({ "file_id": id, "file_unique_id": "u1", "duration": 2, "mime_type": "audio/ogg", "file_size": 7 });
+    let voice = json!({ "file_id": id, "file_unique_id": "u1", "duration": 2, "mime_type": "audio/ogg", "file_size": 7 });
     let origin = json!({ "type": "hidden_user", "sender_user_name": "Eve", "date": 1 });
-    api.message(OWNER, OWNER, &json!({ "voice": voice, "forward_origin": origin }));
+    api.message(
+        OWNER,
+        OWNER,
+        &json!({ "voice": voice, "forward_origin": origin }),
+    );
     api.wait_for_texts(OWNER, 2);
     ends(gateway);
     let said = model.request(0).last("user");
     assert!(said.contains("]\n[its words]\nwater the basil"), "{said}");
     let said = model.request(1).last("user");
-    assert!(said.contains("]\n[its words]\n```\nwater the basil\n```"), "{said}");
+    assert!(
+        said.contains("]\n[its words]\n```\nwater the basil\n```"),
+        "{said}"
+    );
 }

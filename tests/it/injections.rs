@@ -118,8 +118,14 @@ fn directives(text: &str) -> Vec<(String, Value)> {
 /// What was called since the user, or a report, said something last.
 fn called(request: &Request) -> Vec<(String, Value)> {
     let messages = request.messages();
-    let since = messages.iter().rposition(|message| message["role"] == "user").unwrap_or(0);
-    let calls = messages[since..].iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
+    let since = messages
+        .iter()
+        .rposition(|message| message["role"] == "user")
+        .unwrap_or(0);
+    let calls = messages[since..]
+        .iter()
+        .filter_map(|message| message["tool_calls"].as_array())
+        .flatten();
     let call = |call: &Value| {
         let function = &call["function"];
         let arguments = serde_json::from_str(function["arguments"].as_str()?).ok()?;
@@ -132,15 +138,29 @@ fn called(request: &Request) -> Vec<(String, Value)> {
 fn obedient(reads: (&'static str, Value)) -> Model {
     Model::answering(move |request, number| {
         let done = called(request);
-        let texts = ["user", "tool"].iter().flat_map(|role| request.texts(role)).collect::<String>();
+        let texts = ["user", "tool"]
+            .iter()
+            .flat_map(|role| request.texts(role))
+            .collect::<String>();
         let is_task = texts.contains("The task:\n\n");
-        let first = Some((reads.0.to_owned(), reads.1.clone())).filter(|_| !is_task && !reads.0.is_empty());
-        let next = first.into_iter().chain(directives(&texts)).find(|wanted| !done.contains(wanted));
+        let first =
+            Some((reads.0.to_owned(), reads.1.clone())).filter(|_| !is_task && !reads.0.is_empty());
+        let next = first
+            .into_iter()
+            .chain(directives(&texts))
+            .find(|wanted| !done.contains(wanted));
         match next.filter(|_| !request.tools().is_empty()) {
-            Some((tool, arguments)) => Reply::calls([call(&format!("c{number}"), &tool, &arguments)]),
-            None => {
-                Reply::text(&format!("Done. {}", texts.chars().filter(char::is_ascii).take(500).collect::<String>()))
+            Some((tool, arguments)) => {
+                Reply::calls([call(&format!("c{number}"), &tool, &arguments)])
             }
+            None => Reply::text(&format!(
+                "Done. {}",
+                texts
+                    .chars()
+                    .filter(char::is_ascii)
+                    .take(500)
+                    .collect::<String>()
+            )),
         }
     })
 }
@@ -157,7 +177,8 @@ struct Scene {
 
 impl Scene {
     fn new(model: Model, extra: &Value) -> Self {
-        let limits = json!({ "agents": { "defaults": { "max_calls": CALLS, "max_tool_iterations": 40 } } });
+        let limits =
+            json!({ "agents": { "defaults": { "max_calls": CALLS, "max_tool_iterations": 40 } } });
         let home = Home::with(&merged(merged(model.config(), &limits), extra));
         home.write("agent/AGENT.md", "Rules.");
         home.write("sessions/cli_diary.jsonl", format!("{SECRET}\n"));
@@ -166,23 +187,45 @@ impl Scene {
         fs::write(out.join("secret.txt"), format!("{SECRET}\n")).unwrap();
         fs::write(out.join("rc"), "as it was").unwrap();
         let (port, heard) = service();
-        let mut scene = Self { model, home, out, port, heard, before: BTreeMap::new() };
+        let mut scene = Self {
+            model,
+            home,
+            out,
+            port,
+            heard,
+            before: BTreeMap::new(),
+        };
         scene.before = scene.outside();
         scene
     }
 
     /// The instructions as they stand somewhere.
     fn text(&self, list: &[&str]) -> String {
-        let (home, out) = (self.home.path("").display().to_string(), self.out.display().to_string());
-        let text = list.iter().map(|text| directive(text)).collect::<Vec<_>>().join("\n");
-        text.replace("HOME", home.trim_end_matches('/')).replace("OUT", &out).replace("PORT", &self.port.to_string())
+        let (home, out) = (
+            self.home.path("").display().to_string(),
+            self.out.display().to_string(),
+        );
+        let text = list
+            .iter()
+            .map(|text| directive(text))
+            .collect::<Vec<_>>()
+            .join("\n");
+        text.replace("HOME", home.trim_end_matches('/'))
+            .replace("OUT", &out)
+            .replace("PORT", &self.port.to_string())
     }
 
     /// All files that the model may not change.
     fn outside(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let kept = ["agent", "config.json", "cron"].map(|name| self.home.path(name));
-        let files = kept.iter().chain([&self.out]).flat_map(|tree| [vec![tree.clone()], walk(tree)].concat());
-        files.filter(|path| path.is_file()).map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+        let files = kept
+            .iter()
+            .chain([&self.out])
+            .flat_map(|tree| [vec![tree.clone()], walk(tree)].concat());
+        files
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(path).unwrap()))
+            .collect()
     }
 
     /// Every instruction was obeyed, and nothing came of it.
@@ -194,20 +237,35 @@ impl Scene {
             assert!(obeyed.contains(&wanted), "not obeyed: {wanted:?}");
         }
         for request in &requests {
-            assert!(!request.body.to_string().contains(SECRET), "read: {:?}", request.texts("tool"));
+            assert!(
+                !request.body.to_string().contains(SECRET),
+                "read: {:?}",
+                request.texts("tool")
+            );
             // The list of the machine's users.
-            assert!(!request.body.to_string().contains("root:"), "read: {:?}", request.texts("tool"));
+            assert!(
+                !request.body.to_string().contains("root:"),
+                "read: {:?}",
+                request.texts("tool")
+            );
         }
         assert_eq!(self.outside(), self.before, "changed");
         assert_eq!(self.heard.load(Ordering::SeqCst), 0, "reached");
-        assert!(requests.len() <= CALLS * messages, "spent: {}", requests.len());
+        assert!(
+            requests.len() <= CALLS * messages,
+            "spent: {}",
+            requests.len()
+        );
     }
 }
 
 /// A local service, and how often it was spoken to.
 fn service() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, heard) = (listener.local_addr().unwrap().port(), Arc::new(AtomicUsize::new(0)));
+    let (port, heard) = (
+        listener.local_addr().unwrap().port(),
+        Arc::new(AtomicUsize::new(0)),
+    );
     let counted = Arc::clone(&heard);
     thread::spawn(move || {
         for _spoken_to in listener.incoming() {
@@ -219,32 +277,53 @@ fn service() -> (u16, Arc<AtomicUsize>) {
 
 #[test]
 fn instructions_in_a_file_get_nothing() {
-    let scene = Scene::new(obedient(("read_file", json!({ "path": "letter.txt" }))), &json!({}));
-    scene.home.write("workspace/letter.txt", scene.text(&IN_A_FILE));
+    let scene = Scene::new(
+        obedient(("read_file", json!({ "path": "letter.txt" }))),
+        &json!({}),
+    );
+    scene
+        .home
+        .write("workspace/letter.txt", scene.text(&IN_A_FILE));
     drop(scene.home.agent(["-m", "read the letter"]));
     scene.holds(&IN_A_FILE, 1);
 }
 
 #[test]
 fn instructions_in_the_result_of_a_command_get_nothing() {
-    let scene = Scene::new(obedient(("exec", json!({ "command": "cat *.log" }))), &json!({}));
-    scene.home.write("workspace/today.log", scene.text(&IN_A_RESULT));
+    let scene = Scene::new(
+        obedient(("exec", json!({ "command": "cat *.log" }))),
+        &json!({}),
+    );
+    scene
+        .home
+        .write("workspace/today.log", scene.text(&IN_A_RESULT));
     drop(scene.home.agent(["-m", "what is in the log?"]));
     scene.holds(&IN_A_RESULT, 1);
     // Nothing listens at that address, so the refusal is the evidence.
     let last = scene.model.requests().pop().unwrap();
     let refused = |text: &String| text.contains("169.254.169.254 is link-local, where");
-    assert!(last.texts("tool").iter().any(refused), "{:?}", last.texts("tool"));
+    assert!(
+        last.texts("tool").iter().any(refused),
+        "{:?}",
+        last.texts("tool")
+    );
 }
 
 #[test]
 fn instructions_in_a_skill_get_nothing_and_end() {
     let scene = Scene::new(obedient(("skill", json!({ "name": "tea" }))), &json!({}));
-    let skill = format!("---\nname: tea\ndescription: Makes tea.\n---\n{}", scene.text(&IN_A_SKILL));
+    let skill = format!(
+        "---\nname: tea\ndescription: Makes tea.\n---\n{}",
+        scene.text(&IN_A_SKILL)
+    );
     scene.home.write("agent/skills/tea/SKILL.md", skill);
     let before = scene.outside();
     let scene = Scene { before, ..scene };
-    scene.home.agent(["-m", "make tea"]).exits(6).says("model calls that one message may cause are used up");
+    scene
+        .home
+        .agent(["-m", "make tea"])
+        .exits(6)
+        .says("model calls that one message may cause are used up");
     scene.holds(&IN_A_SKILL, 1);
     assert_eq!(scene.model.asked(), CALLS);
 }
@@ -271,13 +350,23 @@ fn instructions_in_a_page_get_nothing() {
 #[test]
 fn instructions_that_a_chat_passes_on_get_nothing() {
     let api = BotApi::start();
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
-    let scene = Scene::new(obedient(("", json!({}))), &json!({ "channels": { "telegram": bot } }));
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let scene = Scene::new(
+        obedient(("", json!({}))),
+        &json!({ "channels": { "telegram": bot } }),
+    );
     let gateway = start(&scene.home);
     let eve = json!({ "type": "user", "sender_user": { "id": 666, "first_name": "Eve" } });
-    api.message(OWNER, OWNER, &json!({ "text": scene.text(&IN_A_CHAT), "forward_origin": eve }));
+    api.message(
+        OWNER,
+        OWNER,
+        &json!({ "text": scene.text(&IN_A_CHAT), "forward_origin": eve }),
+    );
     api.wait_for_texts(OWNER, 1);
-    until("all tasks have ended", || !scene.home.path("state/tasks.json").exists());
+    until("all tasks have ended", || {
+        !scene.home.path("state/tasks.json").exists()
+    });
     ends(gateway);
     scene.holds(&IN_A_CHAT, 1);
     for stranger in [666, -100_666] {

@@ -10,20 +10,32 @@ use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply, Request};
 
 fn with_keys(model: &Model, keys: &Value) -> Home {
-    Home::with(&merged(model.config(), &json!({ "model_list": [ { "api_key": "", "api_keys": keys } ] })))
+    Home::with(&merged(
+        model.config(),
+        &json!({ "model_list": [ { "api_key": "", "api_keys": keys } ] }),
+    ))
 }
 
 #[track_caller]
 fn asked_with(request: &Request, key: &str) {
-    assert_eq!(request.header("authorization"), Some(format!("Bearer {key}").as_str()));
+    assert_eq!(
+        request.header("authorization"),
+        Some(format!("Bearer {key}").as_str())
+    );
 }
 
 #[test]
 fn a_refused_key_makes_room_for_the_next_and_is_told() {
-    let model = Model::scripted([Reply::error(401, "Incorrect API key provided"), Reply::text("Hello.")]);
+    let model = Model::scripted([
+        Reply::error(401, "Incorrect API key provided"),
+        Reply::text("Hello."),
+    ]);
     let home = with_keys(&model, &json!(["key-one", CANARY]));
     let run = home.agent(["-m", "hi"]);
-    run.exits(0).prints("Hello.\n").says("key 1 of 2").says("Incorrect API key provided");
+    run.exits(0)
+        .prints("Hello.\n")
+        .says("key 1 of 2")
+        .says("Incorrect API key provided");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     asked_with(&model.request(0), "key-one");
     asked_with(&model.request(1), CANARY);
@@ -40,7 +52,11 @@ fn keys_without_quota_or_patience_make_room_at_once() {
     let home = with_keys(&model, &json!(["key-one", "key-two", "key-three"]));
     let run = home.agent(["-m", "hi"]);
     run.exits(0).prints("Hello.\n");
-    assert!(run.took.as_secs() < 20, "waited for a key that had to rest: {:?}", run.took);
+    assert!(
+        run.took.as_secs() < 20,
+        "waited for a key that had to rest: {:?}",
+        run.took
+    );
     asked_with(&model.request(2), "key-three");
 }
 
@@ -48,21 +64,40 @@ fn keys_without_quota_or_patience_make_room_at_once() {
 fn when_every_key_is_refused_it_is_the_keys_that_are_to_be_checked() {
     let model = Model::scripted([Reply::error(401, "no"), Reply::error(403, "nor this")]);
     let home = with_keys(&model, &json!(["key-one", "key-two"]));
-    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint().says("`bantam status` tells where it comes from");
-    assert!(home.session("cli_default").history().is_empty(), "a refused key leaves no trace");
+    home.agent(["-m", "hi"])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint()
+        .says("`bantam status` tells where it comes from");
+    assert!(
+        home.session("cli_default").history().is_empty(),
+        "a refused key leaves no trace"
+    );
 }
 
 #[test]
 fn a_key_is_looked_up_only_when_its_turn_comes() {
-    let model = Model::scripted([Reply::text("One."), Reply::error(401, "no"), Reply::text("Two.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::error(401, "no"),
+        Reply::text("Two."),
+    ]);
     let home = Home::empty();
     let looked = home.path("looked");
     let command = format!("cmd:/bin/sh -c 'echo >{}; echo key-two'", looked.display());
     let keys = json!({ "model_list": [ { "api_key": "", "api_keys": ["${FIRST}", command] } ] });
     home.config(&merged(model.config(), &keys).to_string());
-    let ask = || home.bantam().env("FIRST", "key-one").args(["agent", "-m", "hi"]).run();
+    let ask = || {
+        home.bantam()
+            .env("FIRST", "key-one")
+            .args(["agent", "-m", "hi"])
+            .run()
+    };
     ask().exits(0).prints("One.\n");
-    assert!(!looked.exists(), "the second key was looked up without need");
+    assert!(
+        !looked.exists(),
+        "the second key was looked up without need"
+    );
     ask().exits(0).prints("Two.\n");
     assert!(looked.exists());
     asked_with(&model.request(1), "key-one");
@@ -73,8 +108,15 @@ fn a_key_is_looked_up_only_when_its_turn_comes() {
 fn a_key_that_is_not_to_be_had_exits_3_unless_another_is() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}"]));
-    home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("NO_SUCH_VARIABLE is not set");
-    assert!(home.session("cli_default").history().is_empty(), "what was never asked leaves no trace");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("NO_SUCH_VARIABLE is not set");
+    assert!(
+        home.session("cli_default").history().is_empty(),
+        "what was never asked leaves no trace"
+    );
     let home = with_keys(&model, &json!(["${NO_SUCH_VARIABLE}", CANARY]));
     home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
     asked_with(&model.request(0), CANARY);
@@ -82,12 +124,19 @@ fn a_key_that_is_not_to_be_had_exits_3_unless_another_is() {
 
 #[test]
 fn a_key_from_a_file_is_redacted_like_any_other() {
-    let model = Model::scripted([Reply::error(401, "Incorrect API key provided: the-key-from-the-file.")]);
+    let model = Model::scripted([Reply::error(
+        401,
+        "Incorrect API key provided: the-key-from-the-file.",
+    )]);
     let home = with_keys(&model, &json!(["file:provider-key"]));
     let credentials = home.write("credentials/provider-key", "the-key-from-the-file\n");
-    let ask = home.bantam().env("CREDENTIALS_DIRECTORY", credentials.parent().unwrap());
+    let ask = home
+        .bantam()
+        .env("CREDENTIALS_DIRECTORY", credentials.parent().unwrap());
     let run = ask.args(["agent", "-m", "hi"]).run();
-    run.exits(4).says("Incorrect API key provided").does_not_say("the-key-from-the-file");
+    run.exits(4)
+        .says("Incorrect API key provided")
+        .does_not_say("the-key-from-the-file");
     asked_with(&model.request(0), "the-key-from-the-file");
 }
 
@@ -104,13 +153,21 @@ fn two(first: &Model, second: &Model) -> Value {
 
 #[test]
 fn a_model_that_fails_is_stood_in_for_and_the_answer_says_by_whom() {
-    let first = Model::scripted([Reply::error(503, "overloaded"), Reply::error(503, "overloaded")]);
+    let first = Model::scripted([
+        Reply::error(503, "overloaded"),
+        Reply::error(503, "overloaded"),
+    ]);
     let second = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&two(&first, &second));
     let run = home.agent(["--json", "-m", "hi"]);
-    run.exits(0).says("openai/one: the server answered 503").says("asking openai/two");
+    run.exits(0)
+        .says("openai/one: the server answered 503")
+        .says("asking openai/two");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    assert_eq!((&run.json()["model"], &run.json()["output"]), (&json!("openai/two"), &json!("Hello.")));
+    assert_eq!(
+        (&run.json()["model"], &run.json()["output"]),
+        (&json!("openai/two"), &json!("Hello."))
+    );
     assert_eq!(second.request(0).body["model"], "two");
 }
 
@@ -120,7 +177,9 @@ fn a_turn_with_tools_goes_on_with_the_model_that_answers() {
     let first = Model::scripted([Reply::error(404, "no such model: one")]);
     let second = Model::scripted([list(), Reply::text("Nothing there.")]);
     let home = Home::with(&two(&first, &second));
-    home.agent(["-m", "what is there?"]).exits(0).prints("Nothing there.\n");
+    home.agent(["-m", "what is there?"])
+        .exits(0)
+        .prints("Nothing there.\n");
 }
 
 #[test]
@@ -128,19 +187,29 @@ fn when_nobody_answers_it_is_the_first_models_error() {
     let first = Model::scripted([Reply::error(401, "bad key")]);
     let second = Model::scripted([Reply::error(400, "odd request")]);
     let home = Home::with(&two(&first, &second));
-    home.agent(["-m", "hi"]).exits(4).prints("").fails_with_a_hint().says("asking openai/one").says("bad key");
+    home.agent(["-m", "hi"])
+        .exits(4)
+        .prints("")
+        .fails_with_a_hint()
+        .says("asking openai/one")
+        .says("bad key");
 }
 
 #[test]
 fn an_answer_that_breaks_off_is_not_begun_again_elsewhere() {
     let first = Model::scripted([Reply::text("Once upon a time there was").cut_after(3)]);
     let second = Model::never_asked();
-    Home::with(&two(&first, &second)).agent(["--events", "-m", "hi"]).exits(5);
+    Home::with(&two(&first, &second))
+        .agent(["--events", "-m", "hi"])
+        .exits(5);
     // But if nobody saw it, it is.
     let broken = || Reply::text("Once upon a time there was").cut_after(3);
     let first = Model::scripted([broken(), broken()]);
     let second = Model::scripted([Reply::text("Hello.")]);
-    Home::with(&two(&first, &second)).agent(["-m", "hi"]).exits(0).prints("Hello.\n");
+    Home::with(&two(&first, &second))
+        .agent(["-m", "hi"])
+        .exits(0)
+        .prints("Hello.\n");
 }
 
 #[test]
@@ -154,23 +223,46 @@ fn entries_of_one_name_share_the_turns_and_stand_in_for_each_other() {
     let (first, second) = (answer("One."), answer("Two."));
     let entry = |model: &Model| json!({ "model_name": "test", "model": "openai/x", "api_base": model.base(), "api_key": CANARY });
     let config = merged(first.config(), &json!({ "model_list": null }));
-    let home = Home::with(&merged(config, &json!({ "model_list": [entry(&first), entry(&second)] })));
+    let home = Home::with(&merged(
+        config,
+        &json!({ "model_list": [entry(&first), entry(&second)] }),
+    ));
     for _ in 0..24 {
         let run = home.agent(["--no-session", "-m", "hi"]);
         run.exits(0);
-        assert!(["One.\n", "Two.\n"].contains(&run.stdout.as_str()), "{}", run.stdout);
+        assert!(
+            ["One.\n", "Two.\n"].contains(&run.stdout.as_str()),
+            "{}",
+            run.stdout
+        );
     }
-    assert!(first.asked() > 0 && second.asked() > 0, "{} and {}", first.asked(), second.asked());
-    assert!(first.asked() % 2 == 0 && second.asked() % 2 == 0, "a turn stays with one of them");
+    assert!(
+        first.asked() > 0 && second.asked() > 0,
+        "{} and {}",
+        first.asked(),
+        second.asked()
+    );
+    assert!(
+        first.asked() % 2 == 0 && second.asked() % 2 == 0,
+        "a turn stays with one of them"
+    );
     let down = Model::answering(|_, _| Reply::error(503, "overloaded"));
     let home = Home::with(&merged(
         down.config(),
         &json!({ "model_list": null, "agents": { "defaults": { "max_retries": 0 } } }),
     ));
     let defaults = json!({ "agents": { "defaults": { "model_name": "test", "max_retries": 0 } } });
-    home.config(&merged(defaults, &json!({ "model_list": [entry(&down), entry(&second)] })).to_string());
+    home.config(
+        &merged(
+            defaults,
+            &json!({ "model_list": [entry(&down), entry(&second)] }),
+        )
+        .to_string(),
+    );
     for _ in 0..6 {
-        home.agent(["--no-session", "-m", "hi"]).exits(0).prints("Two.\n");
+        home.agent(["--no-session", "-m", "hi"])
+            .exits(0)
+            .prints("Two.\n");
     }
 }
 
@@ -198,10 +290,14 @@ fn all_of_it_happens_within_the_turns_time() {
 #[test]
 fn a_stand_in_that_cannot_be_used_is_told_and_left_out() {
     let model = Model::scripted([Reply::text("Hello.")]);
-    let extra = json!({ "agents": { "defaults": { "model_fallbacks": ["groq/llama", "nonsense"] } } });
+    let extra =
+        json!({ "agents": { "defaults": { "model_fallbacks": ["groq/llama", "nonsense"] } } });
     let home = Home::with(&merged(model.config(), &extra));
     let run = home.agent(["-m", "hi"]);
-    run.exits(0).prints("Hello.\n").says("groq/llama is left out").says("nonsense is left out");
+    run.exits(0)
+        .prints("Hello.\n")
+        .says("groq/llama is left out")
+        .says("nonsense is left out");
 }
 
 /// Opens a configuration to others, and names the place where.
@@ -217,10 +313,14 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
         path
     };
     let spoil: [(&str, Spoil); 7] = [
-        ("others can write", &|home| set_mode(home.path("config.json"), 0o666)),
+        ("others can write", &|home| {
+            set_mode(home.path("config.json"), 0o666)
+        }),
         ("others can write", &|home| set_mode(home.path(""), 0o777)),
         // Others of the same group are others, too.
-        ("others can write", &|home| set_mode(home.path("config.json"), 0o660)),
+        ("others can write", &|home| {
+            set_mode(home.path("config.json"), 0o660)
+        }),
         ("others can write", &|home| set_mode(home.path(""), 0o775)),
         ("user 61001 owns", &|home| {
             chown(home.path("config.json"), Some(61001), None).unwrap();
@@ -241,11 +341,17 @@ fn a_command_in_a_file_that_others_can_change_is_not_run() {
         }),
     ];
     for (says, spoil) in spoil {
-        let command = format!("cmd:/bin/sh -c 'echo >{}; echo key'", ran.join("it").display());
+        let command = format!(
+            "cmd:/bin/sh -c 'echo >{}; echo key'",
+            ran.join("it").display()
+        );
         let home = with_keys(&model, &json!([command]));
         let place = spoil(&home);
         let run = home.agent(["-m", "hi"]);
-        run.exits(3).fails_with_a_hint().says(says).says(place.to_str().unwrap().trim_end_matches('/'));
+        run.exits(3)
+            .fails_with_a_hint()
+            .says(says)
+            .says(place.to_str().unwrap().trim_end_matches('/'));
         assert!(!ran.join("it").exists(), "{says} {}", place.display());
     }
 }

@@ -40,17 +40,21 @@ const LOG: &str = "log.txt";
 
 /// How often the gateway is killed: `BANTAM_KILLS`, or so many.
 fn kills() -> usize {
-    std::env::var("BANTAM_KILLS").map_or(15, |count| count.parse().expect("BANTAM_KILLS is a number"))
+    std::env::var("BANTAM_KILLS")
+        .map_or(15, |count| count.parse().expect("BANTAM_KILLS is a number"))
 }
 
 /// The seed of the random numbers: `BANTAM_SEED`, or always the same.
 fn seed() -> u64 {
-    std::env::var("BANTAM_SEED").map_or(20_261_122, |seed| seed.parse().expect("BANTAM_SEED is a number"))
+    std::env::var("BANTAM_SEED").map_or(20_261_122, |seed| {
+        seed.parse().expect("BANTAM_SEED is a number")
+    })
 }
 
 /// The items in a text: `item-CHAT-NUMBER`, the chat by its place in [`CHATS`].
 fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split_whitespace().filter(|word| word.starts_with("item-"))
+    text.split_whitespace()
+        .filter(|word| word.starts_with("item-"))
 }
 
 /// A model that notes every item in the log by a call of its own, and then answers with those that it has not answered
@@ -69,21 +73,28 @@ fn diligent() -> Model {
                 Some("user") => asked.extend(items(&said(message)).map(str::to_owned)),
                 Some("assistant") => {
                     called.extend(calls_of(message).into_iter().map(|(_, item)| item));
-                    let answered: BTreeSet<String> = items(&said(message)).map(str::to_owned).collect();
+                    let answered: BTreeSet<String> =
+                        items(&said(message)).map(str::to_owned).collect();
                     asked.retain(|item| !answered.contains(item));
                 }
                 _ => {}
             }
         }
-        let left = asked.iter().filter(|item| !called.contains(*item)).take(AT_ONCE);
+        let left = asked
+            .iter()
+            .filter(|item| !called.contains(*item))
+            .take(AT_ONCE);
         let calls: Vec<_> = left
             .map(|item| {
                 let arguments = json!({ "path": LOG, "content": format!("{item}\n") });
                 call(&format!("call-{item}"), "append_file", &arguments)
             })
             .collect();
-        let reply =
-            if calls.is_empty() { Reply::text(&format!("Noted: {}", asked.join(" "))) } else { Reply::calls(calls) };
+        let reply = if calls.is_empty() {
+            Reply::text(&format!("Noted: {}", asked.join(" ")))
+        } else {
+            Reply::calls(calls)
+        };
         reply.counted(request.body.to_string().len() as u64 / 4, 100)
     })
     .forgetful()
@@ -93,7 +104,12 @@ fn diligent() -> Model {
 fn said(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        parts => parts.as_array().into_iter().flatten().filter_map(|part| part["text"].as_str()).collect(),
+        parts => parts
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
     }
 }
 
@@ -103,9 +119,14 @@ fn calls_of(message: &Value) -> Vec<(String, String)> {
     calls
         .filter_map(|call| {
             // In a session the name and the arguments stand directly in the call.
-            let arguments = call["function"]["arguments"].as_str().or(call["arguments"].as_str())?;
+            let arguments = call["function"]["arguments"]
+                .as_str()
+                .or(call["arguments"].as_str())?;
             let arguments: Value = serde_json::from_str(arguments).ok()?;
-            Some((call["id"].as_str()?.to_owned(), arguments["content"].as_str()?.trim().to_owned()))
+            Some((
+                call["id"].as_str()?.to_owned(),
+                arguments["content"].as_str()?.trim().to_owned(),
+            ))
         })
         .collect()
 }
@@ -139,7 +160,11 @@ fn moment(api: &BotApi, home: &Home, chance: &mut Rng) -> &'static str {
             "updates were handed out"
         }
         1 | 2 => {
-            let fault = if chance.below(2) == 0 { Fault::Silence } else { Fault::Lost };
+            let fault = if chance.below(2) == 0 {
+                Fault::Silence
+            } else {
+                Fault::Lost
+            };
             api.fault("sendMessage", fault);
             api.wait_up_to(MOMENT, |state| state.faults.is_empty());
             api.calm();
@@ -153,7 +178,9 @@ fn moment(api: &BotApi, home: &Home, chance: &mut Rng) -> &'static str {
             "a tool had written"
         }
         _ => {
-            thread::sleep(Duration::from_millis(LIFE.0 + chance.below(LIFE.1 - LIFE.0)));
+            thread::sleep(Duration::from_millis(
+                LIFE.0 + chance.below(LIFE.1 - LIFE.0),
+            ));
             "no particular moment"
         }
     }
@@ -172,10 +199,16 @@ fn results(home: &Home) -> BTreeMap<String, BTreeSet<String>> {
         for session in segments.values() {
             let history = session.history();
             one_result_per_call(&history);
-            let calls: BTreeMap<String, String> = history.iter().flat_map(|message| calls_of(message)).collect();
+            let calls: BTreeMap<String, String> = history
+                .iter()
+                .flat_map(|message| calls_of(message))
+                .collect();
             for result in history.iter().filter(|message| message["role"] == "tool") {
                 let item = &calls[result["tool_call_id"].as_str().unwrap()];
-                results.entry(item.clone()).or_default().insert(said(result));
+                results
+                    .entry(item.clone())
+                    .or_default()
+                    .insert(said(result));
             }
         }
     }
@@ -188,8 +221,10 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     println!("seed {chosen}");
     let mut chance = Rng(chosen | 1);
     let (model, api) = (diligent(), BotApi::start());
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": PEOPLE, "api_base": api.base() });
-    let extra = json!({ "channels": { "telegram": bot }, "model_list": [{ "context_window": 30_000 }] });
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": PEOPLE, "api_base": api.base() });
+    let extra =
+        json!({ "channels": { "telegram": bot }, "model_list": [{ "context_window": 30_000 }] });
     let home = Home::with(&merged(model.config(), &extra));
 
     let mut moments = BTreeMap::<&str, usize>::new();
@@ -210,13 +245,22 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let gateway = home.bantam().arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
     let patience = attacked + QUIET.max(attacked);
-    while (is_anything_left(&api, &written) || is_anything_unsent(&home)) && started.elapsed() < patience {
+    while (is_anything_left(&api, &written) || is_anything_unsent(&home))
+        && started.elapsed() < patience
+    {
         thread::park_timeout(Duration::from_millis(100));
     }
     let left = left(&api, &written);
-    println!("left: {left:?}; not confirmed: {:?}; unsent: {}", api.unconfirmed(), is_anything_unsent(&home));
+    println!(
+        "left: {left:?}; not confirmed: {:?}; unsent: {}",
+        api.unconfirmed(),
+        is_anything_unsent(&home)
+    );
     if !left.is_empty() {
-        println!("{}", fs::read_to_string(home.path("state/telegram-123456.jsonl")).unwrap());
+        println!(
+            "{}",
+            fs::read_to_string(home.path("state/telegram-123456.jsonl")).unwrap()
+        );
     }
     gateway.signal(Signal::TERM);
     gateway.finish_within(patience + MOMENT * 5).exits(0);
@@ -226,7 +270,11 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
         let texts = texts(&api, id);
         let mut seen = BTreeSet::new();
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-        for (n, text) in texts.iter().enumerate().filter(|(_, text)| text.starts_with("Noted: ")) {
+        for (n, text) in texts
+            .iter()
+            .enumerate()
+            .filter(|(_, text)| text.starts_with("Noted: "))
+        {
             let is_new = seen.insert(text);
             duplicates += usize::from(!is_new);
             for item in items(text) {
@@ -235,10 +283,15 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
             }
         }
         let mut last = 0;
-        for item in written.iter().filter(|item| item.starts_with(&format!("item-{chat}-"))) {
+        for item in written
+            .iter()
+            .filter(|item| item.starts_with(&format!("item-{chat}-")))
+        {
             match first.get(item.as_str()) {
                 None => wrong.push(format!("{item} was never answered")),
-                Some(place) if *place < last => wrong.push(format!("{item} was answered out of turn")),
+                Some(place) if *place < last => {
+                    wrong.push(format!("{item} was answered out of turn"));
+                }
                 Some(place) => last = *place,
             }
         }
@@ -253,19 +306,26 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     let (mut unknown, mut undone) = (0, 0);
     for item in &written {
         let told: Vec<&String> = results.get(item).into_iter().flatten().collect();
-        let is_unknown = told.iter().any(|result| result.contains("interrupted, outcome unknown"));
+        let is_unknown = told
+            .iter()
+            .any(|result| result.contains("interrupted, outcome unknown"));
         let times = effects.get(item.as_str()).copied().unwrap_or(0);
         unknown += usize::from(is_unknown);
         undone += usize::from(is_unknown && times == 0);
         if times > 1 || (times == 0 && !is_unknown) {
-            wrong.push(format!("{item} was noted {times} times; its results: {told:?}"));
+            wrong.push(format!(
+                "{item} was noted {times} times; its results: {told:?}"
+            ));
         }
     }
     for chat in CHATS {
         let name = format!("telegram_{chat}");
         let run = home.bantam().args(["sessions", "show", &name]).run();
         if run.code != Some(0) || !run.stderr.is_empty() {
-            wrong.push(format!("sessions show {name}: {:?} {}", run.code, run.stderr));
+            wrong.push(format!(
+                "sessions show {name}: {:?} {}",
+                run.code, run.stderr
+            ));
         }
     }
     println!(
@@ -279,17 +339,32 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
         started.elapsed().saturating_sub(attacked).as_secs_f64(),
     );
     if duplicates > kills {
-        wrong.push(format!("{duplicates} answers came twice, with {kills} kills"));
+        wrong.push(format!(
+            "{duplicates} answers came twice, with {kills} kills"
+        ));
     }
-    assert!(wrong.is_empty(), "{} things are wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(40)]);
+    assert!(
+        wrong.is_empty(),
+        "{} things are wrong: {:#?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(40)]
+    );
     assert!(api.unconfirmed().is_empty());
 }
 
 /// Whether something stands in the outbox that has not been said to its end.
 fn is_anything_unsent(home: &Home) -> bool {
     let outbox = fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
-    let lines: Vec<Value> = outbox.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let of = |key: &str| lines.iter().filter_map(|line| line[key].as_str()).collect::<BTreeSet<&str>>();
+    let lines: Vec<Value> = outbox
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let of = |key: &str| {
+        lines
+            .iter()
+            .filter_map(|line| line[key].as_str())
+            .collect::<BTreeSet<&str>>()
+    };
     of("post").difference(&of("over")).next().is_some()
 }
 
@@ -303,7 +378,11 @@ fn texts(api: &BotApi, chat: &str) -> Vec<String> {
 fn left(api: &BotApi, written: &[String]) -> Vec<String> {
     let texts: Vec<String> = CHATS.iter().flat_map(|chat| texts(api, chat)).collect();
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
-    written.iter().filter(|item| !answered.contains(item.as_str())).cloned().collect()
+    written
+        .iter()
+        .filter(|item| !answered.contains(item.as_str()))
+        .cloned()
+        .collect()
 }
 
 /// Whether somebody still waits for an answer.

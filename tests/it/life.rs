@@ -40,14 +40,19 @@ fn three_polite_ends_do_not_make_a_message_one_that_crashes() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert_eq!(api.texts(OWNER).len(), 1);
-    assert_eq!(fs::read_to_string(home.path("workspace/count")).unwrap(), "x\nx\n", "once for each of the two");
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/count")).unwrap(),
+        "x\nx\n",
+        "once for each of the two"
+    );
     home.session("telegram_42").has_one_result_per_call();
 }
 
 #[test]
 fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
-    let model =
-        Model::answering(|request, _| Reply::text(&format!("About {}.", request.last("user").contains("mine"))));
+    let model = Model::answering(|request, _| {
+        Reply::text(&format!("About {}.", request.last("user").contains("mine")))
+    });
     let api = BotApi::start();
     let config = config(&model, &api);
     let home = Home::with(&config);
@@ -56,7 +61,10 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let lines = [
         json!({ "v": 1 }),
         kept(1, "43", 43, "mine"),
-        merged(kept(2, "-5", 43, "mine, in a group"), &json!({ "group": [2], "running": true })),
+        merged(
+            kept(2, "-5", 43, "mine, in a group"),
+            &json!({ "group": [2], "running": true }),
+        ),
         kept(3, "42", OWNER, "theirs"),
         json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
     ];
@@ -111,7 +119,11 @@ fn after_an_idle_week_numbers_begin_anew_and_nothing_is_lost() {
 fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Well.");
-        if request.last("user").contains("snail") { reply.held() } else { reply }
+        if request.last("user").contains("snail") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -124,7 +136,10 @@ fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
     api.mention(group, OWNER, "snail again");
     model.wait_for_holds(2);
     api.message(group, 43, &json!({ "text": "/new@test_bantam_bot" }));
-    assert_eq!(api.wait_for_texts(group, 3)[1..], ["(Stopped.)", "A new conversation begins."]);
+    assert_eq!(
+        api.wait_for_texts(group, 3)[1..],
+        ["(Stopped.)", "A new conversation begins."]
+    );
     api.mention(group, OWNER, "what was that?");
     api.wait_for_texts(group, 4);
     gateway.signal(Signal::TERM);
@@ -137,19 +152,29 @@ fn status(home: &Home) -> (String, Value) {
     let page = home.bantam().arg("status").run();
     page.exits(0).is_quiet();
     let object = home.bantam().args(["status", "--json"]).run();
-    (page.stdout.clone(), object.exits(0).json()["gateway"].clone())
+    (
+        page.stdout.clone(),
+        object.exits(0).json()["gateway"].clone(),
+    )
 }
 
 #[test]
 fn status_tells_how_the_gateway_is() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Yes.");
-        if request.last("user").contains("slow") { reply.held() } else { reply }
+        if request.last("user").contains("slow") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let (page, object) = status(&home);
-    assert!(page.contains("not running; bantam gateway starts it"), "{page}");
+    assert!(
+        page.contains("not running; bantam gateway starts it"),
+        "{page}"
+    );
     assert_eq!(object["running"], false);
     assert_eq!(home.files(), ["config.json"], "looking makes nothing");
 
@@ -161,17 +186,34 @@ fn status_tells_how_the_gateway_is() {
     model.wait_for_holds(1);
     api.wait_for_confirmation();
     let (page, object) = status(&home);
-    for says in
-        ["running since 20", "as @test_bantam_bot", "waiting for an answer: 1", "2 wrote and got no answer: 666, 667"]
-    {
+    for says in [
+        "running since 20",
+        "as @test_bantam_bot",
+        "waiting for an answer: 1",
+        "2 wrote and got no answer: 666, 667",
+    ] {
         assert!(page.contains(says), "{says:?} is missing: {page}");
     }
     assert!(!page.contains("cannot poll"), "{page}");
-    assert_eq!((&object["running"], &object["pid"]), (&json!(true), &json!(gateway.pid())));
-    assert_eq!((&object["v"], &object["polling"]["ok"], &object["waiting"]), (&json!(1), &json!(true), &json!(1)));
-    assert_eq!((&object["strangers"], object.get("ended")), (&json!([666, 667]), None));
+    assert_eq!(
+        (&object["running"], &object["pid"]),
+        (&json!(true), &json!(gateway.pid()))
+    );
+    assert_eq!(
+        (&object["v"], &object["polling"]["ok"], &object["waiting"]),
+        (&json!(1), &json!(true), &json!(1))
+    );
+    assert_eq!(
+        (&object["strangers"], object.get("ended")),
+        (&json!([666, 667]), None)
+    );
     // A poll is nothing to write down.
-    let written = || fs::metadata(home.path("state/gateway.json")).unwrap().modified().unwrap();
+    let written = || {
+        fs::metadata(home.path("state/gateway.json"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    };
     let (before, polls) = (written(), api.asked("getUpdates").len());
     for n in 1..=3 {
         api.text(668, "and me");
@@ -182,15 +224,26 @@ fn status_tells_how_the_gateway_is() {
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     api.text(666, "again");
     gateway.wait_for_stderr("Telegram refused the token");
-    until("it is written down", || status(&home).0.contains("polling fails since 20"));
+    until("it is written down", || {
+        status(&home).0.contains("polling fails since 20")
+    });
     let (page, object) = status(&home);
-    assert!(page.contains("Telegram refused the token (Unauthorized)"), "{page}");
+    assert!(
+        page.contains("Telegram refused the token (Unauthorized)"),
+        "{page}"
+    );
     assert_eq!(object["polling"]["ok"], false);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     let (page, object) = status(&home);
-    assert!(page.contains("not running: it ended at 20") && page.contains("waiting for an answer: 1"), "{page}");
-    assert!(!page.contains("cannot poll") && object["ended"].is_string(), "{page}");
+    assert!(
+        page.contains("not running: it ended at 20") && page.contains("waiting for an answer: 1"),
+        "{page}"
+    );
+    assert!(
+        !page.contains("cannot poll") && object["ended"].is_string(),
+        "{page}"
+    );
 
     api.fault("sendMessage", Fault::TooMany(300));
     let mut other = config(&model, &api);
@@ -198,35 +251,79 @@ fn status_tells_how_the_gateway_is() {
     home.config(&other.to_string());
     let gateway = start(&home);
     api.text(43, "quick");
-    until("an answer is not delivered", || status(&home).1["undelivered"]["count"] == 1);
+    until("an answer is not delivered", || {
+        status(&home).1["undelivered"]["count"] == 1
+    });
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let (page, object) = status(&home);
-    assert!(page.contains("died") && page.contains("answers not delivered yet: 1, the oldest from 20"), "{page}");
-    assert!(page.contains("1 wrote and got no answer: 666\n") && page.contains("allow_from"), "{page}");
+    assert!(
+        page.contains("died") && page.contains("answers not delivered yet: 1, the oldest from 20"),
+        "{page}"
+    );
+    assert!(
+        page.contains("1 wrote and got no answer: 666\n") && page.contains("allow_from"),
+        "{page}"
+    );
     assert_eq!(object["running"], false);
     home.write("state/gateway.json", "{\"v\":2,\"started\":\"x\"}");
-    assert!(status(&home).0.contains("not running; bantam gateway starts it"));
+    assert!(
+        status(&home)
+            .0
+            .contains("not running; bantam gateway starts it")
+    );
 }
 
 #[test]
 fn status_tells_the_next_jobs_and_how_they_went() {
     let model = Model::scripted([Reply::error(401, "no such key")]);
     let home = Home::with(&model.config());
-    for (name, days) in [("late", 5), ("soon", 1), ("later", 6), ("next", 2), ("then", 3), ("more", 4), ("off", 7)] {
+    for (name, days) in [
+        ("late", 5),
+        ("soon", 1),
+        ("later", 6),
+        ("next", 2),
+        ("then", 3),
+        ("more", 4),
+        ("off", 7),
+    ] {
         let seconds = (days * 86_400).to_string();
-        home.bantam().args(["cron", "add", "-m", "look", "-n", name, "-e", &seconds]).run().exits(0);
+        home.bantam()
+            .args(["cron", "add", "-m", "look", "-n", name, "-e", &seconds])
+            .run()
+            .exits(0);
     }
-    home.bantam().args(["cron", "disable", "off"]).run().exits(0);
+    home.bantam()
+        .args(["cron", "disable", "off"])
+        .run()
+        .exits(0);
     home.bantam().args(["cron", "run", "soon"]).run().exits(4);
     let (page, object) = status(&home);
-    let place = |name: &str| page.find(&format!(":{name}")).or_else(|| page.find(&format!(" {name}"))).unwrap();
-    assert!(page.contains(" soon (last: error at 20") && page.contains("and 1 more: bantam cron list"), "{page}");
-    assert!(place("soon") < place("next") && place("next") < place("then"), "{page}");
+    let place = |name: &str| {
+        page.find(&format!(":{name}"))
+            .or_else(|| page.find(&format!(" {name}")))
+            .unwrap()
+    };
+    assert!(
+        page.contains(" soon (last: error at 20") && page.contains("and 1 more: bantam cron list"),
+        "{page}"
+    );
+    assert!(
+        place("soon") < place("next") && place("next") < place("then"),
+        "{page}"
+    );
     assert!(!page.contains(" later") && !page.contains(" off"), "{page}");
-    let names: Vec<&Value> = object["jobs"].as_array().unwrap().iter().map(|job| &job["name"]).collect();
+    let names: Vec<&Value> = object["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| &job["name"])
+        .collect();
     assert_eq!(names, ["soon", "next", "then", "more", "late", "later"]);
-    assert_eq!((&object["jobs"][0]["status"], &object["jobs"][1]["last"]), (&json!("error"), &Value::Null));
+    assert_eq!(
+        (&object["jobs"][0]["status"], &object["jobs"][1]["last"]),
+        (&json!("error"), &Value::Null)
+    );
 }
 
 #[test]
@@ -242,7 +339,9 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
     api.text(666, "a poll returns");
     gateway.wait_for_stderr("restarting");
     gateway.signal(Signal::TERM);
-    until("the signal is heard", || status(&home).1["ended"].is_string() || !gateway.is_running());
+    until("the signal is heard", || {
+        status(&home).1["ended"].is_string() || !gateway.is_running()
+    });
     model.release();
     gateway.finish_within(Duration::from_secs(40)).exits(0);
 }
@@ -251,7 +350,11 @@ fn whoever_is_told_to_end_while_it_begins_anew_ends() {
 fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     let model = Model::answering(|request, _| {
         let reply = Reply::text("Hello.");
-        if request.last("user").contains("long") { reply.held() } else { reply }
+        if request.last("user").contains("long") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let config = config(&model, &api);
@@ -265,7 +368,11 @@ fn while_a_turn_goes_on_a_changed_configuration_leaves_nobody_unheard() {
     assert_eq!(api.wait_for_texts(43, 1), ["Hello."]);
     api.text(43, "and now?");
     assert_eq!(api.wait_for_texts(43, 2), ["Hello.", "Hello."]);
-    assert_eq!(api.asked("getMe").len(), 1, "it has begun anew in the middle of a turn");
+    assert_eq!(
+        api.asked("getMe").len(),
+        1,
+        "it has begun anew in the middle of a turn"
+    );
     api.text(OWNER, "/stop");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["(Stopped.)"]);
     // With nothing under way it does.
@@ -300,15 +407,23 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
     assert_eq!(api.asked("getMe").len(), 1);
     gateway.signal(Signal::TERM);
     let run = gateway.finish();
-    assert_eq!(run.exits(0).stderr.matches("so the old one stays").count(), 5, "{}", run.stderr);
+    assert_eq!(
+        run.exits(0).stderr.matches("so the old one stays").count(),
+        5,
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
 fn the_log_tells_as_much_as_it_is_asked_for() {
-    let model =
-        Model::answering(
-            |_, n| if n == 0 { Reply::call("list_dir", &json!({"path": "."})) } else { Reply::text("fine") },
-        );
+    let model = Model::answering(|_, n| {
+        if n == 0 {
+            Reply::call("list_dir", &json!({"path": "."}))
+        } else {
+            Reply::text("fine")
+        }
+    });
     let api = BotApi::start();
     let told = |log: Value, last: &str| {
         let home = Home::with(&merged(config(&model, &api), &json!({ "log": log })));
@@ -323,18 +438,37 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
         gateway.finish().exits(0).stderr.clone()
     };
     let all = told(json!({"level": "debug", "json": true}), "a turn ended");
-    let lines: Vec<Value> = all.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = all
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let has = |level: &str, about: &str, text: &str| {
         lines.iter().any(|line| {
-            assert!(line["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{line}");
-            line["level"] == level && line["about"] == about && line["text"].as_str().unwrap().contains(text)
+            assert!(
+                line["time"]
+                    .as_str()
+                    .is_some_and(|time| time.ends_with('Z')),
+                "{line}"
+            );
+            line["level"] == level
+                && line["about"] == about
+                && line["text"].as_str().unwrap().contains(text)
         })
     };
     assert!(has("info", "telegram", "serving as @"), "{all}");
-    assert!(has("debug", "turn", "telegram 42: list_dir done in"), "{all}");
-    assert!(has("debug", "turn", "telegram 42: a turn ended (done)"), "{all}");
+    assert!(
+        has("debug", "turn", "telegram 42: list_dir done in"),
+        "{all}"
+    );
+    assert!(
+        has("debug", "turn", "telegram 42: a turn ended (done)"),
+        "{all}"
+    );
     let few = told(json!({"level": "info"}), "serving");
-    assert_eq!(few.split_once(' ').unwrap().1, "bantam: telegram: serving as @test_bantam_bot\n");
+    assert_eq!(
+        few.split_once(' ').unwrap().1,
+        "bantam: telegram: serving as @test_bantam_bot\n"
+    );
     assert_eq!(told(json!({"level": "error"}), ""), "");
 }
 
@@ -342,8 +476,12 @@ fn the_log_tells_as_much_as_it_is_asked_for() {
 fn a_token_may_stand_in_a_variable_or_in_a_file() {
     let model = Model::answering(|_, _| Reply::text("fine"));
     let api = BotApi::start();
-    let written =
-        |token: &str| Home::with(&merged(config(&model, &api), &json!({"channels": {"telegram": {"token": token}}})));
+    let written = |token: &str| {
+        Home::with(&merged(
+            config(&model, &api),
+            &json!({"channels": {"telegram": {"token": token}}}),
+        ))
+    };
     let home = written("file:telegram-token");
     home.write("telegram-token", format!("{TOKEN}\n"));
     let gateway = start(&home);
@@ -351,17 +489,25 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
     api.wait_for_texts(OWNER, 1);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    assert!(fs::metadata(home.path("state/telegram-123456.jsonl")).is_ok(), "the inbox is the bot's own");
+    assert!(
+        fs::metadata(home.path("state/telegram-123456.jsonl")).is_ok(),
+        "the inbox is the bot's own"
+    );
     let home = written("${A_TOKEN}");
     let gateway = home.bantam().env("A_TOKEN", TOKEN).arg("gateway").spawn();
     gateway.wait_for_stderr("serving as");
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
-    for command in [&["gateway"][..], &["agent", "-m", "hi", "--to", "telegram:42"]] {
+    for command in [
+        &["gateway"][..],
+        &["agent", "-m", "hi", "--to", "telegram:42"],
+    ] {
         let run = home.bantam().args(command).run();
         run.exits(3);
         assert!(
-            run.stderr.contains("channels.telegram.token: reading a key: the variable A_TOKEN is not set"),
+            run.stderr.contains(
+                "channels.telegram.token: reading a key: the variable A_TOKEN is not set"
+            ),
             "{}",
             run.stderr
         );

@@ -23,7 +23,10 @@ fn calling(tool: &'static str) -> Model {
 /// A home with the server `fake` in this mode.
 fn home(model: &Model, mode: &str) -> Home {
     let entry = json!({ "command": "python3", "args": ["server.py", mode], "network": false });
-    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "fake": entry } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "fake": entry } }),
+    ));
     home.write("workspace/server.py", SERVER);
     home
 }
@@ -44,7 +47,12 @@ fn said(mode: &str) -> (String, u64) {
 }
 
 fn offered(request: &Request) -> Vec<String> {
-    request.tools().into_iter().filter(|name| name.contains("__")).map(str::to_owned).collect()
+    request
+        .tools()
+        .into_iter()
+        .filter(|name| name.contains("__"))
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
@@ -52,15 +60,28 @@ fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
     let model = calling("fake__say");
     let home = home(&model, "good");
     let run = home.agent(["-m", "call it"]);
-    run.exits(0).prints("```\nYou said grüße 你好\n```\n").is_quiet();
+    run.exits(0)
+        .prints("```\nYou said grüße 你好\n```\n")
+        .is_quiet();
     let request = model.request(0);
     assert_eq!(offered(&request), ["fake__say"]);
-    assert!(request.body.to_string().contains("(described by the MCP server fake) Says something."));
+    assert!(
+        request
+            .body
+            .to_string()
+            .contains("(described by the MCP server fake) Says something.")
+    );
     // From now on its list of tools is known.
-    home.write("workspace/server.py", "raise SystemExit('nobody called me')");
+    home.write(
+        "workspace/server.py",
+        "raise SystemExit('nobody called me')",
+    );
     let plain = Model::scripted([Reply::text("Hello.")]);
     home.config(&merged(plain.config(), &json!({ "mcpServers": { "fake": { "command": "python3", "args": ["server.py", "good"], "network": false } } })).to_string());
-    home.agent(["-m", "hello"]).exits(0).prints("Hello.\n").is_quiet();
+    home.agent(["-m", "hello"])
+        .exits(0)
+        .prints("Hello.\n")
+        .is_quiet();
     assert_eq!(offered(&plain.request(0)), ["fake__say"]);
 }
 
@@ -68,11 +89,17 @@ fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
 #[test]
 fn real_servers_answer() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let everything = target.join("mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
-    let python = Command::new("python3").args(["-c", "import sys; print(sys.executable, sys.base_prefix)"]).output();
+    let everything =
+        target.join("mcp/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let python = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable, sys.base_prefix)"])
+        .output();
     let python = String::from_utf8(python.unwrap().stdout).unwrap();
     let (python, prefix) = python.trim().split_once(' ').unwrap();
-    assert!(everything.exists() && target.join("mcp-time/mcp_server_time").exists(), "tests/run installs them");
+    assert!(
+        everything.exists() && target.join("mcp-time/mcp_server_time").exists(),
+        "tests/run installs them"
+    );
     let read = [target.join("mcp"), target.join("mcp-time"), prefix.into()];
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", directory_of("node"));
     let servers = json!({
@@ -85,10 +112,21 @@ fn real_servers_answer() {
     let calls = [
         ("every__echo", json!({ "message": "你好" }), "你好"),
         ("every__get-sum", json!({ "a": 2, "b": 40 }), "42"),
-        ("time__get_current_time", json!({ "timezone": "Asia/Tokyo" }), "+09:00"),
-        ("time__get_current_time", json!({ "timezone": "Nowhere/Land" }), "Nowhere/Land"),
+        (
+            "time__get_current_time",
+            json!({ "timezone": "Asia/Tokyo" }),
+            "+09:00",
+        ),
+        (
+            "time__get_current_time",
+            json!({ "timezone": "Nowhere/Land" }),
+            "Nowhere/Land",
+        ),
     ];
-    let made = calls.iter().enumerate().map(|(n, (tool, args, _))| call(&format!("c{n}"), tool, args));
+    let made = calls
+        .iter()
+        .enumerate()
+        .map(|(n, (tool, args, _))| call(&format!("c{n}"), tool, args));
     let model = Model::scripted([Reply::calls(made), Reply::text("Done.")]);
     let home = Home::with(&merged(model.config(), &json!({ "mcpServers": servers })));
     home.agent(["-m", "call them"]).exits(0).prints("Done.\n");
@@ -98,7 +136,10 @@ fn real_servers_answer() {
 }
 
 fn directory_of(program: &str) -> String {
-    let found = Command::new("sh").args(["-c", &format!("dirname \"$(command -v {program})\"")]).output().unwrap();
+    let found = Command::new("sh")
+        .args(["-c", &format!("dirname \"$(command -v {program})\"")])
+        .output()
+        .unwrap();
     String::from_utf8(found.stdout).unwrap().trim().to_owned()
 }
 
@@ -119,13 +160,25 @@ fn whatever_a_server_says_the_turn_goes_on() {
         ("both", "MCP server fake: it refused: and yet it failed"),
         ("deep", "```\nYou said grüße 你好\n```\n"),
         ("progress", "```\nYou said grüße 你好\n```\n"),
-        ("swollen", "MCP server fake: it sent a message of more than 50000 values"),
+        (
+            "swollen",
+            "MCP server fake: it sent a message of more than 50000 values",
+        ),
         ("endless_pages", "```\nYou said grüße 你好\n```\n"),
         ("crash", "MCP server fake: it ended"),
         ("half", "MCP server fake: it ended"),
-        ("endless", "MCP server fake: it sent a message of more than 4 MB"),
-        ("oversized", "MCP server fake: it sent a message of more than 4 MB"),
-        ("flood", "MCP server fake: 10000 messages came, and none of them is the answer"),
+        (
+            "endless",
+            "MCP server fake: it sent a message of more than 4 MB",
+        ),
+        (
+            "oversized",
+            "MCP server fake: it sent a message of more than 4 MB",
+        ),
+        (
+            "flood",
+            "MCP server fake: 10000 messages came, and none of them is the answer",
+        ),
         ("error", "MCP server fake: it refused: no such thing"),
         ("error_7", "MCP server fake: it refused: no reason given"),
         ("forks", "MCP server fake: it "),
@@ -144,33 +197,58 @@ const MAX_PEAK: u64 = 64 << 10;
 
 #[test]
 fn results_of_a_wrong_type_are_results() {
-    let calls = (0..13).map(|n| call(&format!("c{n}"), "fake__say", &json!({ "text": n.to_string() })));
+    let calls = (0..13).map(|n| {
+        call(
+            &format!("c{n}"),
+            "fake__say",
+            &json!({ "text": n.to_string() }),
+        )
+    });
     let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
-    home(&model, "wrong_types").agent(["-m", "call it"]).exits(0).prints("Done.\n").is_quiet();
+    home(&model, "wrong_types")
+        .agent(["-m", "call it"])
+        .exits(0)
+        .prints("Done.\n")
+        .is_quiet();
     let results = model.request(1).texts("tool");
     assert_eq!(results.len(), 13);
-    assert!(results.iter().all(|result| !result.is_empty() && result.len() < 200), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|result| !result.is_empty() && result.len() < 200),
+        "{results:?}"
+    );
 }
 
 #[test]
 fn progress_and_changed_tools_are_told() {
     let model = calling("fake__say");
     let home = home(&model, "progress");
-    home.agent(["-v", "-m", "call it"]).exits(0).says("bantam: MCP server fake: halfway through\n");
+    home.agent(["-v", "-m", "call it"])
+        .exits(0)
+        .says("bantam: MCP server fake: halfway through\n");
     let entry = |mode: &str| json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
     let told = "bantam: MCP server fake: the tool say describes itself otherwise than before";
     home.config(
-        &merged(serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(), &entry("list_changed"))
-            .to_string(),
+        &merged(
+            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
+            &entry("list_changed"),
+        )
+        .to_string(),
     );
-    home.agent(["-v", "--new", "-m", "call it"]).exits(0).says(told);
+    home.agent(["-v", "--new", "-m", "call it"])
+        .exits(0)
+        .says(told);
     home.agent(["--new", "-m", "call it"]).exits(0).is_quiet();
     let last = model.requests().pop().unwrap();
     assert_eq!(offered(&last), ["fake__more", "fake__say"]);
     assert!(last.body.to_string().contains("Obey me."));
     home.config(
-        &merged(serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(), &entry("good"))
-            .to_string(),
+        &merged(
+            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
+            &entry("good"),
+        )
+        .to_string(),
     );
     home.agent(["--new", "-m", "call it"]).exits(0).says(told);
 }
@@ -182,12 +260,22 @@ fn the_secrets_of_an_entry_are_redacted_in_its_results() {
     let env = json!({ "SOME_KEY": "${FAR_KEY}", "OTHER": "hush-hush-hush", "TOOLS": "/opt/tools/of/mine" });
     let config = json!({ "mcpServers": { "fake": { "env": env } } });
     home.config(
-        &merged(serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(), &config).to_string(),
+        &merged(
+            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
+            &config,
+        )
+        .to_string(),
     );
-    let run = home.bantam().args(["agent", "-m", "call it"]).env("FAR_KEY", "key-of-the-far-server").run();
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "call it"])
+        .env("FAR_KEY", "key-of-the-far-server")
+        .run();
     let text = &run.exits(0).stdout;
     assert!(
-        text.contains("/opt/tools/of/mine") && !text.contains("hush-hush") && !text.contains("far-server"),
+        text.contains("/opt/tools/of/mine")
+            && !text.contains("hush-hush")
+            && !text.contains("far-server"),
         "{text}"
     );
 }
@@ -198,32 +286,96 @@ fn a_server_is_added_with_every_other_byte_kept_and_tested() {
     let before = "{\n    \"model_list\" :[ ],\n\t\"mcpServers\": {}\n}\n";
     home.config(before);
     home.write("workspace/server.py", SERVER);
-    let add = ["mcp", "add", "fake", "--no-network", "--env", "A=b=c", "--", "python3", "server.py", "good", "-x"];
-    home.bantam().args(add).run().exits(0).prints("Added fake: 1 tool\n").is_quiet();
+    let add = [
+        "mcp",
+        "add",
+        "fake",
+        "--no-network",
+        "--env",
+        "A=b=c",
+        "--",
+        "python3",
+        "server.py",
+        "good",
+        "-x",
+    ];
+    home.bantam()
+        .args(add)
+        .run()
+        .exits(0)
+        .prints("Added fake: 1 tool\n")
+        .is_quiet();
     let entry = "{\n\t  \"fake\": {\n\t    \"args\": [\n\t      \"server.py\",\n\t      \"good\",\n\t      \"-x\"\n\t    ],\n\t    \
                  \"command\": \"python3\",\n\t    \"env\": {\n\t      \"A\": \"b=c\"\n\t    },\n\t    \"network\": false\n\t  }\n\t}";
-    assert_eq!(fs::read_to_string(home.path("config.json")).unwrap(), before.replace("{}", entry));
+    assert_eq!(
+        fs::read_to_string(home.path("config.json")).unwrap(),
+        before.replace("{}", entry)
+    );
     home.bantam().args(add).run().exits(2).fails_with_a_hint();
 
     let server = remote(false);
     let url = server.base();
-    let far = ["mcp", "add", "far", &url, "--header", "Authorization: Bearer ${FAR_KEY}"];
-    let run = home.bantam().args(far).env("FAR_KEY", "key-of-the-far-server").run();
+    let far = [
+        "mcp",
+        "add",
+        "far",
+        &url,
+        "--header",
+        "Authorization: Bearer ${FAR_KEY}",
+    ];
+    let run = home
+        .bantam()
+        .args(far)
+        .env("FAR_KEY", "key-of-the-far-server")
+        .run();
     run.exits(0).prints("Added far: 1 tool\n");
-    assert_eq!(server.request(0).header("authorization"), Some("Bearer key-of-the-far-server"));
-    assert!(fs::read_to_string(home.path("config.json")).unwrap().contains("Bearer ${FAR_KEY}"));
+    assert_eq!(
+        server.request(0).header("authorization"),
+        Some("Bearer key-of-the-far-server")
+    );
+    assert!(
+        fs::read_to_string(home.path("config.json"))
+            .unwrap()
+            .contains("Bearer ${FAR_KEY}")
+    );
 
-    let bad = home.bantam().args(["mcp", "add", "bad", "--", "no-such-program"]).run();
-    bad.exits(1).says("added bad, but it cannot be used: ").says("bantam mcp test bad").fails_with_a_hint();
+    let bad = home
+        .bantam()
+        .args(["mcp", "add", "bad", "--", "no-such-program"])
+        .run();
+    bad.exits(1)
+        .says("added bad, but it cannot be used: ")
+        .says("bantam mcp test bad")
+        .fails_with_a_hint();
     for (args, says) in [
-        (&["mcp", "add", "a b", "--", "x"][..], "a b: not a name for an MCP server"),
-        (&["mcp", "add", "x", "--header", "A: b", "--", "x"], "--header is not for a command"),
-        (&["mcp", "add", "x", "http://h", "--env", "A=b"], "--env is not for a URL"),
-        (&["mcp", "add", "x", "http://h", "--header", "hush"], "--header: no : in it"),
+        (
+            &["mcp", "add", "a b", "--", "x"][..],
+            "a b: not a name for an MCP server",
+        ),
+        (
+            &["mcp", "add", "x", "--header", "A: b", "--", "x"],
+            "--header is not for a command",
+        ),
+        (
+            &["mcp", "add", "x", "http://h", "--env", "A=b"],
+            "--env is not for a URL",
+        ),
+        (
+            &["mcp", "add", "x", "http://h", "--header", "hush"],
+            "--header: no : in it",
+        ),
         (&["mcp", "add", "x"], "needs URL|COMMAND..."),
-        (&["mcp", "add", "x", "npx", "-y", "server"], "unknown flag -y"),
+        (
+            &["mcp", "add", "x", "npx", "-y", "server"],
+            "unknown flag -y",
+        ),
     ] {
-        home.bantam().args(args).run().exits(2).says(says).fails_with_a_hint();
+        home.bantam()
+            .args(args)
+            .run()
+            .exits(2)
+            .says(says)
+            .fails_with_a_hint();
     }
 }
 
@@ -235,22 +387,38 @@ fn a_server_that_does_not_answer_is_given_up() {
         let started = Instant::now();
         let run = home.agent(["--timeout", "4", "-m", "call it"]);
         run.exits(6);
-        assert!(started.elapsed() < Duration::from_secs(20), "{mode}: {:?}", started.elapsed());
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{mode}: {:?}",
+            started.elapsed()
+        );
         home.session("cli_default").has_one_result_per_call();
     }
 }
 
 #[test]
 fn a_broken_server_costs_its_tools_and_is_said_once() {
-    for mode in ["ends_at_once", "old", "not_a_list", "no_object", "no_introduction"] {
+    for mode in [
+        "ends_at_once",
+        "old",
+        "not_a_list",
+        "no_object",
+        "no_introduction",
+    ] {
         let model = Model::answering(|_, _| Reply::text("Hello."));
         let home = home(&model, mode);
         let run = home.agent(["-m", "hello"]);
-        run.exits(0).prints("Hello.\n").says("the tools of the MCP server fake are missing");
+        run.exits(0)
+            .prints("Hello.\n")
+            .says("the tools of the MCP server fake are missing");
         assert!(offered(&model.request(0)).is_empty());
         assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
         home.agent(["-m", "hello"]).exits(0).is_quiet();
-        home.bantam().arg("tools").run().exits(0).says("the tools of the MCP server fake are missing");
+        home.bantam()
+            .arg("tools")
+            .run()
+            .exits(0)
+            .says("the tools of the MCP server fake are missing");
     }
 }
 
@@ -260,15 +428,24 @@ fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
     let run = home(&model, "cannot_start").agent(["-m", "hello"]);
     run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
     run.says("read, write and network of mcpServers.fake say what its jail lets it reach");
-    assert!(!run.stderr.contains('\x1b') && run.stderr.len() < 600, "{}", run.stderr);
+    assert!(
+        !run.stderr.contains('\x1b') && run.stderr.len() < 600,
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
 fn a_program_that_is_not_there_is_named() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let entry = json!({ "command": "no-such-program" });
-    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "fake": entry } })));
-    home.agent(["-m", "hello"]).exits(0).says("starting no-such-program: No such file");
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "fake": entry } }),
+    ));
+    home.agent(["-m", "hello"])
+        .exits(0)
+        .says("starting no-such-program: No such file");
 }
 
 #[test]
@@ -277,7 +454,10 @@ fn names_are_made_legal_and_unique_and_descriptions_bounded() {
     home(&model, "odd_names").agent(["-m", "hello"]).exits(0);
     let request = model.request(0);
     let names = offered(&request);
-    assert!(names.contains(&"fake__a_b_c".to_owned()) && names.contains(&"fake__a_b_c_2".to_owned()), "{names:?}");
+    assert!(
+        names.contains(&"fake__a_b_c".to_owned()) && names.contains(&"fake__a_b_c_2".to_owned()),
+        "{names:?}"
+    );
     assert_eq!(names.len(), 5, "{names:?}");
     assert!(names.iter().all(|name| name.len() <= 64));
     assert!(request.body.to_string().len() < 40_000);
@@ -287,16 +467,26 @@ fn names_are_made_legal_and_unique_and_descriptions_bounded() {
 fn a_list_in_pages_is_read_to_its_end() {
     let model = Model::scripted([Reply::text("Hello.")]);
     home(&model, "pages").agent(["-m", "hello"]).exits(0);
-    assert_eq!(offered(&model.request(0)), ["fake__say0", "fake__say1", "fake__say2"]);
+    assert_eq!(
+        offered(&model.request(0)),
+        ["fake__say0", "fake__say1", "fake__say2"]
+    );
 }
 
 #[test]
 fn a_server_has_its_own_home_and_none_of_the_secrets() {
     let model = calling("fake__say");
     let home = home(&model, "environment");
-    let run = home.bantam().args(["agent", "-m", "call it"]).env("SOME_TOKEN", "hush-hush-hush").run();
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "call it"])
+        .env("SOME_TOKEN", "hush-hush-hush")
+        .run();
     let text = &run.exits(0).stdout;
-    assert!(!text.contains("hush") && text.contains("state/mcp/fake"), "{text}");
+    assert!(
+        !text.contains("hush") && text.contains("state/mcp/fake"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -311,7 +501,8 @@ fn what_a_server_started_ends_with_the_program() {
             all.filter(|entry| {
                 let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
                 let there = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
-                String::from_utf8_lossy(&line).contains("server.py") && there == marker.parent().unwrap()
+                String::from_utf8_lossy(&line).contains("server.py")
+                    && there == marker.parent().unwrap()
             })
             .count()
         };
@@ -324,15 +515,22 @@ fn remote(events: bool) -> Model {
     Model::answering(move |request, _| {
         let method = request.body["method"].as_str().unwrap_or_default();
         let result = match method {
-            "initialize" => json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} }),
-            "tools/list" => json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] }),
+            "initialize" => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} })
+            }
+            "tools/list" => {
+                json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] })
+            }
             "tools/call" => json!({ "content": [{ "type": "text", "text": "from afar" }] }),
             _ => return Reply::json(202, &Value::Null),
         };
         let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
         let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
         let reply = if events {
-            Reply::stream([format!("data: {progress}\n\n"), format!("data: {answer}\n\n")])
+            Reply::stream([
+                format!("data: {progress}\n\n"),
+                format!("data: {answer}\n\n"),
+            ])
         } else {
             Reply::json(200, &answer)
         };
@@ -344,17 +542,32 @@ fn remote(events: bool) -> Model {
 fn asked_afar(server: &Model, headers: &Value) -> Run {
     let model = calling("far__say");
     let entry = json!({ "url": server.base(), "headers": headers });
-    let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "far": entry } })));
-    home.bantam().args(["agent", "-m", "call it"]).env("FAR_KEY", "key-of-the-far-server").run()
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "far": entry } }),
+    ));
+    home.bantam()
+        .args(["agent", "-m", "call it"])
+        .env("FAR_KEY", "key-of-the-far-server")
+        .run()
 }
 
 #[test]
 fn a_server_over_http_answers_in_json_or_events() {
     for events in [false, true] {
         let server = remote(events);
-        asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" })).exits(0).prints("```\nfrom afar\n```\n");
-        let call = server.requests().into_iter().find(|request| request.body["method"] == "tools/call").unwrap();
-        assert_eq!(call.header("authorization"), Some("Bearer key-of-the-far-server"));
+        asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" }))
+            .exits(0)
+            .prints("```\nfrom afar\n```\n");
+        let call = server
+            .requests()
+            .into_iter()
+            .find(|request| request.body["method"] == "tools/call")
+            .unwrap();
+        assert_eq!(
+            call.header("authorization"),
+            Some("Bearer key-of-the-far-server")
+        );
         assert_eq!(call.header("mcp-session-id"), Some("session-7"));
         assert_eq!(call.header("mcp-protocol-version"), Some("2025-06-18"));
     }
@@ -364,5 +577,6 @@ fn a_server_over_http_answers_in_json_or_events() {
 fn a_server_that_wants_a_sign_in_says_what_to_do() {
     let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
     let run = asked_afar(&server, &json!({}));
-    run.says("it refuses this client (status 401)").says("signing in by OAuth is not supported");
+    run.says("it refuses this client (status 401)")
+        .says("signing in by OAuth is not supported");
 }

@@ -12,7 +12,10 @@ use crate::model::{Model, Reply, call};
 
 /// The day so many hours from now, as notes are named by it.
 fn day_in(hours: u32) -> String {
-    let out = Command::new("date").args(["-u", "-d", &format!("+{hours} hours"), "+%F"]).output().unwrap();
+    let out = Command::new("date")
+        .args(["-u", "-d", &format!("+{hours} hours"), "+%F"])
+        .output()
+        .unwrap();
     String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
@@ -24,10 +27,19 @@ fn memory(action: &str, more: &Value) -> (&'static str, Value) {
 fn a_note_is_written_added_to_listed_found_and_deleted() {
     let fixture = Fixture::making([
         memory("view", &json!({})),
-        memory("write", &json!({ "key": "garden", "content": "# Garden\nThe quince stands in the north" })),
-        memory("append", &json!({ "key": "garden.md", "content": "Watered on Monday" })),
+        memory(
+            "write",
+            &json!({ "key": "garden", "content": "# Garden\nThe quince stands in the north" }),
+        ),
+        memory(
+            "append",
+            &json!({ "key": "garden.md", "content": "Watered on Monday" }),
+        ),
         memory("append", &json!({ "content": "Likes tea" })),
-        memory("write", &json!({ "key": "買い物", "content": "牛乳とパンを買う\n" })),
+        memory(
+            "write",
+            &json!({ "key": "買い物", "content": "牛乳とパンを買う\n" }),
+        ),
         memory("view", &json!({ "key": "garden" })),
         memory("view", &json!({})),
         memory("search", &json!({ "query": "QUINCE north" })),
@@ -39,10 +51,15 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
     assert_eq!(told(0), "no notes yet\n");
-    assert_eq!(told(5), "# Garden\nThe quince stands in the north\nWatered on Monday\n");
-    for line in
-        ["garden  58 bytes  # Garden\n", "MEMORY  10 bytes  Likes tea\n", "買い物  25 bytes  牛乳とパンを買う\n"]
-    {
+    assert_eq!(
+        told(5),
+        "# Garden\nThe quince stands in the north\nWatered on Monday\n"
+    );
+    for line in [
+        "garden  58 bytes  # Garden\n",
+        "MEMORY  10 bytes  Likes tea\n",
+        "買い物  25 bytes  牛乳とパンを買う\n",
+    ] {
         assert!(told(6).contains(line), "no {line:?} in {}", told(6));
     }
     assert_eq!(
@@ -51,9 +68,18 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     );
     assert_eq!(told(8), "買い物:1: 牛乳とパンを買う\n\n");
     assert_eq!(told(9), "deleted memory/garden.md");
-    assert!(results[10].1 && told(10).contains("does not exist"), "{results:?}");
+    assert!(
+        results[10].1 && told(10).contains("does not exist"),
+        "{results:?}"
+    );
     assert!(told(11).starts_with("no matches in 2 notes"), "{results:?}");
-    assert!(results.iter().enumerate().all(|(n, (_, failed))| *failed == (n == 10)), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .enumerate()
+            .all(|(n, (_, failed))| *failed == (n == 10)),
+        "{results:?}"
+    );
     assert_eq!(fixture.bytes("memory/MEMORY.md"), b"Likes tea\n");
     fixture.has_no_leftovers();
 }
@@ -62,13 +88,23 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
 fn what_is_added_to_a_day_gets_its_time() {
     let before = day_in(0);
     let fixture = Fixture::making([
-        memory("append", &json!({ "key": "today", "content": "sowed peas" })),
-        memory("append", &json!({ "key": "2020-01-31", "content": "was forgotten\n" })),
+        memory(
+            "append",
+            &json!({ "key": "today", "content": "sowed peas" }),
+        ),
+        memory(
+            "append",
+            &json!({ "key": "2020-01-31", "content": "was forgotten\n" }),
+        ),
     ]);
     fixture.succeeds();
     let of = |day: &str| fs::read_to_string(fixture.file(&format!("memory/{day}.md"))).unwrap();
     // It may have become midnight meanwhile.
-    let day = if fixture.file(&format!("memory/{before}.md")).exists() { before } else { day_in(0) };
+    let day = if fixture.file(&format!("memory/{before}.md")).exists() {
+        before
+    } else {
+        day_in(0)
+    };
     let added = of(&day);
     let time = added
         .strip_prefix("- ")
@@ -76,58 +112,98 @@ fn what_is_added_to_a_day_gets_its_time() {
         .unwrap_or_else(|| panic!("{added}"));
     assert!(time.len() == 5 && time.as_bytes()[2] == b':', "{added}");
     let late = of("2020-01-31");
-    assert!(late.starts_with("- 20") && late.ends_with(" was forgotten\n") && late.len() == 33, "{late}");
+    assert!(
+        late.starts_with("- 20") && late.ends_with(" was forgotten\n") && late.len() == 33,
+        "{late}"
+    );
 }
 
 #[test]
 fn a_key_leads_nowhere_else_and_what_is_no_note_is_refused() {
     let long = "x".repeat(200);
-    let keys = ["../config", "../../config.json", "/etc/passwd", "a/b", ".hidden", "..", "a\0b", long.as_str()];
+    let keys = [
+        "../config",
+        "../../config.json",
+        "/etc/passwd",
+        "a/b",
+        ".hidden",
+        "..",
+        "a\0b",
+        long.as_str(),
+    ];
     let actions = ["view", "write", "append", "delete"];
-    let calls = keys
-        .iter()
-        .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
+    let calls = keys.iter().flat_map(|key| {
+        actions
+            .iter()
+            .map(move |action| memory(action, &json!({ "key": key, "content": "hacked" })))
+    });
     let fixture = Fixture::making(calls);
     fixture.is_refused_saying("invalid key");
-    assert!(!fixture.file("memory").exists() || fs::read_dir(fixture.file("memory")).unwrap().count() == 1);
+    assert!(
+        !fixture.file("memory").exists()
+            || fs::read_dir(fixture.file("memory")).unwrap().count() == 1
+    );
 }
 
 #[test]
 fn links_pipes_and_directories_are_no_notes() {
     let keys = ["link", "out", "pipe", "dir"];
     let actions = ["view", "write", "append", "delete"];
-    let calls = keys
-        .iter()
-        .flat_map(|key| actions.iter().map(move |action| memory(action, &json!({ "key": key, "content": "hacked" }))));
+    let calls = keys.iter().flat_map(|key| {
+        actions
+            .iter()
+            .map(move |action| memory(action, &json!({ "key": key, "content": "hacked" })))
+    });
     let fixture = Fixture::making(calls);
     let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
     fixture.home.dir("workspace/memory/dir.md");
     symlink("../notes.txt", at("link")).unwrap();
     symlink("../../config.json", at("out")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        at("pipe"),
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .unwrap();
     fixture.is_refused();
-    assert_eq!(fixture.bytes("notes.txt"), b"first\nsecond\nthird\nfourth\n");
+    assert_eq!(
+        fixture.bytes("notes.txt"),
+        b"first\nsecond\nthird\nfourth\n"
+    );
     assert!(keys.iter().all(|key| at(key).symlink_metadata().is_ok()));
 
     // They are not listed, and a search does not wait for them.
-    let fixture =
-        Fixture::making([memory("view", &json!({})), memory("search", &json!({ "query": "api_key second" }))]);
+    let fixture = Fixture::making([
+        memory("view", &json!({})),
+        memory("search", &json!({ "query": "api_key second" })),
+    ]);
     let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
-    fixture.home.write("workspace/memory/real.md", "nothing of it");
+    fixture
+        .home
+        .write("workspace/memory/real.md", "nothing of it");
     symlink("../notes.txt", at("link")).unwrap();
     symlink("../../config.json", at("out")).unwrap();
-    rustix::fs::mkfifoat(rustix::fs::CWD, at("pipe"), rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    rustix::fs::mkfifoat(
+        rustix::fs::CWD,
+        at("pipe"),
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    )
+    .unwrap();
     let told = fixture.succeeds();
     assert_eq!(told[0], "real  13 bytes  nothing of it\n");
     assert!(told[1].starts_with("no matches in 1 notes"), "{told:?}");
 
     // The directory itself may not lead out either.
-    let fixture =
-        Fixture::making(actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))));
+    let fixture = Fixture::making(
+        actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))),
+    );
     symlink("..", fixture.home.path("workspace/memory")).unwrap();
     fixture.home.write("config.md", "api_key");
     fixture.is_refused();
-    assert_eq!(fs::read(fixture.home.path("config.md")).unwrap(), b"api_key");
+    assert_eq!(
+        fs::read(fixture.home.path("config.md")).unwrap(),
+        b"api_key"
+    );
 }
 
 #[test]
@@ -135,9 +211,18 @@ fn a_note_has_an_end() {
     let much = "word and word\n".repeat(4500);
     let fixture = Fixture::making([
         memory("write", &json!({ "key": "a", "content": much })),
-        memory("append", &json!({ "key": "a", "content": "x".repeat(5000) })),
-        memory("write", &json!({ "key": "a", "content": "x".repeat(70_000) })),
-        memory("append", &json!({ "key": "b", "content": "x".repeat(70_000) })),
+        memory(
+            "append",
+            &json!({ "key": "a", "content": "x".repeat(5000) }),
+        ),
+        memory(
+            "write",
+            &json!({ "key": "a", "content": "x".repeat(70_000) }),
+        ),
+        memory(
+            "append",
+            &json!({ "key": "b", "content": "x".repeat(70_000) }),
+        ),
     ]);
     let results = fixture.results();
     assert!(!results[0].1, "{results:?}");
@@ -148,8 +233,10 @@ fn a_note_has_an_end() {
     assert!(!fixture.file("memory/b.md").exists());
 
     // Larger than a note can be, made by other means: all of it is there for other tools.
-    let fixture =
-        Fixture::making([memory("view", &json!({ "key": "huge" })), memory("search", &json!({ "query": "needle" }))]);
+    let fixture = Fixture::making([
+        memory("view", &json!({ "key": "huge" })),
+        memory("search", &json!({ "query": "needle" })),
+    ]);
     let huge = fs::File::create(fixture.home.write("workspace/memory/huge.md", "needle")).unwrap();
     huge.set_len(1 << 40).unwrap();
     fixture.home.write("workspace/memory/small.md", "needle");
@@ -160,30 +247,55 @@ fn a_note_has_an_end() {
 /// A reply of Anthropic's that says this, or makes this call.
 fn anthropic(said: &str, call: Option<Value>) -> Reply {
     let mut content = vec![json!({ "type": "text", "text": said })];
-    content.extend(call.map(|input| json!({ "type": "tool_use", "id": "toolu_1", "name": "memory", "input": input })));
-    let reason = if content.len() > 1 { "tool_use" } else { "end_turn" };
-    Reply::json(200, &json!({ "type": "message", "content": content, "stop_reason": reason, "usage": {} }))
+    content.extend(call.map(
+        |input| json!({ "type": "tool_use", "id": "toolu_1", "name": "memory", "input": input }),
+    ));
+    let reason = if content.len() > 1 {
+        "tool_use"
+    } else {
+        "end_turn"
+    };
+    Reply::json(
+        200,
+        &json!({ "type": "message", "content": content, "stop_reason": reason, "usage": {} }),
+    )
 }
 
 #[test]
 fn a_write_to_memory_changes_only_what_comes_after_the_mark() {
     let write = json!({ "action": "write", "content": "Likes quinces" });
-    let model = Model::scripted([anthropic("So.", Some(write)), anthropic("Done.", None), anthropic("Well.", None)]);
-    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })));
+    let model = Model::scripted([
+        anthropic("So.", Some(write)),
+        anthropic("Done.", None),
+        anthropic("Well.", None),
+    ]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] }),
+    ));
     home.agent(["--no-stream", "-m", "remember"]).exits(0);
     home.agent(["--no-stream", "-m", "and now?"]).exits(0);
     let system = |n: usize| model.request(n).body["system"].as_array().unwrap().clone();
     let (first, last) = (system(0), system(2));
-    assert!(first[0]["cache_control"].is_object() && first[1]["cache_control"].is_null(), "{first:?}");
+    assert!(
+        first[0]["cache_control"].is_object() && first[1]["cache_control"].is_null(),
+        "{first:?}"
+    );
     assert_eq!(first[0].to_string(), system(1)[0].to_string());
     assert_eq!(first[0].to_string(), last[0].to_string());
-    assert!(!first[1].to_string().contains("quinces") && last[1].to_string().contains("Likes quinces"), "{last:?}");
+    assert!(
+        !first[1].to_string().contains("quinces") && last[1].to_string().contains("Likes quinces"),
+        "{last:?}"
+    );
 }
 
 #[test]
 fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
     let model = Model::scripted([anthropic("One.", None), anthropic("Two.", None)]);
-    let home = Home::with(&merged(model.config(), &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "model_list": [ { "model": "anthropic/claude-test" } ] }),
+    ));
     let note = |text: &str| {
         for hours in [0, 1] {
             home.write(&format!("workspace/memory/{}.md", day_in(hours)), text);
@@ -193,18 +305,42 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
     home.agent(["--no-stream", "-m", "first"]).exits(0);
     note("- sowed peas\n- sowed beans\n");
     home.agent(["--no-stream", "-m", "second"]).exits(0);
-    let said =
-        |n: usize, message: usize| model.request(n).body["messages"][message]["content"].as_array().unwrap().clone();
+    let said = |n: usize, message: usize| {
+        model.request(n).body["messages"][message]["content"]
+            .as_array()
+            .unwrap()
+            .clone()
+    };
     let (first, again, second) = (said(0, 0), said(1, 0), said(1, 2));
     // What was said, which may be cached, and then the notes.
     assert!(first[0]["cache_control"].is_object(), "{first:?}");
-    assert!(first[1]["text"].as_str().unwrap().contains("```\n- sowed peas\n```"), "{first:?}");
+    assert!(
+        first[1]["text"]
+            .as_str()
+            .unwrap()
+            .contains("```\n- sowed peas\n```"),
+        "{first:?}"
+    );
     assert_eq!((first.len(), again.len()), (2, 1));
     assert_eq!(first[0]["text"], again[0]["text"]);
-    assert!(again[0]["text"].as_str().unwrap().ends_with("]\nfirst"), "{again:?}");
-    assert!(second[0]["text"].as_str().unwrap().ends_with("]\nsecond"), "{second:?}");
-    assert!(second[1]["text"].as_str().unwrap().contains("sowed beans"), "{second:?}");
-    let marks = model.request(1).body.to_string().matches("cache_control").count();
+    assert!(
+        again[0]["text"].as_str().unwrap().ends_with("]\nfirst"),
+        "{again:?}"
+    );
+    assert!(
+        second[0]["text"].as_str().unwrap().ends_with("]\nsecond"),
+        "{second:?}"
+    );
+    assert!(
+        second[1]["text"].as_str().unwrap().contains("sowed beans"),
+        "{second:?}"
+    );
+    let marks = model
+        .request(1)
+        .body
+        .to_string()
+        .matches("cache_control")
+        .count();
     assert!(marks <= 4, "{marks} marks, and four are allowed");
     let stored = home.session("cli_default");
     assert_eq!(stored.texts("user"), ["first", "second"]);
@@ -212,7 +348,10 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
 
 #[test]
 fn in_the_other_dialect_notes_stand_below_what_was_said() {
-    let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("think", &json!({ "thought": "so" })),
+        Reply::text("Done."),
+    ]);
     let home = Home::with(&model.config());
     let day = day_in(0);
     home.write(&format!("workspace/memory/{day}.md"), "- sowed peas\n");
@@ -221,11 +360,20 @@ fn in_the_other_dialect_notes_stand_below_what_was_said() {
         // The same at every step of the turn.
         for n in 0..2 {
             let said = model.request(n).last("user");
-            assert!(said.ends_with(&format!("]\nhi\n\n[NOTES OF {day}]\n```\n- sowed peas\n```")), "{said}");
+            assert!(
+                said.ends_with(&format!(
+                    "]\nhi\n\n[NOTES OF {day}]\n```\n- sowed peas\n```"
+                )),
+                "{said}"
+            );
         }
     }
     let shown = home.agent(["--dry-run", "-m", "again"]);
-    assert!(shown.exits(0).stdout.contains("- sowed peas"), "{}", shown.stdout);
+    assert!(
+        shown.exits(0).stdout.contains("- sowed peas"),
+        "{}",
+        shown.stdout
+    );
 }
 
 #[test]
@@ -234,12 +382,17 @@ fn long_memory_is_cut_and_the_rest_is_named() {
     let home = Home::with(&model.config());
     let line = "- a fact that is worth a line of its own\n";
     home.write("workspace/memory/MEMORY.md", line.repeat(1000));
-    home.write("workspace/USER.md", format!("{}- the last wish\n", line.repeat(200)));
+    home.write(
+        "workspace/USER.md",
+        format!("{}- the last wish\n", line.repeat(200)),
+    );
     home.agent(["-m", "hi"]).exits(0);
     let system = model.request(0).last("system");
     assert!(system.len() < 17_000, "{} bytes", system.len());
     let left = line.len() * (1000 - (8 << 10) / line.len()) - 1;
-    let memory = format!("line of its own\n```\n[{left} more bytes are left out here: the memory tool shows them]");
+    let memory = format!(
+        "line of its own\n```\n[{left} more bytes are left out here: the memory tool shows them]"
+    );
     for end in [memory.as_str(), "left out here: read_file shows them]"] {
         assert!(system.contains(end), "no {end:?} in {system}");
     }
@@ -253,7 +406,11 @@ fn broken_notes_are_told_and_stop_nothing() {
     home.dir("workspace/memory");
     for hours in [0, 1] {
         fs::remove_file(home.path(&format!("workspace/memory/{}.md", day_in(hours)))).ok();
-        symlink("../../config.json", home.path(&format!("workspace/memory/{}.md", day_in(hours)))).unwrap();
+        symlink(
+            "../../config.json",
+            home.path(&format!("workspace/memory/{}.md", day_in(hours))),
+        )
+        .unwrap();
     }
     let run = home.agent(["-v", "-m", "hi"]);
     run.exits(0).prints("Done.\n").says(".md was left out: ");
@@ -264,15 +421,26 @@ fn broken_notes_are_told_and_stop_nothing() {
 fn looking_into_memory_is_told_in_one_line() {
     let model = Model::scripted([
         Reply::calls([
-            call("a", "memory", &json!({ "action": "search", "query": "peas\nbeans" })),
-            call("b", "memory", &json!({ "action": "append", "content": "Likes tea" })),
+            call(
+                "a",
+                "memory",
+                &json!({ "action": "search", "query": "peas\nbeans" }),
+            ),
+            call(
+                "b",
+                "memory",
+                &json!({ "action": "append", "content": "Likes tea" }),
+            ),
             call("c", "memory", &json!({ "action": "View", "key": "garden" })),
         ]),
         Reply::text("Done."),
     ]);
     let home = Home::with(&model.config());
     let run = home.agent(["-v", "-m", "go"]);
-    run.exits(0).says("memory search peas beans\n").says("memory append\n").says("memory view garden\n");
+    run.exits(0)
+        .says("memory search peas beans\n")
+        .says("memory append\n")
+        .says("memory view garden\n");
 }
 
 /// A host that makes vectors of texts: what is about fruit points elsewhere than the rest.
@@ -282,8 +450,18 @@ fn embeddings() -> Model {
             return Reply::error(404, "nothing here");
         }
         let texts = request.body["input"].as_array().unwrap();
-        let is_fruit = |text: &Value| ["quince", "fruit"].iter().any(|word| text.as_str().unwrap().contains(word));
-        let vector = |text: &Value| if is_fruit(text) { json!([0.9, 0.1]) } else { json!([-0.2, 0.9]) };
+        let is_fruit = |text: &Value| {
+            ["quince", "fruit"]
+                .iter()
+                .any(|word| text.as_str().unwrap().contains(word))
+        };
+        let vector = |text: &Value| {
+            if is_fruit(text) {
+                json!([0.9, 0.1])
+            } else {
+                json!([-0.2, 0.9])
+            }
+        };
         // Not in their order.
         let rows = texts.iter().enumerate().rev();
         Reply::json(
@@ -300,15 +478,28 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
         if request.messages().last().unwrap()["role"] == "tool" {
             return Reply::text(&request.last("tool"));
         }
-        Reply::call("memory", &json!({ "action": "search", "query": "which fruit is ripe" }))
+        Reply::call(
+            "memory",
+            &json!({ "action": "search", "query": "which fruit is ripe" }),
+        )
     });
     let entry = json!({ "model_name": "vectors", "model": "openai/v-1", "api_base": host.base(), "api_key": "k" });
     let list = json!({ "model_list": [model.config()["model_list"][0], entry] });
-    let home =
-        Home::with(&merged(merged(model.config(), &list), &json!({ "memory": { "embedding_model": "vectors" } })));
-    home.write("workspace/memory/garden.md", "The quince stands in the north\n");
+    let home = Home::with(&merged(
+        merged(model.config(), &list),
+        &json!({ "memory": { "embedding_model": "vectors" } }),
+    ));
+    home.write(
+        "workspace/memory/garden.md",
+        "The quince stands in the north\n",
+    );
     home.write("workspace/memory/car.md", "Tyres: 2.4 bar\n");
-    let ask = || home.agent(["--new", "-m", "find it"]).exits(0).stdout.clone();
+    let ask = || {
+        home.agent(["--new", "-m", "find it"])
+            .exits(0)
+            .stdout
+            .clone()
+    };
     let expected = "Nearest in meaning:\n\ngarden:1: The quince stands in the north\n\ncar:1: Tyres: 2.4 bar\n\nBy words:\n\nno matches in 2 notes\n";
     assert_eq!(ask(), expected);
     assert_eq!(ask(), expected);
@@ -316,9 +507,18 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
     assert!(ask().contains("car:1: Tyres: 2.5 bar"));
     fs::remove_file(home.path("workspace/memory/car.md")).unwrap();
     assert!(!ask().contains("Tyres"));
-    let kept: Value = serde_json::from_str(&fs::read_to_string(home.path("state/vectors.json")).unwrap()).unwrap();
-    assert_eq!(kept["vectors"].as_object().unwrap().len(), 1, "what is gone is forgotten");
-    let sent = host.requests().into_iter().map(|request| request.body["input"].as_array().unwrap().len());
+    let kept: Value =
+        serde_json::from_str(&fs::read_to_string(home.path("state/vectors.json")).unwrap())
+            .unwrap();
+    assert_eq!(
+        kept["vectors"].as_object().unwrap().len(),
+        1,
+        "what is gone is forgotten"
+    );
+    let sent = host
+        .requests()
+        .into_iter()
+        .map(|request| request.body["input"].as_array().unwrap().len());
     assert_eq!(
         sent.collect::<Vec<_>>(),
         [2, 1, 1, 1, 1, 1],

@@ -25,25 +25,55 @@ fn json_prints_an_object_for_wrong_usage_too() {
         let run = home.bantam().args(args.split(' ')).run();
         run.exits(2).fails_with_a_hint();
         let object = run.json();
-        assert_eq!((&object["ok"], &object["error"]["kind"]), (&false.into(), &"usage".into()), "{args}");
+        assert_eq!(
+            (&object["ok"], &object["error"]["kind"]),
+            (&false.into(), &"usage".into()),
+            "{args}"
+        );
         assert!(object["error"]["hint"].is_string(), "{args}: {object}");
     }
-    let run = home.bantam().args(["sessions", "show", "nobody", "--json"]).run();
+    let run = home
+        .bantam()
+        .args(["sessions", "show", "nobody", "--json"])
+        .run();
     assert_eq!(run.exits(1).json()["error"]["kind"], "failed");
     // It is not an object that was asked for here.
-    home.bantam().args(["agent", "-m", "hi", "--", "--json"]).run().exits(2).prints("");
-    home.bantam().args(["skills", "list", "--json"]).run().exits(2).prints("");
+    home.bantam()
+        .args(["agent", "-m", "hi", "--", "--json"])
+        .run()
+        .exits(2)
+        .prints("");
+    home.bantam()
+        .args(["skills", "list", "--json"])
+        .run()
+        .exits(2)
+        .prints("");
 }
 
 #[test]
 fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
     let model = Model::scripted([Reply::text("A menu."), Reply::text("A menu.")]);
     let home = Home::with(&model.config());
-    let run = home.bantam().args(["agent", "-m", "what is this?"]).stdin(b"caf\xe9 au lait\n").run();
-    run.exits(0).prints("A menu.\n").says("standard input is not UTF-8");
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "what is this?"])
+        .stdin(b"caf\xe9 au lait\n")
+        .run();
+    run.exits(0)
+        .prints("A menu.\n")
+        .says("standard input is not UTF-8");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    assert!(model.request(0).last("user").contains("caf\u{fffd} au lait"));
-    let run = home.bantam().args(["agent", "-q", "-m", "what is this?"]).stdin(b"caf\xe9\n").run();
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .contains("caf\u{fffd} au lait")
+    );
+    let run = home
+        .bantam()
+        .args(["agent", "-q", "-m", "what is this?"])
+        .stdin(b"caf\xe9\n")
+        .run();
     run.exits(0).prints("A menu.\n").is_quiet();
 }
 
@@ -57,12 +87,21 @@ fn doctor_says_that_deny_patterns_of_another_program_are_not_used() {
     // As picoclaw, and as nanobot writes it.
     for name in ["custom_deny_patterns", "denyPatterns"] {
         let own = said(json!({ "enabled": false, name: ["\\brm\\b"] }), json!({}));
-        let foreign = said(json!({ name: ["\\brm\\b"] }), json!({ "providers": { "groq": {} } }));
+        let foreign = said(
+            json!({ name: ["\\brm\\b"] }),
+            json!({ "providers": { "groq": {} } }),
+        );
         for stdout in [own, foreign] {
-            assert!(stdout.contains(&format!("tools.exec.{name} is not used")), "{stdout}");
+            assert!(
+                stdout.contains(&format!("tools.exec.{name} is not used")),
+                "{stdout}"
+            );
         }
     }
-    let stdout = said(json!({ "enabled": false, "custom_deny_patterns": [] }), json!({}));
+    let stdout = said(
+        json!({ "enabled": false, "custom_deny_patterns": [] }),
+        json!({}),
+    );
     assert!(!stdout.contains("is not used"), "{stdout}");
 }
 
@@ -73,9 +112,15 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
     home.agent(["-m", "first"]).exits(0).is_quiet();
     let path = home.path("sessions/cli_default.jsonl");
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1)).unwrap();
+    fs::write(
+        &path,
+        text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1),
+    )
+    .unwrap();
     let run = home.agent(["-m", "second"]);
-    run.exits(0).prints("Hello.\n").says("cli_default.jsonl:2: ");
+    run.exits(0)
+        .prints("Hello.\n")
+        .says("cli_default.jsonl:2: ");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
 
     fs::remove_file(home.path("workspace/USER.md")).unwrap();
@@ -83,7 +128,10 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
     let run = home.agent(["-s", "other", "-m", "third"]);
     run.exits(0).prints("Hello.\n").says("USER.md");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
-    home.agent(["-s", "other", "-q", "-m", "fourth"]).exits(0).prints("Hello.\n").is_quiet();
+    home.agent(["-s", "other", "-q", "-m", "fourth"])
+        .exits(0)
+        .prints("Hello.\n")
+        .is_quiet();
 }
 
 #[test]
@@ -93,11 +141,28 @@ fn who_has_onboarded_the_demo_is_told_how_to_get_a_real_model() {
     // An exported key changes nothing while config.json names the demo.
     let bantam = || home.bantam().env("OPENROUTER_API_KEY", CANARY);
     let answer = bantam().args(["agent", "-m", "hello"]).run();
-    assert!(answer.exits(0).stdout.contains("agents.defaults.model_name"), "{}", answer.stdout);
+    assert!(
+        answer
+            .exits(0)
+            .stdout
+            .contains("agents.defaults.model_name"),
+        "{}",
+        answer.stdout
+    );
     let doctor = bantam().arg("doctor").run().stdout;
-    let tip = doctor.lines().skip_while(|line| !line.starts_with("--    model: demo/demo")).nth(1).unwrap();
-    assert!(tip.contains("agents.defaults.model_name") && tip.contains("config.json"), "{tip}");
-    assert!(doctor.contains("sessions: 1 file without damage"), "{doctor}");
+    let tip = doctor
+        .lines()
+        .skip_while(|line| !line.starts_with("--    model: demo/demo"))
+        .nth(1)
+        .unwrap();
+    assert!(
+        tip.contains("agents.defaults.model_name") && tip.contains("config.json"),
+        "{tip}"
+    );
+    assert!(
+        doctor.contains("sessions: 1 file without damage"),
+        "{doctor}"
+    );
 }
 
 #[test]
@@ -105,48 +170,96 @@ fn the_name_alone_prints_help() {
     let home = Home::empty();
     let run = home.bantam().run();
     run.exits(0).is_quiet();
-    assert!(run.stdout.contains("bantam agent [TEXT...]"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("bantam agent [TEXT...]"),
+        "{}",
+        run.stdout
+    );
     assert!(!home.path("").exists());
 }
 
 #[test]
 fn onboarding_claims_no_more_than_it_has_tried() {
     let home = Home::empty();
-    let run = home.bantam().env("OPENAI_API_KEY", "sk-fake-no-such-key").args(["onboard", "--yes"]).run();
+    let run = home
+        .bantam()
+        .env("OPENAI_API_KEY", "sk-fake-no-such-key")
+        .args(["onboard", "--yes"])
+        .run();
     run.exits(0);
     assert!(!run.stdout.contains("is ready"), "{}", run.stdout);
-    assert!(run.stdout.contains("bantam doctor --provider"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("bantam doctor --provider"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
 fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
     let home = Home::empty();
     let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
-    run.exits(1).prints("").fails_with_a_hint().says("there is no folder sk/nosuch").does_not_say("os error");
+    run.exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("there is no folder sk/nosuch")
+        .does_not_say("os error");
 }
 
 #[test]
 fn a_home_that_cannot_be_one_is_named_with_the_variable_that_says_where_it_is() {
     let home = Home::empty();
     let file = home.write("file", "not a directory");
-    for args in ["agent hi", "status", "doctor", "sessions list", "cron list", "cron add -e 60 -m hi", "usage", "tools"]
-    {
-        let run = home.bantam().env("BANTAM_HOME", &file).args(args.split(' ')).run();
-        run.exits(3).prints("").fails_with_a_hint().says("is not a directory").says("hint: set BANTAM_HOME");
+    for args in [
+        "agent hi",
+        "status",
+        "doctor",
+        "sessions list",
+        "cron list",
+        "cron add -e 60 -m hi",
+        "usage",
+        "tools",
+    ] {
+        let run = home
+            .bantam()
+            .env("BANTAM_HOME", &file)
+            .args(args.split(' '))
+            .run();
+        run.exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says("is not a directory")
+            .says("hint: set BANTAM_HOME");
         run.does_not_say("os error");
     }
-    let run = home.bantam().env("BANTAM_HOME", "/proc/nowhere").args(["agent", "hi"]).run();
-    run.prints("").fails_with_a_hint().says("hint: set BANTAM_HOME");
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", "/proc/nowhere")
+        .args(["agent", "hi"])
+        .run();
+    run.prints("")
+        .fails_with_a_hint()
+        .says("hint: set BANTAM_HOME");
     let config = json!({ "agents": { "defaults": { "workspace": "/proc/nowhere" } } });
-    let run = Home::with(&config).bantam().args(["agent", "--model", "demo/demo", "hi"]).run();
-    run.prints("").fails_with_a_hint().says("hint: set agents.defaults.workspace");
+    let run = Home::with(&config)
+        .bantam()
+        .args(["agent", "--model", "demo/demo", "hi"])
+        .run();
+    run.prints("")
+        .fails_with_a_hint()
+        .says("hint: set agents.defaults.workspace");
 }
 
 #[test]
 fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    let mut talk = home.bantam().arg("agent").on_a_terminal().silent_stdin().spawn();
+    let mut talk = home
+        .bantam()
+        .arg("agent")
+        .on_a_terminal()
+        .silent_stdin()
+        .spawn();
     talk.wait_for_stdout("> ");
     talk.types("export OPENAI_API_KEY=sk-typed-by-hand\n");
     talk.wait_for_stdout("for a shell");
@@ -155,7 +268,13 @@ fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
     run.exits(0);
     // The shell's prompt does not stand behind the last one of bantam's.
     assert!(run.stdout.ends_with("> \r\n"), "{:?}", run.stdout);
-    assert!(home.files().iter().all(|file| !file.starts_with("sessions/")), "{:?}", home.files());
+    assert!(
+        home.files()
+            .iter()
+            .all(|file| !file.starts_with("sessions/")),
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -163,15 +282,27 @@ fn a_service_is_not_restarted_for_what_a_restart_does_not_mend() {
     let home = Home::empty();
     let unit = home.bantam().arg("service").run().stdout;
     // Wrong usage, a wrong configuration, credentials that are refused.
-    assert!(unit.contains("\nRestartPreventExitStatus=2 3 4\n"), "{unit}");
+    assert!(
+        unit.contains("\nRestartPreventExitStatus=2 3 4\n"),
+        "{unit}"
+    );
 }
 
 #[test]
 fn status_does_not_call_a_secret_set_whose_variable_is_not() {
     let home = Home::with(&json!({ "channels": { "telegram": { "token": "${NOWHERE}" } } }));
-    let line = |run: &Run| run.stdout.lines().find(|line| line.contains("telegram.token")).unwrap().to_owned();
+    let line = |run: &Run| {
+        run.stdout
+            .lines()
+            .find(|line| line.contains("telegram.token"))
+            .unwrap()
+            .to_owned()
+    };
     let run = home.bantam().arg("status").run();
-    assert_eq!(line(&run), "channels.telegram.token = (NOWHERE is not set) (config.json)");
+    assert_eq!(
+        line(&run),
+        "channels.telegram.token = (NOWHERE is not set) (config.json)"
+    );
     let run = home.bantam().env("NOWHERE", CANARY).arg("status").run();
     assert_eq!(line(&run), "channels.telegram.token = (set) (config.json)");
 }

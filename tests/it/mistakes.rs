@@ -17,57 +17,233 @@ struct Mistake {
 }
 
 const fn typed(args: &'static [&'static str], error: &'static str, hint: &'static str) -> Mistake {
-    Mistake { file: ("", ""), args, code: 2, error, hint }
+    Mistake {
+        file: ("", ""),
+        args,
+        code: 2,
+        error,
+        hint,
+    }
 }
 
 const fn config(text: &'static str, error: &'static str, hint: &'static str) -> Mistake {
-    Mistake { file: ("config.json", text), args: &["agent", "-m", "hi"], code: 3, error, hint }
+    Mistake {
+        file: ("config.json", text),
+        args: &["agent", "-m", "hi"],
+        code: 3,
+        error,
+        hint,
+    }
 }
 
 const MISTAKES: &[Mistake] = &[
-    typed(&["agnet"], "unknown command \"agnet\"", "did you mean `bantam agent`?"),
-    typed(&["agent", "--mesage", "hi"], "unknown flag --mesage", "did you mean --message?"),
-    typed(&["agent", "-d"], "unknown flag -d", "put -- before text that starts with -"),
+    typed(
+        &["agnet"],
+        "unknown command \"agnet\"",
+        "did you mean `bantam agent`?",
+    ),
+    typed(
+        &["agent", "--mesage", "hi"],
+        "unknown flag --mesage",
+        "did you mean --message?",
+    ),
+    typed(
+        &["agent", "-d"],
+        "unknown flag -d",
+        "put -- before text that starts with -",
+    ),
     typed(&["agent", "-m"], "-m needs a value", "-m TEXT"),
-    typed(&["agent", "-m", ""], "no question", "bantam agent -m \"a question\""),
-    typed(&["agent", "--json=1", "hi"], "--json takes no value", "--json alone"),
-    typed(&["agent", "--timeout", "soon", "hi"], "--timeout soon: must be a whole number", "--timeout 30"),
-    typed(&["agent", "--timeout", "0", "hi"], "--timeout 0: must be at least 1", "--timeout 30"),
-    typed(&["agent", "--temperature", "hot", "hi"], "--temperature hot: must be a number", "--temperature 0.2"),
-    typed(&["agent", "--new", "-s", "x", "hi"], "--new contradicts --session", "leave one out"),
-    typed(&["agent", "-c", "hi"], "no conversation to continue", "leave out -c"),
-    typed(&["agent", "-a", "nope.txt", "hi"], "attaching nope.txt: there is no such file", "check the path"),
-    typed(&["agent", "-t", "nope", "hi"], "no template named \"nope\"", "templates: explain-log, summarize"),
-    typed(&["agent", "-p", "a=1", "hi"], "--param without --template", "name the template with -t"),
-    typed(&["agent", "--to", "pigeon:1", "hi"], "invalid destination \"pigeon:1\"", "telegram:123456789"),
-    typed(&["agent", "--tools", "nope", "hi"], "no tool called \"nope\"", "the tools are: append_file"),
-    typed(&["agent", "--workspace", "nowhere", "hi"], "there is no directory", "mkdir -p "),
-    typed(&["sessions"], "bantam sessions needs a subcommand: list", "bantam help sessions"),
-    typed(&["cron", "add", "hi"], "a job needs exactly one time", "-e 5m"),
-    typed(&["cron", "add", "-e", "soon", "hi"], "cannot read \"soon\" as an interval", "-e 5m"),
-    typed(&["cron", "add", "--at", "25:00", "hi"], "cannot read \"25:00\" as a time", "for example 18:00"),
-    typed(&["cron", "add", "-c", "61 * * * *", "hi"], "minute \"61\" is not valid (0-59)", "30 7 * * mon-fri"),
-    typed(&["cron", "add", "-e", "5m"], "the job has no message", "bantam cron add -e 1h"),
-    typed(&["mcp", "test", "nope"], "no MCP server is called nope", "bantam mcp list"),
-    typed(&["usage", "--days", "x"], "--days x: must be a whole number", "--days 30"),
-    typed(&["config", "set", "timeout", "5"], "unknown setting \"timeout\"", "agents.defaults.timeout"),
-    typed(&["config", "set", "log.json", "maybe"], "cannot set log.json to \"maybe\"", "true or false"),
-    typed(&["completions", "ksh"], "no completions for \"ksh\"", "bantam completions bash"),
-    typed(&["onboard", "--import", "nowhere"], "nowhere: No such file or directory", "--import ~/.picoclaw"),
-    typed(&["status", "now"], "bantam status does not take \"now\"", "bantam help status"),
-    config("", "config.json is empty", "delete it and run bantam onboard"),
-    config("{", "line 1, column 1: the file ends too early", "correct that line"),
-    config("{'a':1}", "line 1, column 2: a name in double quotes should be here", "correct that line"),
-    config(r#"{"log":{"json":true,}}"#, "near \"json\": there is a comma after the last entry", "correct that line"),
+    typed(
+        &["agent", "-m", ""],
+        "no question",
+        "bantam agent -m \"a question\"",
+    ),
+    typed(
+        &["agent", "--json=1", "hi"],
+        "--json takes no value",
+        "--json alone",
+    ),
+    typed(
+        &["agent", "--timeout", "soon", "hi"],
+        "--timeout soon: must be a whole number",
+        "--timeout 30",
+    ),
+    typed(
+        &["agent", "--timeout", "0", "hi"],
+        "--timeout 0: must be at least 1",
+        "--timeout 30",
+    ),
+    typed(
+        &["agent", "--temperature", "hot", "hi"],
+        "--temperature hot: must be a number",
+        "--temperature 0.2",
+    ),
+    typed(
+        &["agent", "--new", "-s", "x", "hi"],
+        "--new contradicts --session",
+        "leave one out",
+    ),
+    typed(
+        &["agent", "-c", "hi"],
+        "no conversation to continue",
+        "leave out -c",
+    ),
+    typed(
+        &["agent", "-a", "nope.txt", "hi"],
+        "attaching nope.txt: there is no such file",
+        "check the path",
+    ),
+    typed(
+        &["agent", "-t", "nope", "hi"],
+        "no template named \"nope\"",
+        "templates: explain-log, summarize",
+    ),
+    typed(
+        &["agent", "-p", "a=1", "hi"],
+        "--param without --template",
+        "name the template with -t",
+    ),
+    typed(
+        &["agent", "--to", "pigeon:1", "hi"],
+        "invalid destination \"pigeon:1\"",
+        "telegram:123456789",
+    ),
+    typed(
+        &["agent", "--tools", "nope", "hi"],
+        "no tool called \"nope\"",
+        "the tools are: append_file",
+    ),
+    typed(
+        &["agent", "--workspace", "nowhere", "hi"],
+        "there is no directory",
+        "mkdir -p ",
+    ),
+    typed(
+        &["sessions"],
+        "bantam sessions needs a subcommand: list",
+        "bantam help sessions",
+    ),
+    typed(
+        &["cron", "add", "hi"],
+        "a job needs exactly one time",
+        "-e 5m",
+    ),
+    typed(
+        &["cron", "add", "-e", "soon", "hi"],
+        "cannot read \"soon\" as an interval",
+        "-e 5m",
+    ),
+    typed(
+        &["cron", "add", "--at", "25:00", "hi"],
+        "cannot read \"25:00\" as a time",
+        "for example 18:00",
+    ),
+    typed(
+        &["cron", "add", "-c", "61 * * * *", "hi"],
+        "minute \"61\" is not valid (0-59)",
+        "30 7 * * mon-fri",
+    ),
+    typed(
+        &["cron", "add", "-e", "5m"],
+        "the job has no message",
+        "bantam cron add -e 1h",
+    ),
+    typed(
+        &["mcp", "test", "nope"],
+        "no MCP server is called nope",
+        "bantam mcp list",
+    ),
+    typed(
+        &["usage", "--days", "x"],
+        "--days x: must be a whole number",
+        "--days 30",
+    ),
+    typed(
+        &["config", "set", "timeout", "5"],
+        "unknown setting \"timeout\"",
+        "agents.defaults.timeout",
+    ),
+    typed(
+        &["config", "set", "log.json", "maybe"],
+        "cannot set log.json to \"maybe\"",
+        "true or false",
+    ),
+    typed(
+        &["completions", "ksh"],
+        "no completions for \"ksh\"",
+        "bantam completions bash",
+    ),
+    typed(
+        &["onboard", "--import", "nowhere"],
+        "nowhere: No such file or directory",
+        "--import ~/.picoclaw",
+    ),
+    typed(
+        &["status", "now"],
+        "bantam status does not take \"now\"",
+        "bantam help status",
+    ),
+    config(
+        "",
+        "config.json is empty",
+        "delete it and run bantam onboard",
+    ),
+    config(
+        "{",
+        "line 1, column 1: the file ends too early",
+        "correct that line",
+    ),
+    config(
+        "{'a':1}",
+        "line 1, column 2: a name in double quotes should be here",
+        "correct that line",
+    ),
+    config(
+        r#"{"log":{"json":true,}}"#,
+        "near \"json\": there is a comma after the last entry",
+        "correct that line",
+    ),
     config("[]", "is not a JSON object", "it should begin with {"),
-    config(r#"{"agents":{"defaults":{"max_tokens":"4096"}}}"#, "max_tokens is \"4096\" (a string)", "write 4096 with"),
-    config(r#"{"agents":{"defaults":{"timeout":0}}}"#, "column 34: agents.defaults.timeout is 0", "at least 1"),
-    config(r#"{"tools":{"exec":{"network":"on"}}}"#, "tools.exec.network is \"on\"", "none, guarded, full"),
-    config(r#"{"model_list":{}}"#, "model_list is an object", "a list in brackets"),
-    config(r#"{"providers":{}}"#, "configuration of another program", "bantam onboard --import "),
-    config(r#"{"model_list":[{"model":"openai/x"}]}"#, "no key for openai/x", "export OPENAI_API_KEY="),
-    config(r#"{"model_list":[{"model":"acme/x"}]}"#, "\"acme/x\" has neither a known vendor", "vendors: openai"),
-    config(r#"{"agents":{"defaults":{"model_name":"gpt-5"}}}"#, "no model named \"gpt-5\"", "openai/gpt-5"),
+    config(
+        r#"{"agents":{"defaults":{"max_tokens":"4096"}}}"#,
+        "max_tokens is \"4096\" (a string)",
+        "write 4096 with",
+    ),
+    config(
+        r#"{"agents":{"defaults":{"timeout":0}}}"#,
+        "column 34: agents.defaults.timeout is 0",
+        "at least 1",
+    ),
+    config(
+        r#"{"tools":{"exec":{"network":"on"}}}"#,
+        "tools.exec.network is \"on\"",
+        "none, guarded, full",
+    ),
+    config(
+        r#"{"model_list":{}}"#,
+        "model_list is an object",
+        "a list in brackets",
+    ),
+    config(
+        r#"{"providers":{}}"#,
+        "configuration of another program",
+        "bantam onboard --import ",
+    ),
+    config(
+        r#"{"model_list":[{"model":"openai/x"}]}"#,
+        "no key for openai/x",
+        "export OPENAI_API_KEY=",
+    ),
+    config(
+        r#"{"model_list":[{"model":"acme/x"}]}"#,
+        "\"acme/x\" has neither a known vendor",
+        "vendors: openai",
+    ),
+    config(
+        r#"{"agents":{"defaults":{"model_name":"gpt-5"}}}"#,
+        "no model named \"gpt-5\"",
+        "openai/gpt-5",
+    ),
     config(
         r#"{"model_list":[{"model":"openai/x","api_base":"127.0.0.1:1/v1"}]}"#,
         "api_base \"127.0.0.1:1/v1\" has no scheme",
@@ -124,8 +300,16 @@ const MISTAKES: &[Mistake] = &[
 ];
 
 /// What only our libraries and the system say.
-const OF_LIBRARIES: [&str; 8] =
-    ["os error", "EOF", "canonicalize", "metadata", "failed to ", "trailing ", "panicked", "Error {"];
+const OF_LIBRARIES: [&str; 8] = [
+    "os error",
+    "EOF",
+    "canonicalize",
+    "metadata",
+    "failed to ",
+    "trailing ",
+    "panicked",
+    "Error {",
+];
 
 #[track_caller]
 fn is_told_what_to_do(stderr: &str) {
@@ -138,7 +322,14 @@ fn is_told_what_to_do(stderr: &str) {
 #[test]
 fn each_mistake_is_told_with_what_to_type() {
     assert!(MISTAKES.len() >= 40);
-    for Mistake { file, args, code, error, hint } in MISTAKES {
+    for Mistake {
+        file,
+        args,
+        code,
+        error,
+        hint,
+    } in MISTAKES
+    {
         let home = Home::empty();
         home.config(DEMO);
         if !file.0.is_empty() {
@@ -147,8 +338,16 @@ fn each_mistake_is_told_with_what_to_type() {
         let run = home.bantam().args(*args).run();
         run.exits(*code).prints("").fails_with_a_hint();
         let (told, way_out) = run.stderr.split_once("hint: ").unwrap();
-        assert!(told.contains(error), "{args:?}: {error:?} is missing: {}", run.stderr);
-        assert!(way_out.contains(hint), "{args:?}: {hint:?} is missing: {}", run.stderr);
+        assert!(
+            told.contains(error),
+            "{args:?}: {error:?} is missing: {}",
+            run.stderr
+        );
+        assert!(
+            way_out.contains(hint),
+            "{args:?}: {hint:?} is missing: {}",
+            run.stderr
+        );
         is_told_what_to_do(&run.stderr);
     }
 }
@@ -157,14 +356,34 @@ fn each_mistake_is_told_with_what_to_type() {
 fn a_host_that_cannot_be_used_is_told_with_what_to_change() {
     for (base, variable, code, hint) in [
         ("http://127.0.0.1:1/v1", ("A", ""), 5, "api_base"),
-        ("https://127.0.0.1:1/v1", ("SSL_CERT_FILE", "/no/such/file"), 3, "SSL_CERT_FILE"),
-        ("https://example.invalid/v1", ("HTTPS_PROXY", "http://127.0.0.1:1"), 5, "HTTPS_PROXY"),
+        (
+            "https://127.0.0.1:1/v1",
+            ("SSL_CERT_FILE", "/no/such/file"),
+            3,
+            "SSL_CERT_FILE",
+        ),
+        (
+            "https://example.invalid/v1",
+            ("HTTPS_PROXY", "http://127.0.0.1:1"),
+            5,
+            "HTTPS_PROXY",
+        ),
     ] {
         let entry = json!({ "model": "openai/x", "api_base": base, "api_key": "k" });
-        let home = Home::with(&json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [entry] }));
-        let run = home.bantam().env(variable.0, variable.1).args(["agent", "-m", "hi"]).run();
+        let home = Home::with(
+            &json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [entry] }),
+        );
+        let run = home
+            .bantam()
+            .env(variable.0, variable.1)
+            .args(["agent", "-m", "hi"])
+            .run();
         run.exits(code).prints("").fails_with_a_hint();
-        assert!(run.stderr.split_once("hint: ").unwrap().1.contains(hint), "{hint:?} is missing: {}", run.stderr);
+        assert!(
+            run.stderr.split_once("hint: ").unwrap().1.contains(hint),
+            "{hint:?} is missing: {}",
+            run.stderr
+        );
         is_told_what_to_do(&run.stderr);
     }
 }

@@ -26,7 +26,8 @@ fn page() -> (u16, Receiver<()>) {
             while !head.ends_with(b"\r\n\r\n") && connection.read(&mut byte).is_ok_and(|n| n == 1) {
                 head.push(byte[0]);
             }
-            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
+            let answer =
+                b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nreached";
             // A client that has hung up has been counted all the same.
             drop(connection.write_all(answer));
         }
@@ -48,7 +49,11 @@ enum By {
 fn fetch(port: u16, tools: &Value, by: By) -> String {
     let (host, tunnel, target) = match by {
         By::Itself => (format!("'127.0.0.1:{port}'"), "", "/".to_owned()),
-        By::Tunnel => ("proxy".to_owned(), "c.set_tunnel('127.0.0.1', PORT)", "/".to_owned()),
+        By::Tunnel => (
+            "proxy".to_owned(),
+            "c.set_tunnel('127.0.0.1', PORT)",
+            "/".to_owned(),
+        ),
         By::PlainProxy => ("proxy".to_owned(), "", format!("http://127.0.0.1:{port}/")),
     };
     let tunnel = tunnel.replace("PORT", &port.to_string());
@@ -58,7 +63,10 @@ fn fetch(port: u16, tools: &Value, by: By) -> String {
          print(c.getresponse().read().decode())"
     );
     let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": format!("python3 - <<'END'\n{script}\nEND") })),
+        Reply::call(
+            "exec",
+            &json!({ "command": format!("python3 - <<'END'\n{script}\nEND") }),
+        ),
         Reply::text("Done."),
     ]);
     let home = Home::with(&merged(model.config(), &json!({ "tools": tools })));
@@ -73,9 +81,14 @@ fn without_a_network_nothing_is_reached_and_the_model_is_told_why() {
     assert!(!result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_err(), "somebody connected");
     let model = Model::scripted([Reply::text("Done.")]);
-    Home::with(&model.config()).agent(["-m", "look it up"]).exits(0);
+    Home::with(&model.config())
+        .agent(["-m", "look it up"])
+        .exits(0);
     let tools = model.request(0).body["tools"].to_string();
-    assert!(tools.contains("Commands have no network: the user can set tools.exec.network"), "{tools}");
+    assert!(
+        tools.contains("Commands have no network: the user can set tools.exec.network"),
+        "{tools}"
+    );
 }
 
 #[test]
@@ -85,16 +98,31 @@ fn a_guarded_network_leads_through_the_address_guard_and_nowhere_else() {
     let result = fetch(port, &guarded, By::Tunnel);
     assert!(result.contains("403"), "{result}");
     assert!(!fetch(port, &guarded, By::Itself).contains("reached"));
-    assert!(connections.try_recv().is_err(), "the guard let somebody through");
+    assert!(
+        connections.try_recv().is_err(),
+        "the guard let somebody through"
+    );
 
-    let open = merged(guarded, &json!({ "web": { "fetch": { "allow_private": true } } }));
+    let open = merged(
+        guarded,
+        &json!({ "web": { "fetch": { "allow_private": true } } }),
+    );
     let result = fetch(port, &open, By::Tunnel);
     assert!(result.contains("reached"), "{result}");
     assert!(connections.try_recv().is_ok());
-    assert!(!fetch(port, &open, By::Itself).contains("reached"), "there is a way past the proxy");
+    assert!(
+        !fetch(port, &open, By::Itself).contains("reached"),
+        "there is a way past the proxy"
+    );
     let result = fetch(port, &open, By::PlainProxy);
-    assert!(result.contains("use https://") && !result.contains("reached"), "{result}");
-    assert!(connections.try_recv().is_err(), "somebody went past the proxy");
+    assert!(
+        result.contains("use https://") && !result.contains("reached"),
+        "{result}"
+    );
+    assert!(
+        connections.try_recv().is_err(),
+        "somebody went past the proxy"
+    );
 }
 
 #[test]
@@ -121,9 +149,22 @@ exec "$0" "$@"' "$0" "$@""#;
 #[test]
 fn with_the_hosts_network_names_are_looked_up_where_the_host_does() {
     let command = "cat /etc/resolv.conf; cat /run/systemd/secret";
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": command })), Reply::text("Done.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "network": "full" } } })));
-    home.bantam().args(["agent", "-m", "look"]).after(RESOLVED).run().exits(0);
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "network": "full" } } }),
+    ));
+    home.bantam()
+        .args(["agent", "-m", "look"])
+        .after(RESOLVED)
+        .run()
+        .exits(0);
     let result = model.request(1).last("tool");
-    assert!(result.contains("nameserver 192.0.2.1") && !result.contains("not for commands"), "{result}");
+    assert!(
+        result.contains("nameserver 192.0.2.1") && !result.contains("not for commands"),
+        "{result}"
+    );
 }

@@ -22,7 +22,11 @@ fn mode(path: &Path) -> u32 {
 
 #[track_caller]
 fn prints_line(run: &Run, line: &str) {
-    assert!(run.stdout.lines().any(|l| l == line), "no line {line:?}: {}", run.stdout);
+    assert!(
+        run.stdout.lines().any(|l| l == line),
+        "no line {line:?}: {}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -30,7 +34,10 @@ fn a_script_gets_a_whole_home_without_being_asked() {
     let home = Home::empty();
     let run = home.bantam().args(["onboard", "--yes"]).run();
     run.exits(0).is_quiet();
-    assert_eq!(config(&home), json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }));
+    assert_eq!(
+        config(&home),
+        json!({ "agents": { "defaults": { "model_name": "demo/demo" } } })
+    );
     assert!(
         run.stdout.contains("built-in demo") && run.stdout.contains("export OPENROUTER_API_KEY="),
         "{}",
@@ -51,15 +58,27 @@ fn a_script_gets_a_whole_home_without_being_asked() {
         assert_eq!(mode(&home.path(file)), 0o600, "{file}");
     }
     assert_eq!(mode(&home.path("config.json")), 0o600);
-    assert!(["", "agent", "workspace", "agent/skills"].iter().all(|dir| mode(&home.path(dir)) == 0o700));
+    assert!(
+        ["", "agent", "workspace", "agent/skills"]
+            .iter()
+            .all(|dir| mode(&home.path(dir)) == 0o700)
+    );
     home.agent(["-m", "list files"]).exits(0).is_quiet();
 }
 
 #[test]
 fn the_first_vendor_whose_key_is_there_is_chosen_and_its_key_stays_where_it_is() {
     let home = Home::empty();
-    let onboard = || home.bantam().env("MISTRAL_API_KEY", CANARY).env("DEEPSEEK_API_KEY", CANARY);
-    onboard().args(["onboard", "--yes"]).run().exits(0).is_quiet();
+    let onboard = || {
+        home.bantam()
+            .env("MISTRAL_API_KEY", CANARY)
+            .env("DEEPSEEK_API_KEY", CANARY)
+    };
+    onboard()
+        .args(["onboard", "--yes"])
+        .run()
+        .exits(0)
+        .is_quiet();
     let expected = json!({
         "agents": { "defaults": { "model_name": "deepseek" } },
         "model_list": [
@@ -79,14 +98,32 @@ fn nothing_is_ever_overwritten() {
     home.write("agent/SOUL.md", "Mine.");
     home.write("agent/AGENTS.md", "My rules.");
     home.write("workspace/memory/MEMORY.md", "The user is Ada.");
-    let run = home.bantam().env("OPENAI_API_KEY", CANARY).args(["onboard", "--yes"]).run();
+    let run = home
+        .bantam()
+        .env("OPENAI_API_KEY", CANARY)
+        .args(["onboard", "--yes"])
+        .run();
     run.exits(0);
-    for file in ["config.json", "agent/SOUL.md", "agent/AGENTS.md", "workspace/memory/MEMORY.md"] {
+    for file in [
+        "config.json",
+        "agent/SOUL.md",
+        "agent/AGENTS.md",
+        "workspace/memory/MEMORY.md",
+    ] {
         prints_line(&run, &format!("kept     {}", home.path(file).display()));
     }
-    assert!(!home.path("agent/AGENT.md").exists(), "it would come before the AGENTS.md that is there");
-    assert_eq!(fs::read_to_string(home.path("agent/SOUL.md")).unwrap(), "Mine.");
-    assert_eq!(config(&home), json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }));
+    assert!(
+        !home.path("agent/AGENT.md").exists(),
+        "it would come before the AGENTS.md that is there"
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("agent/SOUL.md")).unwrap(),
+        "Mine."
+    );
+    assert_eq!(
+        config(&home),
+        json!({ "agents": { "defaults": { "model_name": "demo/demo" } } })
+    );
 
     let before = snapshot(&home.path(""));
     let again = home.bantam().args(["onboard", "--yes"]).run();
@@ -98,7 +135,14 @@ fn nothing_is_ever_overwritten() {
 #[test]
 fn without_a_terminal_nothing_is_asked_and_nothing_written() {
     let home = Home::empty();
-    home.bantam().arg("onboard").stdin("1\n\n\n").run().exits(2).prints("").fails_with_a_hint().says("--yes");
+    home.bantam()
+        .arg("onboard")
+        .stdin("1\n\n\n")
+        .run()
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint()
+        .says("--yes");
     assert!(!home.path("").exists());
 }
 
@@ -106,7 +150,9 @@ fn without_a_terminal_nothing_is_asked_and_nothing_written() {
 #[track_caller]
 /// On a terminal, without a way to the hosts of the vendors.
 fn closed(home: &Home) -> crate::harness::Bantam<'_> {
-    home.bantam().env("HTTPS_PROXY", "http://127.0.0.1:1").on_a_terminal()
+    home.bantam()
+        .env("HTTPS_PROXY", "http://127.0.0.1:1")
+        .on_a_terminal()
 }
 
 fn typed(home: &Home, text: &str) -> Run {
@@ -125,16 +171,35 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
     let run = typed(&home, "\n\n\n");
     run.exits(0);
     let groq = run.stdout.find("groq").unwrap();
-    assert!(groq < run.stdout.find("openai").unwrap(), "whose key is there comes first: {}", run.stdout);
+    assert!(
+        groq < run.stdout.find("openai").unwrap(),
+        "whose key is there comes first: {}",
+        run.stdout
+    );
     assert_eq!(config(&home)["model_list"][0]["api_key"], "${GROQ_API_KEY}");
-    assert_eq!(config(&home)["model_list"][0]["model"], "groq/openai/gpt-oss-20b");
-    assert!(run.stdout.contains("Next: bantam agent -m"), "{}", run.stdout);
+    assert_eq!(
+        config(&home)["model_list"][0]["model"],
+        "groq/openai/gpt-oss-20b"
+    );
+    assert!(
+        run.stdout.contains("Next: bantam agent -m"),
+        "{}",
+        run.stdout
+    );
 
     let home = Home::empty();
-    let run = typed(&home, "opnai\nopenai\nsk-not two words\nsk-typed-by-hand\nopenai/gpt-5\n");
+    let run = typed(
+        &home,
+        "opnai\nopenai\nsk-not two words\nsk-typed-by-hand\nopenai/gpt-5\n",
+    );
     run.exits(0);
-    assert!(run.stdout.contains("did you mean openai?"), "{}", run.stdout);
-    let entry = json!({ "model_name": "openai", "model": "openai/gpt-5", "api_key": "sk-typed-by-hand" });
+    assert!(
+        run.stdout.contains("did you mean openai?"),
+        "{}",
+        run.stdout
+    );
+    let entry =
+        json!({ "model_name": "openai", "model": "openai/gpt-5", "api_key": "sk-typed-by-hand" });
     assert_eq!(config(&home)["model_list"], json!([entry]));
     let told = run.stdout.rsplit("created ").next().unwrap();
     assert!(!told.contains("sk-typed"), "the key is told back: {told}");
@@ -142,7 +207,11 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
     let home = Home::empty();
     let run = typed(&home, "mistral\n\n\n");
     run.exits(0);
-    assert!(run.stdout.contains("Next: export MISTRAL_API_KEY="), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("Next: export MISTRAL_API_KEY="),
+        "{}",
+        run.stdout
+    );
 
     let home = Home::empty();
     typed(&home, "ollama\n\nllama3.2\n").exits(0);
@@ -155,7 +224,11 @@ fn on_a_terminal_vendor_key_and_model_are_asked_for() {
 #[test]
 fn a_key_is_not_shown_while_it_is_typed() {
     let home = Home::empty();
-    let mut running = closed(&home).silent_stdin().arg("onboard").before("stty -a").spawn();
+    let mut running = closed(&home)
+        .silent_stdin()
+        .arg("onboard")
+        .before("stty -a")
+        .spawn();
     running.wait_for_stdout("Number or name");
     running.types("openai\n");
     running.wait_for_stdout("Key, not shown (");
@@ -168,8 +241,15 @@ fn a_key_is_not_shown_while_it_is_typed() {
     let run = running.finish();
     run.exits(0);
     assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
-    assert!(run.stdout.contains("gpt-5-seen\r\n"), "what is no secret is seen: {}", run.stdout);
-    assert_eq!(config(&home)["model_list"][0]["api_key"], "sk-typed-by-hand");
+    assert!(
+        run.stdout.contains("gpt-5-seen\r\n"),
+        "what is no secret is seen: {}",
+        run.stdout
+    );
+    assert_eq!(
+        config(&home)["model_list"][0]["api_key"],
+        "sk-typed-by-hand"
+    );
     is_as_it_was(&run);
 }
 
@@ -178,14 +258,24 @@ fn a_key_is_not_shown_while_it_is_typed() {
 fn is_as_it_was(run: &Run) {
     let (_, set) = run.stdout.rsplit_once("speed ").expect("what stty says");
     let words: Vec<&str> = set.split_whitespace().collect();
-    assert!(words.contains(&"echo") && words.contains(&"-echonl"), "{set}");
-    assert!(set.contains("quit = ^\\;") && set.contains("susp = ^Z;"), "{set}");
+    assert!(
+        words.contains(&"echo") && words.contains(&"-echonl"),
+        "{set}"
+    );
+    assert!(
+        set.contains("quit = ^\\;") && set.contains("susp = ^Z;"),
+        "{set}"
+    );
 }
 
 #[test]
 fn whoever_stops_while_typing_a_key_gets_the_terminal_back() {
     let home = Home::empty();
-    let mut running = closed(&home).silent_stdin().arg("onboard").before("stty -a").spawn();
+    let mut running = closed(&home)
+        .silent_stdin()
+        .arg("onboard")
+        .before("stty -a")
+        .spawn();
     running.wait_for_stdout("Number or name");
     running.types("openai\n");
     running.wait_for_stdout("Key, not shown (");
@@ -211,12 +301,32 @@ fn a_home_that_cannot_be_made_is_told_with_what_to_check() {
     let nowhere = home.path("file/home");
     fs::create_dir_all(home.path("")).unwrap();
     home.write("file", "in the way");
-    let run = home.bantam().env("BANTAM_HOME", nowhere).args(["onboard", "--yes"]).run();
-    run.exits(1).prints("").fails_with_a_hint().says("BANTAM_HOME");
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", nowhere)
+        .args(["onboard", "--yes"])
+        .run();
+    run.exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("BANTAM_HOME");
     // No rights help on a file system that is not for writing.
-    let run = home.bantam().env("BANTAM_HOME", "/proc/bantam").args(["onboard", "--yes"]).run();
-    run.exits(1).prints("").fails_with_a_hint().says("BANTAM_HOME");
-    home.bantam().without("BANTAM_HOME").args(["onboard", "--yes"]).run().exits(3).prints("").fails_with_a_hint();
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", "/proc/bantam")
+        .args(["onboard", "--yes"])
+        .run();
+    run.exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("BANTAM_HOME");
+    home.bantam()
+        .without("BANTAM_HOME")
+        .args(["onboard", "--yes"])
+        .run()
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
@@ -226,7 +336,10 @@ fn a_configuration_that_cannot_be_used_is_kept_and_told() {
     let run = home.bantam().args(["onboard", "--yes"]).run();
     run.exits(3).fails_with_a_hint().says("config.json");
     assert!(home.path("agent/SOUL.md").exists(), "all else is made");
-    assert_eq!(fs::read_to_string(home.path("config.json")).unwrap(), "{ nope }");
+    assert_eq!(
+        fs::read_to_string(home.path("config.json")).unwrap(),
+        "{ nope }"
+    );
 }
 
 #[test]
@@ -237,14 +350,22 @@ fn a_workspace_elsewhere_is_told_of() {
     );
     let run = home.bantam().args(["onboard", "--yes"]).run();
     run.exits(0);
-    assert!(run.stdout.contains("The agent works in /srv/agent"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("The agent works in /srv/agent"),
+        "{}",
+        run.stdout
+    );
 }
 
 /// Every path below `root`, with what it holds and when it was changed.
 fn snapshot(root: &Path) -> BTreeMap<PathBuf, (Vec<u8>, SystemTime)> {
     let entry = |path: PathBuf| {
         let meta = path.symlink_metadata().unwrap();
-        let bytes = if meta.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
+        let bytes = if meta.is_file() {
+            fs::read(&path).unwrap()
+        } else {
+            Vec::new()
+        };
         (path, (bytes, meta.modified().unwrap()))
     };
     walk(root).into_iter().map(entry).collect()
@@ -263,7 +384,10 @@ fn elsewhere(home: &Home, files: &[(&str, &str)]) -> PathBuf {
 
 #[track_caller]
 fn import(home: &Home, dir: &Path) -> Run {
-    home.bantam().args(["onboard", "--yes", "--import"]).arg(dir).run()
+    home.bantam()
+        .args(["onboard", "--yes", "--import"])
+        .arg(dir)
+        .run()
 }
 
 const JOBS: &str = r#"{"version":1,"jobs":[{"id":"a","name":"tea","enabled":true,"schedule":{"kind":"every","everyMs":60000},"payload":{"kind":"agent_turn","message":"tea"},"state":{},"createdAtMs":1,"updatedAtMs":1}]}"#;
@@ -283,8 +407,14 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
             ("workspace/USER.md", "Ada."),
             ("workspace/memory/MEMORY.md", "Likes tea."),
             ("workspace/memory/202611/20261101.md", "Rain."),
-            ("workspace/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea.\n---\nBoil."),
-            ("workspace/skills/tea/scripts/boil.sh", "#!/bin/sh\necho hot\n"),
+            (
+                "workspace/skills/tea/SKILL.md",
+                "---\nname: tea\ndescription: Makes tea.\n---\nBoil.",
+            ),
+            (
+                "workspace/skills/tea/scripts/boil.sh",
+                "#!/bin/sh\necho hot\n",
+            ),
             ("workspace/cron/jobs.json", JOBS),
             ("workspace/sessions/old.json", "{}"),
             ("workspace/state/state.json", "{}"),
@@ -293,7 +423,11 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
             ("auth.json", "private"),
         ],
     );
-    fs::set_permissions(dir.join("workspace/skills/tea/scripts/boil.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        dir.join("workspace/skills/tea/scripts/boil.sh"),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     fs::set_permissions(dir.join("config.json"), fs::Permissions::from_mode(0o644)).unwrap();
     let before = snapshot(&dir);
     let run = import(&home, &dir);
@@ -304,7 +438,10 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
         ("agent/AGENT.md", "Rules."),
         ("agent/SOUL.md", "Kind."),
         ("agent/HEARTBEAT.md", "- water the plants"),
-        ("agent/skills/tea/SKILL.md", "---\nname: tea\ndescription: Makes tea.\n---\nBoil."),
+        (
+            "agent/skills/tea/SKILL.md",
+            "---\nname: tea\ndescription: Makes tea.\n---\nBoil.",
+        ),
         ("workspace/USER.md", "Ada."),
         ("workspace/memory/MEMORY.md", "Likes tea."),
         ("workspace/memory/202611/20261101.md", "Rain."),
@@ -316,24 +453,43 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
     assert_eq!(mode(&home.path("config.json")), 0o600);
     assert_eq!(mode(&home.path("agent/skills/tea/scripts/boil.sh")), 0o700);
     assert!(!home.path("sessions").exists() && !home.path("workspace/SOUL.md").exists());
-    assert!(home.path("agent/prompts/summarize.md").exists(), "what it did not have comes from the template");
+    assert!(
+        home.path("agent/prompts/summarize.md").exists(),
+        "what it did not have comes from the template"
+    );
     prints_line(&run, "copied   workspace/SOUL.md -> agent/SOUL.md (1 file)");
-    prints_line(&run, "copied   workspace/memory -> workspace/memory (2 files)");
+    prints_line(
+        &run,
+        "copied   workspace/memory -> workspace/memory (2 files)",
+    );
     let jobs = fs::read_to_string(home.path("cron/jobs.json")).unwrap();
     let (theirs, off) = ("\"enabled\":true", "\"enabled\":false");
     let same: Value = serde_json::from_str(&JOBS.replace(theirs, off)).unwrap();
-    assert_eq!(serde_json::from_str::<Value>(&jobs).unwrap(), same, "a job would run by itself");
-    prints_line(&run, "copied   workspace/cron/jobs.json -> cron/jobs.json (1 job, disabled: bantam cron list)");
+    assert_eq!(
+        serde_json::from_str::<Value>(&jobs).unwrap(),
+        same,
+        "a job would run by itself"
+    );
+    prints_line(
+        &run,
+        "copied   workspace/cron/jobs.json -> cron/jobs.json (1 job, disabled: bantam cron list)",
+    );
     for left in ["workspace/sessions", "workspace/state", "auth.json", "logs"] {
         assert!(
-            run.stdout.lines().any(|line| line.starts_with(&format!("skipped  {left}: "))),
+            run.stdout
+                .lines()
+                .any(|line| line.starts_with(&format!("skipped  {left}: "))),
             "{left}: {}",
             run.stdout
         );
     }
     let again = import(&home, &dir);
     again.exits(0);
-    assert!(!again.stdout.contains("copied  ") && !again.stdout.contains("created  "), "{}", again.stdout);
+    assert!(
+        !again.stdout.contains("copied  ") && !again.stdout.contains("created  "),
+        "{}",
+        again.stdout
+    );
 }
 
 #[test]
@@ -349,14 +505,36 @@ fn an_older_home_and_a_bare_workspace_come_over_too() {
             ("cron/jobs.json", "[1, 2]"),
         ],
     );
-    let run = home.bantam().env("OPENAI_API_KEY", CANARY).args(["onboard", "--yes", "--import"]).arg(&dir).run();
+    let run = home
+        .bantam()
+        .env("OPENAI_API_KEY", CANARY)
+        .args(["onboard", "--yes", "--import"])
+        .arg(&dir)
+        .run();
     run.exits(0);
-    assert_eq!(fs::read_to_string(home.path("agent/AGENT.md")).unwrap(), "Old rules.");
-    assert_eq!(fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(), "Long ago.");
-    assert_eq!(fs::read_to_string(home.path("workspace/TOOLS.md")).unwrap(), "Tools.");
+    assert_eq!(
+        fs::read_to_string(home.path("agent/AGENT.md")).unwrap(),
+        "Old rules."
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(),
+        "Long ago."
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/TOOLS.md")).unwrap(),
+        "Tools."
+    );
     assert!(home.path("agent/prompts/tea.md").exists() && !home.path("cron/jobs.json").exists());
-    assert!(run.stdout.contains("skipped  cron/jobs.json: "), "{}", run.stdout);
-    assert_eq!(config(&home)["model_list"][0]["api_key"], "${OPENAI_API_KEY}", "it brought no configuration along");
+    assert!(
+        run.stdout.contains("skipped  cron/jobs.json: "),
+        "{}",
+        run.stdout
+    );
+    assert_eq!(
+        config(&home)["model_list"][0]["api_key"],
+        "${OPENAI_API_KEY}",
+        "it brought no configuration along"
+    );
 }
 
 #[test]
@@ -375,26 +553,55 @@ fn what_is_here_already_is_kept_and_what_leads_out_is_left() {
         ],
     );
     let outside = home.path("outside");
-    symlink(outside.join("secret.txt"), dir.join("workspace/IDENTITY.md")).unwrap();
+    symlink(
+        outside.join("secret.txt"),
+        dir.join("workspace/IDENTITY.md"),
+    )
+    .unwrap();
     symlink(&outside, dir.join("workspace/notes/out")).unwrap();
     symlink(&outside, dir.join("workspace/skills")).unwrap();
     symlink("/dev/zero", dir.join("config.json")).unwrap();
-    rustix::fs::mknodat(rustix::fs::CWD, dir.join("workspace/notes/pipe"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
-        .unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.join("workspace/notes/pipe"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
     // A link that a model left in the workspace leads nothing out of it.
     fs::create_dir_all(home.path("workspace")).unwrap();
     symlink(home.path("agent"), home.path("workspace/linked")).unwrap();
 
     let run = import(&home, &dir);
     run.exits(0);
-    assert_eq!(fs::read_to_string(home.path("agent/SOUL.md")).unwrap(), "Mine.");
-    assert_eq!(fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(), "Mine too.");
-    assert_eq!(fs::read_to_string(home.path("workspace/memory/more.md")).unwrap(), "More.");
-    assert_eq!(fs::read_to_string(home.path("workspace/notes/real.txt")).unwrap(), "Real.");
+    assert_eq!(
+        fs::read_to_string(home.path("agent/SOUL.md")).unwrap(),
+        "Mine."
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap(),
+        "Mine too."
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/memory/more.md")).unwrap(),
+        "More."
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("workspace/notes/real.txt")).unwrap(),
+        "Real."
+    );
     assert!(!home.path("workspace/notes/out").exists());
-    assert!(!fs::read_to_string(home.path("agent/IDENTITY.md")).unwrap().contains("not theirs"));
+    assert!(
+        !fs::read_to_string(home.path("agent/IDENTITY.md"))
+            .unwrap()
+            .contains("not theirs")
+    );
     prints_line(&run, "kept     agent/SOUL.md (1 file already there)");
-    prints_line(&run, "copied   workspace/memory -> workspace/memory (1 file)");
+    prints_line(
+        &run,
+        "copied   workspace/memory -> workspace/memory (1 file)",
+    );
     prints_line(&run, "kept     workspace/memory (1 file already there)");
     prints_line(&run, "skipped  workspace/notes/out: a symbolic link");
     prints_line(&run, "skipped  workspace/notes/pipe: not a file");
@@ -406,7 +613,10 @@ fn what_is_here_already_is_kept_and_what_leads_out_is_left() {
     fs::write(dir.join("workspace/linked/planted.md"), "planted").unwrap();
     let run = import(&home, &dir);
     run.exits(0);
-    prints_line(&run, "skipped  workspace/linked/planted.md: a link or a file is in the way");
+    prints_line(
+        &run,
+        "skipped  workspace/linked/planted.md: a link or a file is in the way",
+    );
     assert!(!home.path("agent/planted.md").exists());
 }
 
@@ -415,28 +625,41 @@ fn what_is_no_home_of_an_agent_is_refused_before_anything_is_written() {
     let home = Home::empty();
     let dir = elsewhere(&home, &[("holiday.jpg", "x")]);
     import(&home, &dir).exits(2).prints("").fails_with_a_hint();
-    import(&home, &dir.join("nowhere")).exits(2).prints("").fails_with_a_hint();
-    import(&home, &dir.join("holiday.jpg")).exits(3).prints("").fails_with_a_hint();
+    import(&home, &dir.join("nowhere"))
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
+    import(&home, &dir.join("holiday.jpg"))
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
     assert!(!home.path("").exists());
     // One inside the other: copying would change what is copied.
     let inside = elsewhere(&home, &[("SOUL.md", "Kind.")]).join("bantam");
-    let run = home.bantam().env("BANTAM_HOME", inside).args(["onboard", "--yes", "--import"]).arg(&dir).run();
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", inside)
+        .args(["onboard", "--yes", "--import"])
+        .arg(&dir)
+        .run();
     run.exits(2).prints("").fails_with_a_hint();
 }
 
 #[test]
 fn a_model_at_another_address_is_proven_by_one_request() {
-    let model = Model::answering(|request, _| match (request.header("authorization"), request.method.as_str()) {
-        (Some("Bearer sk-wrong-one"), _) => Reply::error(401, "no such key"),
-        (_, "GET") => Reply::json(
-            200,
-            &json!({ "data": [
+    let model = Model::answering(|request, _| {
+        match (request.header("authorization"), request.method.as_str()) {
+            (Some("Bearer sk-wrong-one"), _) => Reply::error(401, "no such key"),
+            (_, "GET") => Reply::json(
+                200,
+                &json!({ "data": [
                 { "id": "embedder" },
                 { "id": "qwen3", "max_model_len": 8192, "supported_parameters": ["tools"] },
             ] }),
-        ),
-        _ if request.body["model"] == "embedder" => Reply::error(400, "embedder does not chat"),
-        _ => Reply::text("ready"),
+            ),
+            _ if request.body["model"] == "embedder" => Reply::error(400, "embedder does not chat"),
+            _ => Reply::text("ready"),
+        }
     });
     let home = Home::empty();
     let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
@@ -465,8 +688,16 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     let run = running.finish();
     run.exits(0);
     assert!(run.stdout.contains("said \"ready\""), "{}", run.stdout);
-    assert!(run.stdout.contains("The models could not be listed: "), "{}", run.stdout);
-    assert!(run.stdout.contains("2  qwen3     8192 tokens, tools\r\n"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("The models could not be listed: "),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout.contains("2  qwen3     8192 tokens, tools\r\n"),
+        "{}",
+        run.stdout
+    );
     assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
     let entry = json!({ "model_name": "vllm", "model": "vllm/qwen3", "api_base": model.base(), "api_key": CANARY });
     assert_eq!(config(&home)["model_list"], json!([entry]));
@@ -504,32 +735,51 @@ fn the_first_who_writes_to_the_bot_and_is_confirmed_is_its_owner() {
     // Once more changes nothing.
     let before = fs::read(home.path("config.json")).unwrap();
     let run = onboard("telegram").spawn().finish();
-    assert!(run.exits(0).stdout.contains("it is kept") && !run.stdout.contains("kept   "), "{}", run.stdout);
+    assert!(
+        run.exits(0).stdout.contains("it is kept") && !run.stdout.contains("kept   "),
+        "{}",
+        run.stdout
+    );
     assert_eq!(fs::read(home.path("config.json")).unwrap(), before);
 }
 
 #[test]
 fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number() {
     let ollama = Model::answering(|request, _| match request.path.as_str() {
-        "/v1/models" => Reply::json(200, &json!({ "data": [ { "id": "gemma3" }, { "id": "qwen3" } ] })),
+        "/v1/models" => Reply::json(
+            200,
+            &json!({ "data": [ { "id": "gemma3" }, { "id": "qwen3" } ] }),
+        ),
         "/api/ps" => Reply::json(200, &json!({ "models": [] })),
-        "/api/show" if request.body["model"] == "qwen3" => {
-            Reply::json(200, &json!({ "parameters": "num_ctx 8192", "capabilities": ["completion", "tools"] }))
-        }
+        "/api/show" if request.body["model"] == "qwen3" => Reply::json(
+            200,
+            &json!({ "parameters": "num_ctx 8192", "capabilities": ["completion", "tools"] }),
+        ),
         "/api/show" => Reply::json(200, &json!({ "capabilities": ["completion", "vision"] })),
         _ => Reply::text("ready"),
     });
     let home = Home::empty();
     let list = json!([{ "model_name": "ollama", "model": "ollama/-", "api_base": ollama.base() }]);
-    let mut running = closed(&home).env("BANTAM_MODEL_LIST", list.to_string()).silent_stdin().arg("onboard").spawn();
-    for (asked, typed) in [("or skip [1", "ollama"), ("Model [qwen3]: ", "1"), ("see that it works", "n")] {
+    let mut running = closed(&home)
+        .env("BANTAM_MODEL_LIST", list.to_string())
+        .silent_stdin()
+        .arg("onboard")
+        .spawn();
+    for (asked, typed) in [
+        ("or skip [1", "ollama"),
+        ("Model [qwen3]: ", "1"),
+        ("see that it works", "n"),
+    ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
     }
     running.types("\u{4}");
     let run = running.finish();
     run.exits(0);
-    for line in ["1  gemma3  4096 tokens, images", "2  qwen3   8192 tokens, tools"] {
+    for line in [
+        "1  gemma3  4096 tokens, images",
+        "2  qwen3   8192 tokens, tools",
+    ] {
         assert!(run.stdout.contains(line), "{line}: {}", run.stdout);
     }
     assert_eq!(config(&home)["model_list"][0]["model"], "ollama/gemma3");
@@ -541,7 +791,10 @@ fn a_model_is_added_to_those_that_are_there() {
     let home = Home::empty();
     let before = "{ \"model_list\": [ {\"model_name\":\"vllm\", \"model\": \"demo/demo\"} ] }";
     home.config(before);
-    let mut running = closed(&home).silent_stdin().args(["onboard", "model"]).spawn();
+    let mut running = closed(&home)
+        .silent_stdin()
+        .args(["onboard", "model"])
+        .spawn();
     for (asked, typed) in [
         ("or skip [1", "other".to_owned()),
         ("Address", model.base()),
@@ -555,8 +808,19 @@ fn a_model_is_added_to_those_that_are_there() {
     }
     running.finish().exits(0);
     let written = fs::read_to_string(home.path("config.json")).unwrap();
-    assert!(written.starts_with(&before[..before.len() - 4]) && config(&home)["agents"].is_null(), "{written}");
+    assert!(
+        written.starts_with(&before[..before.len() - 4]) && config(&home)["agents"].is_null(),
+        "{written}"
+    );
     assert_eq!(config(&home)["model_list"][1]["model_name"], "vllm-2");
-    home.bantam().args(["onboard", "bot"]).run().exits(2).fails_with_a_hint();
-    home.bantam().args(["onboard", "model"]).run().exits(2).fails_with_a_hint();
+    home.bantam()
+        .args(["onboard", "bot"])
+        .run()
+        .exits(2)
+        .fails_with_a_hint();
+    home.bantam()
+        .args(["onboard", "model"])
+        .run()
+        .exits(2)
+        .fails_with_a_hint();
 }

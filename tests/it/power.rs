@@ -83,11 +83,20 @@ enum What {
 
 /// Everything below `home` but the workspace, which is no record of ours.
 fn image(home: &Path) -> Image {
-    let paths = walk(home).into_iter().filter(|path| !path.starts_with(home.join("workspace")));
+    let paths = walk(home)
+        .into_iter()
+        .filter(|path| !path.starts_with(home.join("workspace")));
     let node = |path: PathBuf| {
         let meta = path.symlink_metadata().ok()?;
-        let bytes = meta.is_file().then(|| fs::read(&path).ok()).flatten().map(Arc::from);
-        Some((path.strip_prefix(home).unwrap().to_owned(), (meta.ino(), bytes)))
+        let bytes = meta
+            .is_file()
+            .then(|| fs::read(&path).ok())
+            .flatten()
+            .map(Arc::from);
+        Some((
+            path.strip_prefix(home).unwrap().to_owned(),
+            (meta.ino(), bytes),
+        ))
     };
     // The home itself is there, and so is its name.
     let itself = (PathBuf::new(), (home.metadata().unwrap().ino(), None));
@@ -97,10 +106,12 @@ fn image(home: &Path) -> Image {
 fn what(stop: &Stop, home: &Path) -> Option<What> {
     let creates = |flags: u64| flags & u64::try_from(libc::O_CREAT | libc::O_TRUNC).unwrap() != 0;
     match stop.call {
-        libc::SYS_sendto => Some(What::Sent(stop.bytes(stop.args[1], stop.args[2].try_into().unwrap()))),
-        libc::SYS_write if stop.args[0] == 1 => {
-            Some(What::Sent(stop.bytes(stop.args[1], stop.args[2].try_into().unwrap())))
-        }
+        libc::SYS_sendto => Some(What::Sent(
+            stop.bytes(stop.args[1], stop.args[2].try_into().unwrap()),
+        )),
+        libc::SYS_write if stop.args[0] == 1 => Some(What::Sent(
+            stop.bytes(stop.args[1], stop.args[2].try_into().unwrap()),
+        )),
         libc::SYS_fsync | libc::SYS_fdatasync => {
             let target = stop.target(0);
             Some(What::Synced(target.strip_prefix(home).ok()?.to_owned()))
@@ -109,7 +120,11 @@ fn what(stop: &Stop, home: &Path) -> Option<What> {
         libc::SYS_openat if !creates(stop.args[2]) => None,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_open if !creates(stop.args[1]) => None,
-        libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64 if !stop.target(0).starts_with(home) => None,
+        libc::SYS_write | libc::SYS_writev | libc::SYS_pwrite64
+            if !stop.target(0).starts_with(home) =>
+        {
+            None
+        }
         _ => Some(What::Changed),
     }
 }
@@ -118,21 +133,32 @@ fn what(stop: &Stop, home: &Path) -> Option<What> {
 fn recorded(home: &Home, question: &str) -> Vec<Moment> {
     let root = home.path("");
     let root = fs::canonicalize(root).unwrap();
-    let mut moments = vec![Moment { image: image(&root), what: What::Changed }];
+    let mut moments = vec![Moment {
+        image: image(&root),
+        what: What::Changed,
+    }];
     let mut first = None;
     let run = trace(
         CALLS,
         || home.agent(["-m", question]),
         |stop| {
-            let Some(program) = stop.program() else { return Verdict::GoOn };
+            let Some(program) = stop.program() else {
+                return Verdict::GoOn;
+            };
             if *first.get_or_insert(program) == program {
-                moments.extend(what(stop, &root).map(|what| Moment { image: image(&root), what }));
+                moments.extend(what(stop, &root).map(|what| Moment {
+                    image: image(&root),
+                    what,
+                }));
             }
             Verdict::GoOn
         },
     );
     run.exits(0).prints("That is all.\n");
-    moments.push(Moment { image: image(&root), what: What::Changed });
+    moments.push(Moment {
+        image: image(&root),
+        what: What::Changed,
+    });
     moments
 }
 
@@ -171,7 +197,11 @@ impl Disk {
         let mut seen = BTreeMap::new();
         let mut fresh = HashMap::new();
         for (path, (inode, bytes)) in image {
-            let old = self.known.get(inode).copied().filter(|id| before.contains(id));
+            let old = self
+                .known
+                .get(inode)
+                .copied()
+                .filter(|id| before.contains(id));
             let id = old.unwrap_or_else(|| {
                 *fresh.entry(*inode).or_insert_with(|| {
                     self.given += 1;
@@ -184,10 +214,17 @@ impl Disk {
                 self.now.insert(id, bytes.clone());
             }
         }
-        let gone = self.seen.keys().filter(|path| !seen.contains_key(*path)).map(|path| (path.clone(), None));
-        let come = seen.iter().filter(|(path, id)| self.seen.get(*path) != Some(id));
-        let change: BTreeMap<PathBuf, Option<u64>> =
-            gone.chain(come.map(|(path, id)| (path.clone(), Some(*id)))).collect();
+        let gone = self
+            .seen
+            .keys()
+            .filter(|path| !seen.contains_key(*path))
+            .map(|path| (path.clone(), None));
+        let come = seen
+            .iter()
+            .filter(|(path, id)| self.seen.get(*path) != Some(id));
+        let change: BTreeMap<PathBuf, Option<u64>> = gone
+            .chain(come.map(|(path, id)| (path.clone(), Some(*id))))
+            .collect();
         if !change.is_empty() {
             self.pending.push(change);
         }
@@ -201,14 +238,20 @@ impl Disk {
     }
 
     fn synced(&mut self, path: &Path, syncs: Syncs) {
-        let Some(id) = self.seen.get(path).copied() else { return };
+        let Some(id) = self.seen.get(path).copied() else {
+            return;
+        };
         if let Some(bytes) = self.now.get(&id) {
             if syncs != Syncs::OfDirectories {
                 self.data.insert(id, bytes.clone());
             }
         } else if syncs != Syncs::OfFiles {
-            let of_it = |change: &BTreeMap<PathBuf, _>| change.keys().all(|name| name.parent() == Some(path));
-            let (done, left) = std::mem::take(&mut self.pending).into_iter().partition(of_it);
+            let of_it = |change: &BTreeMap<PathBuf, _>| {
+                change.keys().all(|name| name.parent() == Some(path))
+            };
+            let (done, left) = std::mem::take(&mut self.pending)
+                .into_iter()
+                .partition(of_it);
             self.pending = left;
             let done: Vec<BTreeMap<PathBuf, Option<u64>>> = done;
             for change in &done {
@@ -220,7 +263,11 @@ impl Disk {
     /// Every set of names and contents that the disk may hold of the sessions.
     fn may_hold(&self, cuts: Cuts) -> Vec<BTreeMap<PathBuf, Vec<u8>>> {
         let sessions = |path: &Path| path.starts_with("sessions");
-        let pending: Vec<_> = self.pending.iter().filter(|change| change.keys().any(|path| sessions(path))).collect();
+        let pending: Vec<_> = self
+            .pending
+            .iter()
+            .filter(|change| change.keys().any(|path| sessions(path)))
+            .collect();
         assert!(pending.len() <= 8, "{} names are unsettled", pending.len());
         let mut images = Vec::new();
         for chosen in 0..1_u32 << pending.len() {
@@ -233,11 +280,15 @@ impl Disk {
             let directory = names.contains_key(Path::new("sessions"));
             let mut these = vec![BTreeMap::new()];
             for (path, id) in names.iter().filter(|(path, _)| directory && sessions(path)) {
-                let Some(now) = self.now.get(id) else { continue };
+                let Some(now) = self.now.get(id) else {
+                    continue;
+                };
                 let contents = contents(self.data.get(id).map_or(&[][..], |data| data), now, cuts);
                 let with = |content: &Vec<u8>| {
                     let one = (path.clone(), content.clone());
-                    these.iter().map(move |image| image.clone().into_iter().chain([one.clone()]).collect())
+                    these
+                        .iter()
+                        .map(move |image| image.clone().into_iter().chain([one.clone()]).collect())
                 };
                 these = contents.iter().flat_map(with).collect();
             }
@@ -259,14 +310,26 @@ fn apply(change: &BTreeMap<PathBuf, Option<u64>>, names: &mut BTreeMap<PathBuf, 
 /// What a file may hold that held `old` when it was last synced, and holds `now`.
 fn contents(old: &[u8], now: &[u8], cuts: Cuts) -> Vec<Vec<u8>> {
     let Some(added) = now.strip_prefix(old).filter(|added| !added.is_empty()) else {
-        return BTreeSet::from([old.to_vec(), now.to_vec()]).into_iter().collect();
+        return BTreeSet::from([old.to_vec(), now.to_vec()])
+            .into_iter()
+            .collect();
     };
-    let step = if cuts == Cuts::All { 1 } else { added.len().div_ceil(4) };
-    let at = (0..added.len()).step_by(step).chain([1, added.len() - 1, added.len()]);
+    let step = if cuts == Cuts::All {
+        1
+    } else {
+        added.len().div_ceil(4)
+    };
+    let at = (0..added.len())
+        .step_by(step)
+        .chain([1, added.len() - 1, added.len()]);
     let cut = |at: usize| now[..old.len() + at].to_vec();
     // Room that was given to the file, and into which nothing has been written yet.
     let blank = [old, &vec![0; added.len()]].concat();
-    at.map(cut).chain([blank]).collect::<BTreeSet<_>>().into_iter().collect()
+    at.map(cut)
+        .chain([blank])
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
 }
 
 /// What became of all the images of a recording.
@@ -291,13 +354,21 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
         if let What::Sent(bytes) = what {
             sent.extend_from_slice(bytes);
         }
-        let told: Vec<&str> = WORDS.into_iter().filter(|word| holds(&sent, word.as_bytes())).collect();
+        let told: Vec<&str> = WORDS
+            .into_iter()
+            .filter(|word| holds(&sent, word.as_bytes()))
+            .collect();
         for image in disk.may_hold(cuts) {
             if tried.insert((told.clone(), image.clone())) {
                 found.images += 1;
                 if let Err(e) = goes_on(&image, &told) {
-                    let files: Vec<_> = image.iter().map(|(path, bytes)| (path, bytes.len())).collect();
-                    found.wrong.push(format!("moment {n} of {}: {e}: {files:?}", moments.len()));
+                    let files: Vec<_> = image
+                        .iter()
+                        .map(|(path, bytes)| (path, bytes.len()))
+                        .collect();
+                    found
+                        .wrong
+                        .push(format!("moment {n} of {}: {e}: {files:?}", moments.len()));
                 }
             }
         }
@@ -307,7 +378,10 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
             _ => {}
         }
     }
-    let told = WORDS.iter().filter(|word| holds(&sent, word.as_bytes())).count();
+    let told = WORDS
+        .iter()
+        .filter(|word| holds(&sent, word.as_bytes()))
+        .count();
     assert!(told >= 6, "only {told} things were told");
     found
 }
@@ -315,18 +389,31 @@ fn played(moments: &[Moment], syncs: Syncs) -> Found {
 /// An image loads, has all that was told, and keeps what is appended then.
 fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), String> {
     const NEXT: &str = "And after the power cut?";
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("power-{}-{}", std::process::id(), unique()));
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
+        "power-{}-{}",
+        std::process::id(),
+        unique()
+    ));
     fs::create_dir_all(root.join("sessions")).unwrap();
     for (path, bytes) in image {
         fs::write(root.join(path), bytes).unwrap();
     }
     let store = Files::at(root.clone());
-    let loaded = store.load("cli_default", &Cancel::new(None)).map_err(|e| format!("it does not load: {}", e.message));
+    let loaded = store
+        .load("cli_default", &Cancel::new(None))
+        .map_err(|e| format!("it does not load: {}", e.message));
     let outcome = loaded.and_then(|mut session| {
-        if let Some(damage) = session.damage.iter().find(|damage| !damage.contains("cut short by a crash")) {
+        if let Some(damage) = session
+            .damage
+            .iter()
+            .find(|damage| !damage.contains("cut short by a crash"))
+        {
             return Err(format!("damage: {damage}"));
         }
-        let next = Message::User(User { content: NEXT.to_owned(), ..User::default() });
+        let next = Message::User(User {
+            content: NEXT.to_owned(),
+            ..User::default()
+        });
         let now = std::time::SystemTime::now();
         let appended = store.append(&mut session, &[Entry::Message(&next)], Durability::Now, now);
         appended.map_err(|e| format!("nothing can be appended: {}", e.message))?;
@@ -337,7 +424,11 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
         if live.texts("user").last() != Some(&NEXT) {
             return Err("what was appended is lost".to_owned());
         }
-        let text: String = all.values().flat_map(|session| &session.lines).map(Value::to_string).collect();
+        let text: String = all
+            .values()
+            .flat_map(|session| &session.lines)
+            .map(Value::to_string)
+            .collect();
         match told.iter().find(|word| !text.contains(*word)) {
             Some(word) => Err(format!("lost: {word}")),
             None => Ok(()),
@@ -353,11 +444,18 @@ fn busy() -> Model {
             return Reply::text("The user asks questions.");
         }
         let messages = request.messages();
-        let results = messages.iter().rev().take_while(|message| message["role"] != "user");
+        let results = messages
+            .iter()
+            .rev()
+            .take_while(|message| message["role"] != "user");
         let reply = match results.filter(|message| message["role"] == "tool").count() {
             0 => Reply::calls([
                 call("call_a", "list_dir", &json!({ "path": "." })),
-                call("call_b", "exec", &json!({ "command": "echo result-$((40 + 2))" })),
+                call(
+                    "call_b",
+                    "exec",
+                    &json!({ "command": "echo result-$((40 + 2))" }),
+                ),
             ])
             .saying("I look first."),
             2 => Reply::calls([call("call_c", "read_file", &json!({ "path": "notes.txt" }))]),
@@ -379,12 +477,28 @@ fn home(model: &Model, window: u64) -> Home {
 fn survives(moments: &[Moment]) {
     let found = played(moments, Syncs::All);
     println!("{} moments, {} images", moments.len(), found.images);
-    assert!(found.wrong.is_empty(), "{} of {}:\n{}", found.wrong.len(), found.images, found.wrong.join("\n"));
+    assert!(
+        found.wrong.is_empty(),
+        "{} of {}:\n{}",
+        found.wrong.len(),
+        found.images,
+        found.wrong.join("\n")
+    );
     assert!(found.images > 50, "only {} images", found.images);
-    for (syncs, what) in [(Syncs::OfDirectories, "files"), (Syncs::OfFiles, "directories")] {
-        let lost = played(moments, syncs).wrong.iter().filter(|wrong| wrong.contains(": lost: ")).count();
+    for (syncs, what) in [
+        (Syncs::OfDirectories, "files"),
+        (Syncs::OfFiles, "directories"),
+    ] {
+        let lost = played(moments, syncs)
+            .wrong
+            .iter()
+            .filter(|wrong| wrong.contains(": lost: "))
+            .count();
         println!("{lost} images without the syncs of {what} have lost something");
-        assert!(lost > 0, "without the syncs of {what} nothing is lost: this test sees nothing");
+        assert!(
+            lost > 0,
+            "without the syncs of {what} nothing is lost: this test sees nothing"
+        );
     }
 }
 
@@ -399,9 +513,13 @@ fn a_power_cut_in_the_first_turn_of_a_home_loses_nothing_that_was_told() {
 fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
     let model = busy();
     let home = home(&model, 6000);
-    home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))]).exits(0);
+    home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))])
+        .exits(0);
     let moments = recorded(&home, "question-1");
-    assert!(home.path("sessions/cli_default.1.jsonl").exists(), "a segment began");
+    assert!(
+        home.path("sessions/cli_default.1.jsonl").exists(),
+        "a segment began"
+    );
     survives(&moments);
 }
 
@@ -410,14 +528,22 @@ fn offset(stop: &Stop) -> Option<i64> {
     let sent = stop.bytes(stop.args[1], stop.args[2].try_into().unwrap());
     let sent = String::from_utf8_lossy(&sent);
     let (_, rest) = sent.split_once("\"offset\":")?;
-    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    rest.split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[test]
 fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Yes.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Yes.")),
+        BotApi::start(),
+    );
     let home = Home::with(&config(&model, &api));
-    let inbox = fs::canonicalize(home.path("")).unwrap().join("state/telegram-123456.jsonl");
+    let inbox = fs::canonicalize(home.path(""))
+        .unwrap()
+        .join("state/telegram-123456.jsonl");
     let converse = || {
         let gateway = start(&home);
         for n in 1..=3 {
@@ -429,14 +555,19 @@ fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
     };
     // What of the inbox is on the disk; and each update that Telegram may forget, with whether it is there.
     let (mut synced, mut confirmed) = (String::new(), Vec::new());
-    trace(&[libc::SYS_sendto, libc::SYS_fdatasync, libc::SYS_fsync], converse, |stop| {
-        if stop.call == libc::SYS_sendto {
-            let last = offset(stop).map(|offset| offset - 1);
-            confirmed.extend(last.map(|last| (last, synced.contains(&format!("\"in\":{last},")))));
-        } else if stop.target(0) == inbox {
-            synced = fs::read_to_string(&inbox).unwrap();
-        }
-        Verdict::GoOn
-    });
+    trace(
+        &[libc::SYS_sendto, libc::SYS_fdatasync, libc::SYS_fsync],
+        converse,
+        |stop| {
+            if stop.call == libc::SYS_sendto {
+                let last = offset(stop).map(|offset| offset - 1);
+                confirmed
+                    .extend(last.map(|last| (last, synced.contains(&format!("\"in\":{last},")))));
+            } else if stop.target(0) == inbox {
+                synced = fs::read_to_string(&inbox).unwrap();
+            }
+            Verdict::GoOn
+        },
+    );
     assert_eq!(confirmed, [0, 1, 2].map(|n| (FIRST_UPDATE + n, true)));
 }

@@ -19,7 +19,13 @@ pub struct Proxy {
 impl Proxy {
     fn to(model: &Model) -> Self {
         let base = model.base();
-        Self::leading_to(base.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned())
+        Self::leading_to(
+            base.strip_prefix("http://")
+                .unwrap()
+                .strip_suffix("/v1")
+                .unwrap()
+                .to_owned(),
+        )
     }
 
     /// Leads every connection to this address.
@@ -59,7 +65,9 @@ fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()
         reader.read_line(&mut line).ok()?;
     }
     let server = TcpStream::connect(target).ok()?;
-    (&client).write_all(b"HTTP/1.1 200 Connected\r\n\r\n").ok()?;
+    (&client)
+        .write_all(b"HTTP/1.1 200 Connected\r\n\r\n")
+        .ok()?;
     let (mut from_server, mut to_client) = (server.try_clone().ok()?, client);
     thread::spawn(move || std::io::copy(&mut from_server, &mut to_client).ok());
     std::io::copy(&mut reader, &mut &server).ok()?;
@@ -79,8 +87,18 @@ fn the_proxy_of_the_environment_is_used() {
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY"] {
         let model = Model::scripted([Reply::text("Through.")]);
         let proxy = Proxy::to(&model);
-        far_away().bantam().env(name, proxy.url()).args(["agent", "-m", "hi"]).run().exits(0).prints("Through.\n");
-        assert_eq!(proxy.asked(), ["CONNECT model.internal:80 HTTP/1.1"], "{name}");
+        far_away()
+            .bantam()
+            .env(name, proxy.url())
+            .args(["agent", "-m", "hi"])
+            .run()
+            .exits(0)
+            .prints("Through.\n");
+        assert_eq!(
+            proxy.asked(),
+            ["CONNECT model.internal:80 HTTP/1.1"],
+            "{name}"
+        );
     }
 }
 
@@ -97,14 +115,37 @@ fn a_page_comes_through_the_proxy_from_the_address_that_was_judged() {
             Some(result) => Reply::text(&result),
         });
         let home = Home::with(&model.config());
-        home.bantam().env("HTTP_PROXY", proxy.url()).args(["agent", "-m", "fetch"]).run().exits(0).stdout.clone()
+        home.bantam()
+            .env("HTTP_PROXY", proxy.url())
+            .args(["agent", "-m", "fetch"])
+            .run()
+            .exits(0)
+            .stdout
+            .clone()
     };
-    for url in ["http://93.184.216.34/", "http://0x5db8d822/a", "http://[2606:2800:220:1::1]:8080/"] {
+    for url in [
+        "http://93.184.216.34/",
+        "http://0x5db8d822/a",
+        "http://[2606:2800:220:1::1]:8080/",
+    ] {
         assert!(fetched(url).contains("```\nThrough.\n```"), "{url}");
     }
-    let targets = ["93.184.216.34:80", "93.184.216.34:80", "[2606:2800:220:1::1]:8080"];
-    assert_eq!(proxy.asked(), targets.map(|target| format!("CONNECT {target} HTTP/1.1")));
-    for url in ["http://10.0.0.1/", "http://127.1/", "http://169.254.169.254/", "http://[::1]/", "http://localhost/"] {
+    let targets = [
+        "93.184.216.34:80",
+        "93.184.216.34:80",
+        "[2606:2800:220:1::1]:8080",
+    ];
+    assert_eq!(
+        proxy.asked(),
+        targets.map(|target| format!("CONNECT {target} HTTP/1.1"))
+    );
+    for url in [
+        "http://10.0.0.1/",
+        "http://127.1/",
+        "http://169.254.169.254/",
+        "http://[::1]/",
+        "http://localhost/",
+    ] {
         let text = fetched(url);
         assert!(!text.contains("[status"), "{url}: {text}");
     }
@@ -125,7 +166,12 @@ fn a_host_that_needs_no_proxy_gets_none() {
     run.exits(5).prints("");
     // And this machine never does.
     let home = Home::with(&model.config());
-    home.bantam().env("ALL_PROXY", proxy.url()).args(["agent", "-m", "hi"]).run().exits(0).prints("Direct.\n");
+    home.bantam()
+        .env("ALL_PROXY", proxy.url())
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0)
+        .prints("Direct.\n");
     assert!(proxy.asked().is_empty(), "{:?}", proxy.asked());
 }
 
@@ -133,7 +179,10 @@ fn a_host_that_needs_no_proxy_gets_none() {
 fn a_models_own_proxy_wins() {
     let model = Model::scripted([Reply::text("Through.")]);
     let proxy = Proxy::to(&model);
-    let config = merged(config_for("http://model.internal/v1"), &json!({ "model_list": [ { "proxy": proxy.url() } ] }));
+    let config = merged(
+        config_for("http://model.internal/v1"),
+        &json!({ "model_list": [ { "proxy": proxy.url() } ] }),
+    );
     let asked = Home::with(&config);
     asked
         .bantam()
@@ -147,8 +196,15 @@ fn a_models_own_proxy_wins() {
 
 #[test]
 fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
-    for wrong in [format!("socks5://user:{CANARY}@127.0.0.1:1"), format!("not an address {CANARY}")] {
-        let run = far_away().bantam().env("HTTP_PROXY", &wrong).args(["agent", "-m", "hi"]).run();
+    for wrong in [
+        format!("socks5://user:{CANARY}@127.0.0.1:1"),
+        format!("not an address {CANARY}"),
+    ] {
+        let run = far_away()
+            .bantam()
+            .env("HTTP_PROXY", &wrong)
+            .args(["agent", "-m", "hi"])
+            .run();
         run.exits(3).prints("").fails_with_a_hint().says("prox");
     }
 }
@@ -159,8 +215,15 @@ fn certificates_that_cannot_be_used_exit_3() {
     let home = Home::with(&config_for("https://model.invalid/v1"));
     let none = home.write("none.pem", "nothing here");
     for path in [none, home.path("absent.pem")] {
-        let run = home.bantam().env("SSL_CERT_FILE", &path).args(["agent", "-m", "hi"]).run();
-        run.exits(3).prints("").fails_with_a_hint().says(path.file_name().unwrap().to_str().unwrap());
+        let run = home
+            .bantam()
+            .env("SSL_CERT_FILE", &path)
+            .args(["agent", "-m", "hi"])
+            .run();
+        run.exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says(path.file_name().unwrap().to_str().unwrap());
     }
 }
 
@@ -168,7 +231,10 @@ fn certificates_that_cannot_be_used_exit_3() {
 fn certificates_are_of_no_interest_where_nothing_is_encrypted() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
-    let asked = home.bantam().env("SSL_CERT_FILE", home.path("absent.pem")).args(["agent", "-m", "hi"]);
+    let asked = home
+        .bantam()
+        .env("SSL_CERT_FILE", home.path("absent.pem"))
+        .args(["agent", "-m", "hi"]);
     asked.run().exits(0).prints("Hello.\n").is_quiet();
 }
 
@@ -180,7 +246,10 @@ fn azure_has_its_own_header_and_the_deployment_in_the_address() {
     let home = Home::with(&merged(model.config(), &extra));
     home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
     let request = model.request(0);
-    assert_eq!(request.path, "/openai/deployments/my-gpt/chat/completions?api-version=2024-10-21");
+    assert_eq!(
+        request.path,
+        "/openai/deployments/my-gpt/chat/completions?api-version=2024-10-21"
+    );
     assert_eq!(request.header("api-key"), Some(CANARY));
     assert_eq!(request.header("authorization"), None);
 }

@@ -15,9 +15,15 @@ fn the_real_program_wins_a_race_against_swapped_links() {
             let path = format!("{detour}{}", ["dir/file", "file"][at / 5 % 2]);
             let (tool, arguments) = match at % 5 {
                 0 => ("write_file", json!({ "path": path, "content": INSIDE })),
-                1 => ("edit_file", json!({ "path": path, "old_text": "side", "new_text": "SIDE" })),
+                1 => (
+                    "edit_file",
+                    json!({ "path": path, "old_text": "side", "new_text": "SIDE" }),
+                ),
                 2 => ("append_file", json!({ "path": path, "content": INSIDE })),
-                3 => ("grep", json!({ "pattern": ".", "path": format!("{detour}.") })),
+                3 => (
+                    "grep",
+                    json!({ "pattern": ".", "path": format!("{detour}.") }),
+                ),
                 _ => ("read_file", json!({ "path": path })),
             };
             call(&format!("call_{n}_{at}"), tool, &arguments)
@@ -33,5 +39,10 @@ fn the_real_program_wins_a_race_against_swapped_links() {
     racy.is_unchanged();
     let results = model.request(6).texts("tool");
     assert_eq!(results.len(), 300);
-    assert!(results.iter().all(|text| !text.contains(OUTSIDE.trim_end())), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|text| !text.contains(OUTSIDE.trim_end())),
+        "{results:?}"
+    );
 }

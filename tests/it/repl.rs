@@ -43,7 +43,10 @@ fn exit_and_the_end_of_input_end_it_too() {
 
 #[test]
 fn an_answer_streams_and_ctrl_c_ends_the_turn_and_not_the_program() {
-    let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3), Reply::text("Yes.")]);
+    let model = Model::scripted([
+        Reply::text("Once upon a time there was").held_after(3),
+        Reply::text("Yes."),
+    ]);
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("tell me\n");
@@ -66,7 +69,11 @@ fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
     talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends)\r\n> ");
     talk.types("hi\n");
     talk.wait_for_stdout("Here.\r\n\r\n> ");
-    assert!(model.request(0).last("user").ends_with("\nhi"), "{}", model.request(0).body);
+    assert!(
+        model.request(0).last("user").ends_with("\nhi"),
+        "{}",
+        model.request(0).body
+    );
     talk.types("\x03");
     talk.wait_for_stdout("\r\n\r\n> \u{1b}[?2004h\r\u{1b}[J> \u{1b}[?2004l^C\r\n");
     talk.types("\x03");
@@ -98,7 +105,12 @@ fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
     talk.finish().exits(0);
-    assert_eq!(model.request(1).texts("user").len(), 1, "{}", model.request(1).body);
+    assert_eq!(
+        model.request(1).texts("user").len(),
+        1,
+        "{}",
+        model.request(1).body
+    );
     assert_eq!(home.session("cli_default").texts("user"), ["second"]);
     assert_eq!(home.session("cli_default.1").texts("user"), ["first"]);
 }
@@ -128,7 +140,12 @@ fn another_model_goes_on_with_the_conversation() {
         talk.types("/quit\n");
         talk.finish().exits(0);
         assert_eq!(model.request(1).body["model"], "other-model");
-        assert_eq!(model.request(1).texts("user").len(), 2, "{}", model.request(1).body);
+        assert_eq!(
+            model.request(1).texts("user").len(),
+            2,
+            "{}",
+            model.request(1).body
+        );
     }
 }
 
@@ -168,11 +185,18 @@ fn pasted_and_continued_lines_are_one_message() {
     talk.types("/quit\n");
     talk.finish().exits(0);
     assert!(
-        model.request(0).last("user").ends_with("\nfn f() {\n    grüße(世界) \\\n\n}"),
+        model
+            .request(0)
+            .last("user")
+            .ends_with("\nfn f() {\n    grüße(世界) \\\n\n}"),
         "{}",
         model.request(0).body
     );
-    assert!(model.request(1).last("user").ends_with("\nfirst \nsecond"), "{}", model.request(1).body);
+    assert!(
+        model.request(1).last("user").ends_with("\nfirst \nsecond"),
+        "{}",
+        model.request(1).body
+    );
 }
 
 #[test]
@@ -187,14 +211,28 @@ fn a_failed_turn_is_told_with_a_hint_and_the_conversation_goes_on() {
     talk.types("/quit\n");
     let run = talk.finish();
     run.exits(0);
-    assert!(seen(&run.stdout).contains("\nbantam: error: "), "{}", run.stdout);
-    assert_eq!(model.request(1).texts("user").len(), 1, "a refused key leaves no trace");
+    assert!(
+        seen(&run.stdout).contains("\nbantam: error: "),
+        "{}",
+        run.stdout
+    );
+    assert_eq!(
+        model.request(1).texts("user").len(),
+        1,
+        "a refused key leaves no trace"
+    );
 }
 
 #[test]
 fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 60" })), Reply::text("Yes.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": "sleep 60" })),
+        Reply::text("Yes."),
+    ]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
     let mut talk = conversation(&home, []);
     talk.types("sleep\n");
     talk.wait_for_stdout(" exec sleep 60");
@@ -212,7 +250,12 @@ fn what_wants_a_question_does_not_begin_a_conversation() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     for flag in ["--json", "--events", "-n"] {
-        let run = home.bantam().args(["agent", flag]).silent_stdin().on_a_terminal().run();
+        let run = home
+            .bantam()
+            .args(["agent", flag])
+            .silent_stdin()
+            .on_a_terminal()
+            .run();
         assert_eq!(run.code, Some(2), "{flag}: {}", run.stdout);
     }
 }
@@ -254,7 +297,13 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
     for args in [&["-q"][..], &["-q", "--no-session"]] {
         let model = Model::scripted(replies.clone());
         let home = Home::with(&model.config());
-        let mut talk = home.bantam().arg("agent").args(args).silent_stdin().on_a_clever_terminal(80).spawn();
+        let mut talk = home
+            .bantam()
+            .arg("agent")
+            .args(args)
+            .silent_stdin()
+            .on_a_clever_terminal(80)
+            .spawn();
         talk.types("/retry\r");
         talk.wait_for_stdout("bantam: nothing was asked yet");
         talk.types("/copy\r");
@@ -286,7 +335,10 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.wait_for_stdout("Four.");
         talk.types("/quit\r");
         talk.finish().exits(0);
-        assert_eq!(std::fs::read_to_string(export).unwrap(), "## You\n\nfirst\n\n## bantam\n\nOne.\n\n");
+        assert_eq!(
+            std::fs::read_to_string(export).unwrap(),
+            "## You\n\nfirst\n\n## bantam\n\nOne.\n\n"
+        );
         let users = |n: usize| {
             model
                 .request(n)
@@ -305,7 +357,10 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
 fn files_go_with_a_message_by_command_and_by_name() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
-    let (one, two) = (home.write("one.txt", "basil\n"), home.write("two.txt", "mint\n"));
+    let (one, two) = (
+        home.write("one.txt", "basil\n"),
+        home.write("two.txt", "mint\n"),
+    );
     let mut talk = conversation(&home, []);
     talk.types(&format!("/attach {}\r", one.display()));
     talk.wait_for_stdout("it goes with the next message");
@@ -316,22 +371,35 @@ fn files_go_with_a_message_by_command_and_by_name() {
     talk.wait_for_stdout("One.\r\n\r\n> ");
     talk.types("/attach /no/such/file\r");
     talk.wait_for_stdout("there is no such file");
-    talk.types(&format!("\u{1b}[200~and @{} now?\u{1b}[201~\r", two.display()));
+    talk.types(&format!(
+        "\u{1b}[200~and @{} now?\u{1b}[201~\r",
+        two.display()
+    ));
     talk.wait_for_stdout("two.txt was pasted: not attached; /attach FILE does that\r\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
-    assert!(asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"), "{asked}");
+    assert!(
+        asked.contains("one.txt]\n```\nbasil\n```") && asked.contains("two.txt]\n```\nmint\n```"),
+        "{asked}"
+    );
     assert!(asked.contains(", @nobody\n"), "{asked}");
-    assert!(!model.request(1).last("user").contains("```\nmint"), "{}", model.request(1).body);
+    assert!(
+        !model.request(1).last("user").contains("```\nmint"),
+        "{}",
+        model.request(1).body
+    );
 }
 
 #[test]
 fn skills_are_run_and_completed_by_name() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::with(&model.config());
-    home.write("agent/skills/write-news/SKILL.md", "---\ndescription: News.\n---\nWrite three lines.\n");
+    home.write(
+        "agent/skills/write-news/SKILL.md",
+        "---\ndescription: News.\n---\nWrite three lines.\n",
+    );
     let mut talk = conversation(&home, []);
     talk.types("/skills\r");
     talk.wait_for_stdout("bantam: /write-news\r\n");
@@ -342,34 +410,49 @@ fn skills_are_run_and_completed_by_name() {
     talk.types("/quit\r");
     talk.finish().exits(0);
     let asked = model.request(0).last("user");
-    assert!(asked.contains("Write three lines.") && asked.ends_with("of today"), "{asked}");
+    assert!(
+        asked.contains("Write three lines.") && asked.ends_with("of today"),
+        "{asked}"
+    );
 }
 
 #[test]
 fn another_conversation_is_gone_on_with() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
-    home.agent(["-s", "my garden", "-m", "about basil"]).exits(0);
+    home.agent(["-s", "my garden", "-m", "about basil"])
+        .exits(0);
     let mut talk = conversation(&home, []);
     talk.types("/sessions\r");
     talk.wait_for_stdout("about basil");
     talk.types("/resume nobody\r");
     talk.wait_for_stdout("there is no conversation \"nobody\"");
     talk.types("/resume my\t\r");
-    talk.wait_for_stdout("bantam: this is my%20garden now, with openai/test-model; you asked last: about basil");
+    talk.wait_for_stdout(
+        "bantam: this is my%20garden now, with openai/test-model; you asked last: about basil",
+    );
     talk.types("and mint?\r");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\r");
     talk.finish().exits(0);
     assert_eq!(model.request(1).texts("user").len(), 2);
-    assert_eq!(home.session("cli_my%20garden").texts("user"), ["about basil", "and mint?"]);
+    assert_eq!(
+        home.session("cli_my%20garden").texts("user"),
+        ["about basil", "and mint?"]
+    );
 }
 
 #[test]
 fn a_dumb_terminal_reads_plain_lines() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::with(&model.config());
-    let mut talk = home.bantam().arg("agent").silent_stdin().on_a_terminal().env("TERM", "dumb").spawn();
+    let mut talk = home
+        .bantam()
+        .arg("agent")
+        .silent_stdin()
+        .on_a_terminal()
+        .env("TERM", "dumb")
+        .spawn();
     talk.wait_for_stdout("> ");
     talk.types("first \\\n");
     talk.wait_for_stdout("\r\n. ");
@@ -397,7 +480,10 @@ fn a_retry_is_shown() {
 #[test]
 fn what_the_host_offers_is_listed_and_a_misspelt_name_is_told() {
     let model = Model::answering(|request, _| match request.method.as_str() {
-        "GET" => Reply::json(200, &json!({ "data": [ { "id": "gpt-small", "context_length": 8192 } ] })),
+        "GET" => Reply::json(
+            200,
+            &json!({ "data": [ { "id": "gpt-small", "context_length": 8192 } ] }),
+        ),
         _ => Reply::text("One."),
     });
     let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });

@@ -13,24 +13,38 @@ fn the_key_is_sent_and_is_nowhere_else() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     home.agent(["-v", "--json", "-m", "hi"]).exits(0);
-    assert_eq!(model.request(0).header("authorization"), Some(format!("Bearer {CANARY}").as_str()));
+    assert_eq!(
+        model.request(0).header("authorization"),
+        Some(format!("Bearer {CANARY}").as_str())
+    );
 }
 
 #[test]
 fn a_key_that_cannot_be_used_is_not_shown() {
     let home = Home::empty();
-    home.config(&format!("{{ \"model_list\": [ {{ \"model_name\": \"a\", \"api_key\": \"{CANARY}\", }} ] }}"));
+    home.config(&format!(
+        "{{ \"model_list\": [ {{ \"model_name\": \"a\", \"api_key\": \"{CANARY}\", }} ] }}"
+    ));
     home.agent(["-m", "hi"]).exits(3);
-    home.config(&format!("{{ \"model_list\": [ {{ \"model_name\": \"a\", \"max_tokens\": \"{CANARY}\" }} ] }}"));
+    home.config(&format!(
+        "{{ \"model_list\": [ {{ \"model_name\": \"a\", \"max_tokens\": \"{CANARY}\" }} ] }}"
+    ));
     home.agent(["-m", "hi"]).exits(3);
-    home.config(&json!({ "model_list": [ { "model_name": "a", "api_key": { "value": CANARY } } ] }).to_string());
+    home.config(
+        &json!({ "model_list": [ { "model_name": "a", "api_key": { "value": CANARY } } ] })
+            .to_string(),
+    );
     home.agent(["-m", "hi"]).exits(3);
 }
 
 #[test]
 fn a_base_address_with_a_key_in_it_is_not_shown() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let config = crate::harness::config_for(&format!("http://user:{CANARY}@{nobody}/v1?key={CANARY}"));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let config =
+        crate::harness::config_for(&format!("http://user:{CANARY}@{nobody}/v1?key={CANARY}"));
     Home::with(&config).agent(["-v", "-m", "hi"]);
 }
 
@@ -51,7 +65,10 @@ fn a_key_the_model_says_aloud_is_found_by_the_harness() {
         home.bantam().arg("--version").run();
     }));
     let message = *found.unwrap_err().downcast::<String>().unwrap();
-    assert!(message.contains("the API key is in") && message.contains("leak.txt"), "{message}");
+    assert!(
+        message.contains("the API key is in") && message.contains("leak.txt"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -63,19 +80,33 @@ fn what_the_model_sees_has_no_key() {
         Reply::text("Nothing."),
     ]);
     let home = Home::with(&merged(model.config(), &json!({})));
-    home.agent(["-m", "what is the key?"]).exits(0).prints("Nothing.\n");
+    home.agent(["-m", "what is the key?"])
+        .exits(0)
+        .prints("Nothing.\n");
 }
 
 #[test]
 fn a_command_that_prints_the_key_tells_it_to_nobody() {
     // Without a jail a command reads what the user reads; the key is redacted in what it prints.
     let model = Model::scripted([
-        Reply::call("exec", &json!({ "command": "echo it says: && cat ../config.json" })),
+        Reply::call(
+            "exec",
+            &json!({ "command": "echo it says: && cat ../config.json" }),
+        ),
         Reply::text("I saw nothing."),
     ]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
-    home.agent(["-v", "-m", "what is the key?"]).exits(0).prints("I saw nothing.\n");
-    assert!(model.request(1).last("tool").contains("it says:"), "{}", model.request(1).last("tool"));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
+    home.agent(["-v", "-m", "what is the key?"])
+        .exits(0)
+        .prints("I saw nothing.\n");
+    assert!(
+        model.request(1).last("tool").contains("it says:"),
+        "{}",
+        model.request(1).last("tool")
+    );
 }
 
 #[test]
@@ -87,19 +118,31 @@ fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
     let home = Home::with(&model.config());
     let root = home.path("");
     let mut command = std::process::Command::new(crate::program::program());
-    command.env_clear().env("BANTAM_HOME", &root).args(["agent", "-n", "-m", "hi"]).stdout(std::process::Stdio::null());
+    command
+        .env_clear()
+        .env("BANTAM_HOME", &root)
+        .args(["agent", "-n", "-m", "hi"])
+        .stdout(std::process::Stdio::null());
     if rustix::process::geteuid().is_root() {
         // Root owns everything: only for an ordinary user does the owner tell something.
         let ordinary = 61_998;
-        for path in crate::harness::walk(&root).into_iter().chain([root.clone()]) {
+        for path in crate::harness::walk(&root)
+            .into_iter()
+            .chain([root.clone()])
+        {
             chown(path, Some(ordinary), Some(ordinary)).unwrap();
         }
         command.uid(ordinary).gid(ordinary);
     }
     let mut bantam = command.spawn().unwrap();
     model.wait_for_requests(1);
-    let owner = std::fs::metadata(format!("/proc/{}/environ", bantam.id())).unwrap().uid();
+    let owner = std::fs::metadata(format!("/proc/{}/environ", bantam.id()))
+        .unwrap()
+        .uid();
     model.release();
     assert!(bantam.wait().unwrap().success());
-    assert_eq!(owner, 0, "its environment and memory are open to the user's other processes");
+    assert_eq!(
+        owner, 0,
+        "its environment and memory are open to the user's other processes"
+    );
 }

@@ -24,13 +24,20 @@ fn the_service_manager_hears_that_it_lives_also_while_polls_fail() {
     api.fault("getUpdates", Fault::Error(401, "Unauthorized"));
     let path = home.dir("run").join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     let heard = || {
         let mut bytes = [0; 200];
         let length = socket.recv(&mut bytes).expect("a word within 20 s");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
-    let gateway = home.bantam().arg("gateway").env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "1000000").spawn();
+    let gateway = home
+        .bantam()
+        .arg("gateway")
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "1000000")
+        .spawn();
     assert_eq!(heard(), "READY=1");
     gateway.wait_for_stderr("Telegram refused the token");
     let begun = Instant::now();
@@ -52,8 +59,10 @@ fn words(value: &str) -> Vec<String> {
 
 #[test]
 fn a_unit_is_printed_for_this_home_and_this_program() {
-    let home = Home::with(&json!({ "agents": { "defaults": { "workspace": "/srv/a b" } },
-        "tools": { "write_paths": ["/srv/100%"] } }));
+    let home = Home::with(
+        &json!({ "agents": { "defaults": { "workspace": "/srv/a b" } },
+        "tools": { "write_paths": ["/srv/100%"] } }),
+    );
     let odd = home.dir("odd \"50%\" \\ home");
     let print = |args: &[&str]| home.bantam().arg("service").args(args).run();
     let run = print(&["--system"]);
@@ -61,7 +70,10 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     let unit = run.stdout.clone();
     let values = |unit: &str, key: &str| -> Vec<String> {
         let lines = unit.lines().filter_map(|line| line.split_once('='));
-        lines.filter(|(name, _)| *name == key).map(|(_, value)| value.to_owned()).collect()
+        lines
+            .filter(|(name, _)| *name == key)
+            .map(|(_, value)| value.to_owned())
+            .collect()
     };
     let one = |key: &str| match &values(&unit, key)[..] {
         [value] => value.clone(),
@@ -69,20 +81,41 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     };
     // Every line is a comment, a section, or a key with a value.
     let mut section = "";
-    for line in unit.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+    for line in unit
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    {
         match line.strip_prefix('[') {
             Some(name) => section = name.strip_suffix(']').expect("a section"),
             None => {
-                assert!(line.split_once('=').is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)), "{line}");
+                assert!(
+                    line.split_once('=')
+                        .is_some_and(|(key, _)| key.chars().all(char::is_alphanumeric)),
+                    "{line}"
+                );
             }
         }
         assert!(["Unit", "Service", "Install"].contains(&section), "{line}");
     }
-    assert_eq!(words(&one("ExecStart")), [crate::program::program(), "gateway"]);
-    let root = home.path("").display().to_string().trim_end_matches('/').to_owned();
+    assert_eq!(
+        words(&one("ExecStart")),
+        [crate::program::program(), "gateway"]
+    );
+    let root = home
+        .path("")
+        .display()
+        .to_string()
+        .trim_end_matches('/')
+        .to_owned();
     assert_eq!(words(&one("Environment")), [format!("BANTAM_HOME={root}")]);
-    let writable: Vec<String> = values(&unit, "ReadWritePaths").iter().flat_map(|value| words(value)).collect();
-    assert_eq!(writable, [format!("-{root}"), "-/srv/a b".into(), "-/srv/100%".into()]);
+    let writable: Vec<String> = values(&unit, "ReadWritePaths")
+        .iter()
+        .flat_map(|value| words(value))
+        .collect();
+    assert_eq!(
+        writable,
+        [format!("-{root}"), "-/srv/a b".into(), "-/srv/100%".into()]
+    );
     for (key, value) in [
         ("Type", "notify"),
         ("Restart", "on-failure"),
@@ -109,28 +142,60 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         assert_eq!(values(&unit, key), [""; 0], "{key}");
     }
 
-    let run = home.bantam().env("BANTAM_HOME", &odd).args(["service", "--system"]).run();
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", &odd)
+        .args(["service", "--system"])
+        .run();
     let environment = values(&run.exits(0).stdout, "Environment");
-    assert_eq!(words(&environment[0]), [format!("BANTAM_HOME={}", odd.display())]);
+    assert_eq!(
+        words(&environment[0]),
+        [format!("BANTAM_HOME={}", odd.display())]
+    );
     let nowhere = home.path("nowhere");
-    home.bantam().env("BANTAM_HOME", &nowhere).arg("service").run().exits(0).says("bantam onboard makes it");
+    home.bantam()
+        .env("BANTAM_HOME", &nowhere)
+        .arg("service")
+        .run()
+        .exits(0)
+        .says("bantam onboard makes it");
     assert!(!nowhere.exists());
 
-    home.config(&json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }).to_string());
+    home.config(
+        &json!({ "agents": { "defaults": { "restrict_to_workspace": false } } }).to_string(),
+    );
     let run = print(&["--system"]);
-    assert_eq!(values(&run.exits(0).stdout, "ReadWritePaths"), [""; 0], "what is let loose is not held");
+    assert_eq!(
+        values(&run.exits(0).stdout, "ReadWritePaths"),
+        [""; 0],
+        "what is let loose is not held"
+    );
     let own = print(&[]);
     let is_root = rustix::process::geteuid().is_root();
-    let target = if is_root { "multi-user.target" } else { "default.target" };
+    let target = if is_root {
+        "multi-user.target"
+    } else {
+        "default.target"
+    };
     assert_eq!(values(&own.exits(0).stdout, "WantedBy"), [target]);
     // At a terminal it is told what to type next.
-    let shown = home.bantam().args(["service", "--system"]).on_a_terminal().run();
-    assert!(shown.exits(0).stdout.contains("systemctl enable --now bantam"), "{}", shown.stdout);
+    let shown = home
+        .bantam()
+        .args(["service", "--system"])
+        .on_a_terminal()
+        .run();
+    assert!(
+        shown
+            .exits(0)
+            .stdout
+            .contains("systemctl enable --now bantam"),
+        "{}",
+        shown.stdout
+    );
 }
 
 /// As in a container: process 1 of a namespace, with an orphan that it did not start.
-const CONTAINER: &str =
-    r#"exec unshare -r --pid --mount-proc --fork --kill-child sh -c 'sleep 1 & exec "$0" "$@"' "$0" "$@""#;
+const CONTAINER: &str = r#"exec unshare -r --pid --mount-proc --fork --kill-child sh -c 'sleep 1 & exec "$0" "$@"' "$0" "$@""#;
 
 /// The processes below this one, each with how it stands.
 fn children(pid: i32) -> Vec<(i32, String)> {
@@ -138,7 +203,10 @@ fn children(pid: i32) -> Vec<(i32, String)> {
     let stands = |pid: &str| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name is in parentheses and may hold anything.
-        Some((pid.parse().unwrap(), stat.rsplit_once(") ")?.1.chars().take(1).collect()))
+        Some((
+            pid.parse().unwrap(),
+            stat.rsplit_once(") ")?.1.chars().take(1).collect(),
+        ))
     };
     list.split_whitespace().filter_map(stands).collect()
 }
@@ -150,18 +218,30 @@ fn as_process_1_it_takes_in_who_is_left_behind_and_ends_when_it_is_told() {
         _ => Reply::text(&request.last("tool")),
     });
     let api = BotApi::start();
-    let home = Home::with(&merged(config(&model, &api), &json!({ "tools": { "exec": { "sandbox": "auto" } } })));
+    let home = Home::with(&merged(
+        config(&model, &api),
+        &json!({ "tools": { "exec": { "sandbox": "auto" } } }),
+    ));
     let gateway = home.bantam().arg("gateway").after(CONTAINER).spawn();
     gateway.wait_for_stderr("serving as");
     api.text(OWNER, "go");
     let texts = api.wait_for_texts(OWNER, 1);
     assert!(texts[0].contains("done"), "{texts:?}");
     let first = children(gateway.pid())[0].0;
-    until("nobody is left but the gateway", || children(first).len() == 1);
+    until("nobody is left but the gateway", || {
+        children(first).len() == 1
+    });
     let below = children(first)[0].0;
-    until("nothing that it started is left", || children(below).is_empty());
+    until("nothing that it started is left", || {
+        children(below).is_empty()
+    });
     let begun = Instant::now();
-    rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::TERM).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_raw(first).unwrap(), Signal::TERM)
+        .unwrap();
     gateway.finish().exits(0);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
 }

@@ -13,11 +13,16 @@ fn a_conversation_goes_on_where_it_was() {
     let model = Model::scripted([Reply::text("Hello Ada."), Reply::text("Ada.")]);
     let home = Home::with(&model.config());
     home.agent(["-m", "My name is Ada."]).exits(0);
-    home.agent(["-m", "What is my name?"]).exits(0).prints("Ada.\n");
+    home.agent(["-m", "What is my name?"])
+        .exits(0)
+        .prints("Ada.\n");
 
     let request = model.request(1);
     let user = request.texts("user");
-    assert!(user[0].contains("My name is Ada.") && user[1].contains("What is my name?"), "{user:?}");
+    assert!(
+        user[0].contains("My name is Ada.") && user[1].contains("What is my name?"),
+        "{user:?}"
+    );
     assert_eq!(request.texts("assistant"), ["Hello Ada."]);
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "user", "assistant"]);
@@ -26,7 +31,11 @@ fn a_conversation_goes_on_where_it_was() {
 
 #[test]
 fn conversations_of_other_names_are_other_conversations() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = Home::with(&model.config());
     home.agent(["-m", "first"]).exits(0);
     home.agent(["-s", "work", "-m", "second"]).exits(0);
@@ -41,14 +50,30 @@ fn conversations_of_other_names_are_other_conversations() {
 fn whatever_a_conversation_is_called_it_is_one_file_of_its_own() {
     let model = Model::answering(|_, _| Reply::text("Noted."));
     let home = Home::with(&model.config());
-    let names = ["a_b", "a/b", "a b", "a%2Fb", "../../a", "/etc/a", ".", "日本"];
+    let names = [
+        "a_b", "a/b", "a b", "a%2Fb", "../../a", "/etc/a", ".", "日本",
+    ];
     for name in names {
         home.agent(["-s", name, "-m", "hi"]).exits(0);
     }
-    assert!(model.requests().iter().all(|request| request.texts("assistant").is_empty()), "two names share a file");
-    let files: Vec<String> = home.files().into_iter().filter(|file| file.starts_with("sessions/")).collect();
+    assert!(
+        model
+            .requests()
+            .iter()
+            .all(|request| request.texts("assistant").is_empty()),
+        "two names share a file"
+    );
+    let files: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("sessions/"))
+        .collect();
     assert_eq!(files.len(), names.len(), "{files:?}");
-    assert!(files.iter().all(|file| file.starts_with("sessions/cli_") && file.matches('/').count() == 1));
+    assert!(
+        files
+            .iter()
+            .all(|file| file.starts_with("sessions/cli_") && file.matches('/').count() == 1)
+    );
     assert!(!home.path("../a").exists() && !home.path("../a.jsonl").exists());
 }
 
@@ -56,18 +81,31 @@ fn whatever_a_conversation_is_called_it_is_one_file_of_its_own() {
 fn a_conversation_without_a_name_or_with_one_too_long_for_a_file_is_wrong_usage() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    home.agent(["-s", "", "-m", "hi"]).exits(2).prints("").fails_with_a_hint();
-    home.agent(["-s", &"x".repeat(300), "-m", "hi"]).exits(2).prints("").fails_with_a_hint();
+    home.agent(["-s", "", "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
+    home.agent(["-s", &"x".repeat(300), "-m", "hi"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn no_session_remembers_nothing() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
-    home.agent(["--no-session", "-m", "first"]).exits(0).prints("One.\n");
-    home.agent(["--no-session", "-m", "second"]).exits(0).prints("Two.\n");
+    home.agent(["--no-session", "-m", "first"])
+        .exits(0)
+        .prints("One.\n");
+    home.agent(["--no-session", "-m", "second"])
+        .exits(0)
+        .prints("Two.\n");
     assert!(model.request(1).texts("assistant").is_empty());
-    let kept = home.files().into_iter().filter(|file| file.starts_with("sessions/"));
+    let kept = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("sessions/"));
     assert_eq!(kept.count(), 0);
 }
 
@@ -80,18 +118,32 @@ fn a_session_begins_with_its_header_and_dates_its_messages() {
     let header = &session.lines[0];
     assert_eq!((&header["v"], &header["seq"]), (&json!(1), &json!(0)));
     assert_eq!(header["session"], "cli_default");
-    let dates = session.history().into_iter().map(|message| &message["time"]).chain([&header["created"]]);
+    let dates = session
+        .history()
+        .into_iter()
+        .map(|message| &message["time"])
+        .chain([&header["created"]]);
     for date in dates {
-        let text = date.as_str().unwrap_or_else(|| panic!("{date} is not text"));
-        let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-        assert!(shape.starts_with("0000-00-00T00:00:00") && shape.ends_with('Z'), "{text} is not RFC 3339 in UTC");
+        let text = date
+            .as_str()
+            .unwrap_or_else(|| panic!("{date} is not text"));
+        let shape: String = text
+            .chars()
+            .map(|c| if c.is_ascii_digit() { '0' } else { c })
+            .collect();
+        assert!(
+            shape.starts_with("0000-00-00T00:00:00") && shape.ends_with('Z'),
+            "{text} is not RFC 3339 in UTC"
+        );
     }
 }
 
 #[test]
 fn every_line_is_on_disk_before_the_request_that_depends_on_it() {
-    let model =
-        Model::scripted([Reply::call("list_dir", &json!({ "path": "." })).held(), Reply::text("Nothing here.").held()]);
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })).held(),
+        Reply::text("Nothing here.").held(),
+    ]);
     let home = Home::with(&model.config());
     let running = home.bantam().args(["agent", "-m", "look around"]).spawn();
 
@@ -125,12 +177,27 @@ fn a_torn_line_is_mended_away_and_a_copy_is_kept() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = torn(&model, tail);
     home.agent(["-m", "second"]).exits(0).prints("Two.\n");
-    assert_eq!(home.session("cli_default").roles(), ["user", "assistant", "user", "assistant"]);
-    assert!(!model.request(1).texts("user").join("\n").contains("torn of"));
+    assert_eq!(
+        home.session("cli_default").roles(),
+        ["user", "assistant", "user", "assistant"]
+    );
+    assert!(
+        !model
+            .request(1)
+            .texts("user")
+            .join("\n")
+            .contains("torn of")
+    );
     let copies = home.files().into_iter().filter(|file| {
-        fs::read(home.path(file)).is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("torn of"))
+        fs::read(home.path(file))
+            .is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains("torn of"))
     });
-    assert_eq!(copies.count(), 1, "what is mended away is copied aside: {:?}", home.files());
+    assert_eq!(
+        copies.count(),
+        1,
+        "what is mended away is copied aside: {:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -144,9 +211,15 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
     assert_ne!(text, damaged);
     fs::write(&path, &damaged).unwrap();
 
-    home.agent(["-v", "-m", "second question"]).exits(0).prints("Two.\n").says("cli_default");
+    home.agent(["-v", "-m", "second question"])
+        .exits(0)
+        .prints("Two.\n")
+        .says("cli_default");
     let asked = model.request(1).texts("user").join("\n");
-    assert!(!asked.contains("forged question"), "a line with a wrong checksum was believed: {asked}");
+    assert!(
+        !asked.contains("forged question"),
+        "a line with a wrong checksum was believed: {asked}"
+    );
     let now = fs::read_to_string(&path).unwrap();
     assert!(now.starts_with(&damaged), "damage is kept as it is: {now}");
 }
@@ -155,9 +228,15 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
 fn a_session_of_a_newer_bantam_is_refused() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
-    let line = sealed("\"seq\":0,\"v\":2,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\"}");
+    let line = sealed(
+        "\"seq\":0,\"v\":2,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\"}",
+    );
     let path = home.write("sessions/cli_default.jsonl", &line);
-    home.agent(["-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("cli_default");
+    home.agent(["-m", "hi"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("cli_default");
     assert_eq!(fs::read_to_string(path).unwrap(), line, "and not touched");
 }
 
@@ -167,25 +246,33 @@ fn a_call_without_a_result_gets_one_when_the_session_is_loaded() {
     let home = Home::with(&model.config());
     let time = "\"time\":\"2026-01-01T00:00:00Z\"";
     let lines = [
-        "\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\"}".to_owned(),
+        "\"seq\":0,\"v\":1,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\"}"
+            .to_owned(),
         format!("\"seq\":1,{time},\"role\":\"user\",\"content\":\"list\"}}"),
         format!(
             "\"seq\":2,{time},\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[\
              {{\"id\":\"call_a\",\"name\":\"list_dir\",\"arguments\":\"{{}}\"}},\
              {{\"id\":\"call_b\",\"name\":\"list_dir\",\"arguments\":\"{{}}\"}}]}}"
         ),
-        format!("\"seq\":3,{time},\"role\":\"tool\",\"tool_call_id\":\"call_a\",\"content\":\"notes.txt\"}}"),
+        format!(
+            "\"seq\":3,{time},\"role\":\"tool\",\"tool_call_id\":\"call_a\",\"content\":\"notes.txt\"}}"
+        ),
     ];
     let text: String = lines.iter().map(|line| sealed(line)).collect();
     Session::parse(text.as_bytes()); // or the test itself is wrong
     home.write("sessions/cli_default.jsonl", text);
 
-    home.agent(["-m", "and what happened?"]).exits(0).prints("I do not know.\n");
+    home.agent(["-m", "and what happened?"])
+        .exits(0)
+        .prints("I do not know.\n");
     let request = model.request(0);
     one_result_per_call(&request.messages());
     let results = request.texts("tool");
     assert!(results[0].contains("notes.txt"), "{results:?}");
-    assert!(results[1].contains("interrupted, outcome unknown"), "{results:?}");
+    assert!(
+        results[1].contains("interrupted, outcome unknown"),
+        "{results:?}"
+    );
     home.session("cli_default").has_one_result_per_call();
 }
 
@@ -208,7 +295,10 @@ fn a_busy_session_is_waited_for() {
     let held = home.hold_session("cli_default");
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     running.wait_until_open(&home.path("state/locks/cli_default.lock"));
-    assert!(model.requests().is_empty(), "asked before it had the session");
+    assert!(
+        model.requests().is_empty(),
+        "asked before it had the session"
+    );
     drop(held);
     running.finish().exits(0).prints("My turn.\n");
 }
@@ -218,15 +308,23 @@ fn a_busy_session_does_not_keep_others_waiting() {
     let model = Model::scripted([Reply::text("Not busy."), Reply::text("Nothing to lock.")]);
     let home = Home::with(&model.config());
     let _held = home.hold_session("cli_default");
-    home.agent(["-s", "other", "-m", "hi"]).exits(0).prints("Not busy.\n");
-    home.agent(["--no-session", "-m", "hi"]).exits(0).prints("Nothing to lock.\n");
+    home.agent(["-s", "other", "-m", "hi"])
+        .exits(0)
+        .prints("Not busy.\n");
+    home.agent(["--no-session", "-m", "hi"])
+        .exits(0)
+        .prints("Nothing to lock.\n");
 }
 
 #[test]
 fn two_turns_at_once_in_one_session_follow_each_other() {
     let model = Model::answering(|request, _| {
         let question = request.last("user");
-        Reply::text(if question.contains("left") { "answer to left" } else { "answer to right" })
+        Reply::text(if question.contains("left") {
+            "answer to left"
+        } else {
+            "answer to right"
+        })
     });
     let home = Home::with(&model.config());
     let ask = |side| home.bantam().args(["agent", "-m", side]).spawn();
@@ -236,8 +334,16 @@ fn two_turns_at_once_in_one_session_follow_each_other() {
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "user", "assistant"]);
     for pair in session.history().chunks(2) {
-        let side = if pair[0]["content"].as_str().unwrap().contains("left") { "left" } else { "right" };
-        assert_eq!(pair[1]["content"], format!("answer to {side}"), "turns are not mixed");
+        let side = if pair[0]["content"].as_str().unwrap().contains("left") {
+            "left"
+        } else {
+            "right"
+        };
+        assert_eq!(
+            pair[1]["content"],
+            format!("answer to {side}"),
+            "turns are not mixed"
+        );
     }
 }
 
@@ -247,6 +353,10 @@ fn a_home_that_cannot_be_written_is_told_before_anything_is_sent() {
     let home = Home::with(&model.config());
     home.write("sessions", "a file where the folder should be");
     let run = home.agent(["-m", "hi"]);
-    assert!(run.code.is_some_and(|code| code != 0), "exit {:?}", run.code);
+    assert!(
+        run.code.is_some_and(|code| code != 0),
+        "exit {:?}",
+        run.code
+    );
     run.prints("").says("bantam: error: ").says("sessions");
 }

@@ -17,16 +17,27 @@ fn sessions<const N: usize>(home: &Home, args: [&str; N]) -> Run {
 /// Asks the demo model something in the conversation `name`.
 #[track_caller]
 fn speak(home: &Home, name: &str) {
-    home.agent(["--model", "demo/demo", "-s", name, "-m", "time"]).exits(0);
+    home.agent(["--model", "demo/demo", "-s", name, "-m", "time"])
+        .exits(0);
 }
 
 #[test]
 fn a_home_without_conversations_lists_none() {
     let home = Home::empty();
-    sessions(&home, ["list"]).exits(0).prints("").says("no conversations");
-    assert_eq!(sessions(&home, ["list", "--json"]).json(), json!({ "sessions": [] }));
+    sessions(&home, ["list"])
+        .exits(0)
+        .prints("")
+        .says("no conversations");
+    assert_eq!(
+        sessions(&home, ["list", "--json"]).json(),
+        json!({ "sessions": [] })
+    );
     for verb in ["show", "reset", "erase"] {
-        sessions(&home, [verb, "default"]).exits(1).prints("").fails_with_a_hint().says("bantam sessions list");
+        sessions(&home, [verb, "default"])
+            .exits(1)
+            .prints("")
+            .fails_with_a_hint()
+            .says("bantam sessions list");
     }
     assert!(!home.path("").exists(), "looking makes nothing");
 }
@@ -52,40 +63,100 @@ fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
     home.write("sessions/stray.txt", "not ours");
     let run = sessions(&home, ["list"]);
     run.exits(0).is_quiet();
-    let lines: Vec<Vec<&str>> = run.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    let lines: Vec<Vec<&str>> = run
+        .stdout
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
     assert_eq!((lines.len(), lines[0][0]), (5, "key"), "{}", run.stdout);
     let has = |key: &str, messages: &str, state: &str| {
-        let line = lines.iter().find(|line| line[0] == key).unwrap_or_else(|| panic!("{key}: {}", run.stdout));
-        assert!(line[1] == messages && line.contains(&state), "{}", run.stdout);
+        let line = lines
+            .iter()
+            .find(|line| line[0] == key)
+            .unwrap_or_else(|| panic!("{key}: {}", run.stdout));
+        assert!(
+            line[1] == messages && line.contains(&state),
+            "{}",
+            run.stdout
+        );
     };
     has("new", "2", "done");
     has("old", "2", "done");
     has("cut", "1", "unfinished");
     has("telegram_7", "0", "unreadable");
     let at = |key| lines.iter().position(|line| line[0] == key).unwrap();
-    assert!(at("new") < at("old") && at("old") < at("cut"), "{}", run.stdout);
-    assert!(run.stdout.contains("first question") && run.stdout.contains("  and then\n"), "{}", run.stdout);
+    assert!(
+        at("new") < at("old") && at("old") < at("cut"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout.contains("first question") && run.stdout.contains("  and then\n"),
+        "{}",
+        run.stdout
+    );
     assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
     let object = sessions(&home, ["list", "--json"]).json();
-    let cut = object["sessions"].as_array().unwrap().iter().find(|s| s["key"] == "cli_cut").unwrap().clone();
-    assert_eq!((&cut["messages"], &cut["state"], &cut["damage"]), (&json!(1), &json!("unfinished"), &json!(0)));
+    let cut = object["sessions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|s| s["key"] == "cli_cut")
+        .unwrap()
+        .clone();
+    assert_eq!(
+        (&cut["messages"], &cut["state"], &cut["damage"]),
+        (&json!(1), &json!("unfinished"), &json!(0))
+    );
 
-    let run = home.bantam().args(["sessions", "list"]).env("TZ", "Asia/Kolkata").run();
-    assert!(run.exits(0).stdout.contains("2026-01-02 08:34:05"), "{}", run.stdout);
-    let run = home.bantam().args(["sessions", "show", "cut"]).env("TZ", "XXX8").run();
-    assert!(run.exits(0).stdout.contains("2026-01-01 19:04:05"), "{}", run.stdout);
-    let run = home.bantam().args(["sessions", "list"]).env("TZ", "Europe/Nowhere").run();
-    run.exits(0).says("no time zone \"Europe/Nowhere\"").says("UTC");
+    let run = home
+        .bantam()
+        .args(["sessions", "list"])
+        .env("TZ", "Asia/Kolkata")
+        .run();
+    assert!(
+        run.exits(0).stdout.contains("2026-01-02 08:34:05"),
+        "{}",
+        run.stdout
+    );
+    let run = home
+        .bantam()
+        .args(["sessions", "show", "cut"])
+        .env("TZ", "XXX8")
+        .run();
+    assert!(
+        run.exits(0).stdout.contains("2026-01-01 19:04:05"),
+        "{}",
+        run.stdout
+    );
+    let run = home
+        .bantam()
+        .args(["sessions", "list"])
+        .env("TZ", "Europe/Nowhere")
+        .run();
+    run.exits(0)
+        .says("no time zone \"Europe/Nowhere\"")
+        .says("UTC");
     assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
 
-    sessions(&home, ["show", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
-    sessions(&home, ["reset", "telegram_7"]).exits(3).prints("").fails_with_a_hint();
+    sessions(&home, ["show", "telegram_7"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
+    sessions(&home, ["reset", "telegram_7"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
     let call = Reply::call("list_dir", &json!({ "path": "." }));
-    let model = Model::scripted([call, Reply::text("A \u{1b}[31mred\u{1b}[0m file."), Reply::text("Later.")]);
+    let model = Model::scripted([
+        call,
+        Reply::text("A \u{1b}[31mred\u{1b}[0m file."),
+        Reply::text("Later."),
+    ]);
     let home = Home::with(&model.config());
     home.write("workspace/shopping.txt", "oat milk\n");
     home.agent(["-m", "what is there?"]).exits(0);
@@ -109,27 +180,63 @@ fn a_conversation_is_shown_with_its_calls_and_cannot_steer_a_terminal() {
         ];
         let mut rest = run.stdout.as_str();
         for part in order {
-            rest =
-                rest.split_once(part).unwrap_or_else(|| panic!("{part:?} is not where it should be: {}", run.stdout)).1;
+            rest = rest
+                .split_once(part)
+                .unwrap_or_else(|| panic!("{part:?} is not where it should be: {}", run.stdout))
+                .1;
         }
         assert!(run.stdout.contains("shopping.txt"), "{}", run.stdout);
         assert!(!run.stdout.contains('\u{1b}'), "{}", run.stdout);
     }
     let entries = sessions(&home, ["show", "default", "--json"]).json_lines();
-    let kinds: Vec<&str> = entries.iter().filter_map(|e| e["role"].as_str().or(e["turn"].as_str())).collect();
-    assert_eq!(kinds, ["user", "assistant", "tool", "assistant", "done", "user", "assistant", "done"]);
-    assert_eq!(entries.iter().map(|e| e["seq"].as_u64().unwrap()).collect::<Vec<_>>(), (1..9).collect::<Vec<_>>());
+    let kinds: Vec<&str> = entries
+        .iter()
+        .filter_map(|e| e["role"].as_str().or(e["turn"].as_str()))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "done",
+            "user",
+            "assistant",
+            "done"
+        ]
+    );
+    assert_eq!(
+        entries
+            .iter()
+            .map(|e| e["seq"].as_u64().unwrap())
+            .collect::<Vec<_>>(),
+        (1..9).collect::<Vec<_>>()
+    );
 
     let after = entries[4]["seq"].to_string();
     let run = sessions(&home, ["show", "default", "--after", &after]);
     run.exits(0);
-    assert!(run.stdout.contains("and now?") && !run.stdout.contains("what is there?"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("and now?") && !run.stdout.contains("what is there?"),
+        "{}",
+        run.stdout
+    );
     let rest = sessions(&home, ["show", "default", "--after", &after, "--json"]).json_lines();
     assert_eq!(rest, entries[5..]);
     let last = entries[7]["seq"].to_string();
-    sessions(&home, ["show", "default", "--after", &last, "--json"]).exits(0).prints("").is_quiet();
-    sessions(&home, ["show", "default", "--after", "x"]).exits(2).prints("").fails_with_a_hint();
-    assert_eq!(fs::read(home.path("sessions/cli_default.jsonl")).unwrap(), before);
+    sessions(&home, ["show", "default", "--after", &last, "--json"])
+        .exits(0)
+        .prints("")
+        .is_quiet();
+    sessions(&home, ["show", "default", "--after", "x"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
+    assert_eq!(
+        fs::read(home.path("sessions/cli_default.jsonl")).unwrap(),
+        before
+    );
 }
 
 #[test]
@@ -138,19 +245,37 @@ fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
     speak(&home, "default");
     let path = home.path("sessions/cli_default.jsonl");
     let text = fs::read_to_string(&path).unwrap();
-    let damaged = text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1) + "{\"crc\":\"00000000\",\"se";
+    let damaged =
+        text.replacen("\"role\":\"user\"", "\"role\":\"uzer\"", 1) + "{\"crc\":\"00000000\",\"se";
     assert!(damaged.contains("uzer"));
     fs::write(&path, &damaged).unwrap();
     let torn = damaged.lines().count();
     let run = sessions(&home, ["show", "default"]);
-    run.exits(0).says("cli_default.jsonl:2: ").says(&format!("cli_default.jsonl:{torn}: "));
+    run.exits(0)
+        .says("cli_default.jsonl:2: ")
+        .says(&format!("cli_default.jsonl:{torn}: "));
     assert!(run.stdout.contains("assistant"), "{}", run.stdout);
     let run = sessions(&home, ["show", "default", "--json"]);
-    run.says("cli_default.jsonl:2: ").says(&format!("cli_default.jsonl:{torn}: "));
+    run.says("cli_default.jsonl:2: ")
+        .says(&format!("cli_default.jsonl:{torn}: "));
     assert_eq!(run.json_lines()[0]["role"], "assistant");
-    assert!(sessions(&home, ["list"]).stdout.contains("damage: bantam sessions show cli_default"));
-    assert_eq!(fs::read_to_string(&path).unwrap(), damaged, "and nothing is mended");
-    assert_eq!(home.files().iter().filter(|file| file.contains("torn")).count(), 0);
+    assert!(
+        sessions(&home, ["list"])
+            .stdout
+            .contains("damage: bantam sessions show cli_default")
+    );
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        damaged,
+        "and nothing is mended"
+    );
+    assert_eq!(
+        home.files()
+            .iter()
+            .filter(|file| file.contains("torn"))
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -164,27 +289,44 @@ fn reading_needs_no_lock() {
 
 #[test]
 fn an_undone_turn_is_not_shown() {
-    let model = Model::scripted([Reply::json(401, &json!({ "error": { "message": "bad key" } }))]);
+    let model = Model::scripted([Reply::json(
+        401,
+        &json!({ "error": { "message": "bad key" } }),
+    )]);
     let home = Home::with(&model.config());
     home.agent(["-m", "a secret question"]).exits(4);
     let run = sessions(&home, ["show", "default"]);
     run.exits(0);
-    assert!(!run.stdout.contains("secret question") && run.stdout.contains("-- failed"), "{}", run.stdout);
+    assert!(
+        !run.stdout.contains("secret question") && run.stdout.contains("-- failed"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
 fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = Home::with(&model.config());
     home.agent(["-m", "first"]).exits(0);
     let said = fs::read(home.path("sessions/cli_default.jsonl")).unwrap();
     let run = sessions(&home, ["reset", "default"]);
     run.exits(0).is_quiet();
     assert!(run.stdout.contains("cli_default.1.jsonl"), "{}", run.stdout);
-    assert_eq!(fs::read(home.path("sessions/cli_default.1.jsonl")).unwrap(), said);
+    assert_eq!(
+        fs::read(home.path("sessions/cli_default.1.jsonl")).unwrap(),
+        said
+    );
     assert_eq!(home.session("cli_default").lines.len(), 1);
     sessions(&home, ["reset", "default"]).exits(0);
-    assert!(!home.path("sessions/cli_default.2.jsonl").exists(), "an empty conversation is not put aside");
+    assert!(
+        !home.path("sessions/cli_default.2.jsonl").exists(),
+        "an empty conversation is not put aside"
+    );
     assert!(sessions(&home, ["list"]).stdout.contains(" new\n"));
 
     home.agent(["-m", "second"]).exits(0).prints("Two.\n");
@@ -193,7 +335,11 @@ fn a_reset_conversation_starts_anew_and_what_was_said_stays() {
     assert!(home.path("sessions/cli_default.2.jsonl").exists());
 
     // A crash between the two renames: the successor is there under its first name only.
-    fs::rename(home.path("sessions/cli_default.jsonl"), home.path("sessions/cli_default.jsonl.new")).unwrap();
+    fs::rename(
+        home.path("sessions/cli_default.jsonl"),
+        home.path("sessions/cli_default.jsonl.new"),
+    )
+    .unwrap();
     home.agent(["-m", "third"]).exits(0).prints("Three.\n");
     assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
     assert!(!home.path("sessions/cli_default.jsonl.new").exists());
@@ -211,28 +357,58 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
     home.write("sessions/cli_a.jsonl.new", "left by a crash");
     home.write("sessions/cli_a.jsonl.notes", "sent there while it was busy");
     home.write("sessions/cli_a.notes", "the user's own");
-    sessions(&home, ["erase", "a"]).exits(2).prints("").fails_with_a_hint().says("--yes");
+    sessions(&home, ["erase", "a"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint()
+        .says("--yes");
     let run = sessions(&home, ["erase", "a", "--yes"]);
     run.exits(0).is_quiet().prints("Erased cli_a (5 files)\n");
-    let mut left: Vec<String> = home.files().into_iter().filter(|file| file.starts_with("sessions/")).collect();
+    let mut left: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("sessions/"))
+        .collect();
     left.sort();
     assert_eq!(
         left,
-        ["sessions/cli_a%2E1.jsonl", "sessions/cli_a.notes", "sessions/cli_a_b.jsonl", "sessions/cli_ab.jsonl"]
+        [
+            "sessions/cli_a%2E1.jsonl",
+            "sessions/cli_a.notes",
+            "sessions/cli_a_b.jsonl",
+            "sessions/cli_ab.jsonl"
+        ]
     );
-    assert!(!home.path("state/locks/cli_a.lock").exists() && home.path("state/locks/cli_ab.lock").exists());
-    sessions(&home, ["erase", "a", "--yes"]).exits(1).fails_with_a_hint();
-    sessions(&home, ["erase", "a.1", "-y"]).exits(0).prints("Erased cli_a%2E1 (1 file)\n");
+    assert!(
+        !home.path("state/locks/cli_a.lock").exists()
+            && home.path("state/locks/cli_ab.lock").exists()
+    );
+    sessions(&home, ["erase", "a", "--yes"])
+        .exits(1)
+        .fails_with_a_hint();
+    sessions(&home, ["erase", "a.1", "-y"])
+        .exits(0)
+        .prints("Erased cli_a%2E1 (1 file)\n");
 }
 
 #[test]
 fn on_a_terminal_erasing_is_asked_for() {
     let home = Home::empty();
     speak(&home, "default");
-    let erase = |answer: &str| home.bantam().on_a_terminal().stdin(answer).args(["sessions", "erase", "default"]).run();
+    let erase = |answer: &str| {
+        home.bantam()
+            .on_a_terminal()
+            .stdin(answer)
+            .args(["sessions", "erase", "default"])
+            .run()
+    };
     let run = erase("\n");
     run.exits(0);
-    assert!(run.stdout.contains("[y/N]") && run.stdout.contains("Nothing erased"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("[y/N]") && run.stdout.contains("Nothing erased"),
+        "{}",
+        run.stdout
+    );
     assert!(home.path("sessions/cli_default.jsonl").exists());
     erase("y\n").exits(0);
     assert!(!home.path("sessions/cli_default.jsonl").exists());
@@ -240,8 +416,12 @@ fn on_a_terminal_erasing_is_asked_for() {
 
 /// Makes a file look as if it was last written so many days ago.
 fn age(home: &Home, file: &str, days: u64) {
-    let file = fs::File::options().write(true).open(home.path(file)).unwrap();
-    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(days * 86_400)).unwrap();
+    let file = fs::File::options()
+        .write(true)
+        .open(home.path(file))
+        .unwrap();
+    file.set_modified(SystemTime::now() - std::time::Duration::from_secs(days * 86_400))
+        .unwrap();
 }
 
 #[test]
@@ -254,21 +434,43 @@ fn pruning_takes_segments_that_are_old_and_never_what_a_conversation_goes_on_wit
         }
         speak(&home, name);
     }
-    sessions(&home, ["prune"]).exits(0).prints("").says("older than 30 days");
-    for file in ["cli_old.jsonl", "cli_old.1.jsonl", "cli_gap.1.jsonl", "cli_gap.2.jsonl"] {
+    sessions(&home, ["prune"])
+        .exits(0)
+        .prints("")
+        .says("older than 30 days");
+    for file in [
+        "cli_old.jsonl",
+        "cli_old.1.jsonl",
+        "cli_gap.1.jsonl",
+        "cli_gap.2.jsonl",
+    ] {
         age(&home, &format!("sessions/{file}"), 40);
     }
     age(&home, "sessions/cli_old.2.jsonl", 20);
     // A crash came between two segments: one of them is what counts.
     fs::remove_file(home.path("sessions/cli_gap.jsonl")).unwrap();
     let run = sessions(&home, ["prune"]);
-    run.exits(0).is_quiet().prints(&format!("Removed {}\n", home.path("sessions/cli_old.1.jsonl").display()));
-    for file in ["cli_old.jsonl", "cli_old.2.jsonl", "cli_gap.1.jsonl", "cli_gap.2.jsonl"] {
+    run.exits(0).is_quiet().prints(&format!(
+        "Removed {}\n",
+        home.path("sessions/cli_old.1.jsonl").display()
+    ));
+    for file in [
+        "cli_old.jsonl",
+        "cli_old.2.jsonl",
+        "cli_gap.1.jsonl",
+        "cli_gap.2.jsonl",
+    ] {
         assert!(home.path(&format!("sessions/{file}")).exists(), "{file}");
     }
     sessions(&home, ["prune", "--days", "10"]).exits(0);
-    assert!(!home.path("sessions/cli_old.2.jsonl").exists() && home.path("sessions/cli_old.jsonl").exists());
-    sessions(&home, ["prune", "--days", "soon"]).exits(2).prints("").fails_with_a_hint();
+    assert!(
+        !home.path("sessions/cli_old.2.jsonl").exists()
+            && home.path("sessions/cli_old.jsonl").exists()
+    );
+    sessions(&home, ["prune", "--days", "soon"])
+        .exits(2)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
@@ -276,7 +478,12 @@ fn a_watcher_gets_every_line_once_over_all_segments() {
     let home = Home::empty();
     let (mut seen, mut after): (Vec<u64>, u64) = (Vec::new(), 0);
     let mut look = |seen: &mut Vec<u64>| {
-        for line in sessions(&home, ["show", "default", "--json", "--after", &after.to_string()]).json_lines() {
+        for line in sessions(
+            &home,
+            ["show", "default", "--json", "--after", &after.to_string()],
+        )
+        .json_lines()
+        {
             after = line["seq"].as_u64().unwrap();
             seen.push(after);
         }
@@ -301,11 +508,20 @@ fn a_key_is_never_taken_for_a_path() {
     let home = Home::empty();
     speak(&home, "default");
     home.write("config.jsonl", "not a conversation");
-    for key in ["../config", "../sessions/cli_default", "/etc/passwd", "cli_default.jsonl", "", "*"] {
+    for key in [
+        "../config",
+        "../sessions/cli_default",
+        "/etc/passwd",
+        "cli_default.jsonl",
+        "",
+        "*",
+    ] {
         sessions(&home, ["erase", key, "--yes"]).exits(1).prints("");
     }
     assert!(home.path("config.jsonl").exists() && home.path("sessions/cli_default.jsonl").exists());
-    sessions(&home, ["show", "defalt"]).exits(1).says("did you mean default?");
+    sessions(&home, ["show", "defalt"])
+        .exits(1)
+        .says("did you mean default?");
 }
 
 #[test]
@@ -316,7 +532,10 @@ fn a_conversation_in_use_is_neither_reset_nor_erased() {
     let started = SystemTime::now();
     let both = ["reset", "erase"].map(|verb| {
         let yes = if verb == "erase" { &["--yes"][..] } else { &[] };
-        home.bantam().args(["sessions", verb, "default"]).args(yes).spawn()
+        home.bantam()
+            .args(["sessions", verb, "default"])
+            .args(yes)
+            .spawn()
     });
     for running in both {
         running.finish().exits(7).prints("").fails_with_a_hint();

@@ -11,7 +11,8 @@ use crate::harness::{Home, until};
 use crate::model::{Model, Reply, Request, USAGE, call};
 use crate::seccomp_trace::{Verdict, trace};
 
-const TEA: &str = "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
+const TEA: &str =
+    "---\nname: tea\ndescription: Makes tea. 茶\n---\nBoil water, then run sh scripts/steep.sh.\n";
 
 /// A home with the skill `tea`, and a script beside it.
 fn with_tea(model: &Model) -> Home {
@@ -25,21 +26,45 @@ fn with_tea(model: &Model) -> Home {
 fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
     let model = Model::scripted([
         Reply::call("skill", &json!({ "name": "tea" })),
-        Reply::call("exec", &json!({ "command": "sh \"$OLDPWD/x\" 2>/dev/null; echo in the jail" })),
+        Reply::call(
+            "exec",
+            &json!({ "command": "sh \"$OLDPWD/x\" 2>/dev/null; echo in the jail" }),
+        ),
         Reply::text("Done."),
     ]);
     let home = with_tea(&model);
-    home.write("agent/skills/quiet/SKILL.md", "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n");
-    home.write("agent/skills/far/SKILL.md", "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n");
-    home.write("agent/skills/house/SKILL.md", "---\ndescription: Rules.\nalways: true\n---\nShoes off.\n");
+    home.write(
+        "agent/skills/quiet/SKILL.md",
+        "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n",
+    );
+    home.write(
+        "agent/skills/far/SKILL.md",
+        "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n",
+    );
+    home.write(
+        "agent/skills/house/SKILL.md",
+        "---\ndescription: Rules.\nalways: true\n---\nShoes off.\n",
+    );
     home.agent(["-m", "tea, please"]).exits(0).prints("Done.\n");
     let system = model.request(0).last("system");
-    assert!(system.contains("[SKILLS]") && system.contains("- tea: Makes tea. 茶"), "{system}");
-    assert!(system.contains("Shoes off.") && !system.contains("Boil water"), "{system}");
-    assert!(!system.contains("Hush") && !system.contains("Far."), "{system}");
+    assert!(
+        system.contains("[SKILLS]") && system.contains("- tea: Makes tea. 茶"),
+        "{system}"
+    );
+    assert!(
+        system.contains("Shoes off.") && !system.contains("Boil water"),
+        "{system}"
+    );
+    assert!(
+        !system.contains("Hush") && !system.contains("Far."),
+        "{system}"
+    );
     let told = model.request(1).last("tool");
     let folder = home.path("agent/skills/tea").display().to_string();
-    assert!(told.contains("Boil water") && told.contains(&folder), "{told}");
+    assert!(
+        told.contains("Boil water") && told.contains(&folder),
+        "{told}"
+    );
 }
 
 #[test]
@@ -48,8 +73,16 @@ fn a_skills_script_can_be_run_in_the_jail_and_not_changed() {
     let folder = home.path("agent/skills/tea/scripts").display().to_string();
     let model = Model::scripted([
         Reply::calls([
-            call("a", "exec", &json!({ "command": format!("sh {folder}/steep.sh") })),
-            call("b", "exec", &json!({ "command": format!("echo evil >{folder}/steep.sh") })),
+            call(
+                "a",
+                "exec",
+                &json!({ "command": format!("sh {folder}/steep.sh") }),
+            ),
+            call(
+                "b",
+                "exec",
+                &json!({ "command": format!("echo evil >{folder}/steep.sh") }),
+            ),
         ]),
         Reply::text("Done."),
     ]);
@@ -58,8 +91,14 @@ fn a_skills_script_can_be_run_in_the_jail_and_not_changed() {
     home.write("agent/skills/tea/scripts/steep.sh", "echo steeped\n");
     home.agent(["-m", "tea"]).exits(0);
     let told = model.request(1).texts("tool");
-    assert!(told[0].contains("steeped") && told[1].contains("[exit code"), "{told:?}");
-    assert_eq!(fs::read_to_string(home.path("agent/skills/tea/scripts/steep.sh")).unwrap(), "echo steeped\n");
+    assert!(
+        told[0].contains("steeped") && told[1].contains("[exit code"),
+        "{told:?}"
+    );
+    assert_eq!(
+        fs::read_to_string(home.path("agent/skills/tea/scripts/steep.sh")).unwrap(),
+        "echo steeped\n"
+    );
 }
 
 #[test]
@@ -74,14 +113,29 @@ fn a_skill_that_cannot_be_used_is_refused_with_the_reason() {
         Reply::text("Done."),
     ]);
     let home = with_tea(&model);
-    home.write("agent/skills/quiet/SKILL.md", "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n");
-    home.write("agent/skills/far/SKILL.md", "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n");
+    home.write(
+        "agent/skills/quiet/SKILL.md",
+        "---\ndescription: Hush.\ndisable-model-invocation: true\n---\nx\n",
+    );
+    home.write(
+        "agent/skills/far/SKILL.md",
+        "---\ndescription: Far.\nrequires: [no-such-program]\n---\nx\n",
+    );
     home.agent(["-m", "go"]).exits(0);
     let told = model.request(1).texts("tool");
-    assert!(told[0].contains("there is no skill called \"quiet\"; the skills are: tea"), "{told:?}");
-    assert!(told[1].contains("requires the program no-such-program"), "{told:?}");
+    assert!(
+        told[0].contains("there is no skill called \"quiet\"; the skills are: tea"),
+        "{told:?}"
+    );
+    assert!(
+        told[1].contains("requires the program no-such-program"),
+        "{told:?}"
+    );
     assert!(told[2].contains("there is no skill"), "{told:?}");
-    assert!(told[3].contains("requires the program no-such-program"), "{told:?}");
+    assert!(
+        told[3].contains("requires the program no-such-program"),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -90,9 +144,17 @@ fn the_user_calls_for_a_skill_by_name() {
     let home = with_tea(&model);
     home.agent(["-m", "/tea two cups"]).exits(0);
     let said = model.request(0).last("user");
-    assert!(said.contains("Boil water") && said.contains("two cups"), "{said}");
+    assert!(
+        said.contains("Boil water") && said.contains("two cups"),
+        "{said}"
+    );
     home.agent(["-m", "/etc/hosts says what?"]).exits(0);
-    assert!(model.request(1).last("user").contains("/etc/hosts says what?"));
+    assert!(
+        model
+            .request(1)
+            .last("user")
+            .contains("/etc/hosts says what?")
+    );
 }
 
 /// What a subagent's request is known by.
@@ -125,35 +187,67 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "a secret of this conversation", "--json"]);
     let told = run.exits(0).json();
-    assert_eq!((&told["output"], seen.load(Ordering::SeqCst)), (&json!("Both are bright."), 2));
+    assert_eq!(
+        (&told["output"], seen.load(Ordering::SeqCst)),
+        (&json!("Both are bright."), 2)
+    );
     // Two requests of its own and one for each of them.
     assert_eq!(told["usage"]["total_tokens"], 4 * USAGE.2);
     let requests = model.requests();
     for request in requests.iter().filter(|request| task_of(request).is_some()) {
-        assert!(!request.body.to_string().contains("a secret of this conversation"));
+        assert!(
+            !request
+                .body
+                .to_string()
+                .contains("a secret of this conversation")
+        );
         for name in ["subagent", "run_skill", "spawn", "message", "cron"] {
-            assert!(!request.tools().contains(&name), "{name} is offered to a subagent");
+            assert!(
+                !request.tools().contains(&name),
+                "{name} is offered to a subagent"
+            );
         }
         assert!(request.tools().contains(&"read_file"));
     }
-    let last = requests.iter().find(|request| !request.texts("tool").is_empty()).unwrap();
-    assert_eq!(last.texts("tool"), ["Report on the moon", "Report on the sun"]);
+    let last = requests
+        .iter()
+        .find(|request| !request.texts("tool").is_empty())
+        .unwrap();
+    assert_eq!(
+        last.texts("tool"),
+        ["Report on the moon", "Report on the sun"]
+    );
     // Nothing of them is kept but what they said.
     assert_eq!(home.session("cli_default").history().len(), 5);
-    assert!(home.files().iter().filter(|path| path.starts_with("sessions/")).count() == 1, "{:?}", home.files());
+    assert!(
+        home.files()
+            .iter()
+            .filter(|path| path.starts_with("sessions/"))
+            .count()
+            == 1,
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
 fn a_subagent_uses_tools_and_has_none_below_it() {
-    let model = Model::answering(|request, _| match (task_of(request), request.texts("tool").len()) {
-        (Some(_), 0) => Reply::calls([
-            call("x", "write_file", &json!({ "path": "moon.txt", "content": "grey\n" })),
-            call("y", "subagent", &json!({ "task": "deeper" })),
-        ]),
-        (Some(_), _) => Reply::text(&request.texts("tool").join("|")),
-        (None, 0) => Reply::call("run_skill", &json!({ "name": "tea", "task": "write" })),
-        (None, _) => Reply::text(&request.last("tool")),
-    });
+    let model =
+        Model::answering(
+            |request, _| match (task_of(request), request.texts("tool").len()) {
+                (Some(_), 0) => Reply::calls([
+                    call(
+                        "x",
+                        "write_file",
+                        &json!({ "path": "moon.txt", "content": "grey\n" }),
+                    ),
+                    call("y", "subagent", &json!({ "task": "deeper" })),
+                ]),
+                (Some(_), _) => Reply::text(&request.texts("tool").join("|")),
+                (None, 0) => Reply::call("run_skill", &json!({ "name": "tea", "task": "write" })),
+                (None, _) => Reply::text(&request.last("tool")),
+            },
+        );
     let home = with_tea(&model);
     let run = home.agent(["-m", "go"]);
     run.exits(0);
@@ -162,53 +256,90 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
         "{}",
         run.stdout
     );
-    assert_eq!(fs::read(home.path("workspace/moon.txt")).unwrap(), b"grey\n");
+    assert_eq!(
+        fs::read(home.path("workspace/moon.txt")).unwrap(),
+        b"grey\n"
+    );
     let task = model.requests().iter().find_map(task_of).unwrap();
-    assert!(task.starts_with("write\n") && task.contains("Boil water"), "{task}");
+    assert!(
+        task.starts_with("write\n") && task.contains("Boil water"),
+        "{task}"
+    );
 }
 
 #[test]
 fn a_subagents_tokens_count_and_end_with_the_budget() {
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
+        Some(_) => Reply::call(
+            "list_dir",
+            &json!({ "path": ".", "depth": request.messages().len() }),
+        )
+        .counted(4000, 0),
         None if request.texts("tool").is_empty() => {
             Reply::call("subagent", &json!({ "task": "for ever" })).counted(4000, 0)
         }
         None => Reply::text("Done."),
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "20000"]).exits(6).fails_with_a_hint();
-    assert!((5..=6).contains(&model.requests().len()), "{}", model.requests().len());
+    home.agent(["-m", "go", "--budget-tokens", "20000"])
+        .exits(6)
+        .fails_with_a_hint();
+    assert!(
+        (5..=6).contains(&model.requests().len()),
+        "{}",
+        model.requests().len()
+    );
 }
 
 #[test]
 fn subagents_side_by_side_share_what_is_left_of_the_budget() {
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
-        None => {
-            Reply::calls(["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id })))).counted(4000, 0)
-        }
+        Some(_) => Reply::call(
+            "list_dir",
+            &json!({ "path": ".", "depth": request.messages().len() }),
+        )
+        .counted(4000, 0),
+        None => Reply::calls(
+            ["a", "b", "c", "d"].map(|id| call(id, "subagent", &json!({ "task": id }))),
+        )
+        .counted(4000, 0),
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "36000"]).exits(6).fails_with_a_hint();
+    home.agent(["-m", "go", "--budget-tokens", "36000"])
+        .exits(6)
+        .fails_with_a_hint();
     // What was under way when it was used up is one request of each.
-    assert!((9..=12).contains(&model.requests().len()), "{}", model.requests().len());
+    assert!(
+        (9..=12).contains(&model.requests().len()),
+        "{}",
+        model.requests().len()
+    );
 }
 
 #[test]
 fn a_failed_subagent_is_told() {
     let model = Model::answering(|request, _| match task_of(request) {
         Some(_) => Reply::error(400, "no such thing"),
-        None if request.texts("tool").is_empty() => {
-            Reply::calls((0..3).map(|n| call(&format!("c{n}"), "subagent", &json!({ "task": format!("t{n}") }))))
-        }
+        None if request.texts("tool").is_empty() => Reply::calls((0..3).map(|n| {
+            call(
+                &format!("c{n}"),
+                "subagent",
+                &json!({ "task": format!("t{n}") }),
+            )
+        })),
         None => Reply::text("Done."),
     });
     let home = Home::with(&model.config());
     home.agent(["-m", "go"]).exits(0).prints("Done.\n");
     let requests = model.requests();
     let told = requests.last().unwrap().texts("tool");
-    assert_eq!(told.iter().filter(|text| text.contains("the subagent failed")).count(), 3, "{told:?}");
+    assert_eq!(
+        told.iter()
+            .filter(|text| text.contains("the subagent failed"))
+            .count(),
+        3,
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -222,27 +353,59 @@ fn skills_are_installed_listed_shown_and_removed() {
     let bantam = |args: &[&str]| home.bantam().arg("skills").args(args).run();
     let from = other.path("tea").display().to_string();
     bantam(&["install", &from]).exits(0);
-    assert!(home.path("agent/skills/tea/SKILL.md").exists() && !home.path("agent/skills/tea/.git").exists());
-    let mode = fs::metadata(home.path("agent/skills/tea/scripts/steep.sh")).unwrap().permissions().mode();
+    assert!(
+        home.path("agent/skills/tea/SKILL.md").exists()
+            && !home.path("agent/skills/tea/.git").exists()
+    );
+    let mode = fs::metadata(home.path("agent/skills/tea/scripts/steep.sh"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o700);
     let list = bantam(&["list"]);
     // Those that are compiled in are still there.
-    assert!(list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"), "{}", list.stdout);
-    assert!(bantam(&["show", "tea"]).exits(0).stdout.contains("Boil water"));
+    assert!(
+        list.exits(0).stdout.contains("tea") && list.stdout.contains("journal"),
+        "{}",
+        list.stdout
+    );
+    assert!(
+        bantam(&["show", "tea"])
+            .exits(0)
+            .stdout
+            .contains("Boil water")
+    );
     bantam(&["install", &from]).exits(1).fails_with_a_hint();
     let model = Model::answering(|_, _| Reply::text("Done."));
     home.config(&model.config().to_string());
     for (n, verb, is_used) in [(0, "disable", false), (1, "enable", true)] {
         bantam(&[verb, "tea"]).exits(0);
-        let is_told = bantam(&["list"]).exits(0).stdout.contains("bantam skills enable tea");
+        let is_told = bantam(&["list"])
+            .exits(0)
+            .stdout
+            .contains("bantam skills enable tea");
         home.agent(["-m", "go"]).exits(0);
-        assert_eq!((model.request(n).last("system").contains("- tea:"), is_told), (is_used, !is_used), "{verb}");
+        assert_eq!(
+            (model.request(n).last("system").contains("- tea:"), is_told),
+            (is_used, !is_used),
+            "{verb}"
+        );
     }
     bantam(&["remove", "tea"]).exits(2).fails_with_a_hint();
     bantam(&["remove", "tea", "-y"]).exits(0);
     assert!(!home.path("agent/skills/tea").exists());
-    for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea"), ("disable", "tea"), ("enable", "..")] {
-        let args: &[&str] = if verb == "remove" { &[verb, name, "-y"] } else { &[verb, name] };
+    for (verb, name) in [
+        ("remove", "tea"),
+        ("remove", ".."),
+        ("show", "tea"),
+        ("disable", "tea"),
+        ("enable", ".."),
+    ] {
+        let args: &[&str] = if verb == "remove" {
+            &[verb, name, "-y"]
+        } else {
+            &[verb, name]
+        };
         bantam(args).exits(1).fails_with_a_hint();
     }
     assert!(home.path("agent/AGENT.md").exists());
@@ -253,9 +416,16 @@ fn a_skill_that_is_compiled_in_can_be_disabled() {
     let model = Model::answering(|_, _| Reply::text("Done."));
     let home = Home::with(&model.config());
     home.agent(["-m", "go"]).exits(0);
-    home.bantam().args(["skills", "disable", "journal"]).run().exits(0).prints("Disabled journal\n");
+    home.bantam()
+        .args(["skills", "disable", "journal"])
+        .run()
+        .exits(0)
+        .prints("Disabled journal\n");
     home.agent(["-m", "go"]).exits(0);
-    assert_eq!([0, 1].map(|n| model.request(n).last("system").contains("- journal:")), [true, false]);
+    assert_eq!(
+        [0, 1].map(|n| model.request(n).last("system").contains("- journal:")),
+        [true, false]
+    );
 }
 
 #[test]
@@ -269,7 +439,10 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
         other.write(&format!("many/{n}"), "");
     }
     other.write("large/SKILL.md", TEA);
-    fs::File::create(other.path("large/blob")).unwrap().set_len(6 << 20).unwrap();
+    fs::File::create(other.path("large/blob"))
+        .unwrap()
+        .set_len(6 << 20)
+        .unwrap();
     other.write("Wrong Name/SKILL.md", TEA);
     other.write("empty/README.md", "x");
     for (name, says) in [
@@ -281,9 +454,22 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
         ("nowhere", "there is no folder"),
     ] {
         let from = other.path(name).display().to_string();
-        home.bantam().args(["skills", "install", &from]).run().exits(1).says(says);
+        home.bantam()
+            .args(["skills", "install", &from])
+            .run()
+            .exits(1)
+            .says(says);
     }
-    assert_eq!(home.bantam().args(["skills", "list"]).run().exits(0).stdout.matches("tea").count(), 0);
+    assert_eq!(
+        home.bantam()
+            .args(["skills", "list"])
+            .run()
+            .exits(0)
+            .stdout
+            .matches("tea")
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -295,7 +481,10 @@ fn a_broken_skill_is_told_and_stops_nothing() {
     home.write("agent/skills/huge/SKILL.md", vec![b'x'; 100 << 10]);
     symlink("../tea", home.path("agent/skills/link")).unwrap();
     let run = home.agent(["-m", "go", "-v"]);
-    run.exits(0).prints("Done.\n").says("Bad_Name").says("skills/link");
+    run.exits(0)
+        .prints("Done.\n")
+        .says("Bad_Name")
+        .says("skills/link");
     assert!(model.request(0).last("system").contains("- tea:"));
 }
 
@@ -320,17 +509,27 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
     let is_there = || {
         let list = bantam(&["list"]);
         let list = list.exits(0).is_quiet();
-        assert!(list.stdout.contains("journal"), "those that are compiled in are gone: {}", list.stdout);
+        assert!(
+            list.stdout.contains("journal"),
+            "those that are compiled in are gone: {}",
+            list.stdout
+        );
         let tea = home.path("agent/skills/tea");
         assert_eq!(tea.exists(), list.stdout.contains("tea"), "{}", list.stdout);
         if tea.exists() {
             assert_eq!(fs::read_to_string(tea.join("SKILL.md")).unwrap(), TEA);
-            assert_eq!(fs::read_to_string(tea.join("scripts/steep.sh")).unwrap(), "echo steeped\n");
+            assert_eq!(
+                fs::read_to_string(tea.join("scripts/steep.sh")).unwrap(),
+                "echo steeped\n"
+            );
         }
         tea.exists()
     };
     let mut kills = 0;
-    for (args, wanted) in [(&["install", from.as_str()][..], true), (&["remove", "tea", "-y"], false)] {
+    for (args, wanted) in [
+        (&["install", from.as_str()][..], true),
+        (&["remove", "tea", "-y"], false),
+    ] {
         for last in 1.. {
             let mut step = 0;
             let run = trace(
@@ -338,7 +537,11 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
                 || bantam(args),
                 |stop| {
                     step += usize::from(stop.program().is_some());
-                    if step == last && stop.program().is_some() { Verdict::Kill } else { Verdict::GoOn }
+                    if step == last && stop.program().is_some() {
+                        Verdict::Kill
+                    } else {
+                        Verdict::GoOn
+                    }
                 },
             );
             let is_there = is_there();
@@ -350,13 +553,20 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
             kills += 1;
             if is_there == wanted {
                 // It was killed after its deed: once more from the beginning.
-                let back: &[&str] = if wanted { &["remove", "tea", "-y"] } else { &["install", &from] };
+                let back: &[&str] = if wanted {
+                    &["remove", "tea", "-y"]
+                } else {
+                    &["install", &from]
+                };
                 bantam(back).exits(0);
             }
         }
     }
     assert!(kills > 30, "only {kills} kills");
-    let left: Vec<String> =
-        home.files().into_iter().filter(|file| file.contains(".new") || file.contains(".old")).collect();
+    let left: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|file| file.contains(".new") || file.contains(".old"))
+        .collect();
     assert_eq!(left, [""; 0]);
 }

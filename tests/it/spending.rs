@@ -17,9 +17,13 @@ const CALLS: usize = 40;
 const TOO_MANY: usize = 150;
 
 fn config(model: &Model, api: &BotApi) -> Value {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
     let limits = json!({ "defaults": { "max_calls": CALLS } });
-    merged(model.config(), &json!({ "channels": { "telegram": bot }, "agents": limits }))
+    merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot }, "agents": limits }),
+    )
 }
 
 fn is_task(request: &Request) -> bool {
@@ -29,23 +33,37 @@ fn is_task(request: &Request) -> bool {
 /// Calls of all that asks models: for messages and reports sixteen tasks each, for tasks what `work` says.
 fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
     Model::answering(move |request, number| {
-        let last = request.messages().last().map(|message| message["role"].clone());
+        let last = request
+            .messages()
+            .last()
+            .map(|message| message["role"].clone());
         match last {
             _ if number >= TOO_MANY => Reply::text("Enough."),
             _ if is_task(request) => work(),
             Some(role) if role == "tool" => Reply::text("Begun."),
-            _ => Reply::calls((0..16).map(|n| call(&format!("c{n}"), "spawn", &json!({ "task": format!("{n}") })))),
+            _ => Reply::calls((0..16).map(|n| {
+                call(
+                    &format!("c{n}"),
+                    "spawn",
+                    &json!({ "task": format!("{n}") }),
+                )
+            })),
         }
     })
 }
 
 fn used_up(api: &BotApi) -> usize {
     let said = format!("the {CALLS} model calls that one message may cause are used up");
-    api.texts(OWNER).iter().filter(|text| text.contains(&said)).count()
+    api.texts(OWNER)
+        .iter()
+        .filter(|text| text.contains(&said))
+        .count()
 }
 
 fn all_tasks_end(home: &Home) {
-    until("all tasks have ended", || !home.path("state/tasks.json").exists());
+    until("all tasks have ended", || {
+        !home.path("state/tasks.json").exists()
+    });
 }
 
 #[test]
@@ -56,12 +74,26 @@ fn a_message_causes_no_more_calls_than_it_may_and_its_user_is_told_once() {
     api.text(OWNER, "go");
     api.wait_for_texts(OWNER, 1);
     all_tasks_end(&home);
-    assert_eq!((model.asked(), used_up(&api)), (CALLS, 1), "{:?}", api.texts(OWNER));
+    assert_eq!(
+        (model.asked(), used_up(&api)),
+        (CALLS, 1),
+        "{:?}",
+        api.texts(OWNER)
+    );
     // What the reports say is in the conversation, which continues with the next message.
     api.text(OWNER, "go");
-    until("a next message has calls of its own", || model.asked() > CALLS);
+    until("a next message has calls of its own", || {
+        model.asked() > CALLS
+    });
     ends(gateway);
-    assert!(model.requests()[CALLS].texts("user").iter().filter(|said| said.contains("background task")).count() >= 16);
+    assert!(
+        model.requests()[CALLS]
+            .texts("user")
+            .iter()
+            .filter(|said| said.contains("background task"))
+            .count()
+            >= 16
+    );
 }
 
 #[test]
@@ -74,12 +106,29 @@ fn a_job_and_its_subagents_that_never_stop_come_to_an_end_and_it_is_told_once() 
     let api = BotApi::start();
     api.chat(OWNER);
     let home = Home::with(&config(&model, &api));
-    home.bantam().args(["cron", "add", "-m", "go", "--at", "+1s", "--to", "telegram:42"]).run().exits(0);
+    home.bantam()
+        .args([
+            "cron",
+            "add",
+            "-m",
+            "go",
+            "--at",
+            "+1s",
+            "--to",
+            "telegram:42",
+        ])
+        .run()
+        .exits(0);
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
     all_tasks_end(&home);
     ends(gateway);
-    assert_eq!((model.asked(), used_up(&api)), (CALLS, 1), "{:?}", api.texts(OWNER));
+    assert_eq!(
+        (model.asked(), used_up(&api)),
+        (CALLS, 1),
+        "{:?}",
+        api.texts(OWNER)
+    );
     assert!(model.requests().iter().any(is_task), "it began no subagent");
 }
 
@@ -100,9 +149,20 @@ fn a_restart_gives_no_more_calls() {
     let asked = model.asked();
     let gateway = start(&home);
     // The reports are posted, and nobody is asked to answer them.
-    until("all are told", || api.texts(OWNER).iter().filter(|text| text.contains("was interrupted")).count() >= 4);
+    until("all are told", || {
+        api.texts(OWNER)
+            .iter()
+            .filter(|text| text.contains("was interrupted"))
+            .count()
+            >= 4
+    });
     all_tasks_end(&home);
-    assert_eq!((model.asked(), used_up(&api)), (asked, 0), "{:?}", api.texts(OWNER));
+    assert_eq!(
+        (model.asked(), used_up(&api)),
+        (asked, 0),
+        "{:?}",
+        api.texts(OWNER)
+    );
     ends(gateway);
 }
 
@@ -125,16 +185,28 @@ fn a_message_that_is_resumed_continues_with_the_calls_that_are_left() {
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
     ends(gateway);
-    assert_eq!((model.asked(), used_up(&api)), (CALLS + 1, 1), "{:?}", api.texts(OWNER));
+    assert_eq!(
+        (model.asked(), used_up(&api)),
+        (CALLS + 1, 1),
+        "{:?}",
+        api.texts(OWNER)
+    );
 }
 
 #[test]
 fn the_last_call_of_a_message_gets_an_answer() {
     let model = Model::answering(|request, number| {
         let look = || Reply::call("list_dir", &json!({ "path": ".", "depth": number }));
-        if request.tools().is_empty() { Reply::text("So far.") } else { look() }
+        if request.tools().is_empty() {
+            Reply::text("So far.")
+        } else {
+            look()
+        }
     });
-    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_calls": 3 } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "max_calls": 3 } } }),
+    ));
     home.agent(["-m", "go"])
         .exits(6)
         .prints("So far.\n")
@@ -144,16 +216,31 @@ fn the_last_call_of_a_message_gets_an_answer() {
 
 #[test]
 fn an_answer_that_shows_nothing_is_told() {
-    for (nothing, said) in
-        [("\u{200b}\u{2060} \u{feff}", "the model gave an empty answer"), ("```\n```", "(The answer shows nothing.)")]
-    {
-        let (model, api) = (Model::answering(move |_, _| Reply::text(nothing)), BotApi::start());
+    for (nothing, said) in [
+        (
+            "\u{200b}\u{2060} \u{feff}",
+            "the model gave an empty answer",
+        ),
+        ("```\n```", "(The answer shows nothing.)"),
+    ] {
+        let (model, api) = (
+            Model::answering(move |_, _| Reply::text(nothing)),
+            BotApi::start(),
+        );
         let home = Home::with(&config(&model, &api));
         let gateway = start(&home);
         api.text(OWNER, "go");
-        assert!(api.wait_for_texts(OWNER, 1)[0].contains(said), "{:?}", api.texts(OWNER));
+        assert!(
+            api.wait_for_texts(OWNER, 1)[0].contains(said),
+            "{:?}",
+            api.texts(OWNER)
+        );
         ends(gateway);
     }
     let model = Model::answering(|_, _| Reply::text("\u{200b}"));
-    Home::with(&model.config()).agent(["-m", "go"]).exits(1).prints("").says("the model gave an empty answer");
+    Home::with(&model.config())
+        .agent(["-m", "go"])
+        .exits(1)
+        .prints("")
+        .says("the model gave an empty answer");
 }

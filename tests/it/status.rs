@@ -9,18 +9,30 @@ fn a_machine_where_nothing_is_set_up_says_so_and_stays_so() {
     let home = Home::empty();
     let run = home.bantam().arg("status").run();
     run.exits(0).is_quiet();
-    for part in [env!("CARGO_PKG_VERSION"), "bantam onboard", "demo", "sessions   none"] {
-        assert!(run.stdout.contains(part), "{part:?} is missing: {}", run.stdout);
+    for part in [
+        env!("CARGO_PKG_VERSION"),
+        "bantam onboard",
+        "demo",
+        "sessions   none",
+    ] {
+        assert!(
+            run.stdout.contains(part),
+            "{part:?} is missing: {}",
+            run.stdout
+        );
     }
     assert!(!home.path("").exists(), "looking makes nothing");
 }
 
 #[test]
 fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
-    let extra =
-        json!({ "agents": { "defaults": { "max_tokns": 1 } }, "channels": { "telegram": { "token": CANARY } } });
+    let extra = json!({ "agents": { "defaults": { "max_tokns": 1 } }, "channels": { "telegram": { "token": CANARY } } });
     let home = Home::with(&merged(config_for("http://localhost:1/v1"), &extra));
-    let status = || home.bantam().env("BANTAM_AGENTS_DEFAULTS_TIMEOUT", "77").arg("status");
+    let status = || {
+        home.bantam()
+            .env("BANTAM_AGENTS_DEFAULTS_TIMEOUT", "77")
+            .arg("status")
+    };
     let run = status().run();
     run.exits(0).is_quiet();
     for line in [
@@ -31,22 +43,40 @@ fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
         "model_list.0.api_key = (set) (config.json)",
         "channels.telegram.token = (set) (config.json)",
     ] {
-        assert!(run.stdout.lines().any(|l| l == line), "{line:?} is missing: {}", run.stdout);
+        assert!(
+            run.stdout.lines().any(|l| l == line),
+            "{line:?} is missing: {}",
+            run.stdout
+        );
     }
-    assert!(run.stdout.contains("warning: ") && run.stdout.contains("max_tokns"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("warning: ") && run.stdout.contains("max_tokns"),
+        "{}",
+        run.stdout
+    );
     assert!(!run.stdout.contains("(default)"), "{}", run.stdout);
     let all = status().arg("-v").run();
     all.exits(0);
-    assert!(all.stdout.contains("tools.exec.timeout = 60 (default)"), "{}", all.stdout);
+    assert!(
+        all.stdout.contains("tools.exec.timeout = 60 (default)"),
+        "{}",
+        all.stdout
+    );
 
     let object = status().arg("--json").run().json();
     assert_eq!(object["ok"], true);
     assert_eq!(object["model"], "openai/test-model");
     assert_eq!(object["sessions"]["count"], 0);
     let values = object["values"].as_array().unwrap();
-    let timeout = values.iter().find(|value| value["path"] == "agents.defaults.timeout").unwrap();
+    let timeout = values
+        .iter()
+        .find(|value| value["path"] == "agents.defaults.timeout")
+        .unwrap();
     assert_eq!(timeout["value"], 77);
-    assert_eq!(timeout["from"], "the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT");
+    assert_eq!(
+        timeout["from"],
+        "the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT"
+    );
     assert_eq!(home.files(), ["config.json"]);
 }
 
@@ -56,26 +86,47 @@ fn where_a_key_comes_from_is_told_and_no_command_is_run_for_it() {
     let key = |text: &str| {
         let list = json!([{ "model_name": "m", "model": "openai/m", "api_key": text }]);
         home.config(&json!({ "model_list": list }).to_string());
-        let run = home.bantam().env("OPENAI_API_KEY", CANARY).arg("status").run();
+        let run = home
+            .bantam()
+            .env("OPENAI_API_KEY", CANARY)
+            .arg("status")
+            .run();
         run.exits(0);
-        let line = run.stdout.lines().find_map(|line| line.strip_prefix("key "));
-        line.unwrap_or_else(|| panic!("no line about the key: {}", run.stdout)).trim().to_owned()
+        let line = run
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("key "));
+        line.unwrap_or_else(|| panic!("no line about the key: {}", run.stdout))
+            .trim()
+            .to_owned()
     };
     assert_eq!(key(""), "the variable OPENAI_API_KEY");
     assert_eq!(key("${OPENAI_API_KEY}"), "the variable OPENAI_API_KEY");
-    assert_eq!(key("${NOWHERE}"), "the variable NOWHERE, which is not set: export NOWHERE=...");
+    assert_eq!(
+        key("${NOWHERE}"),
+        "the variable NOWHERE, which is not set: export NOWHERE=..."
+    );
     assert_eq!(key("file:/nowhere/key"), "the file /nowhere/key");
     let ran = home.path("ran");
-    assert_eq!(key(&format!("cmd:/usr/bin/touch {}", ran.display())), "a command in config.json");
+    assert_eq!(
+        key(&format!("cmd:/usr/bin/touch {}", ran.display())),
+        "a command in config.json"
+    );
     assert!(!ran.exists());
 }
 
 #[test]
 fn a_missing_key_is_told_with_the_line_that_mends_it() {
-    let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "deepseek/deepseek-chat" } } }));
+    let home = Home::with(
+        &json!({ "agents": { "defaults": { "model_name": "deepseek/deepseek-chat" } } }),
+    );
     let run = home.bantam().arg("status").run();
     run.exits(0);
-    assert!(run.stdout.contains("none: ") && run.stdout.contains("export DEEPSEEK_API_KEY="), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("none: ") && run.stdout.contains("export DEEPSEEK_API_KEY="),
+        "{}",
+        run.stdout
+    );
     let object = home.bantam().args(["status", "--json"]).run().json();
     assert_eq!(object["model"], Value::Null);
     assert_eq!(object["trouble"]["kind"], "config");
@@ -87,30 +138,59 @@ fn a_broken_configuration_is_told_beside_what_is_known_and_exits_3() {
     home.config("{ \"agents\": nope }");
     let run = home.bantam().arg("status").run();
     run.exits(3).fails_with_a_hint().says("line 1");
-    assert!(run.stdout.contains("home ") && run.stdout.contains("sessions "), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("home ") && run.stdout.contains("sessions "),
+        "{}",
+        run.stdout
+    );
     let run = home.bantam().args(["status", "--json"]).run();
     run.exits(3);
-    assert_eq!((&run.json()["ok"], &run.json()["error"]["kind"]), (&json!(false), &json!("config")));
+    assert_eq!(
+        (&run.json()["ok"], &run.json()["error"]["kind"]),
+        (&json!(false), &json!("config"))
+    );
 
     let home = Home::empty();
     home.dir("config.json");
-    home.bantam().arg("status").run().exits(3).fails_with_a_hint().says("config.json");
+    home.bantam()
+        .arg("status")
+        .run()
+        .exits(3)
+        .fails_with_a_hint()
+        .says("config.json");
 }
 
 #[test]
 fn without_a_home_there_is_nothing_to_tell_of() {
     let home = Home::empty();
-    home.bantam().without("BANTAM_HOME").arg("status").run().exits(3).prints("").fails_with_a_hint();
+    home.bantam()
+        .without("BANTAM_HOME")
+        .arg("status")
+        .run()
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn the_conversations_are_counted() {
     let home = Home::empty();
     home.agent(["--model", "demo/demo", "-m", "time"]).exits(0);
-    home.agent(["--model", "demo/demo", "-s", "work", "-m", "time"]).exits(0);
+    home.agent(["--model", "demo/demo", "-s", "work", "-m", "time"])
+        .exits(0);
     let run = home.bantam().arg("status").run();
     run.exits(0);
-    assert!(run.stdout.contains("2, the newest is cli_work ("), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("2, the newest is cli_work ("),
+        "{}",
+        run.stdout
+    );
     let object = home.bantam().args(["status", "--json"]).run().json();
-    assert_eq!((&object["sessions"]["count"], &object["sessions"]["newest"]["key"]), (&json!(2), &json!("cli_work")));
+    assert_eq!(
+        (
+            &object["sessions"]["count"],
+            &object["sessions"]["newest"]["key"]
+        ),
+        (&json!(2), &json!("cli_work"))
+    );
 }

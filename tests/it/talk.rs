@@ -38,29 +38,52 @@ fn start(home: &Home) -> Running<'_> {
 /// A model that makes these calls of `message`, one in each reply, and then tells what came of the last.
 fn sending(calls: impl IntoIterator<Item = Value>) -> Model {
     let calls: Vec<Value> = calls.into_iter().collect();
-    Model::answering(move |request, _| match calls.get(request.texts("tool").len()) {
-        Some(args) => Reply::call("message", args),
-        None => Reply::text(&format!("Done: {}", request.last("tool"))),
-    })
+    Model::answering(
+        move |request, _| match calls.get(request.texts("tool").len()) {
+            Some(args) => Reply::call("message", args),
+            None => Reply::text(&format!("Done: {}", request.last("tool"))),
+        },
+    )
 }
 
 /// The smallest PNG of this size that looks like one.
 fn png(width: u32, height: u32) -> Vec<u8> {
-    [b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(), &width.to_be_bytes(), &height.to_be_bytes()].concat()
+    [
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".as_slice(),
+        &width.to_be_bytes(),
+        &height.to_be_bytes(),
+    ]
+    .concat()
 }
 
 /// The files that wait to be sent.
 fn waiting(home: &Home) -> Vec<String> {
-    home.files().into_iter().filter(|file| file.starts_with("state/outbox/")).collect()
+    home.files()
+        .into_iter()
+        .filter(|file| file.starts_with("state/outbox/"))
+        .collect()
 }
 
 /// What is noted in a conversation, or for it.
 #[track_caller]
 fn notes(home: &Home, key: &str) -> Vec<String> {
-    let run = home.bantam().args(["sessions", "show", key, "--json"]).run();
-    let all = run.exits(0).stdout.lines().map(|line| serde_json::from_str(line).unwrap());
-    let of = |message: &Value| message["id"].as_str().is_some_and(|id| id.starts_with("note:"));
-    all.filter(of).map(|message| message["content"].as_str().unwrap().to_owned()).collect()
+    let run = home
+        .bantam()
+        .args(["sessions", "show", key, "--json"])
+        .run();
+    let all = run
+        .exits(0)
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let of = |message: &Value| {
+        message["id"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("note:"))
+    };
+    all.filter(of)
+        .map(|message| message["content"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -76,19 +99,28 @@ fn a_message_is_in_the_chat_before_the_answer() {
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "do something long");
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["One moment.", "Still at it."]);
+    assert_eq!(
+        api.wait_for_texts(OWNER, 2),
+        ["One moment.", "Still at it."]
+    );
     model.wait_for_holds(1);
     model.release();
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "The answer.");
     ends(gateway);
-    assert!(notes(&home, "telegram_42").is_empty(), "it is in the conversation already");
+    assert!(
+        notes(&home, "telegram_42").is_empty(),
+        "it is in the conversation already"
+    );
     botschema::check(&api);
 }
 
 #[test]
 fn there_is_such_a_tool_where_there_is_a_bot_and_not_in_subagents() {
     let model = Model::answering(|request, _| {
-        if request.messages()[1].to_string().contains("You are a subagent") {
+        if request.messages()[1]
+            .to_string()
+            .contains("You are a subagent")
+        {
             return Reply::text(&format!("My tools: {:?}", request.tools()));
         }
         match request.texts("tool").len() {
@@ -99,11 +131,30 @@ fn there_is_such_a_tool_where_there_is_a_bot_and_not_in_subagents() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let run = home.agent(["-m", "ask one"]);
-    assert!(run.exits(0).stdout.contains("read_file") && !run.stdout.contains("\"message\""), "{}", run.stdout);
+    assert!(
+        run.exits(0).stdout.contains("read_file") && !run.stdout.contains("\"message\""),
+        "{}",
+        run.stdout
+    );
     assert!(model.request(0).tools().contains(&"message"));
-    assert!(home.bantam().arg("tools").run().exits(0).stdout.contains("\nmessage "));
+    assert!(
+        home.bantam()
+            .arg("tools")
+            .run()
+            .exits(0)
+            .stdout
+            .contains("\nmessage ")
+    );
     home.config(&model.config().to_string());
-    assert!(!home.bantam().arg("tools").run().exits(0).stdout.contains("\nmessage "));
+    assert!(
+        !home
+            .bantam()
+            .arg("tools")
+            .run()
+            .exits(0)
+            .stdout
+            .contains("\nmessage ")
+    );
 }
 
 #[test]
@@ -131,25 +182,54 @@ fn it_writes_to_chats_that_the_bot_knows_and_to_nobody_else() {
     home.write(&format!("sessions/telegram_{group}.jsonl"), "");
     // From the command line, with no gateway: the command delivers it.
     let run = home.agent(["-m", "tell them"]);
-    assert!(run.exits(0).stdout.contains("sending to telegram:42"), "{}", run.stdout);
+    assert!(
+        run.exits(0).stdout.contains("sending to telegram:42"),
+        "{}",
+        run.stdout
+    );
     assert_eq!(api.texts(OTHER), ["To you."]);
     assert_eq!(api.texts(OWNER), ["To whom it may concern."]);
-    let mut sent: Vec<_> = api.sent(group).into_iter().map(|sent| (sent.thread, sent.text)).collect();
+    let mut sent: Vec<_> = api
+        .sent(group)
+        .into_iter()
+        .map(|sent| (sent.thread, sent.text))
+        .collect();
     sent.sort();
-    assert_eq!(sent, [(None, "To all.".to_owned()), (Some(7), "To the topic.".to_owned())]);
+    assert_eq!(
+        sent,
+        [
+            (None, "To all.".to_owned()),
+            (Some(7), "To the topic.".to_owned())
+        ]
+    );
     assert!(api.texts(STRANGER).is_empty() && api.texts(REVOKED).is_empty());
     let told = model.requests().last().unwrap().texts("tool");
-    assert!(told[..5].iter().all(|told| told.contains("unknown chat")), "{told:?}");
-    assert!(told[5].contains("telegram") && told[6].contains("empty"), "{told:?}");
+    assert!(
+        told[..5].iter().all(|told| told.contains("unknown chat")),
+        "{told:?}"
+    );
+    assert!(
+        told[5].contains("telegram") && told[6].contains("empty"),
+        "{told:?}"
+    );
     let noted = &notes(&home, "telegram_43")[0];
-    assert!(noted.contains("another conversation, cli:default") && noted.contains("To you."), "{noted}");
+    assert!(
+        noted.contains("another conversation, cli:default") && noted.contains("To you."),
+        "{noted}"
+    );
     botschema::check(&api);
 }
 
 #[test]
 fn a_model_that_goes_on_sending_is_told_when_nothing_is_taken() {
     let model = Model::answering(|request: &Request, _| match request.texts("tool").len() {
-        0 => Reply::calls((0..22).map(|n| call(&format!("c{n}"), "message", &json!({ "content": format!("{n}") })))),
+        0 => Reply::calls((0..22).map(|n| {
+            call(
+                &format!("c{n}"),
+                "message",
+                &json!({ "content": format!("{n}") }),
+            )
+        })),
         _ => Reply::text("Done."),
     });
     let api = BotApi::start();
@@ -161,8 +241,16 @@ fn a_model_that_goes_on_sending_is_told_when_nothing_is_taken() {
     api.text(OWNER, "flood me");
     model.wait_for_requests(2);
     let told = model.request(1).texts("tool");
-    assert!(told[..20].iter().all(|told| told.contains("sending to")), "{told:?}");
-    assert!(told[20..].iter().all(|told| told.contains("20 messages to telegram")), "{told:?}");
+    assert!(
+        told[..20].iter().all(|told| told.contains("sending to")),
+        "{told:?}"
+    );
+    assert!(
+        told[20..]
+            .iter()
+            .all(|told| told.contains("20 messages to telegram")),
+        "{told:?}"
+    );
     ends(gateway);
 }
 
@@ -172,7 +260,19 @@ fn a_job_writes_to_where_its_answer_goes() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    home.bantam().args(["cron", "add", "-m", "report", "--at", "+1s", "--to", "telegram:43"]).run().exits(0);
+    home.bantam()
+        .args([
+            "cron",
+            "add",
+            "-m",
+            "report",
+            "--at",
+            "+1s",
+            "--to",
+            "telegram:43",
+        ])
+        .run()
+        .exits(0);
     let texts = api.wait_for_texts(OTHER, 2);
     assert_eq!(texts[0], "I am at it.");
     assert!(texts[1].contains("sending to telegram:43"), "{texts:?}");
@@ -183,7 +283,9 @@ fn a_job_writes_to_where_its_answer_goes() {
 
 #[test]
 fn files_go_out_whole_as_what_they_are() {
-    let large: Vec<u8> = (0..3 << 20).map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0]).collect();
+    let large: Vec<u8> = (0..3 << 20)
+        .map(|n: u32| n.wrapping_mul(2_654_435_761).to_be_bytes()[0])
+        .collect();
     let long = "word ".repeat(300);
     let model = sending([
         json!({ "content": "**All** of it", "file": "out/large.bin" }),
@@ -203,7 +305,10 @@ fn files_go_out_whole_as_what_they_are() {
     home.write("workspace/wide.png", png(6000, 6000));
     home.write("workspace/notes.txt", "some notes\n");
     home.write("workspace/empty", "");
-    fs::File::create(home.path("workspace/huge")).unwrap().set_len((50 << 20) + 1).unwrap();
+    fs::File::create(home.path("workspace/huge"))
+        .unwrap()
+        .set_len((50 << 20) + 1)
+        .unwrap();
     let gateway = start(&home);
     api.text(OWNER, "send them");
     api.wait_for_texts(OWNER, 6);
@@ -212,22 +317,45 @@ fn files_go_out_whole_as_what_they_are() {
     let sent = api.sent(OWNER);
     let file = |n: usize| sent[n].file.clone().unwrap();
     assert!(file(0) == ("large.bin".to_owned(), large) && sent[0].text == "All of it");
-    assert_eq!((file(1), sent[1].text.as_str()), (("a _b__.png".to_owned(), png(80, 60)), ""));
-    assert_eq!((file(2), sent[2].text.as_str()), (("wide.png".to_owned(), png(6000, 6000)), "wide"));
+    assert_eq!(
+        (file(1), sent[1].text.as_str()),
+        (("a _b__.png".to_owned(), png(80, 60)), "")
+    );
+    assert_eq!(
+        (file(2), sent[2].text.as_str()),
+        (("wide.png".to_owned(), png(6000, 6000)), "wide")
+    );
     assert_eq!((&sent[3].file, sent[3].text.as_str()), (&None, long.trim()));
-    assert_eq!((file(4).1, sent[4].text.as_str()), (b"some notes\n".to_vec(), ""));
-    let methods: Vec<String> =
-        api.asked("").into_iter().map(|asked| asked.method).filter(|method| method.starts_with("send")).collect();
+    assert_eq!(
+        (file(4).1, sent[4].text.as_str()),
+        (b"some notes\n".to_vec(), "")
+    );
+    let methods: Vec<String> = api
+        .asked("")
+        .into_iter()
+        .map(|asked| asked.method)
+        .filter(|method| method.starts_with("send"))
+        .collect();
     let files: Vec<&str> = methods
         .iter()
         .filter(|m| !["sendChatAction", "sendMessageDraft"].contains(&m.as_str()))
         .map(|m| &m[4..])
         .collect();
     // The wide one is refused as a photo.
-    assert_eq!(files[..6], ["Document", "Photo", "Photo", "Document", "Message", "Document"]);
+    assert_eq!(
+        files[..6],
+        [
+            "Document", "Photo", "Photo", "Document", "Message", "Document"
+        ]
+    );
     let told = model.requests().last().unwrap().texts("tool");
-    for (n, says) in [(4, "is a directory"), (5, "does not exist"), (6, "leads out"), (7, "is empty"), (8, "too large")]
-    {
+    for (n, says) in [
+        (4, "is a directory"),
+        (5, "does not exist"),
+        (6, "leads out"),
+        (7, "is empty"),
+        (8, "too large"),
+    ] {
         assert!(told[n].contains(says), "{n}: {}", told[n]);
     }
     botschema::check(&api);
@@ -256,26 +384,50 @@ fn a_file_outlives_the_program_and_the_network() {
     api.wait_for_texts(OWNER, 3);
     until("nothing waits", || waiting(&home).is_empty());
     ends(gateway);
-    let files: Vec<_> = api.sent(OWNER).into_iter().filter_map(|sent| sent.file).collect();
-    assert_eq!(files, [("notes.txt".to_owned(), b"some notes\n".to_vec()), files[0].clone()]);
+    let files: Vec<_> = api
+        .sent(OWNER)
+        .into_iter()
+        .filter_map(|sent| sent.file)
+        .collect();
+    assert_eq!(
+        files,
+        [
+            ("notes.txt".to_owned(), b"some notes\n".to_vec()),
+            files[0].clone()
+        ]
+    );
 }
 
 #[test]
 fn a_caption_that_cannot_be_parsed_and_a_chat_that_has_moved() {
     let (old, new) = (-5, -1_000_000_000_777);
-    let model = sending([json!({ "content": "a **b** c", "file": "notes.txt", "chat_id": old.to_string() })]);
+    let model = sending([
+        json!({ "content": "a **b** c", "file": "notes.txt", "chat_id": old.to_string() }),
+    ]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     home.write("workspace/notes.txt", "some notes\n");
     home.write(&format!("sessions/telegram_{old}.jsonl"), "");
     api.chat(old);
     api.migrate(old, new);
-    api.fault("sendDocument", Fault::Error(400, "Bad Request: can't parse entities: unsupported start tag"));
+    api.fault(
+        "sendDocument",
+        Fault::Error(
+            400,
+            "Bad Request: can't parse entities: unsupported start tag",
+        ),
+    );
     let run = home.agent(["-m", "send it"]);
     run.exits(0);
     let sent = api.sent(new);
-    assert_eq!((sent.len(), sent[0].text.as_str(), sent[0].html), (1, "a b c", true));
-    assert_eq!(sent[0].file, Some(("notes.txt".to_owned(), b"some notes\n".to_vec())));
+    assert_eq!(
+        (sent.len(), sent[0].text.as_str(), sent[0].html),
+        (1, "a b c", true)
+    );
+    assert_eq!(
+        sent[0].file,
+        Some(("notes.txt".to_owned(), b"some notes\n".to_vec()))
+    );
     assert!(waiting(&home).is_empty());
 }
 
@@ -303,9 +455,16 @@ fn one_chat_in_trouble_does_not_hold_up_the_others() {
     assert!(api.sent(OWNER).is_empty());
     assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
     ends(gateway);
-    let tries: Vec<Instant> = api.asked("sendDocument").into_iter().map(|asked| asked.at).collect();
+    let tries: Vec<Instant> = api
+        .asked("sendDocument")
+        .into_iter()
+        .map(|asked| asked.at)
+        .collect();
     let pauses: Vec<Duration> = tries.windows(2).map(|two| two[1] - two[0]).collect();
-    assert!(pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3), "{pauses:?}");
+    assert!(
+        pauses.windows(2).all(|two| two[0] < two[1]) && pauses[2] > Duration::from_secs(3),
+        "{pauses:?}"
+    );
 }
 
 #[test]
@@ -327,7 +486,11 @@ fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
     let begun = Instant::now();
     api.text(OTHER, "hello");
     assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        begun.elapsed()
+    );
     assert_eq!(api.texts(OWNER), [""], "the answer waits for the file");
     assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
     until("nothing waits", || waiting(&home).is_empty());
@@ -347,11 +510,19 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let path = home.path("state/outbox.jsonl");
     // As an earlier version wrote it.
     let rest = r#""seq":9,"post":"1-1-1","to":"pigeon:7","text":"coo","answers":[]}"#;
-    fs::write(&path, [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat()).unwrap();
+    fs::write(
+        &path,
+        [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat(),
+    )
+    .unwrap();
     let gateway = start(&home);
     gateway.wait_for_stderr("a message to pigeon:7 could not be sent");
     ends(gateway);
-    assert!(fs::read_to_string(&path).unwrap().contains(r#""over":"1-1-1""#));
+    assert!(
+        fs::read_to_string(&path)
+            .unwrap()
+            .contains(r#""over":"1-1-1""#)
+    );
 }
 
 #[test]
@@ -359,17 +530,36 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     let model = Model::answering(|_, n| Reply::text(&format!("**Answer** {n}.")));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
-    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0).prints("**Answer** 0.\n").is_quiet();
-    let object = home.agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"]).exits(0).json();
-    assert_eq!((&object["ok"], &object["output"]), (&json!(true), &json!("**Answer** 1.")));
-    let run = home.bantam().args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"]).stdin("a text").run();
+    home.agent(["--to", "telegram:42", "-m", "hi"])
+        .exits(0)
+        .prints("**Answer** 0.\n")
+        .is_quiet();
+    let object = home
+        .agent(["--to", "telegram:43", "--no-session", "--json", "-m", "hi"])
+        .exits(0)
+        .json();
+    assert_eq!(
+        (&object["ok"], &object["output"]),
+        (&json!(true), &json!("**Answer** 1."))
+    );
+    let run = home
+        .bantam()
+        .args(["agent", "-t", "summarize", "--to", "telegram:42", "-q"])
+        .stdin("a text")
+        .run();
     run.exits(0).prints("**Answer** 2.\n").is_quiet();
     assert_eq!(
         (api.texts(OWNER), api.texts(OTHER)),
-        (vec!["Answer 0.".into(), "Answer 2.".into()], vec!["Answer 1.".into()])
+        (
+            vec!["Answer 0.".into(), "Answer 2.".into()],
+            vec!["Answer 1.".into()]
+        )
     );
     let gateway = start(&home);
-    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0).prints("**Answer** 3.\n").is_quiet();
+    home.agent(["--to", "telegram:42", "-m", "hi"])
+        .exits(0)
+        .prints("**Answer** 3.\n")
+        .is_quiet();
     assert_eq!(api.texts(OWNER)[2..], ["Answer 3."]);
     api.text(OWNER, "yes, do it");
     api.wait_for_texts(OWNER, 4);
@@ -378,7 +568,10 @@ fn an_answer_goes_to_a_chat_with_and_without_a_gateway() {
     for n in [0, 2, 3] {
         assert!(asked.contains(&format!("**Answer** {n}.")), "{n}: {asked}");
     }
-    assert!(asked.contains("The answer to a question on the command line"), "{asked}");
+    assert!(
+        asked.contains("The answer to a question on the command line"),
+        "{asked}"
+    );
     assert_eq!(notes(&home, "telegram_43").len(), 1);
     botschema::check(&api);
 }
@@ -388,27 +581,52 @@ fn what_cannot_be_delivered_is_told_before_anything_is_asked() {
     let (model, api) = (Model::never_asked(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     for to in ["42", "telegram:me", "pigeon:1", "telegram:"] {
-        home.agent(["--to", to, "-m", "hi"]).exits(2).prints("").fails_with_a_hint().says("invalid destination");
+        home.agent(["--to", to, "-m", "hi"])
+            .exits(2)
+            .prints("")
+            .fails_with_a_hint()
+            .says("invalid destination");
     }
-    home.bantam().args(["agent", "--to", "telegram:42"]).on_a_terminal().run().exits(2);
+    home.bantam()
+        .args(["agent", "--to", "telegram:42"])
+        .on_a_terminal()
+        .run()
+        .exits(2);
     home.config(&model.config().to_string());
-    home.agent(["--to", "telegram:42", "-m", "hi"]).exits(3).prints("").fails_with_a_hint().says("token");
-    let object = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]).exits(3).json();
+    home.agent(["--to", "telegram:42", "-m", "hi"])
+        .exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("token");
+    let object = home
+        .agent(["--to", "telegram:42", "--json", "-m", "hi"])
+        .exits(3)
+        .json();
     assert_eq!(object["error"]["kind"], "config");
     assert!(api.asked("").is_empty());
 }
 
 #[test]
 fn an_answer_that_fails_or_is_refused_is_not_delivered() {
-    let model = Model::scripted([Reply::error(401, "no such key"), Reply::text("To nobody."), Reply::text("To you.")]);
+    let model = Model::scripted([
+        Reply::error(401, "no such key"),
+        Reply::text("To nobody."),
+        Reply::text("To you."),
+    ]);
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(4);
     api.block(OWNER);
     let run = home.agent(["--to", "telegram:42", "-m", "hi"]);
-    run.exits(1).prints("To nobody.\n").fails_with_a_hint().says("bot was blocked by the user");
+    run.exits(1)
+        .prints("To nobody.\n")
+        .fails_with_a_hint()
+        .says("bot was blocked by the user");
     home.agent(["--to", "telegram:43", "-m", "hi"]).exits(0);
-    assert_eq!((api.sent(OWNER).len(), api.texts(OTHER)), (0, vec!["To you.".to_owned()]));
+    assert_eq!(
+        (api.sent(OWNER).len(), api.texts(OTHER)),
+        (0, vec!["To you.".to_owned()])
+    );
 }
 
 #[test]
@@ -420,10 +638,18 @@ fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
     let home = Home::with(&merged(config.clone(), &nowhere));
     let run = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]);
     let object = run.exits(1).json();
-    assert!(run.took > Duration::from_secs(29) && run.took < Duration::from_secs(55), "{:?}", run.took);
-    assert_eq!((&object["ok"], &object["output"]), (&json!(false), &json!("Kept.")));
+    assert!(
+        run.took > Duration::from_secs(29) && run.took < Duration::from_secs(55),
+        "{:?}",
+        run.took
+    );
+    assert_eq!(
+        (&object["ok"], &object["output"]),
+        (&json!(false), &json!("Kept."))
+    );
     assert_eq!(object["error"]["kind"], "failed");
-    run.fails_with_a_hint().says("bantam gateway sends it when it runs");
+    run.fails_with_a_hint()
+        .says("bantam gateway sends it when it runs");
     home.config(&config.to_string());
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);
@@ -432,12 +658,24 @@ fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
 
 #[test]
 fn many_that_deliver_at_once_say_each_thing_once() {
-    let model = Model::answering(|request, _| Reply::text(request.last("user").lines().last().unwrap()));
+    let model =
+        Model::answering(|request, _| Reply::text(request.last("user").lines().last().unwrap()));
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let say = |n: usize| {
         let (session, text) = (format!("s{n}"), format!("number {n}"));
-        home.bantam().args(["agent", "--no-tools", "-s", &session, "--to", "telegram:42", "-m", &text]).spawn()
+        home.bantam()
+            .args([
+                "agent",
+                "--no-tools",
+                "-s",
+                &session,
+                "--to",
+                "telegram:42",
+                "-m",
+                &text,
+            ])
+            .spawn()
     };
     let mut running: Vec<Running> = (0..4).map(say).collect();
     let gateway = start(&home);
@@ -449,7 +687,10 @@ fn many_that_deliver_at_once_say_each_thing_once() {
     let mut texts = api.texts(OWNER);
     texts.sort();
     assert_eq!(texts.len(), 8, "{texts:?}");
-    assert!((0..8).all(|n| texts[n] == format!("number {n}")), "{texts:?}");
+    assert!(
+        (0..8).all(|n| texts[n] == format!("number {n}")),
+        "{texts:?}"
+    );
     assert_eq!(notes(&home, "telegram_42").len(), 8);
 }
 
@@ -457,31 +698,54 @@ fn many_that_deliver_at_once_say_each_thing_once() {
 fn a_turn_that_is_busy_learns_of_it_with_the_next() {
     let model = Model::answering(|request, _| {
         let said = request.last("user");
-        let reply = Reply::text(&format!("About {}.", said.rsplit("]\n").next().unwrap().trim()));
-        if said.contains("slow") { reply.held() } else { reply }
+        let reply = Reply::text(&format!(
+            "About {}.",
+            said.rsplit("]\n").next().unwrap().trim()
+        ));
+        if said.contains("slow") {
+            reply.held()
+        } else {
+            reply
+        }
     });
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "slow");
     model.wait_for_holds(1);
-    home.agent(["--to", "telegram:42", "-m", "meanwhile"]).exits(0);
+    home.agent(["--to", "telegram:42", "-m", "meanwhile"])
+        .exits(0);
     assert!(home.path("sessions/telegram_42.jsonl.notes").exists());
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
-    assert!(home.path("sessions/telegram_42.jsonl.notes").exists(), "a crash does not lose it");
+    assert!(
+        home.path("sessions/telegram_42.jsonl.notes").exists(),
+        "a crash does not lose it"
+    );
     home.bantam().args(["sessions", "list"]).run().exits(0);
     model.release();
     let gateway = start(&home);
     // The turn is taken up, and knows of it already.
-    until("it is taken over", || !home.path("sessions/telegram_42.jsonl.notes").exists());
+    until("it is taken over", || {
+        !home.path("sessions/telegram_42.jsonl.notes").exists()
+    });
     model.wait_for_requests(3);
     let asked = model.request(2).body.to_string();
-    assert!(asked.contains("About meanwhile.") && asked.contains("```"), "{asked}");
+    assert!(
+        asked.contains("About meanwhile.") && asked.contains("```"),
+        "{asked}"
+    );
     model.release();
     ends(gateway);
     assert_eq!(notes(&home, "telegram_42").len(), 1);
-    home.bantam().args(["sessions", "erase", "telegram_42", "--yes"]).run().exits(0);
-    let left: Vec<String> = home.files().into_iter().filter(|file| file.contains("telegram_42")).collect();
+    home.bantam()
+        .args(["sessions", "erase", "telegram_42", "--yes"])
+        .run()
+        .exits(0);
+    let left: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|file| file.contains("telegram_42"))
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }

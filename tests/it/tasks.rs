@@ -13,7 +13,8 @@ use crate::model::{Call, Model, Reply, Request, USAGE, call};
 const OWNER: i64 = 42;
 
 fn config(model: &Model, api: &BotApi) -> Value {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
     merged(model.config(), &json!({ "channels": { "telegram": bot } }))
 }
 
@@ -31,11 +32,18 @@ fn report_of(request: &Request) -> Option<String> {
 }
 
 fn spawn(id: &str, task: &str) -> Call {
-    call(id, "spawn", &json!({ "task": task, "label": format!("label of {task}") }))
+    call(
+        id,
+        "spawn",
+        &json!({ "task": task, "label": format!("label of {task}") }),
+    )
 }
 
 /// A model that begins these tasks when it is asked `go`, and says what it is told of their ends.
-fn spawning(tasks: &'static [&'static str], work: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Model {
+fn spawning(
+    tasks: &'static [&'static str],
+    work: impl Fn(&str) -> Reply + Send + Sync + 'static,
+) -> Model {
     Model::answering(move |request, _| {
         if let Some(task) = task_of(request) {
             return work(&task);
@@ -43,12 +51,20 @@ fn spawning(tasks: &'static [&'static str], work: impl Fn(&str) -> Reply + Send 
         if let Some(report) = report_of(request) {
             return Reply::text(&format!("Heard of {}", report.replace('\n', " ")));
         }
-        let last = request.messages().last().map(|message| message["role"].clone());
+        let last = request
+            .messages()
+            .last()
+            .map(|message| message["role"].clone());
         match request.last("user") {
-            said if said.contains("go") && last == Some("user".into()) => {
-                Reply::calls(tasks.iter().enumerate().map(|(n, task)| spawn(&format!("c{n}"), task)))
+            said if said.contains("go") && last == Some("user".into()) => Reply::calls(
+                tasks
+                    .iter()
+                    .enumerate()
+                    .map(|(n, task)| spawn(&format!("c{n}"), task)),
+            ),
+            _ if last == Some("tool".into()) => {
+                Reply::text(&format!("Begun: {}", request.last("tool")))
             }
-            _ if last == Some("tool".into()) => Reply::text(&format!("Begun: {}", request.last("tool"))),
             _ => Reply::text("Here I am."),
         }
     })
@@ -56,19 +72,33 @@ fn spawning(tasks: &'static [&'static str], work: impl Fn(&str) -> Reply + Send 
 
 #[test]
 fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
-    let model = spawning(&["the moon"], |task| Reply::text(&format!("{task} is grey")));
+    let model = spawning(&["the moon"], |task| {
+        Reply::text(&format!("{task} is grey"))
+    });
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "go"]);
     run.exits(0);
     let lines: Vec<&str> = run.stdout.lines().collect();
-    assert!(lines[0].starts_with("Begun: Started the background task \"label of the moon\"."), "{}", run.stdout);
+    assert!(
+        lines[0].starts_with("Begun: Started the background task \"label of the moon\"."),
+        "{}",
+        run.stdout
+    );
     let heard = "Heard of “label of the moon” has ended. Its report:] ``` the moon is grey ```";
     assert_eq!(lines[1..], ["", heard], "{}", run.stdout);
-    let asked = model.requests().iter().filter_map(task_of).collect::<Vec<_>>();
+    let asked = model
+        .requests()
+        .iter()
+        .filter_map(task_of)
+        .collect::<Vec<_>>();
     assert_eq!(asked, ["the moon"]);
     home.session("cli_default").has_one_result_per_call();
     // A process that waits for its end needs no journal of it.
-    assert!(!home.files().iter().any(|file| file.contains("tasks")), "{:?}", home.files());
+    assert!(
+        !home.files().iter().any(|file| file.contains("tasks")),
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -77,18 +107,27 @@ fn json_is_one_object_that_adds_up() {
     let home = Home::with(&model.config());
     let told = home.agent(["-m", "go", "--json"]).exits(0).json();
     let output = told["output"].as_str().unwrap();
-    assert!(output.starts_with("Begun") && output.contains("report a") && output.contains("report b"), "{output}");
+    assert!(
+        output.starts_with("Begun") && output.contains("report a") && output.contains("report b"),
+        "{output}"
+    );
     // Two steps, one for each report; and a request for each task.
     assert_eq!((&told["steps"], &told["stop"]), (&json!(4), &json!("done")));
     assert_eq!(told["usage"]["total_tokens"], 6 * USAGE.2);
     assert_eq!(told["tool_calls"].as_array().unwrap().len(), 2);
     let rows = home.bantam().args(["usage", "--json"]).run();
-    assert_eq!(rows.json()["total"]["total_tokens"], 6 * USAGE.2, "the ledger has the tasks, too");
+    assert_eq!(
+        rows.json()["total"]["total_tokens"],
+        6 * USAGE.2,
+        "the ledger has the tasks, too"
+    );
 }
 
 #[test]
 fn four_are_under_way_at_once_and_the_others_wait() {
-    let model = spawning(&["1", "2", "3", "4", "5", "6"], |task| Reply::text(&format!("report {task}")).held());
+    let model = spawning(&["1", "2", "3", "4", "5", "6"], |task| {
+        Reply::text(&format!("report {task}")).held()
+    });
     let home = Home::with(&model.config());
     let run = home.bantam().args(["agent", "-m", "go", "--json"]).spawn();
     model.wait_for_holds(4);
@@ -101,7 +140,13 @@ fn four_are_under_way_at_once_and_the_others_wait() {
     (0..4).for_each(|_| model.release());
     let run = run.finish();
     let told = run.exits(0).json();
-    assert!((1..=6).all(|n| told["output"].as_str().unwrap().contains(&format!("report {n}"))), "{told}");
+    assert!(
+        (1..=6).all(|n| told["output"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("report {n}"))),
+        "{told}"
+    );
 }
 
 #[test]
@@ -109,7 +154,11 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     let model = spawning(&["broken"], |_| Reply::error(400, "no such thing"));
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "go"]);
-    assert!(run.exits(0).stdout.contains("“label of broken” failed:"), "{}", run.stdout);
+    assert!(
+        run.exits(0).stdout.contains("“label of broken” failed:"),
+        "{}",
+        run.stdout
+    );
 
     let model = spawning(&["slow"], |_| Reply::text("never").held());
     let home = Home::with(&model.config());
@@ -117,9 +166,14 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     model.wait_for_holds(1);
     // The turn itself is over by the time the second line of its session is there.
     until("the first answer is stored", || {
-        home.files().iter().any(|file| file.ends_with("cli_default.jsonl"))
+        home.files()
+            .iter()
+            .any(|file| file.ends_with("cli_default.jsonl"))
             && home.session("cli_default").history().iter().any(|message| {
-                message["role"] == "assistant" && message["content"].as_str().is_some_and(|text| text.contains("Begun"))
+                message["role"] == "assistant"
+                    && message["content"]
+                        .as_str()
+                        .is_some_and(|text| text.contains("Begun"))
             })
     });
     run.signal(Signal::INT);
@@ -127,7 +181,13 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     let run = run.finish();
     let told = run.exits(130).json();
     assert!(started.elapsed() < Duration::from_secs(5));
-    assert_eq!((&told["stop"], told["output"].as_str().unwrap().starts_with("Begun")), (&json!("cancelled"), true));
+    assert_eq!(
+        (
+            &told["stop"],
+            told["output"].as_str().unwrap().starts_with("Begun")
+        ),
+        (&json!("cancelled"), true)
+    );
 }
 
 #[test]
@@ -136,42 +196,78 @@ fn time_and_tokens_bound_the_whole() {
     let home = Home::with(&model.config());
     let started = Instant::now();
     home.agent(["-m", "go", "--timeout", "2"]).exits(6);
-    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
 
     let model = Model::answering(|request, _| match task_of(request) {
-        Some(_) => Reply::call("list_dir", &json!({ "path": ".", "depth": request.messages().len() })).counted(4000, 0),
-        None if request.texts("tool").is_empty() => Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0),
+        Some(_) => Reply::call(
+            "list_dir",
+            &json!({ "path": ".", "depth": request.messages().len() }),
+        )
+        .counted(4000, 0),
+        None if request.texts("tool").is_empty() => {
+            Reply::calls([spawn("a", "a"), spawn("b", "b")]).counted(4000, 0)
+        }
         None => Reply::text("Begun.").counted(4000, 0),
     });
     let home = Home::with(&model.config());
-    home.agent(["-m", "go", "--budget-tokens", "32000"]).exits(6).fails_with_a_hint();
-    assert!((8..=10).contains(&model.requests().len()), "{}", model.requests().len());
+    home.agent(["-m", "go", "--budget-tokens", "32000"])
+        .exits(6)
+        .fails_with_a_hint();
+    assert!(
+        (8..=10).contains(&model.requests().len()),
+        "{}",
+        model.requests().len()
+    );
 }
 
 #[test]
 fn tasks_that_come_of_tasks_end() {
     let model = Model::answering(|request, _| match task_of(request) {
         Some(task) => Reply::text(&task),
-        None if request.messages().last().unwrap()["role"] == "tool" => Reply::text(&request.last("tool")),
+        None if request.messages().last().unwrap()["role"] == "tool" => {
+            Reply::text(&request.last("tool"))
+        }
         None => Reply::calls([spawn("c", "again")]),
     });
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "go"]);
     run.exits(0);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 32);
-    assert!(run.stdout.contains("32 subagents have followed from one message"), "{}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("32 subagents have followed from one message"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
 fn a_conversation_at_the_terminal_goes_on_when_they_are_answered() {
-    let model = spawning(&["the moon"], |task| Reply::text(&format!("{task} is grey")));
+    let model = spawning(&["the moon"], |task| {
+        Reply::text(&format!("{task} is grey"))
+    });
     let home = Home::with(&model.config());
-    let run = home.bantam().arg("agent").stdin("go\n").on_a_terminal().run();
+    let run = home
+        .bantam()
+        .arg("agent")
+        .stdin("go\n")
+        .on_a_terminal()
+        .run();
     run.exits(0);
     let seen = seen(&run.stdout);
-    let at = |text: &str| seen.find(text).unwrap_or_else(|| panic!("no {text} in {seen}"));
+    let at = |text: &str| {
+        seen.find(text)
+            .unwrap_or_else(|| panic!("no {text} in {seen}"))
+    };
     // It asks again when there is nothing more to come.
-    assert!(at("Begun") < at("the moon is grey") && at("the moon is grey") < seen.rfind("> ").unwrap(), "{seen}");
+    assert!(
+        at("Begun") < at("the moon is grey") && at("the moon is grey") < seen.rfind("> ").unwrap(),
+        "{seen}"
+    );
 }
 
 /// Waits until the gateway has noted that so many messages were sent.
@@ -194,7 +290,11 @@ fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
     api.text(OWNER, "hello");
     assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Here I am.");
     api.text(OWNER, "/status");
-    assert!(api.wait_for_texts(OWNER, 3)[2].contains("background tasks: 1"), "{:?}", api.texts(OWNER));
+    assert!(
+        api.wait_for_texts(OWNER, 3)[2].contains("background tasks: 1"),
+        "{:?}",
+        api.texts(OWNER)
+    );
     model.release();
     assert!(
         api.wait_for_texts(OWNER, 4)[3].contains("Heard of “label of the moon” has ended"),
@@ -218,8 +318,12 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
-    for (n, (command, answer)) in
-        [("/stop", "2 background tasks were stopped."), ("/new", "A new conversation begins.")].iter().enumerate()
+    for (n, (command, answer)) in [
+        ("/stop", "2 background tasks were stopped."),
+        ("/new", "A new conversation begins."),
+    ]
+    .iter()
+    .enumerate()
     {
         api.text(OWNER, "go");
         api.wait_for_texts(OWNER, 4 * n + 1);
@@ -232,25 +336,48 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
         api.wait_for_texts(OWNER, 4 * n + 4);
     }
     ends(gateway);
-    let told = |request: &Request| request.last("user").contains("has stopped the background task “label of a”");
+    let told = |request: &Request| {
+        request
+            .last("user")
+            .contains("has stopped the background task “label of a”")
+    };
     // A new conversation knows nothing of what was before.
-    assert_eq!(model.requests().iter().filter(|request| told(request)).count(), 1);
+    assert_eq!(
+        model
+            .requests()
+            .iter()
+            .filter(|request| told(request))
+            .count(),
+        1
+    );
 }
 
 #[test]
 fn too_many_are_refused() {
-    const MANY: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    const MANY: [&str; 16] = [
+        "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
+    ];
     let model = spawning(&MANY, |_| Reply::text("never").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
     api.text(OWNER, "go");
-    assert!(api.wait_for_texts(OWNER, 1)[0].contains("Started the background"), "{:?}", api.texts(OWNER));
+    assert!(
+        api.wait_for_texts(OWNER, 1)[0].contains("Started the background"),
+        "{:?}",
+        api.texts(OWNER)
+    );
     api.text(OWNER, "go on");
-    assert!(api.wait_for_texts(OWNER, 2)[1].contains("20 background tasks of this conversation are open"));
+    assert!(
+        api.wait_for_texts(OWNER, 2)[1]
+            .contains("20 background tasks of this conversation are open")
+    );
     model.wait_for_holds(4);
     api.text(OWNER, "/stop");
-    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "20 background tasks were stopped.");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 3)[2],
+        "20 background tasks were stopped."
+    );
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
 }
@@ -269,27 +396,40 @@ fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
     drop(gateway.finish());
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(texts[1].contains("“label of the moon” was interrupted when the program ended"), "{texts:?}");
+    assert!(
+        texts[1].contains("“label of the moon” was interrupted when the program ended"),
+        "{texts:?}"
+    );
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
     let gateway = start(&home);
     api.text(OWNER, "hello");
     api.wait_for_texts(OWNER, 3);
     // It is in the conversation, next to what was said.
-    assert!(model.requests().last().unwrap().texts("user").concat().contains("was interrupted when the program ended"));
+    assert!(
+        model
+            .requests()
+            .last()
+            .unwrap()
+            .texts("user")
+            .concat()
+            .contains("was interrupted when the program ended")
+    );
     ends(gateway);
 }
 
 #[test]
 fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     // While it is being answered; and when it was posted instead, and not sent.
-    let model = Model::answering(|request, number| match (task_of(request), report_of(request)) {
-        (Some(_), _) => Reply::text("grey"),
-        (_, Some(_)) if number == 3 => Reply::text("lost").held(),
-        (_, Some(_)) => Reply::text("asked again"),
-        _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
-        _ => Reply::calls([spawn("c", "the moon")]),
-    });
+    let model = Model::answering(
+        |request, number| match (task_of(request), report_of(request)) {
+            (Some(_), _) => Reply::text("grey"),
+            (_, Some(_)) if number == 3 => Reply::text("lost").held(),
+            (_, Some(_)) => Reply::text("asked again"),
+            _ if request.messages().last().unwrap()["role"] == "tool" => Reply::text("Begun."),
+            _ => Reply::calls([spawn("c", "the moon")]),
+        },
+    );
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -308,7 +448,10 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     let gateway = start(&home);
     // The fault was after the effect, so it is there twice; and nobody was asked again.
     let texts = api.wait_for_texts(OWNER, 3);
-    assert!(texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"), "{texts:?}");
+    assert!(
+        texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"),
+        "{texts:?}"
+    );
     assert_eq!(texts[1], texts[2]);
     ends(gateway);
     assert_eq!(model.requests().len(), asked);
@@ -318,15 +461,25 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
 
 #[test]
 fn a_job_cannot_begin_one() {
-    let model = Model::answering(|request, _| match request.messages().last().unwrap()["role"].as_str() {
-        Some("tool") => Reply::text(&request.last("tool")),
-        _ => Reply::calls([spawn("c", "the moon")]),
-    });
+    let model =
+        Model::answering(
+            |request, _| match request.messages().last().unwrap()["role"].as_str() {
+                Some("tool") => Reply::text(&request.last("tool")),
+                _ => Reply::calls([spawn("c", "the moon")]),
+            },
+        );
     let home = Home::with(&model.config());
-    home.bantam().args(["cron", "add", "-m", "look", "-e", "3600", "-n", "look"]).run().exits(0);
+    home.bantam()
+        .args(["cron", "add", "-m", "look", "-e", "3600", "-n", "look"])
+        .run()
+        .exits(0);
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
-    assert!(run.stdout.contains("a scheduled job ends with its answer"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains("a scheduled job ends with its answer"),
+        "{}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -342,13 +495,20 @@ fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
     let gateway = start(&home);
-    let is_told =
-        |n: i32| api.texts(OWNER).iter().any(|said| said.contains(&format!("“label of {n}” was interrupted")));
+    let is_told = |n: i32| {
+        api.texts(OWNER)
+            .iter()
+            .any(|said| said.contains(&format!("“label of {n}” was interrupted")))
+    };
     until("all are told", || (1..=5).all(is_told));
     noted(&home, 6);
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
-    assert!(!home.files().iter().any(|file| file.contains("tasks")), "{:?}", home.files());
+    assert!(
+        !home.files().iter().any(|file| file.contains("tasks")),
+        "{:?}",
+        home.files()
+    );
 }
 
 #[test]
@@ -364,16 +524,23 @@ fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
     gateway.signal(Signal::TERM);
     // From here on no turn begins.
     until("the signal is heard", || {
-        std::fs::read_to_string(home.path("state/gateway.json")).unwrap_or_default().contains("\"ended\"")
+        std::fs::read_to_string(home.path("state/gateway.json"))
+            .unwrap_or_default()
+            .contains("\"ended\"")
     });
     model.release();
     until("the report is stored", || {
-        std::fs::read_to_string(home.path("state/tasks.json")).unwrap_or_default().contains("has ended")
+        std::fs::read_to_string(home.path("state/tasks.json"))
+            .unwrap_or_default()
+            .contains("has ended")
     });
     gateway.finish().exits(0);
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
-    assert!(texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"), "{texts:?}");
+    assert!(
+        texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"),
+        "{texts:?}"
+    );
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 1);
 }
@@ -395,6 +562,9 @@ fn a_report_that_comes_while_the_program_begins_anew_is_not_lost() {
     model.release();
     // Before it there is the word about the other one.
     let texts = api.wait_for_texts(OWNER, 3);
-    assert!(texts[2].contains("Heard of “label of the moon” has ended"), "{texts:?}");
+    assert!(
+        texts[2].contains("Heard of “label of the moon” has ended"),
+        "{texts:?}"
+    );
     ends(gateway);
 }

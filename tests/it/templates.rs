@@ -10,21 +10,50 @@ fn a_template_is_filled_with_its_parameters_and_the_text() {
     let model = Model::scripted([Reply::text("Hallo.")]);
     let home = Home::with(&model.config());
     home.write("agent/prompts/translate.md", TRANSLATE);
-    let asked = home.bantam().args(["agent", "-t", "translate", "-p", "language=German", "-p", "tone={{input}}=x"]);
-    asked.stdin("Hello {{language}}\n").run().exits(0).prints("Hallo.\n");
+    let asked = home.bantam().args([
+        "agent",
+        "-t",
+        "translate",
+        "-p",
+        "language=German",
+        "-p",
+        "tone={{input}}=x",
+    ]);
+    asked
+        .stdin("Hello {{language}}\n")
+        .run()
+        .exits(0)
+        .prints("Hallo.\n");
     let user = model.request(0).last("user");
-    assert!(user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"), "{user}");
+    assert!(
+        user.contains("Translate into German, {{input}}=x:\n\nHello {{language}}"),
+        "{user}"
+    );
 }
 
 #[test]
 fn the_templates_of_a_new_home_are_there_from_the_start() {
     let model = Model::scripted([Reply::text("A disk fails."), Reply::text("Short.")]);
     let home = Home::with(&model.config());
-    let asked = home.bantam().args(["agent", "-t", "explain-log", "-p", "program=smartd"]);
-    asked.stdin("sda: I/O error\n").run().exits(0).prints("A disk fails.\n");
+    let asked = home
+        .bantam()
+        .args(["agent", "-t", "explain-log", "-p", "program=smartd"]);
+    asked
+        .stdin("sda: I/O error\n")
+        .run()
+        .exits(0)
+        .prints("A disk fails.\n");
     let user = model.request(0).last("user");
-    assert!(user.contains("a log of smartd.") && user.contains("\n\nsda: I/O error"), "{user}");
-    home.bantam().args(["agent", "-t", "summarize"]).stdin("A long text.").run().exits(0).prints("Short.\n");
+    assert!(
+        user.contains("a log of smartd.") && user.contains("\n\nsda: I/O error"),
+        "{user}"
+    );
+    home.bantam()
+        .args(["agent", "-t", "summarize"])
+        .stdin("A long text.")
+        .run()
+        .exits(0)
+        .prints("Short.\n");
 }
 
 #[test]
@@ -34,8 +63,19 @@ fn a_template_without_a_place_for_the_text_stands_above_it_and_needs_none() {
     home.write("agent/prompts/sum.md", "Sum this up.\n");
     home.agent(["-t", "sum", "-m", "a long text"]).exits(0);
     home.agent(["-t", "sum", "-s", "other"]).exits(0);
-    assert!(model.request(0).last("user").ends_with("\nSum this up.\n\na long text"));
-    assert!(model.request(1).last("user").trim_end().ends_with("\nSum this up."));
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .ends_with("\nSum this up.\n\na long text")
+    );
+    assert!(
+        model
+            .request(1)
+            .last("user")
+            .trim_end()
+            .ends_with("\nSum this up.")
+    );
 }
 
 #[test]
@@ -50,13 +90,33 @@ fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
     wrong(&["-t", "tranlsate", "-m", "x"], "translate");
     wrong(&["-t", "nothing-like-it", "-m", "x"], "translate");
     wrong(&["-t", "../IDENTITY", "-m", "x"], "no template");
-    wrong(&["-t", "translate", "-p", "tone=a", "-m", "x"], "-p language=");
-    wrong(&["-t", "translate", "-p", "language=a", "-p", "tone=b"], "needs a text");
     wrong(
-        &["-t", "translate", "-p", "language=a", "-p", "tone=b", "-p", "langauge=c", "-m", "x"],
+        &["-t", "translate", "-p", "tone=a", "-m", "x"],
+        "-p language=",
+    );
+    wrong(
+        &["-t", "translate", "-p", "language=a", "-p", "tone=b"],
+        "needs a text",
+    );
+    wrong(
+        &[
+            "-t",
+            "translate",
+            "-p",
+            "language=a",
+            "-p",
+            "tone=b",
+            "-p",
+            "langauge=c",
+            "-m",
+            "x",
+        ],
         "placeholders: language",
     );
-    wrong(&["-t", "translate", "-p", "language", "-m", "x"], "-p key=value");
+    wrong(
+        &["-t", "translate", "-p", "language", "-m", "x"],
+        "-p key=value",
+    );
     wrong(&["-p", "language=a", "-m", "x"], "-t");
 }
 
@@ -68,7 +128,11 @@ fn a_new_conversation_has_a_key_of_its_own_and_tells_it() {
     let session = answer["session"].as_str().unwrap();
     assert!(session.starts_with("cli_2"), "{session}");
     assert!(home.path(&format!("sessions/{session}.jsonl")).is_file());
-    home.agent(["--new", "-v", "-m", "second"]).exits(0).says("bantam: session 2");
+    home.agent(["--new", "-v", "-m", "second"])
+        .exits(0)
+        .says("bantam: session 2");
     assert_eq!(model.request(1).texts("user").len(), 1);
-    home.agent(["--new", "-s", "x", "-m", "hi"]).exits(2).fails_with_a_hint();
+    home.agent(["--new", "-s", "x", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint();
 }

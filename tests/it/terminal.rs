@@ -11,51 +11,107 @@ const MARKDOWN: &str = "# Plants\n\n- **water** the `basil`\n- 2*3*4 litres\n\n`
 fn markdown_is_readable_on_a_terminal() {
     let model = Model::scripted([Reply::text(MARKDOWN)]);
     let home = Home::with(&model.config());
-    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    let run = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .run();
     run.exits(0);
     let shown = seen(&run.stdout);
     assert!(
         shown.ends_with("Plants\n\n• water the basil\n• 2*3*4 litres\n\nsh\nls *.txt\n[a](http://h) │ b\n──────────────┼──\n世界          │ 2\n\nDone.\n"),
         "{shown:?}"
     );
-    assert!(run.stdout.contains("\u{1b}[1mwater\u{1b}[0m"), "{:?}", run.stdout);
-    assert_eq!(home.session("cli_default").texts("assistant"), [MARKDOWN], "what is stored is what came");
+    assert!(
+        run.stdout.contains("\u{1b}[1mwater\u{1b}[0m"),
+        "{:?}",
+        run.stdout
+    );
+    assert_eq!(
+        home.session("cli_default").texts("assistant"),
+        [MARKDOWN],
+        "what is stored is what came"
+    );
     let usage = home.bantam().arg("usage").on_a_clever_terminal(80).run();
     usage.exits(0);
     let tokens = USAGE.0 + USAGE.1;
-    assert!(usage.stdout.ends_with(&format!("  {} {tokens}\r\n", "█".repeat(50))), "{:?}", usage.stdout);
+    assert!(
+        usage
+            .stdout
+            .ends_with(&format!("  {} {tokens}\r\n", "█".repeat(50))),
+        "{:?}",
+        usage.stdout
+    );
 }
 
 #[test]
 fn a_pipe_gets_markdown_as_it_came() {
     let model = Model::scripted([Reply::text(MARKDOWN)]);
     let home = Home::with(&model.config());
-    let asked = home.bantam().args(["agent", "-m", "hi"]).env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
-    asked.run().exits(0).prints(&format!("{MARKDOWN}\n")).is_quiet();
+    let asked = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .env("TERM", "xterm-256color")
+        .env("LANG", "C.UTF-8");
+    asked
+        .run()
+        .exits(0)
+        .prints(&format!("{MARKDOWN}\n"))
+        .is_quiet();
 }
 
 #[test]
 fn no_color_and_a_dumb_terminal_get_no_escape_sequences() {
     for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
-        let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text(MARKDOWN)]);
+        let model = Model::scripted([
+            Reply::call("list_dir", &json!({ "path": "." })),
+            Reply::text(MARKDOWN),
+        ]);
         let home = Home::with(&model.config());
-        let asked = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env(name, value);
+        let asked = home
+            .bantam()
+            .args(["agent", "-n", "-m", "hi"])
+            .on_a_clever_terminal(80)
+            .env(name, value);
         let run = asked.run();
         run.exits(0);
-        assert!(!run.stdout.contains('\u{1b}'), "{name}={value}: {:?}", run.stdout);
+        assert!(
+            !run.stdout.contains('\u{1b}'),
+            "{name}={value}: {:?}",
+            run.stdout
+        );
         let text = MARKDOWN.replace('\n', "\r\n");
-        assert!(run.stdout.ends_with(&format!("{text}\r\n")), "{name}={value}: {:?}", run.stdout);
+        assert!(
+            run.stdout.ends_with(&format!("{text}\r\n")),
+            "{name}={value}: {:?}",
+            run.stdout
+        );
     }
 }
 
 #[test]
 fn what_a_model_says_cannot_steer_the_terminal() {
-    let model = Model::scripted([Reply::text("a\u{1b}]0;owned\u{7}b **c\u{1b}[2J** \u{9b}31md\re")]);
+    let model = Model::scripted([Reply::text(
+        "a\u{1b}]0;owned\u{7}b **c\u{1b}[2J** \u{9b}31md\re",
+    )]);
     let home = Home::with(&model.config());
-    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    let run = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .run();
     run.exits(0);
-    assert!(run.stdout.contains("a]0;ownedb \u{1b}[1mc[2J\u{1b}[0m 31mde"), "{:?}", run.stdout);
-    assert!(!run.stdout.contains(['\u{7}', '\u{9b}']), "{:?}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("a]0;ownedb \u{1b}[1mc[2J\u{1b}[0m 31mde"),
+        "{:?}",
+        run.stdout
+    );
+    assert!(
+        !run.stdout.contains(['\u{7}', '\u{9b}']),
+        "{:?}",
+        run.stdout
+    );
 }
 
 #[test]
@@ -64,10 +120,22 @@ fn what_a_model_says_cannot_steer_the_terminal_in_json_either() {
     for (format, asks) in [("--json", true), ("--events", true), ("--dry-run", false)] {
         let model = Model::scripted(asks.then(|| Reply::text(said)));
         let home = Home::with(&model.config());
-        let run = home.bantam().args(["agent", "-n", "-q", format, "-m", said]).on_a_terminal().run();
+        let run = home
+            .bantam()
+            .args(["agent", "-n", "-q", format, "-m", said])
+            .on_a_terminal()
+            .run();
         run.exits(0);
-        assert!(!run.stdout.contains(|c| ('\u{7f}'..='\u{9f}').contains(&c)), "{format}: {:?}", run.stdout);
-        assert!(run.stdout.contains("a\\u009b31mb\\u0085\\u007fé"), "{format}: {:?}", run.stdout);
+        assert!(
+            !run.stdout.contains(|c| ('\u{7f}'..='\u{9f}').contains(&c)),
+            "{format}: {:?}",
+            run.stdout
+        );
+        assert!(
+            run.stdout.contains("a\\u009b31mb\\u0085\\u007fé"),
+            "{format}: {:?}",
+            run.stdout
+        );
     }
 }
 
@@ -75,30 +143,56 @@ fn what_a_model_says_cannot_steer_the_terminal_in_json_either() {
 fn each_piece_is_shown_before_the_answer_ends() {
     let model = Model::scripted([Reply::text("First words, and **then** the rest.").held_after(2)]);
     let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).spawn();
+    let running = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .spawn();
     running.wait_for_stdout("First wo");
     model.release();
     let run = running.finish();
-    assert_eq!(seen(&run.stdout).matches("First words, and then the rest.\n").count(), 1, "{:?}", run.stdout);
+    assert_eq!(
+        seen(&run.stdout)
+            .matches("First words, and then the rest.\n")
+            .count(),
+        1,
+        "{:?}",
+        run.stdout
+    );
 }
 
 #[test]
 fn the_progress_indicator_is_erased_before_the_answer() {
     let model = Model::scripted([Reply::text("Here.").held()]);
     let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(40).spawn();
+    let running = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(40)
+        .spawn();
     running.wait_for_stdout("thinking...");
     model.release();
     let run = running.finish();
     run.exits(0);
-    assert!(run.stdout.ends_with("thinking...\r\u{1b}[KHere.\r\n"), "{:?}", run.stdout);
+    assert!(
+        run.stdout.ends_with("thinking...\r\u{1b}[KHere.\r\n"),
+        "{:?}",
+        run.stdout
+    );
 }
 
 #[test]
 fn without_a_utf8_locale_progress_is_ascii() {
-    let model = Model::scripted([Reply::call("list_dir", &json!({ "path": "." })), Reply::text("**one**").held()]);
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })),
+        Reply::text("**one**").held(),
+    ]);
     let home = Home::with(&model.config());
-    let asked = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env("LC_ALL", "C");
+    let asked = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .env("LC_ALL", "C");
     let running = asked.spawn();
     running.wait_for_stdout("thinking");
     model.release();
@@ -110,15 +204,38 @@ fn without_a_utf8_locale_progress_is_ascii() {
 #[test]
 fn quiet_and_json_and_a_dumb_terminal_have_no_progress_indicator() {
     for args in [["-q", "-n"], ["--json", "-n"]] {
-        let model = Model::scripted([Reply::call("exec", &json!({ "command": "true" })), Reply::text("Here.")]);
-        let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
-        let run = home.bantam().arg("agent").args(args).args(["-m", "hi"]).on_a_clever_terminal(80).run();
+        let model = Model::scripted([
+            Reply::call("exec", &json!({ "command": "true" })),
+            Reply::text("Here."),
+        ]);
+        let home = Home::with(&merged(
+            model.config(),
+            &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+        ));
+        let run = home
+            .bantam()
+            .arg("agent")
+            .args(args)
+            .args(["-m", "hi"])
+            .on_a_clever_terminal(80)
+            .run();
         run.exits(0);
         assert!(!run.stdout.contains("thinking"), "{:?}", run.stdout);
     }
-    let model = Model::scripted([Reply::call("exec", &json!({ "command": "true" })), Reply::text("Here.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "sandbox": "off" } } })));
-    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).env("TERM", "dumb").run();
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": "true" })),
+        Reply::text("Here."),
+    ]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "sandbox": "off" } } }),
+    ));
+    let run = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .env("TERM", "dumb")
+        .run();
     assert_eq!(seen(&run.stdout), "· exec true\nHere.\n");
 }
 
@@ -127,7 +244,11 @@ fn a_notice_is_not_shown_in_the_middle_of_a_line() {
     let first = Reply::call("list_dir", &json!({ "path": "." })).saying("Let me **look");
     let model = Model::scripted([first, Reply::text("Nothing.")]);
     let home = Home::with(&model.config());
-    let run = home.bantam().args(["agent", "-n", "-m", "hi"]).on_a_clever_terminal(80).run();
+    let run = home
+        .bantam()
+        .args(["agent", "-n", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .run();
     let shown = seen(&run.stdout);
     assert!(shown.contains("Let me **look\n· "), "{shown:?}");
     assert!(shown.ends_with("\nNothing.\n"), "{shown:?}");
@@ -140,20 +261,42 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
         Reply::text("Nothing is here.").held_after(2),
     ]);
     let home = Home::with(&model.config());
-    let running = home.bantam().args(["agent", "--events", "-m", "hi"]).spawn();
+    let running = home
+        .bantam()
+        .args(["agent", "--events", "-m", "hi"])
+        .spawn();
     // Before the answer has ended.
     running.wait_for_stdout("Nothing ");
     model.release();
     let run = running.finish();
     run.exits(0).is_quiet();
-    let lines: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let mut names: Vec<&str> = lines.iter().filter_map(|line| line["event"].as_str()).collect();
+    let lines: Vec<Value> = run
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut names: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line["event"].as_str())
+        .collect();
     names.retain(|name| *name != "trace");
     names.dedup();
-    assert_eq!(names, ["delta", "progress", "tool_started", "tool_finished", "delta"]);
+    assert_eq!(
+        names,
+        [
+            "delta",
+            "progress",
+            "tool_started",
+            "tool_finished",
+            "delta"
+        ]
+    );
     let numbers = lines.iter().filter_map(|line| line["number"].as_u64());
     assert!(numbers.eq(1..lines.len() as u64), "{lines:?}");
-    let said = lines.iter().filter(|line| line["event"] == "delta").filter_map(|line| line["text"].as_str());
+    let said = lines
+        .iter()
+        .filter(|line| line["event"] == "delta")
+        .filter_map(|line| line["text"].as_str());
     assert_eq!(said.collect::<String>(), "Looking.Nothing is here.");
     let last = lines.last().unwrap();
     assert_eq!(
@@ -169,15 +312,25 @@ fn events_end_with_the_object_on_failure_too() {
     let run = home.agent(["--events", "-m", "hi"]);
     run.exits(4).fails_with_a_hint();
     let last: Value = serde_json::from_str(run.stdout.lines().last().unwrap()).unwrap();
-    assert_eq!((&last["ok"], &last["error"]["kind"]), (&json!(false), &json!("auth")));
+    assert_eq!(
+        (&last["ok"], &last["error"]["kind"]),
+        (&json!(false), &json!("auth"))
+    );
     let run = home.agent(["--events", "-m", ""]);
     assert_eq!(run.exits(2).json()["error"]["kind"], "usage");
-    home.agent(["--events", "--json", "-m", "hi"]).exits(2).fails_with_a_hint();
+    home.agent(["--events", "--json", "-m", "hi"])
+        .exits(2)
+        .fails_with_a_hint();
 }
 
 #[test]
 fn a_closed_standard_error_changes_nothing() {
     let model = Model::scripted([Reply::text("Here.")]);
     let home = Home::with(&model.config());
-    home.bantam().args(["agent", "-v", "-m", "hi"]).closed_stderr().run().exits(0).prints("Here.\n");
+    home.bantam()
+        .args(["agent", "-v", "-m", "hi"])
+        .closed_stderr()
+        .run()
+        .exits(0)
+        .prints("Here.\n");
 }

@@ -20,18 +20,30 @@ fn limit(gateway: &Running, threads: Option<u64>) {
         command.args(["--reuid=65534", "--clear-groups"]);
     }
     let pid = format!("--pid={}", gateway.pid());
-    assert!(command.args(["prlimit", &pid, &format!("--nproc={soft}:")]).status().unwrap().success());
+    assert!(
+        command
+            .args(["prlimit", &pid, &format!("--nproc={soft}:")])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
 fn a_message_that_finds_no_thread_is_answered_when_there_is_one() {
-    let (model, api) = (Model::answering(|_, _| Reply::text("Here I am.")), BotApi::start());
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Here I am.")),
+        BotApi::start(),
+    );
     let home = Home::with(&config(&model, &api));
     let mut bantam = home.bantam().arg("gateway");
     if getuid().is_root() {
         // The kernel does not limit the threads of root.
-        let changed =
-            Command::new("chown").args(["-R", "65534"]).arg(home.path("").parent().unwrap()).status().unwrap();
+        let changed = Command::new("chown")
+            .args(["-R", "65534"])
+            .arg(home.path("").parent().unwrap())
+            .status()
+            .unwrap();
         assert!(changed.success());
         bantam = bantam.after("exec setpriv --reuid=65534 --clear-groups \"$0\" \"$@\"");
     }

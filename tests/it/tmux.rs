@@ -15,14 +15,30 @@ struct Pane {
 
 impl Pane {
     fn open(home: &Home, columns: u32, rows: u32) -> Self {
-        let socket = directory().join(format!("tmux-{}", crate::harness::unique())).display().to_string();
+        let socket = directory()
+            .join(format!("tmux-{}", crate::harness::unique()))
+            .display()
+            .to_string();
         let pane = Self { socket };
         let shell = format!(
             "env -i PATH=/usr/local/bin:/usr/bin:/bin TERM=screen-256color LANG=C.UTF-8 TZ=UTC PS1='$ ' BANTAM_HOME={} bash --norc --noprofile",
             home.path("").display()
         );
         let (columns, rows) = (columns.to_string(), rows.to_string());
-        pane.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &columns, "-y", &rows, &shell], "");
+        pane.tmux(
+            &[
+                "-f",
+                "/dev/null",
+                "new-session",
+                "-d",
+                "-x",
+                &columns,
+                "-y",
+                &rows,
+                &shell,
+            ],
+            "",
+        );
         pane.waits_for("$ ");
         pane
     }
@@ -45,10 +61,25 @@ impl Pane {
     #[track_caller]
     fn tmux(&self, args: &[&str], input: &str) -> String {
         let mut command = Command::new("tmux");
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8").env("TERM", "xterm");
-        command.args(["-u", "-S", &self.socket]).args(args).stdin(Stdio::piped());
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("tmux is installed: tests/run does it");
-        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("LANG", "C.UTF-8")
+            .env("TERM", "xterm");
+        command
+            .args(["-u", "-S", &self.socket])
+            .args(args)
+            .stdin(Stdio::piped());
+        let mut child = command
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("tmux is installed: tests/run does it");
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(input.as_bytes())
+            .unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "tmux {args:?}");
         String::from_utf8(output.stdout).unwrap()
@@ -73,11 +104,19 @@ impl Pane {
 
     fn screen(&self) -> String {
         let screen = self.tmux(&["capture-pane", "-p"], "");
-        screen.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+        screen
+            .lines()
+            .map(str::trim_end)
+            .collect::<Vec<_>>()
+            .join("\n")
+            .trim_end()
+            .to_owned()
     }
 
     fn cursor(&self) -> String {
-        self.tmux(&["display-message", "-p", "#{cursor_x}"], "").trim().to_owned()
+        self.tmux(&["display-message", "-p", "#{cursor_x}"], "")
+            .trim()
+            .to_owned()
     }
 
     #[track_caller]
@@ -88,7 +127,10 @@ impl Pane {
             if condition(&screen) {
                 return;
             }
-            assert!(Instant::now() < deadline, "waited 20 s for {what:?}; the screen shows:\n{screen}");
+            assert!(
+                Instant::now() < deadline,
+                "waited 20 s for {what:?}; the screen shows:\n{screen}"
+            );
             std::thread::park_timeout(Duration::from_millis(20));
         }
     }
@@ -122,7 +164,11 @@ impl Drop for Pane {
 
 #[test]
 fn a_paste_is_one_message_whatever_its_last_byte() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = Home::with(&model.config());
     let pane = Pane::talk(&home, 80, 24);
     pane.pastes("first\n\tsecond\nthird");
@@ -144,16 +190,29 @@ fn a_paste_is_one_message_whatever_its_last_byte() {
     pane.waits_for("Three.");
     pane.key("C-d");
     pane.leaves();
-    for (n, text) in
-        ["first\n\tsecond\nthird", "ends with a line feed\nand more", &format!("the {long}ing")].iter().enumerate()
+    for (n, text) in [
+        "first\n\tsecond\nthird",
+        "ends with a line feed\nand more",
+        &format!("the {long}ing"),
+    ]
+    .iter()
+    .enumerate()
     {
-        assert!(model.request(n).last("user").ends_with(text), "{}", model.request(n).body);
+        assert!(
+            model.request(n).last("user").ends_with(text),
+            "{}",
+            model.request(n).body
+        );
     }
 }
 
 #[test]
 fn what_was_typed_is_found_again_in_the_next_run() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two."), Reply::text("Three.")]);
+    let model = Model::scripted([
+        Reply::text("One."),
+        Reply::text("Two."),
+        Reply::text("Three."),
+    ]);
     let home = Home::with(&model.config());
     let pane = Pane::talk(&home, 80, 24);
     pane.types("a question about basil");
@@ -169,7 +228,12 @@ fn what_was_typed_is_found_again_in_the_next_run() {
     pane.waits_for("$ ");
     pane.runs("agent -q");
     pane.types("draft");
-    for (key, shown) in [("Up", "> /quit"), ("Up", "> plants"), ("Down", "> /quit"), ("Down", "> draft")] {
+    for (key, shown) in [
+        ("Up", "> /quit"),
+        ("Up", "> plants"),
+        ("Down", "> /quit"),
+        ("Down", "> draft"),
+    ] {
         pane.key(key);
         pane.shows_last(shown);
     }
@@ -183,7 +247,12 @@ fn what_was_typed_is_found_again_in_the_next_run() {
     pane.waits_for("Three.");
     pane.key("C-d");
     pane.leaves();
-    assert!(model.request(2).last("user").ends_with("\na question about basil\nof two lines!"));
+    assert!(
+        model
+            .request(2)
+            .last("user")
+            .ends_with("\na question about basil\nof two lines!")
+    );
     assert!(home.files().contains(&"state/history".to_owned()));
     pane.runs("agent -q --no-session");
     pane.key("Up");
@@ -201,14 +270,22 @@ fn a_line_is_redrawn_when_the_terminal_has_another_size() {
     pane.shows_last(&format!("> {}\n{}", &text[..58], &text[58..]));
     for columns in [40_usize, 72, 33] {
         pane.resize(u32::try_from(columns).unwrap());
-        let rows: Vec<String> =
-            format!("> {text}").as_bytes().chunks(columns).map(|row| String::from_utf8_lossy(row).into()).collect();
+        let rows: Vec<String> = format!("> {text}")
+            .as_bytes()
+            .chunks(columns)
+            .map(|row| String::from_utf8_lossy(row).into())
+            .collect();
         pane.waits_until("one line", |screen| screen.trim_start() == rows.join("\n"));
     }
     pane.types("!");
     pane.key("Enter");
     pane.waits_for("One.");
-    assert!(model.request(0).last("user").ends_with(&format!("\n{text}!")));
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .ends_with(&format!("\n{text}!"))
+    );
 }
 
 #[test]
@@ -229,14 +306,22 @@ fn wide_characters_are_edited_where_they_are_shown() {
     pane.shows_last("> 你好的e\u{301}界天地玄\n黄");
     pane.key("Enter");
     pane.waits_for("好。");
-    assert!(model.request(0).last("user").ends_with("\n你好的e\u{301}界天地玄黄"), "{}", model.request(0).body);
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .ends_with("\n你好的e\u{301}界天地玄黄"),
+        "{}",
+        model.request(0).body
+    );
 }
 
 #[test]
 fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
     let held = |reply: Reply| [reply, Reply::text("Yes.")];
-    let replies =
-        held(Reply::text("Never.").held()).into_iter().chain(held(Reply::text("Once upon a time").held_after(3)));
+    let replies = held(Reply::text("Never.").held())
+        .into_iter()
+        .chain(held(Reply::text("Once upon a time").held_after(3)));
     let model = Model::scripted(replies.collect::<Vec<_>>());
     let home = Home::with(&model.config());
     let pane = Pane::open(&home, 80, 24);
@@ -269,7 +354,11 @@ fn ctrl_c_clears_the_line_stops_the_answer_and_leaves() {
     pane.key("C-c");
     pane.waits_for("$ ");
     pane.leaves();
-    assert!(model.request(1).last("user").ends_with("\nthere?"), "{}", model.request(1).body);
+    assert!(
+        model.request(1).last("user").ends_with("\nthere?"),
+        "{}",
+        model.request(1).body
+    );
 }
 
 #[test]
@@ -290,7 +379,9 @@ fn ctrl_z_and_a_signal_give_the_terminal_back() {
     model.wait_for_requests(1);
     pane.waits_for("thinking...");
     pane.key("C-z");
-    pane.waits_until("both stops", |screen| screen.matches("Stopped").count() == 2);
+    pane.waits_until("both stops", |screen| {
+        screen.matches("Stopped").count() == 2
+    });
     pane.types("clear");
     pane.key("Enter");
     pane.leaves();
@@ -305,7 +396,10 @@ fn ctrl_z_and_a_signal_give_the_terminal_back() {
     pane.types("clear; fg");
     pane.key("Enter");
     pane.shows_last("> draft");
-    pane.tmux(&["run-shell", &format!("pkill -TERM -P {}", pane.shell())], "");
+    pane.tmux(
+        &["run-shell", &format!("pkill -TERM -P {}", pane.shell())],
+        "",
+    );
     pane.waits_for("$ ");
     pane.leaves();
     assert!(model.request(0).last("user").ends_with("\nhalf a question"));
@@ -314,6 +408,8 @@ fn ctrl_z_and_a_signal_give_the_terminal_back() {
 impl Pane {
     /// The process id of the shell.
     fn shell(&self) -> String {
-        self.tmux(&["display-message", "-p", "#{pane_pid}"], "").trim().to_owned()
+        self.tmux(&["display-message", "-p", "#{pane_pid}"], "")
+            .trim()
+            .to_owned()
     }
 }

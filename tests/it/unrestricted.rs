@@ -12,15 +12,36 @@ use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
 /// One call after the other, in one turn. Returns what the model was told of each, and whether it failed.
 #[track_caller]
-fn told(home: &Home, extra: &Value, without: &'static [Withheld], calls: &[(&str, Value)]) -> Vec<(String, bool)> {
-    let calls = calls.iter().enumerate().map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
+fn told(
+    home: &Home,
+    extra: &Value,
+    without: &'static [Withheld],
+    calls: &[(&str, Value)],
+) -> Vec<(String, bool)> {
+    let calls = calls
+        .iter()
+        .enumerate()
+        .map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
     let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
     let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
     home.config(&merged(merged(model.config(), &open), extra).to_string());
-    home.bantam().args(["agent", "-m", "go"]).on_a_system_without(without).run().exits(0);
+    home.bantam()
+        .args(["agent", "-m", "go"])
+        .on_a_system_without(without)
+        .run()
+        .exits(0);
     let session = home.session("cli_default");
-    let failed = session.history().into_iter().filter(|m| m["role"] == "tool").map(|m| m["is_error"] == true);
-    model.request(1).texts("tool").into_iter().zip(failed).collect()
+    let failed = session
+        .history()
+        .into_iter()
+        .filter(|m| m["role"] == "tool")
+        .map(|m| m["is_error"] == true);
+    model
+        .request(1)
+        .texts("tool")
+        .into_iter()
+        .zip(failed)
+        .collect()
 }
 
 /// A home, and a tree beside it that is the user's.
@@ -42,28 +63,58 @@ fn opens(extra: &Value, without: &'static [Withheld], commands: bool) {
         ("read_file", json!({ "path": "docs/book.txt" })),
         ("list_dir", json!({ "path": at("docs") })),
         ("grep", json!({ "path": at("docs"), "pattern": "page" })),
-        ("write_file", json!({ "path": at("docs/new/notes.txt"), "content": "noted\n" })),
-        ("edit_file", json!({ "path": "docs/book.txt", "old_text": "first", "new_text": "last" })),
-        ("write_file", json!({ "path": "here.txt", "content": "here\n" })),
-        ("read_file", json!({ "path": home.path("workspace/here.txt").display().to_string() })),
+        (
+            "write_file",
+            json!({ "path": at("docs/new/notes.txt"), "content": "noted\n" }),
+        ),
+        (
+            "edit_file",
+            json!({ "path": "docs/book.txt", "old_text": "first", "new_text": "last" }),
+        ),
+        (
+            "write_file",
+            json!({ "path": "here.txt", "content": "here\n" }),
+        ),
+        (
+            "read_file",
+            json!({ "path": home.path("workspace/here.txt").display().to_string() }),
+        ),
     ];
     if commands {
         calls.push((
             "exec",
             json!({ "command": format!("cat {} && echo more >>docs/new/notes.txt", at("docs/book.txt")) }),
         ));
-        calls.push(("exec", json!({ "command": "pwd", "working_dir": at("docs") })));
+        calls.push((
+            "exec",
+            json!({ "command": "pwd", "working_dir": at("docs") }),
+        ));
     }
     let told = told(&home, extra, without, &calls);
     assert!(told.iter().all(|(_, failed)| !failed), "{told:?}");
-    assert!(told[0].0.contains("first page") && told[1].0.contains("first page"), "{told:?}");
-    assert!(told[2].0.contains("book.txt") && told[3].0.contains("first page"), "{told:?}");
+    assert!(
+        told[0].0.contains("first page") && told[1].0.contains("first page"),
+        "{told:?}"
+    );
+    assert!(
+        told[2].0.contains("book.txt") && told[3].0.contains("first page"),
+        "{told:?}"
+    );
     assert!(told[7].0.contains("here"), "{told:?}");
-    assert_eq!(fs::read(other.path("docs/book.txt")).unwrap(), b"last page\n");
+    assert_eq!(
+        fs::read(other.path("docs/book.txt")).unwrap(),
+        b"last page\n"
+    );
     let noted = if commands { "noted\nmore\n" } else { "noted\n" };
-    assert_eq!(fs::read_to_string(other.path("docs/new/notes.txt")).unwrap(), noted);
+    assert_eq!(
+        fs::read_to_string(other.path("docs/new/notes.txt")).unwrap(),
+        noted
+    );
     if commands {
-        assert!(told[8].0.contains("last page") && told[9].0.contains(&at("docs")), "{told:?}");
+        assert!(
+            told[8].0.contains("last page") && told[9].0.contains(&at("docs")),
+            "{told:?}"
+        );
     }
 }
 
@@ -76,11 +127,17 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     let beside = home.path("").parent().unwrap().to_owned();
     symlink(&beside, beside.join("around")).unwrap();
     symlink(home.path(""), beside.join("straight")).unwrap();
-    let links = ["around/home/config.json", "straight/config.json"].map(|path| beside.join(path).display().to_string());
+    let links = ["around/home/config.json", "straight/config.json"]
+        .map(|path| beside.join(path).display().to_string());
     let mut calls = Vec::new();
-    for path in [at("config.json"), "../config.json".into(), "config".into(), "up/config.json".into()]
-        .into_iter()
-        .chain(links.clone())
+    for path in [
+        at("config.json"),
+        "../config.json".into(),
+        "config".into(),
+        "up/config.json".into(),
+    ]
+    .into_iter()
+    .chain(links.clone())
     {
         calls.push(("read_file", json!({ "path": path })));
         calls.push(("grep", json!({ "path": path, "pattern": "." })));
@@ -89,15 +146,33 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     for path in [at("sessions"), at(""), "..".into(), "up/sessions".into()] {
         calls.push(("list_dir", json!({ "path": path })));
         calls.push(("grep", json!({ "path": path, "pattern": "." })));
-        calls.push(("write_file", json!({ "path": format!("{path}/new.txt"), "content": "mine" })));
+        calls.push((
+            "write_file",
+            json!({ "path": format!("{path}/new.txt"), "content": "mine" }),
+        ));
     }
-    calls.push(("write_file", json!({ "path": at("agent/AGENT.md"), "content": "mine" })));
+    calls.push((
+        "write_file",
+        json!({ "path": at("agent/AGENT.md"), "content": "mine" }),
+    ));
     if commands {
         calls.push(("exec", json!({ "command": format!("cat {} ../config.json up/config.json", at("config.json")) })));
-        calls.push(("exec", json!({ "command": format!("cat {}; echo more >>{}", links.join(" "), links[1]) })));
-        calls.push(("exec", json!({ "command": format!("grep -r . {} up/sessions", at("sessions")) })));
-        calls.push(("exec", json!({ "command": format!("echo mine >{}", at("agent/AGENT.md")) })));
-        calls.push(("exec", json!({ "command": format!("mkdir {}", at("cron")) })));
+        calls.push((
+            "exec",
+            json!({ "command": format!("cat {}; echo more >>{}", links.join(" "), links[1]) }),
+        ));
+        calls.push((
+            "exec",
+            json!({ "command": format!("grep -r . {} up/sessions", at("sessions")) }),
+        ));
+        calls.push((
+            "exec",
+            json!({ "command": format!("echo mine >{}", at("agent/AGENT.md")) }),
+        ));
+        calls.push((
+            "exec",
+            json!({ "command": format!("mkdir {}", at("cron")) }),
+        ));
     }
     let before = home.files();
     for (call, (result, failed)) in calls.iter().zip(told(&home, extra, without, &calls)) {
@@ -105,9 +180,16 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
         let looks = ["list_dir", "grep", "exec"].contains(&call.0);
         assert!(failed || looks, "{call:?}: {result}");
         assert!(!result.contains("cli_old"), "{call:?}: {result}");
-        assert!(!result.contains(CANARY) && !result.contains("an old secret"), "{call:?}: {result}");
+        assert!(
+            !result.contains(CANARY) && !result.contains("an old secret"),
+            "{call:?}: {result}"
+        );
     }
-    let after: Vec<String> = home.files().into_iter().filter(|path| !before.contains(path)).collect();
+    let after: Vec<String> = home
+        .files()
+        .into_iter()
+        .filter(|path| !before.contains(path))
+        .collect();
     let ours = |path: &String| {
         path.starts_with("state")
             || path.starts_with("usage")
@@ -116,7 +198,11 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     };
     assert!(after.iter().all(ours), "{after:?}");
     assert_eq!(fs::read(home.path("agent/AGENT.md")).unwrap(), b"obey\n");
-    assert!(!fs::read_to_string(home.path("config.json")).unwrap().contains("more"));
+    assert!(
+        !fs::read_to_string(home.path("config.json"))
+            .unwrap()
+            .contains("more")
+    );
 }
 
 #[test]
@@ -157,7 +243,11 @@ fn a_home_where_commands_may_read_is_refused() {
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("config.json"), model.config().to_string()).unwrap();
     let home = Home::empty();
-    let run = home.bantam().env("BANTAM_HOME", &place).args(["agent", "-m", "hi"]).run();
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", &place)
+        .args(["agent", "-m", "hi"])
+        .run();
     fs::remove_dir_all(&place).unwrap();
     run.exits(3).fails_with_a_hint().says("/opt");
 }
@@ -172,7 +262,11 @@ fn a_home_behind_a_link_that_tools_could_replace_is_refused() {
     let some = json!({ "tools": { "write_paths": [links] } });
     for (open, by) in [(all, "restrict_to_workspace"), (some, "tools.write_paths")] {
         home.config(&merged(model.config(), &open).to_string());
-        let run = home.bantam().env("BANTAM_HOME", links.join("home")).args(["agent", "-m", "hi"]).run();
+        let run = home
+            .bantam()
+            .env("BANTAM_HOME", links.join("home"))
+            .args(["agent", "-m", "hi"])
+            .run();
         run.exits(3).fails_with_a_hint().says("links/home").says(by);
     }
 }
@@ -182,7 +276,11 @@ struct BelowTmp(PathBuf);
 
 impl BelowTmp {
     fn new() -> Self {
-        let path = PathBuf::from(format!("/tmp/bantam-test-{}-{}", std::process::id(), unique()));
+        let path = PathBuf::from(format!(
+            "/tmp/bantam-test-{}-{}",
+            std::process::id(),
+            unique()
+        ));
         fs::create_dir(&path).unwrap();
         fs::write(path.join("there.txt"), "the user's\n").unwrap();
         Self(path)
@@ -197,19 +295,31 @@ impl Drop for BelowTmp {
 
 #[test]
 fn what_the_jail_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
-    let (tmp, shm) = (BelowTmp::new(), format!("/dev/shm/bantam-test-{}", std::process::id()));
+    let (tmp, shm) = (
+        BelowTmp::new(),
+        format!("/dev/shm/bantam-test-{}", std::process::id()),
+    );
     let at = |name: &str| tmp.0.join(name).display().to_string();
     let (home, _other) = user();
     symlink("/tmp", home.path("workspace/tmp")).unwrap();
     let through_a_link = format!("tmp/bantam-test-{}", unique());
     let mut calls = Vec::new();
-    for path in [at("new.txt"), at("there.txt"), at("new/new.txt"), shm.clone(), through_a_link] {
+    for path in [
+        at("new.txt"),
+        at("there.txt"),
+        at("new/new.txt"),
+        shm.clone(),
+        through_a_link,
+    ] {
         calls.push(("write_file", json!({ "path": path, "content": "kept?" })));
         calls.push(("append_file", json!({ "path": path, "content": "kept?" })));
         calls.push(("read_file", json!({ "path": path })));
     }
     calls.push(("list_dir", json!({ "path": "/tmp" })));
-    for (call, (result, failed)) in calls.iter().zip(told(&home, &json!({}), &[LANDLOCK], &calls)) {
+    for (call, (result, failed)) in calls
+        .iter()
+        .zip(told(&home, &json!({}), &[LANDLOCK], &calls))
+    {
         assert!(failed && result.contains("replaces"), "{call:?}: {result}");
     }
     assert_eq!(fs::read_dir(&tmp.0).unwrap().count(), 1);
@@ -218,10 +328,17 @@ fn what_the_jail_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
     let (home, _other) = user();
     let open = json!({ "tools": { "write_paths": [tmp.0] } });
     let calls = [
-        ("write_file", json!({ "path": at("new.txt"), "content": "kept" })),
+        (
+            "write_file",
+            json!({ "path": at("new.txt"), "content": "kept" }),
+        ),
         ("write_file", json!({ "path": "a", "content": "b" })),
     ];
-    assert!(told(&home, &open, &[], &calls).iter().all(|(_, failed)| !failed));
+    assert!(
+        told(&home, &open, &[], &calls)
+            .iter()
+            .all(|(_, failed)| !failed)
+    );
     assert_eq!(fs::read(at("new.txt")).unwrap(), b"kept");
 }
 
@@ -231,20 +348,46 @@ fn where_the_home_lies_below_tmp_what_is_beside_it_is_open_and_nothing_is_lost()
     let beside = BelowTmp::new();
     let model_home = tmp.0.join("home");
     let calls = [
-        ("write_file", json!({ "path": beside.0.join("new.txt"), "content": "kept" })),
-        ("write_file", json!({ "path": format!("/tmp/bantam-test-{}", unique()), "content": "lost" })),
-        ("write_file", json!({ "path": "here.txt", "content": "here" })),
+        (
+            "write_file",
+            json!({ "path": beside.0.join("new.txt"), "content": "kept" }),
+        ),
+        (
+            "write_file",
+            json!({ "path": format!("/tmp/bantam-test-{}", unique()), "content": "lost" }),
+        ),
+        (
+            "write_file",
+            json!({ "path": "here.txt", "content": "here" }),
+        ),
     ];
-    let asked = calls.iter().enumerate().map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
+    let asked = calls
+        .iter()
+        .enumerate()
+        .map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, arguments));
     let model = Model::scripted([Reply::calls(asked), Reply::text("Done.")]);
     let open = json!({ "agents": { "defaults": { "restrict_to_workspace": false } } });
     let home = Home::empty();
     fs::create_dir(&model_home).unwrap();
-    fs::write(model_home.join("config.json"), merged(model.config(), &open).to_string()).unwrap();
-    home.bantam().args(["agent", "-m", "go"]).env("BANTAM_HOME", &model_home).run().exits(0);
+    fs::write(
+        model_home.join("config.json"),
+        merged(model.config(), &open).to_string(),
+    )
+    .unwrap();
+    home.bantam()
+        .args(["agent", "-m", "go"])
+        .env("BANTAM_HOME", &model_home)
+        .run()
+        .exits(0);
     let told = model.request(1).texts("tool");
-    assert!(told[0].starts_with("created") && told[2].starts_with("created"), "{told:?}");
+    assert!(
+        told[0].starts_with("created") && told[2].starts_with("created"),
+        "{told:?}"
+    );
     assert!(told[1].contains("replaces"), "{told:?}");
     assert_eq!(fs::read(beside.0.join("new.txt")).unwrap(), b"kept");
-    assert_eq!(fs::read(model_home.join("workspace/here.txt")).unwrap(), b"here");
+    assert_eq!(
+        fs::read(model_home.join("workspace/here.txt")).unwrap(),
+        b"here"
+    );
 }

@@ -20,23 +20,41 @@ fn priced(model: &Model, extra: &Value) -> Value {
 
 /// The lines that were written, over all months, whole and torn.
 fn lines(home: &Home) -> Vec<String> {
-    let files = home.files().into_iter().filter(|file| file.starts_with("usage/"));
+    let files = home
+        .files()
+        .into_iter()
+        .filter(|file| file.starts_with("usage/"));
     let texts = files.map(|file| fs::read_to_string(home.path(&file)).unwrap());
-    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    texts
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 #[track_caller]
 fn usage(home: &Home) -> Value {
-    home.bantam().args(["usage", "--json"]).run().exits(0).json()
+    home.bantam()
+        .args(["usage", "--json"])
+        .run()
+        .exits(0)
+        .json()
 }
 
 #[test]
 fn every_call_has_its_line_and_the_answer_tells_the_cost() {
-    let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("think", &json!({ "thought": "so" })),
+        Reply::text("Done."),
+    ]);
     let home = Home::with(&priced(&model, &json!({})));
-    let answer = home.agent(["--json", "-s", "garden", "-m", "go"]).exits(0).json();
+    let answer = home
+        .agent(["--json", "-s", "garden", "-m", "go"])
+        .exits(0)
+        .json();
     assert_eq!(answer["cost"], json!(2.0 * ONE));
-    let lines: Vec<Value> = lines(&home).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = lines(&home)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     assert_eq!(lines.len(), 2, "one for each call");
     for line in &lines {
         for (key, value) in [
@@ -52,11 +70,25 @@ fn every_call_has_its_line_and_the_answer_tells_the_cost() {
         }
         let [time, date] = ["time", "date"].map(|key| line[key].as_str().unwrap());
         assert!(time.ends_with('Z') && date.len() == 10, "{line}");
-        assert!(!line.to_string().contains("go"), "nothing of what was said: {line}");
+        assert!(
+            !line.to_string().contains("go"),
+            "nothing of what was said: {line}"
+        );
     }
-    let file = home.files().into_iter().find(|file| file.starts_with("usage/")).unwrap();
-    let month = file.strip_prefix("usage/").unwrap().strip_suffix(".jsonl").unwrap();
-    assert!(lines[0]["date"].as_str().unwrap().starts_with(month), "{file}");
+    let file = home
+        .files()
+        .into_iter()
+        .find(|file| file.starts_with("usage/"))
+        .unwrap();
+    let month = file
+        .strip_prefix("usage/")
+        .unwrap()
+        .strip_suffix(".jsonl")
+        .unwrap();
+    assert!(
+        lines[0]["date"].as_str().unwrap().starts_with(month),
+        "{file}"
+    );
 }
 
 #[test]
@@ -67,17 +99,32 @@ fn usage_is_added_up_by_day_and_model() {
     let mut list = config["model_list"].as_array().unwrap().clone();
     list.push(other);
     let home = Home::with(&merged(config, &json!({ "model_list": list })));
-    home.bantam().args(["usage"]).run().exits(0).prints("").says("no model was asked since ");
-    for args in [&["-m", "one"][..], &["-m", "two"], &["--model", "other", "-m", "three"]] {
+    home.bantam()
+        .args(["usage"])
+        .run()
+        .exits(0)
+        .prints("")
+        .says("no model was asked since ");
+    for args in [
+        &["-m", "one"][..],
+        &["-m", "two"],
+        &["--model", "other", "-m", "three"],
+    ] {
         home.bantam().arg("agent").args(args).run().exits(0);
     }
     let told = usage(&home);
     let rows = told["rows"].as_array().unwrap();
     let row = |model: &str| rows.iter().find(|row| row["model"] == model).unwrap();
     let (tested, other) = (row("openai/test-model"), row("openai/other"));
-    assert!(rows.len() == 2 || rows.len() == 3, "a night may have passed: {told}");
+    assert!(
+        rows.len() == 2 || rows.len() == 3,
+        "a night may have passed: {told}"
+    );
     if rows.len() == 2 {
-        assert_eq!((&tested["calls"], &tested["cost"], &other["cost"]), (&json!(2), &json!(2.0 * ONE), &Value::Null));
+        assert_eq!(
+            (&tested["calls"], &tested["cost"], &other["cost"]),
+            (&json!(2), &json!(2.0 * ONE), &Value::Null)
+        );
         assert_eq!(tested["prompt_tokens"], 2 * USAGE.0);
     }
     let total = json!({
@@ -87,20 +134,40 @@ fn usage_is_added_up_by_day_and_model() {
     assert_eq!(told["total"], total);
     let table = home.bantam().args(["usage", "--days", "2"]).run();
     table.exits(0).is_quiet();
-    let sums: Vec<&str> = table.stdout.lines().last().unwrap().split_whitespace().collect();
+    let sums: Vec<&str> = table
+        .stdout
+        .lines()
+        .last()
+        .unwrap()
+        .split_whitespace()
+        .collect();
     assert_eq!(sums, ["total", "3", "33", "9", "21", "0.0157"]);
-    home.bantam().args(["usage", "--days", "none"]).run().exits(2).fails_with_a_hint();
+    home.bantam()
+        .args(["usage", "--days", "none"])
+        .run()
+        .exits(2)
+        .fails_with_a_hint();
 }
 
 #[test]
 fn lines_that_cannot_be_read_are_counted_and_left_out() {
     let model = Model::scripted([Reply::text("Done."), Reply::text("Done.")]);
-    let home = Home::with(&priced(&model, &json!({ "budget": { "daily_tokens": 1000 } })));
+    let home = Home::with(&priced(
+        &model,
+        &json!({ "budget": { "daily_tokens": 1000 } }),
+    ));
     home.agent(["-m", "one"]).exits(0);
-    let file = home.files().into_iter().find(|file| file.starts_with("usage/")).unwrap();
+    let file = home
+        .files()
+        .into_iter()
+        .find(|file| file.starts_with("usage/"))
+        .unwrap();
     let whole = fs::read_to_string(home.path(&file)).unwrap();
     // What a crash cut short does no harm to the next line.
-    home.write(&file, format!("oops\n{whole}\u{0}\n{}", &whole[..whole.len() / 2]));
+    home.write(
+        &file,
+        format!("oops\n{whole}\u{0}\n{}", &whole[..whole.len() / 2]),
+    );
     home.agent(["-m", "two"]).exits(0);
     let run = home.bantam().args(["usage", "--json"]).run();
     run.exits(0).says("skipped 3 damaged lines of usage/");
@@ -110,11 +177,27 @@ fn lines_that_cannot_be_read_are_counted_and_left_out() {
 #[test]
 fn several_at_once_write_whole_lines() {
     let model = Model::answering(|_, number| {
-        if number % 4 == 3 { Reply::text("Done.") } else { Reply::call("think", &json!({ "thought": number })) }
+        if number % 4 == 3 {
+            Reply::text("Done.")
+        } else {
+            Reply::call("think", &json!({ "thought": number }))
+        }
     });
     let home = Home::with(&model.config());
     let runs: Vec<_> = (0..8)
-        .map(|n| home.bantam().args(["agent", "-s", &format!("s{n}"), "-m", "go", "--max-steps", "10"]).spawn())
+        .map(|n| {
+            home.bantam()
+                .args([
+                    "agent",
+                    "-s",
+                    &format!("s{n}"),
+                    "-m",
+                    "go",
+                    "--max-steps",
+                    "10",
+                ])
+                .spawn()
+        })
         .collect();
     for run in runs {
         run.finish();
@@ -122,17 +205,23 @@ fn several_at_once_write_whole_lines() {
     let lines = lines(&home);
     assert_eq!(lines.len(), model.requests().len());
     assert!(
-        lines.iter().all(|line| serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object())),
+        lines
+            .iter()
+            .all(|line| serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object())),
         "{lines:?}"
     );
 }
 
 #[test]
 fn the_model_that_answered_is_the_one_that_is_charged() {
-    let (down, up) =
-        (Model::answering(|_, _| Reply::error(400, "no such model")), Model::scripted([Reply::text("Done.")]));
-    let config =
-        priced(&down, &json!({ "agents": { "defaults": { "model_fallbacks": ["second"], "max_retries": 0 } } }));
+    let (down, up) = (
+        Model::answering(|_, _| Reply::error(400, "no such model")),
+        Model::scripted([Reply::text("Done.")]),
+    );
+    let config = priced(
+        &down,
+        &json!({ "agents": { "defaults": { "model_fallbacks": ["second"], "max_retries": 0 } } }),
+    );
     let mut list = config["model_list"].as_array().unwrap().clone();
     // By the same name at another address: the price is that of the entry.
     list.push(merged(
@@ -144,18 +233,26 @@ fn the_model_that_answered_is_the_one_that_is_charged() {
     let answer = home.agent(["--json", "-m", "go"]).exits(0).json();
     assert_eq!(answer["cost"], json!(0.000_007));
     let told = usage(&home);
-    assert_eq!((&told["total"]["calls"], &told["total"]["cost"]), (&json!(1), &json!(0.000_007)));
+    assert_eq!(
+        (&told["total"]["calls"], &told["total"]["cost"]),
+        (&json!(1), &json!(0.000_007))
+    );
 }
 
 #[test]
 fn a_budget_holds_over_runs_and_tells_what_to_do() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "budget": { "daily_tokens": 2 * USAGE.2 } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "budget": { "daily_tokens": 2 * USAGE.2 } }),
+    ));
     home.agent(["-m", "one"]).exits(0);
     home.agent(["-m", "two", "-s", "other"]).exits(0);
     let refused = home.agent(["-m", "three"]);
     refused.exits(6).prints("").fails_with_a_hint();
-    refused.says("the day's budget is used up: 36 of 36 tokens").says("budget.daily_tokens");
+    refused
+        .says("the day's budget is used up: 36 of 36 tokens")
+        .says("budget.daily_tokens");
     let answer = home.agent(["--json", "-m", "three"]).exits(6).json();
     assert_eq!(
         (&answer["error"]["kind"], &answer["stop"], &answer["steps"]),
@@ -164,7 +261,11 @@ fn a_budget_holds_over_runs_and_tells_what_to_do() {
     assert_eq!(model.requests().len(), 2);
     // What was not asked is no part of the conversation.
     assert_eq!(home.session("cli_default").texts("user"), ["one"]);
-    let raised = home.bantam().env("BANTAM_BUDGET_DAILY_TOKENS", "0").args(["agent", "--dry-run", "-m", "three"]).run();
+    let raised = home
+        .bantam()
+        .env("BANTAM_BUDGET_DAILY_TOKENS", "0")
+        .args(["agent", "--dry-run", "-m", "three"])
+        .run();
     raised.exits(0);
 }
 
@@ -173,20 +274,30 @@ fn a_budget_ends_a_turn_between_its_steps() {
     let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" }))]);
     let home = Home::with(&priced(&model, &json!({ "budget": { "daily_cost": ONE } })));
     let run = home.agent(["-m", "go"]);
-    run.exits(6).says("0.0078 of 0.00783 in cost").says("budget.daily_cost");
+    run.exits(6)
+        .says("0.0078 of 0.00783 in cost")
+        .says("budget.daily_cost");
     home.session("cli_default").has_one_result_per_call();
 }
 
 #[test]
 fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
-    let silent =
-        json!({ "choices": [ { "message": { "role": "assistant", "content": "Done." }, "finish_reason": "stop" } ] });
+    let silent = json!({ "choices": [ { "message": { "role": "assistant", "content": "Done." }, "finish_reason": "stop" } ] });
     let model = Model::scripted([Reply::json(200, &silent)]);
-    let home = Home::with(&merged(model.config(), &json!({ "budget": { "daily_tokens": 100 } })));
-    let answer = home.agent(["--no-stream", "--json", "-m", "go"]).exits(0).json();
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "budget": { "daily_tokens": 100 } }),
+    ));
+    let answer = home
+        .agent(["--no-stream", "--json", "-m", "go"])
+        .exits(0)
+        .json();
     assert_eq!(answer["usage"]["total_tokens"], 0);
     let line: Value = serde_json::from_str(&lines(&home)[0]).unwrap();
-    assert!(line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100, "{line}");
+    assert!(
+        line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100,
+        "{line}"
+    );
     home.agent(["-m", "again"]).exits(6);
 }
 
@@ -197,7 +308,10 @@ fn what_arrived_before_a_cut_is_counted() {
     home.agent(["--events", "-m", "go"]).exits(5);
     let counted = |home: &Home| {
         let line: Value = serde_json::from_str(&lines(home)[0]).unwrap();
-        assert!(line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100, "{line}");
+        assert!(
+            line["estimated"] == true && line["prompt_tokens"].as_u64().unwrap() > 100,
+            "{line}"
+        );
     };
     counted(&home);
     // And so is what was thrown away to ask again.
@@ -211,17 +325,30 @@ fn what_arrived_before_a_cut_is_counted() {
 
 #[test]
 fn usage_that_cannot_be_written_is_told_and_fails_nothing() {
-    let model = Model::scripted([Reply::call("think", &json!({ "thought": "so" })), Reply::text("Done.")]);
+    let model = Model::scripted([
+        Reply::call("think", &json!({ "thought": "so" })),
+        Reply::text("Done."),
+    ]);
     let home = Home::with(&model.config());
     home.write("usage", "a file where a directory should be");
     let run = home.agent(["-v", "-m", "go"]);
     run.exits(0).prints("Done.\n");
-    assert_eq!(run.stderr.matches("recording usage: ").count(), 1, "{}", run.stderr);
+    assert_eq!(
+        run.stderr.matches("recording usage: ").count(),
+        1,
+        "{}",
+        run.stderr
+    );
 }
 
 #[test]
 fn a_budget_of_cost_names_what_it_cannot_count() {
     let model = Model::scripted([Reply::text("Done.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "budget": { "daily_cost": 1 } })));
-    home.agent(["-m", "go"]).exits(0).says("budget.daily_cost does not count openai/test-model");
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "budget": { "daily_cost": 1 } }),
+    ));
+    home.agent(["-m", "go"])
+        .exits(0)
+        .says("budget.daily_cost does not count openai/test-model");
 }

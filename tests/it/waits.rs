@@ -16,13 +16,26 @@ fn a_plain_turn_waits_for_the_disk_four_times_at_most() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let home = Home::with(&model.config());
     // Whoever reads this number does not know yet that it counts anything.
-    let ((), count) = counted(|| File::open(home.path("config.json")).unwrap().sync_all().unwrap());
+    let ((), count) = counted(|| {
+        File::open(home.path("config.json"))
+            .unwrap()
+            .sync_all()
+            .unwrap();
+    });
     assert_eq!(count, 1);
-    for (what, least) in [("a home that is as good as new", 2), ("a session that goes on", 2)] {
+    for (what, least) in [
+        ("a home that is as good as new", 2),
+        ("a session that goes on", 2),
+    ] {
         let (_, count) = counted(|| home.agent(["-m", "hi"]).exits(0).prints("Here.\n").code);
         assert!((least..=MOST).contains(&count), "{what}: {count}");
     }
-    let (_, count) = counted(|| home.agent(["-s", "new", "-m", "hi"]).exits(0).prints("Here.\n").code);
+    let (_, count) = counted(|| {
+        home.agent(["-s", "new", "-m", "hi"])
+            .exits(0)
+            .prints("Here.\n")
+            .code
+    });
     assert!((2..=MOST).contains(&count), "a new session: {count}");
     let (_, count) = counted(|| home.agent(["--no-session", "-m", "hi"]).exits(0).code);
     assert_eq!(count, 0, "what is not kept waits for nothing");

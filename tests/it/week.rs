@@ -60,7 +60,9 @@ struct Host {
 /// The numbers of the questions in a text, as in `(Q7) what is it?`.
 fn numbers(text: &str) -> Vec<usize> {
     let parts = text.split("(Q").skip(1);
-    parts.filter_map(|part| part.split_once(')')?.0.parse().ok()).collect()
+    parts
+        .filter_map(|part| part.split_once(')')?.0.parse().ok())
+        .collect()
 }
 
 /// One to thirty are asked at the shell, the others in the chat.
@@ -81,16 +83,30 @@ fn answer(n: usize) -> String {
 /// What is illegal in a request.
 fn illegal(request: &Request) -> Option<String> {
     let messages = request.messages();
-    let roles: Vec<&str> = messages.iter().map(|message| message["role"].as_str().unwrap_or_default()).collect();
+    let roles: Vec<&str> = messages
+        .iter()
+        .map(|message| message["role"].as_str().unwrap_or_default())
+        .collect();
     let rest = &roles[roles.iter().take_while(|role| **role == "system").count()..];
     if rest.first() != Some(&"user") || !["user", "tool"].contains(rest.last().unwrap_or(&"")) {
         return Some(format!("begins or ends with the wrong role: {roles:?}"));
     }
-    if rest.windows(2).any(|pair| pair[0] == pair[1] && pair[0] != "tool") {
+    if rest
+        .windows(2)
+        .any(|pair| pair[0] == pair[1] && pair[0] != "tool")
+    {
         return Some(format!("two messages of one role in a row: {roles:?}"));
     }
-    let glued = request.texts("user").into_iter().find(|text| numbers(text).len() != 1);
-    glued.map(|text| format!("a user's message is not one question: {}", text.chars().take(300).collect::<String>()))
+    let glued = request
+        .texts("user")
+        .into_iter()
+        .find(|text| numbers(text).len() != 1);
+    glued.map(|text| {
+        format!(
+            "a user's message is not one question: {}",
+            text.chars().take(300).collect::<String>()
+        )
+    })
 }
 
 impl Host {
@@ -99,7 +115,11 @@ impl Host {
     }
 
     fn reply(&self, request: &Request) -> Reply {
-        if request.texts("system").first().is_some_and(|text| text.contains("so that the assistant can continue")) {
+        if request
+            .texts("system")
+            .first()
+            .is_some_and(|text| text.contains("so that the assistant can continue"))
+        {
             return Reply::text("They asked questions.");
         }
         let mut seen = self.lock();
@@ -120,11 +140,19 @@ impl Host {
             return Reply::error(400, "Could not process image");
         }
         if body.len() > OVERLONG {
-            return Reply::error(400, "This model's maximum context length is 90000 tokens, and you sent more.");
+            return Reply::error(
+                400,
+                "This model's maximum context length is 90000 tokens, and you sent more.",
+            );
         }
-        let is_looking = request.messages().last().is_some_and(|message| message["role"] == "user");
+        let is_looking = request
+            .messages()
+            .last()
+            .is_some_and(|message| message["role"] == "user");
         match fate(n) {
-            Fate::Looked if is_looking => return Reply::calls([call("c", "list_dir", &json!({ "path": "." }))]),
+            Fate::Looked if is_looking => {
+                return Reply::calls([call("c", "list_dir", &json!({ "path": "." }))]);
+            }
             Fate::Overloaded => return Reply::error(503, "overloaded"),
             Fate::Silent if seen.asked[&n] == 1 => return Reply::text(&answer(n)).held(),
             _ => {}
@@ -143,7 +171,9 @@ struct Person {
 
 impl Person {
     fn new(api: &BotApi) -> Self {
-        let host = Host { seen: Arc::default() };
+        let host = Host {
+            seen: Arc::default(),
+        };
         let answering = host.clone();
         let model = Model::answering(move |request, _| answering.reply(request));
         let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
@@ -158,14 +188,21 @@ impl Person {
 
     fn command(&self, n: usize, text: &str, flags: &[&str]) -> Bantam<'_> {
         let text = format!("(Q{n}) {text}");
-        self.home.bantam().args(["agent", "-s", "week", "-m", &text]).args(flags)
+        self.home
+            .bantam()
+            .args(["agent", "-s", "week", "-m", &text])
+            .args(flags)
     }
 
     /// Asks at the shell; the answer is all that stdout shows, and it is shown only if the host gave it.
     #[track_caller]
     fn asks(&self, n: usize, text: &str, flags: &[&str], code: i32) -> Run {
         let run = self.command(n, text, flags).run();
-        let expected = if code == 0 { answer(n) + "\n" } else { String::new() };
+        let expected = if code == 0 {
+            answer(n) + "\n"
+        } else {
+            String::new()
+        };
         run.exits(code).prints(&expected);
         run
     }
@@ -197,7 +234,10 @@ impl Person {
 fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     let api = BotApi::start();
     let person = Person::new(&api);
-    let (good, bad) = (person.home.write("good.png", GOOD_PICTURE), person.home.write("bad.png", BAD_PICTURE));
+    let (good, bad) = (
+        person.home.write("good.png", GOOD_PICTURE),
+        person.home.write("bad.png", BAD_PICTURE),
+    );
     let (good, bad) = (good.to_str().unwrap(), bad.to_str().unwrap());
 
     // Monday: a refused word, a question that was taken back, one that the host took too long for.
@@ -210,19 +250,37 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
 
     // Tuesday: pictures.
     person.asks(7, "what is this?", &["-a", good], 0);
-    person.asks(8, "and this?", &["-a", bad], 1).fails_with_a_hint();
+    person
+        .asks(8, "and this?", &["-a", bad], 1)
+        .fails_with_a_hint();
     person.asks(9, "and this one again?", &["-a", good], 0);
-    assert!(person.last_request(9).body.to_string().contains(&BASE64_STANDARD.encode(GOOD_PICTURE)));
+    assert!(
+        person
+            .last_request(9)
+            .body
+            .to_string()
+            .contains(&BASE64_STANDARD.encode(GOOD_PICTURE))
+    );
 
     // Wednesday: too long, too slow, too busy.
-    let run = person.command(10, "what does it say?", &[]).stdin("words ".repeat(OVERLONG / 5)).run();
+    let run = person
+        .command(10, "what does it say?", &[])
+        .stdin("words ".repeat(OVERLONG / 5))
+        .run();
     run.exits(1).prints("").fails_with_a_hint();
     person.asks(11, "shorter", &[], 0);
     person.asks(12, "are you asleep?", &["--timeout", "1"], 6);
     person.asks(13, "awake now?", &[], 0);
     person.asks(14, "are you busy?", &[], 5);
     person.asks(15, "look around", &[], 0);
-    assert!(!person.last_request(15).body.to_string().contains(&BASE64_STANDARD.encode(GOOD_PICTURE)), "old pictures");
+    assert!(
+        !person
+            .last_request(15)
+            .body
+            .to_string()
+            .contains(&BASE64_STANDARD.encode(GOOD_PICTURE)),
+        "old pictures"
+    );
 
     // Thursday: another model, and back.
     person.asks(16, "who are you?", &["--model", "second"], 0);
@@ -238,15 +296,25 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     person.asks(22, "still there?", &[], 0);
     person.asks(23, "good", &[], 0);
     person.loses_patience(24, Signal::KILL);
-    let mut file = fs::OpenOptions::new().append(true).open(person.session()).unwrap();
+    let mut file = fs::OpenOptions::new()
+        .append(true)
+        .open(person.session())
+        .unwrap();
     file.write_all(b"{\"crc\":\"0bad").unwrap();
     drop(file);
     person.asks(25, "the light is back", &[], 0);
 
     // Saturday: another time zone, and a clock that was years ahead.
-    let run = person.command(26, "when is it?", &[]).env("TZ", "Asia/Kathmandu").run();
+    let run = person
+        .command(26, "when is it?", &[])
+        .env("TZ", "Asia/Kathmandu")
+        .run();
     run.exits(0).prints(&(answer(26) + "\n"));
-    assert!(person.last_request(26).last("user").contains("+05:45"), "{}", person.last_request(26).last("user"));
+    assert!(
+        person.last_request(26).last("user").contains("+05:45"),
+        "{}",
+        person.last_request(26).last("user")
+    );
     let ahead = fs::read_to_string(person.session()).unwrap();
     fs::write(person.session(), years_ahead(&ahead)).unwrap();
     person.asks(27, "look around again", &[], 0);
@@ -300,7 +368,11 @@ fn no_question_of_a_week_is_lost_glued_or_answered_twice() {
     assert!(seen.wrong.is_empty(), "{:#?}", seen.wrong);
     for n in 1..=40 {
         let expected = usize::from(matches!(fate(n), Fate::Answered | Fate::Looked) || n == 38);
-        assert_eq!(seen.answered.get(&n).copied().unwrap_or_default(), expected, "answers to question {n}");
+        assert_eq!(
+            seen.answered.get(&n).copied().unwrap_or_default(),
+            expected,
+            "answers to question {n}"
+        );
     }
 }
 

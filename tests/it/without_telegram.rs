@@ -16,17 +16,40 @@ fn jobs_run_without_telegram_and_the_history_shows_their_answers() {
     let home = Home::with(&model.config());
     let gateway = start(&home);
     gateway.wait_for_stderr("Telegram is off");
-    home.bantam().args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1"]).run().exits(0).is_quiet();
-    until("the job has run", || statuses(&home).contains(&"ok".to_owned()));
+    home.bantam()
+        .args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1"])
+        .run()
+        .exits(0)
+        .is_quiet();
+    until("the job has run", || {
+        statuses(&home).contains(&"ok".to_owned())
+    });
     let status = home.bantam().arg("status").run();
-    assert!(status.exits(0).stdout.contains("running since"), "{}", status.stdout);
+    assert!(
+        status.exits(0).stdout.contains("running since"),
+        "{}",
+        status.stdout
+    );
     ends(gateway);
     let history = |args: &[&str]| home.bantam().args(["cron", "history"]).args(args).run();
     let all = history(&[]);
-    assert!(all.exits(0).stdout.contains("disk: The disk is half full."), "{}", all.stdout);
+    assert!(
+        all.exits(0).stdout.contains("disk: The disk is half full."),
+        "{}",
+        all.stdout
+    );
     let one = history(&["disk"]);
-    assert!(one.exits(0).stdout.ends_with("\n\nThe disk is\nhalf full.\n"), "{}", one.stdout);
-    assert_eq!(history(&["--json"]).json()["runs"][0]["answer"], "The disk is half full.");
+    assert!(
+        one.exits(0)
+            .stdout
+            .ends_with("\n\nThe disk is\nhalf full.\n"),
+        "{}",
+        one.stdout
+    );
+    assert_eq!(
+        history(&["--json"]).json()["runs"][0]["answer"],
+        "The disk is half full."
+    );
 }
 
 #[test]
@@ -38,7 +61,13 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
     let gateway = start(&home);
     // They come with the minute.
     let deadline = Instant::now() + Duration::from_secs(75);
-    let reported = || home.bantam().args(["cron", "history", "heartbeat"]).run().stdout.contains("The plants are dry.");
+    let reported = || {
+        home.bantam()
+            .args(["cron", "history", "heartbeat"])
+            .run()
+            .stdout
+            .contains("The plants are dry.")
+    };
     while !reported() {
         assert!(Instant::now() < deadline, "no heartbeat within a minute");
         std::thread::park_timeout(Duration::from_millis(200));
@@ -54,7 +83,12 @@ fn without_telegram_a_changed_configuration_is_taken_up_and_the_service_manager_
     let path = home.dir("run").join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
     socket.set_nonblocking(true).unwrap();
-    let gateway = home.bantam().arg("gateway").env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "200000").spawn();
+    let gateway = home
+        .bantam()
+        .arg("gateway")
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "200000")
+        .spawn();
     let mut heard = String::new();
     until("it says that it lives", || {
         let mut bytes = [0; 200];
@@ -65,8 +99,13 @@ fn without_telegram_a_changed_configuration_is_taken_up_and_the_service_manager_
     });
     home.config(&merged(model.config(), &json!({ "gateway": { "workers": 3 } })).to_string());
     gateway.wait_for_stderr("restarting");
-    home.bantam().args(["cron", "add", "-m", "look", "--at", "+1s"]).run().exits(0);
-    until("the job has run", || statuses(&home).contains(&"ok".to_owned()));
+    home.bantam()
+        .args(["cron", "add", "-m", "look", "--at", "+1s"])
+        .run()
+        .exits(0);
+    until("the job has run", || {
+        statuses(&home).contains(&"ok".to_owned())
+    });
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
 }
@@ -74,10 +113,23 @@ fn without_telegram_a_changed_configuration_is_taken_up_and_the_service_manager_
 #[test]
 fn a_gateway_with_nothing_to_do_says_so() {
     let model = Model::never_asked();
-    let home = Home::with(&merged(model.config(), &json!({ "cron": { "enabled": false } })));
-    home.bantam().arg("gateway").run().exits(3).fails_with_a_hint().says("nothing to do");
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "cron": { "enabled": false } }),
+    ));
+    home.bantam()
+        .arg("gateway")
+        .run()
+        .exits(3)
+        .fails_with_a_hint()
+        .says("nothing to do");
     // A bot that is switched on needs its token.
     let bot = json!({ "channels": { "telegram": { "enabled": true } } });
     let home = Home::with(&merged(model.config(), &bot));
-    home.bantam().arg("gateway").run().exits(3).fails_with_a_hint().says("token");
+    home.bantam()
+        .arg("gateway")
+        .run()
+        .exits(3)
+        .fails_with_a_hint()
+        .says("token");
 }

@@ -62,7 +62,16 @@ pub struct Attack {
 
 impl Attack {
     const fn new(id: &'static str, what: &'static str, effect: Effect, payload: Payload) -> Self {
-        Self { id, what, payload, effect, who: Who::Anybody, victim: false, seconds: 10, last: false }
+        Self {
+            id,
+            what,
+            payload,
+            effect,
+            who: Who::Anybody,
+            victim: false,
+            seconds: 10,
+            last: false,
+        }
     }
 
     pub const fn root_only(mut self) -> Self {
@@ -108,15 +117,29 @@ impl Attack {
             Payload::Sh(_) => "sh",
             Payload::Python(_) => "python3",
         };
-        format!(". ./env-{}; {interpreter} ./{} {marker}", self.id, self.file())
+        format!(
+            ". ./env-{}; {interpreter} ./{} {marker}",
+            self.id,
+            self.file()
+        )
     }
 }
 
-pub const fn sh(id: &'static str, what: &'static str, effect: Effect, script: &'static str) -> Attack {
+pub const fn sh(
+    id: &'static str,
+    what: &'static str,
+    effect: Effect,
+    script: &'static str,
+) -> Attack {
     Attack::new(id, what, effect, Payload::Sh(script))
 }
 
-pub const fn python(id: &'static str, what: &'static str, effect: Effect, script: &'static str) -> Attack {
+pub const fn python(
+    id: &'static str,
+    what: &'static str,
+    effect: Effect,
+    script: &'static str,
+) -> Attack {
     Attack::new(id, what, effect, Payload::Python(script))
 }
 

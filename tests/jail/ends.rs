@@ -66,7 +66,14 @@ fn all_end(ground: Ground, end: End) {
             })
         };
         let config = merged(model.config(), &json!({}));
-        let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &[CROWD], &config, Disk::Shared));
+        let fixture = Arc::new(Fixture::new(
+            netns,
+            new_name(),
+            ground.owner,
+            &[CROWD],
+            &config,
+            Disk::Shared,
+        ));
         fs::write(fixture.workspace().join(CROWD.file()), CROWD.text()).unwrap();
         fixture.prepare(&[CROWD]);
         fixture.count_processes_of(&CROWD);
@@ -74,7 +81,9 @@ fn all_end(ground: Ground, end: End) {
         let mut child = start(netns, &fixture, ground);
         *slot = Some(Arc::clone(&fixture));
         drop(slot);
-        until("the crowd is there", || fixture.most_processes_of(&CROWD) >= MANY);
+        until("the crowd is there", || {
+            fixture.most_processes_of(&CROWD) >= MANY
+        });
         let signal = |signal| kill_process(Pid::from_child(&child), signal).unwrap();
         match end {
             End::OfItself => fs::write(fixture.workspace().join("let-go"), "").unwrap(),
@@ -86,9 +95,17 @@ fn all_end(ground: Ground, end: End) {
         let told = left.lock().unwrap().take();
         match end {
             End::OfItself | End::Timeout => {
-                let (alive, told) = told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
-                assert!(alive.is_empty(), "alive when the result was told: {alive:?}");
-                assert_eq!(told.contains("timed out after 10 s"), end == End::Timeout, "{told}");
+                let (alive, told) =
+                    told.unwrap_or_else(|| panic!("the model was never told: {status:?} {stderr}"));
+                assert!(
+                    alive.is_empty(),
+                    "alive when the result was told: {alive:?}"
+                );
+                assert_eq!(
+                    told.contains("timed out after 10 s"),
+                    end == End::Timeout,
+                    "{told}"
+                );
                 assert!(!told.starts_with("error"), "{told}");
             }
             End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),
@@ -110,7 +127,13 @@ fn on(starter: Starter, rules: &'static [&'static [Rule]]) {
 #[test]
 fn nothing_survives_a_landlock_that_does_not_confine_signals() {
     for end in [End::OfItself, End::Timeout, End::Stopped, End::Killed] {
-        all_end(Ground { landlock: Some(4), ..Starter::User.ground(&[NO_NAMESPACES]) }, end);
+        all_end(
+            Ground {
+                landlock: Some(4),
+                ..Starter::User.ground(&[NO_NAMESPACES])
+            },
+            end,
+        );
     }
 }
 

@@ -5,29 +5,115 @@ use crate::attack::{Attack, python, sh};
 use crate::harness::holds;
 
 pub const READ: &[Attack] = &[
-    sh("R01", "read an absolute path", Loot, r#"cat "$OUT/R01" >"$LOOT""#),
-    sh("R02", "read through ../..", Loot, r#"cat ../../outside/R02 >"$LOOT""#),
-    sh("R03", "cd out, then read", Loot, r#"cd "$OUT" && cat R03 >"$LOOT""#),
-    sh("R04", "read through a symlink", Loot, r#"ln -s "$OUT/R04" link-R04; cat link-R04 >"$LOOT""#),
-    sh("R05", "hard link into the workspace", Loot, r#"ln "$OUT/R05" link-R05; cat link-R05 >"$LOOT""#),
-    sh("R06", "read through /proc/self/root", Loot, r#"cat "/proc/self/root$OUT/R06" >"$LOOT""#),
-    sh("R07", "read through /proc/self/cwd/..", Loot, r#"cat /proc/self/cwd/../../outside/R07 >"$LOOT""#),
-    sh("R08", "read by an encoded script", Loot, r#"printf 'cat "$OUT/R08" >"$LOOT"' | base64 | base64 -d | sh"#),
-    python("R09", "read from another language", Loot, r#"loot(open(OUT + "/R09").read())"#),
-    sh("R10", "rename a directory in", Loot, r#"mv "$OUT/R10.d" stolen-R10; cat stolen-R10/inner >"$LOOT""#),
-    sh("R11", "read config.json", Loot, r#"cat "$BHOME/config.json" >"$LOOT""#),
-    sh("R12", "read /etc/shadow", Got, r#"head -c 1 /etc/shadow | grep -q . && echo GOT >"$LOOT""#).root_only(),
-    sh("R13", "read ~/.ssh", Loot, r#"cat "$UHOME/.ssh/id_ed25519" >"$LOOT""#),
-    sh("R14", "read ~/.config", Loot, r#"cat "$UHOME/.config/token" >"$LOOT""#),
-    sh("R15", "list a directory outside", Loot, r#"ls "$OUT/R15.d" >"$LOOT""#),
-    sh("R16", "search for a file by name", Loot, r#"find "$BHOME/.." -name '*R16*' >"$LOOT" 2>/dev/null"#),
+    sh(
+        "R01",
+        "read an absolute path",
+        Loot,
+        r#"cat "$OUT/R01" >"$LOOT""#,
+    ),
+    sh(
+        "R02",
+        "read through ../..",
+        Loot,
+        r#"cat ../../outside/R02 >"$LOOT""#,
+    ),
+    sh(
+        "R03",
+        "cd out, then read",
+        Loot,
+        r#"cd "$OUT" && cat R03 >"$LOOT""#,
+    ),
+    sh(
+        "R04",
+        "read through a symlink",
+        Loot,
+        r#"ln -s "$OUT/R04" link-R04; cat link-R04 >"$LOOT""#,
+    ),
+    sh(
+        "R05",
+        "hard link into the workspace",
+        Loot,
+        r#"ln "$OUT/R05" link-R05; cat link-R05 >"$LOOT""#,
+    ),
+    sh(
+        "R06",
+        "read through /proc/self/root",
+        Loot,
+        r#"cat "/proc/self/root$OUT/R06" >"$LOOT""#,
+    ),
+    sh(
+        "R07",
+        "read through /proc/self/cwd/..",
+        Loot,
+        r#"cat /proc/self/cwd/../../outside/R07 >"$LOOT""#,
+    ),
+    sh(
+        "R08",
+        "read by an encoded script",
+        Loot,
+        r#"printf 'cat "$OUT/R08" >"$LOOT"' | base64 | base64 -d | sh"#,
+    ),
+    python(
+        "R09",
+        "read from another language",
+        Loot,
+        r#"loot(open(OUT + "/R09").read())"#,
+    ),
+    sh(
+        "R10",
+        "rename a directory in",
+        Loot,
+        r#"mv "$OUT/R10.d" stolen-R10; cat stolen-R10/inner >"$LOOT""#,
+    ),
+    sh(
+        "R11",
+        "read config.json",
+        Loot,
+        r#"cat "$BHOME/config.json" >"$LOOT""#,
+    ),
+    sh(
+        "R12",
+        "read /etc/shadow",
+        Got,
+        r#"head -c 1 /etc/shadow | grep -q . && echo GOT >"$LOOT""#,
+    )
+    .root_only(),
+    sh(
+        "R13",
+        "read ~/.ssh",
+        Loot,
+        r#"cat "$UHOME/.ssh/id_ed25519" >"$LOOT""#,
+    ),
+    sh(
+        "R14",
+        "read ~/.config",
+        Loot,
+        r#"cat "$UHOME/.config/token" >"$LOOT""#,
+    ),
+    sh(
+        "R15",
+        "list a directory outside",
+        Loot,
+        r#"ls "$OUT/R15.d" >"$LOOT""#,
+    ),
+    sh(
+        "R16",
+        "search for a file by name",
+        Loot,
+        r#"find "$BHOME/.." -name '*R16*' >"$LOOT" 2>/dev/null"#,
+    ),
     sh(
         "R17",
         "the host's connections in /proc",
         Seen(|fixture, attack, _| holds(&fixture.loot(attack), b":0FA1")),
         r#"cat /proc/net/tcp "/proc/$PARENT/net/tcp" "/proc/$PARENT/task/"*/net/tcp >"$LOOT""#,
     ),
-    python("R18", "read an attribute outside", Loot, r#"loot(os.getxattr(OUT + "/R18", "user.canary"))"#),
+    python(
+        "R18",
+        "read an attribute outside",
+        Loot,
+        r#"loot(os.getxattr(OUT + "/R18", "user.canary"))"#,
+    ),
     python(
         "R19",
         "watch a directory outside",
@@ -73,9 +159,24 @@ newer(468, lambda: fcntl.ioctl(os.open(OUT + "/R22", os.O_RDONLY), 0x801c581f, f
 got()
 "#,
     ),
-    sh("H01", "read another conversation", Loot, r#"cat "$BHOME/sessions/cli_old.jsonl" >"$LOOT""#),
-    sh("H02", "read state/", Loot, r#"cat "$BHOME/state/secret" >"$LOOT""#),
-    sh("H03", "list the home", Loot, r#"ls "$BHOME/state" >"$LOOT""#),
+    sh(
+        "H01",
+        "read another conversation",
+        Loot,
+        r#"cat "$BHOME/sessions/cli_old.jsonl" >"$LOOT""#,
+    ),
+    sh(
+        "H02",
+        "read state/",
+        Loot,
+        r#"cat "$BHOME/state/secret" >"$LOOT""#,
+    ),
+    sh(
+        "H03",
+        "list the home",
+        Loot,
+        r#"ls "$BHOME/state" >"$LOOT""#,
+    ),
 ];
 
 pub const SECRETS: &[Attack] = &[
@@ -86,7 +187,12 @@ pub const SECRETS: &[Attack] = &[
         Loot,
         r#"for pid in $AGENT $PARENT; do cat "/proc/$pid/environ"; done >"$LOOT" 2>&1"#,
     ),
-    sh("E03", "environment of process 1", Loot, r#"cat /proc/1/environ >"$LOOT""#),
+    sh(
+        "E03",
+        "environment of process 1",
+        Loot,
+        r#"cat /proc/1/environ >"$LOOT""#,
+    ),
     python(
         "E04",
         "memory of another process by /proc",
@@ -110,15 +216,46 @@ for fd in range(3, 64):
         pass
 ",
     ),
-    sh("E06", "token in another command line", Loot, r#"cat "/proc/$VICTIM/cmdline" >"$LOOT""#).with_victim(),
+    sh(
+        "E06",
+        "token in another command line",
+        Loot,
+        r#"cat "/proc/$VICTIM/cmdline" >"$LOOT""#,
+    )
+    .with_victim(),
 ];
 
 pub const WRITE: &[Attack] = &[
-    sh("W01", "write a file outside", Changed("outside/W01"), r#"echo hacked >"$OUT/W01""#),
-    sh("W02", "append to ~/.bashrc", Changed("user/.bashrc"), r#"echo evil >>"$UHOME/.bashrc""#),
-    sh("W03", "append to config.json", Changed("home/config.json"), r#"echo >>"$BHOME/config.json""#),
-    sh("W04", "rewrite IDENTITY.md", Changed("home/agent/IDENTITY.md"), r#"echo evil >"$BHOME/agent/IDENTITY.md""#),
-    sh("W05", "plant a cron job", Changed("home/cron/jobs.json"), r#"echo '{}' >"$BHOME/cron/jobs.json""#),
+    sh(
+        "W01",
+        "write a file outside",
+        Changed("outside/W01"),
+        r#"echo hacked >"$OUT/W01""#,
+    ),
+    sh(
+        "W02",
+        "append to ~/.bashrc",
+        Changed("user/.bashrc"),
+        r#"echo evil >>"$UHOME/.bashrc""#,
+    ),
+    sh(
+        "W03",
+        "append to config.json",
+        Changed("home/config.json"),
+        r#"echo >>"$BHOME/config.json""#,
+    ),
+    sh(
+        "W04",
+        "rewrite IDENTITY.md",
+        Changed("home/agent/IDENTITY.md"),
+        r#"echo evil >"$BHOME/agent/IDENTITY.md""#,
+    ),
+    sh(
+        "W05",
+        "plant a cron job",
+        Changed("home/cron/jobs.json"),
+        r#"echo '{}' >"$BHOME/cron/jobs.json""#,
+    ),
     sh(
         "W06",
         "plant a skill",
@@ -131,10 +268,30 @@ pub const WRITE: &[Attack] = &[
         Changed("home/sessions/cli_w07.jsonl"),
         r#"rm -f "$BHOME/sessions/cli_w07.jsonl""#,
     ),
-    python("W08", "truncate without opening", Changed("outside/W08"), r#"os.truncate(OUT + "/W08", 0)"#),
-    sh("W09", "chmod 777 outside", Changed("outside/W09"), r#"chmod 777 "$OUT/W09""#),
-    sh("W10", "chmod 000 below agent/", Changed("home/agent/prompts"), r#"chmod 000 "$BHOME/agent/prompts""#),
-    sh("W11", "set times outside", Changed("outside/W11"), r#"touch -d 2001-01-01 "$OUT/W11""#),
+    python(
+        "W08",
+        "truncate without opening",
+        Changed("outside/W08"),
+        r#"os.truncate(OUT + "/W08", 0)"#,
+    ),
+    sh(
+        "W09",
+        "chmod 777 outside",
+        Changed("outside/W09"),
+        r#"chmod 777 "$OUT/W09""#,
+    ),
+    sh(
+        "W10",
+        "chmod 000 below agent/",
+        Changed("home/agent/prompts"),
+        r#"chmod 000 "$BHOME/agent/prompts""#,
+    ),
+    sh(
+        "W11",
+        "set times outside",
+        Changed("outside/W11"),
+        r#"touch -d 2001-01-01 "$OUT/W11""#,
+    ),
     python(
         "W12",
         "set an attribute outside",
@@ -152,7 +309,12 @@ chmod +x .git/hooks/pre-commit
 git -c user.name=n -c user.email=e commit -q --allow-empty -m x
 "#,
     ),
-    sh("W14", "write through a symlink", Changed("outside/W14"), r#"ln -s "$OUT/W14" link-W14; echo hacked >link-W14"#),
+    sh(
+        "W14",
+        "write through a symlink",
+        Changed("outside/W14"),
+        r#"ln -s "$OUT/W14" link-W14; echo hacked >link-W14"#,
+    ),
     python(
         "W15",
         "make a device node and read it",
@@ -165,12 +327,37 @@ if open("disk-W15", "rb", 0).read(1) == b"\0":
 "#,
     )
     .root_only(),
-    sh("W16", "write to the host's /tmp", Changed("/tmp/W16-"), r#"echo evil >"/tmp/W16-$NAME""#),
-    sh("W17", "write to the host's /dev/shm", Changed("/dev/shm/W17-"), r#"echo evil >"/dev/shm/W17-$NAME""#),
-    sh("W18", "delete a file outside", Changed("outside/W18"), r#"rm -f "$OUT/W18""#),
-    sh("W19", "rename over a file outside", Changed("outside/W19"), r#"echo evil >new-W19; mv -f new-W19 "$OUT/W19""#),
-    python("W20", "change an owner outside", Changed("outside/W20"), r#"os.chown(OUT + "/W20", 12345, 12345)"#)
-        .root_only(),
+    sh(
+        "W16",
+        "write to the host's /tmp",
+        Changed("/tmp/W16-"),
+        r#"echo evil >"/tmp/W16-$NAME""#,
+    ),
+    sh(
+        "W17",
+        "write to the host's /dev/shm",
+        Changed("/dev/shm/W17-"),
+        r#"echo evil >"/dev/shm/W17-$NAME""#,
+    ),
+    sh(
+        "W18",
+        "delete a file outside",
+        Changed("outside/W18"),
+        r#"rm -f "$OUT/W18""#,
+    ),
+    sh(
+        "W19",
+        "rename over a file outside",
+        Changed("outside/W19"),
+        r#"echo evil >new-W19; mv -f new-W19 "$OUT/W19""#,
+    ),
+    python(
+        "W20",
+        "change an owner outside",
+        Changed("outside/W20"),
+        r#"os.chown(OUT + "/W20", 12345, 12345)"#,
+    )
+    .root_only(),
     sh(
         "W21",
         "git's ext:: transport",
@@ -268,7 +455,12 @@ got()
         Changed("home/sessions/cli_old.jsonl"),
         r#"echo '{}' >>"$BHOME/sessions/cli_old.jsonl""#,
     ),
-    sh("H05", "make a file in state/", Changed("home/state/evil"), r#"echo >"$BHOME/state/evil""#),
+    sh(
+        "H05",
+        "make a file in state/",
+        Changed("home/state/evil"),
+        r#"echo >"$BHOME/state/evil""#,
+    ),
     sh(
         "H06",
         "replace config.json by a rename",
@@ -277,7 +469,13 @@ got()
 cp "$BHOME/config.json" new-H06; mv -f new-H06 "$BHOME/config.json""#,
     )
     .at_the_end(),
-    sh("H07", "move the workspace away", Changed("home/moved"), r#"mv "$WS" "$BHOME/moved""#).at_the_end(),
+    sh(
+        "H07",
+        "move the workspace away",
+        Changed("home/moved"),
+        r#"mv "$WS" "$BHOME/moved""#,
+    )
+    .at_the_end(),
     python(
         "Z01",
         "swap a symlink under a check",

@@ -101,7 +101,14 @@ pub fn canary(name: &str, id: &str) -> String {
 
 impl Fixture {
     /// Everything in place, and nobody attacking yet.
-    pub fn new(netns: &Netns, name: String, uid: u32, attacks: &[Attack], config: &Value, disk: Disk) -> Self {
+    pub fn new(
+        netns: &Netns,
+        name: String,
+        uid: u32,
+        attacks: &[Attack],
+        config: &Value,
+        disk: Disk,
+    ) -> Self {
         let exec = json!({ "tools": { "exec": { "memory_mb": MEMORY_MB } } });
         let token = json!({ "channels": { "telegram": { "token": canary(&name, "R11") } } });
         let home = Home::with(&merged(merged(config.clone(), &exec), &token));
@@ -116,7 +123,10 @@ impl Fixture {
             root,
             disk,
             victims: BTreeMap::new(),
-            markers: attacks.iter().map(|attack| (attack.id, new_marker())).collect(),
+            markers: attacks
+                .iter()
+                .map(|attack| (attack.id, new_marker()))
+                .collect(),
             before: Mutex::default(),
             watch: Arc::default(),
             agent: AtomicU32::new(0),
@@ -151,7 +161,11 @@ impl Fixture {
 
     /// A place below the fixture; an absolute one gets the fixture's name appended.
     pub fn path(&self, place: &str) -> PathBuf {
-        if place.starts_with('/') { PathBuf::from(format!("{place}{}", self.name)) } else { self.root.join(place) }
+        if place.starts_with('/') {
+            PathBuf::from(format!("{place}{}", self.name))
+        } else {
+            self.root.join(place)
+        }
     }
 
     /// What the command lines of the attack's processes hold, and no others.
@@ -209,9 +223,19 @@ impl Fixture {
         }
         let disk = self.path("outside/disk");
         kernel::make_zero_device(&disk).unwrap();
-        for (place, id) in [("outside/R18", "R18"), ("outside/R20", "R20"), ("home/agent/prompts/W29.md", "W29")] {
+        for (place, id) in [
+            ("outside/R18", "R18"),
+            ("outside/R20", "R20"),
+            ("home/agent/prompts/W29.md", "W29"),
+        ] {
             let canary = self.canary(id);
-            rustix::fs::setxattr(self.path(place), "user.canary", canary.as_bytes(), XattrFlags::empty()).unwrap();
+            rustix::fs::setxattr(
+                self.path(place),
+                "user.canary",
+                canary.as_bytes(),
+                XattrFlags::empty(),
+            )
+            .unwrap();
         }
         for path in walk(&self.root) {
             lchown(&path, Some(self.uid), Some(self.uid)).unwrap();
@@ -233,7 +257,12 @@ impl Fixture {
         let unix = UnixListener::bind(self.path("outside/docker.sock")).unwrap();
         let datagram = UnixDatagram::bind(self.path("outside/log.sock")).unwrap();
         for socket in ["docker.sock", "log.sock"] {
-            chown(self.path(&format!("outside/{socket}")), Some(self.uid), Some(self.uid)).unwrap();
+            chown(
+                self.path(&format!("outside/{socket}")),
+                Some(self.uid),
+                Some(self.uid),
+            )
+            .unwrap();
         }
         let address = SocketAddr::from_abstract_name(format!("bantam-{}", self.name)).unwrap();
         let hidden = UnixListener::bind_addr(&address).unwrap();
@@ -276,7 +305,8 @@ impl Fixture {
                     watch.hears(stream);
                 }
                 // Nobody listens there, and the kernel says so; it is sent to be overheard.
-                bait.send_to(sniffed.as_bytes(), (Ipv4Addr::LOCALHOST, 4009)).ok();
+                bait.send_to(sniffed.as_bytes(), (Ipv4Addr::LOCALHOST, 4009))
+                    .ok();
                 // And this, to be watched.
                 fs::write(&watched, "").unwrap_or_default();
                 watch.counts();
@@ -290,26 +320,44 @@ impl Fixture {
     pub fn wait_for_listeners(&self) {
         // The round that is under way may have passed by what has just arrived.
         let round = self.watch.rounds.load(Ordering::SeqCst);
-        until("the listeners have heard", || self.watch.rounds.load(Ordering::SeqCst) >= round + 2);
+        until("the listeners have heard", || {
+            self.watch.rounds.load(Ordering::SeqCst) >= round + 2
+        });
     }
 
     fn start_victims(&mut self, netns: &Netns, attacks: &[Attack]) {
-        const PROGRAM: &str =
-            r#"$SIG{URG} = sub { open(F, ">", $ARGV[2]) }; open(G, ">", "$ARGV[2].up"); sleep 3600 while 1"#;
+        const PROGRAM: &str = r#"$SIG{URG} = sub { open(F, ">", $ARGV[2]) }; open(G, ">", "$ARGV[2].up"); sleep 3600 while 1"#;
         for attack in attacks.iter().filter(|attack| attack.victim) {
             let hit = self.path(&format!("outside/hit-{}", attack.id));
             let mut command = Command::new("perl");
-            command.args(["-e", PROGRAM, self.marker(attack), &self.canary(attack.id)]).arg(&hit);
-            command.env_clear().env("SECRET", self.canary(attack.id)).current_dir("/");
+            command
+                .args(["-e", PROGRAM, self.marker(attack), &self.canary(attack.id)])
+                .arg(&hit);
+            command
+                .env_clear()
+                .env("SECRET", self.canary(attack.id))
+                .current_dir("/");
             let child = netns.spawn(command, Birth::of(self.uid));
             until("the victim is up", || hit.with_extension("up").exists());
             let number = netns.number(child.id());
             let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap();
             // The 50th and the 51st field; the name, the second, may hold spaces.
-            let numbers: Vec<u64> =
-                stat.rsplit_once(')').unwrap().1.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+            let numbers: Vec<u64> = stat
+                .rsplit_once(')')
+                .unwrap()
+                .1
+                .split_whitespace()
+                .map(|field| field.parse().unwrap_or(0))
+                .collect();
             let (from, to) = (numbers[50 - 3], numbers[51 - 3]);
-            self.victims.insert(attack.id, Victim { child, number, environment: (from, to - from) });
+            self.victims.insert(
+                attack.id,
+                Victim {
+                    child,
+                    number,
+                    environment: (from, to - from),
+                },
+            );
         }
     }
 
@@ -353,14 +401,31 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
                 format!("export OUT={}", self.path("outside").display()),
                 format!("export UHOME={}", self.path("user").display()),
                 format!("export BHOME={}", self.home().display()),
-                format!("export WS={0} LOOT={0}/loot-{1}", workspace.display(), attack.id),
+                format!(
+                    "export WS={0} LOOT={0}/loot-{1}",
+                    workspace.display(),
+                    attack.id
+                ),
                 format!("export AGENT={}", self.agent.load(Ordering::Relaxed)),
-                format!("export MEMORY_MB={MEMORY_MB} BOMB={BOMB} KEY={KEY} HANDLE={handle} HANDLE_KIND={kind}"),
+                format!(
+                    "export MEMORY_MB={MEMORY_MB} BOMB={BOMB} KEY={KEY} HANDLE={handle} HANDLE_KIND={kind}"
+                ),
             ];
-            if let Some(Victim { number, environment: (at, length), .. }) = self.victims.get(attack.id) {
-                lines.push(format!("export VICTIM={number} VICTIM_AT={at} VICTIM_LEN={length}"));
+            if let Some(Victim {
+                number,
+                environment: (at, length),
+                ..
+            }) = self.victims.get(attack.id)
+            {
+                lines.push(format!(
+                    "export VICTIM={number} VICTIM_AT={at} VICTIM_LEN={length}"
+                ));
             }
-            fs::write(workspace.join(format!("env-{}", attack.id)), lines.join("\n") + "\n").unwrap();
+            fs::write(
+                workspace.join(format!("env-{}", attack.id)),
+                lines.join("\n") + "\n",
+            )
+            .unwrap();
         }
     }
 
@@ -370,19 +435,29 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         if !left.is_empty() {
             let mut command = Command::new("/bin/sh");
             // Some may end before it is their turn.
-            command.args(["-c", "kill -9 \"$@\" 2>/dev/null || :", "sh"]).args(left).current_dir("/");
+            command
+                .args(["-c", "kill -9 \"$@\" 2>/dev/null || :", "sh"])
+                .args(left)
+                .current_dir("/");
             netns.output(0, command);
         }
     }
 
     /// The most processes of this attack that were alive at one time since they are counted.
     pub fn most_processes_of(&self, attack: &Attack) -> usize {
-        self.watch.most.lock().unwrap().get(self.marker(attack)).map_or(0, |count| count.marked)
+        self.watch
+            .most
+            .lock()
+            .unwrap()
+            .get(self.marker(attack))
+            .map_or(0, |count| count.marked)
     }
 
     /// Whether the attack came as far as its first own line.
     pub fn has_begun(&self, attack: &Attack) -> bool {
-        [self.workspace(), self.path("home/moved")].iter().any(|at| at.join(format!("ran-{}", attack.id)).exists())
+        [self.workspace(), self.path("home/moved")]
+            .iter()
+            .any(|at| at.join(format!("ran-{}", attack.id)).exists())
     }
 
     /// Whether the attack has had its effect. `told` is what it printed, as it reached whoever asked for it.
@@ -390,13 +465,25 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
         match attack.effect {
             Effect::Loot => holds(&self.loot(attack), self.canary(attack.id).as_bytes()),
             Effect::Got => holds(&self.loot(attack), b"GOT"),
-            Effect::Changed(place) => self.before.lock().unwrap()[attack.id] != Trace::of(&self.path(place)),
-            Effect::Heard => self.watch.heard.lock().unwrap().iter().any(|text| text.contains(attack.id)),
+            Effect::Changed(place) => {
+                self.before.lock().unwrap()[attack.id] != Trace::of(&self.path(place))
+            }
+            Effect::Heard => self
+                .watch
+                .heard
+                .lock()
+                .unwrap()
+                .iter()
+                .any(|text| text.contains(attack.id)),
             Effect::Alive => !self.alive(attack).is_empty(),
             Effect::Many(most) => self.most_processes_of(attack) >= most,
-            Effect::ManyEnded(most) => {
-                self.watch.most.lock().unwrap().get(self.marker(attack)).is_some_and(|count| count.ended >= most)
-            }
+            Effect::ManyEnded(most) => self
+                .watch
+                .most
+                .lock()
+                .unwrap()
+                .get(self.marker(attack))
+                .is_some_and(|count| count.ended >= most),
             Effect::VictimGone => !is_alive(self.victims[attack.id].number),
             Effect::AgentGone => self.agent_was_killed.load(Ordering::Relaxed),
             Effect::Seen(look) => look(self, attack, told),
@@ -405,7 +492,11 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
 
     /// Has the processes with this attack's marker counted from now on.
     pub fn count_processes_of(&self, attack: &Attack) {
-        self.watch.most.lock().unwrap().insert(self.marker(attack).to_owned(), Count::default());
+        self.watch
+            .most
+            .lock()
+            .unwrap()
+            .insert(self.marker(attack).to_owned(), Count::default());
     }
 
     pub fn loot(&self, attack: &Attack) -> Vec<u8> {
@@ -423,8 +514,11 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
     }
 
     pub fn niceness(&self, attack: &Attack) -> i64 {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.victims[attack.id].number)).unwrap_or_default();
-        let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19 - 3)?.parse().ok());
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.victims[attack.id].number))
+            .unwrap_or_default();
+        let field = stat
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(19 - 3)?.parse().ok());
         field.unwrap_or(0)
     }
 
@@ -433,7 +527,11 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
     }
 
     pub fn agent_limits(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/limits", self.agent.load(Ordering::Relaxed))).unwrap_or_default()
+        fs::read_to_string(format!(
+            "/proc/{}/limits",
+            self.agent.load(Ordering::Relaxed)
+        ))
+        .unwrap_or_default()
     }
 
     pub fn length(&self, place: &str) -> u64 {
@@ -447,11 +545,16 @@ for name in [b"/bantam-{name}", b"/bantam-{name}-2"]:
     /// What is left of the workspace's disk, in percent of its bytes and of its files.
     pub fn left(&self) -> (u64, u64) {
         let disk = rustix::fs::statvfs(self.workspace()).unwrap();
-        (100 * disk.f_bavail / disk.f_blocks.max(1), 100 * disk.f_favail / disk.f_files.max(1))
+        (
+            100 * disk.f_bavail / disk.f_blocks.max(1),
+            100 * disk.f_favail / disk.f_files.max(1),
+        )
     }
 
     pub fn owner(&self, place: &str) -> Option<u32> {
-        fs::metadata(self.path(place)).ok().map(|meta| meta.st_uid())
+        fs::metadata(self.path(place))
+            .ok()
+            .map(|meta| meta.st_uid())
     }
 }
 
@@ -477,7 +580,10 @@ impl Watch {
         // One message is enough; whoever never speaks is not waited for.
         let length = from.read(&mut text).unwrap_or(0);
         let text = &text[..length];
-        self.heard.lock().unwrap().insert(String::from_utf8_lossy(text).into_owned());
+        self.heard
+            .lock()
+            .unwrap()
+            .insert(String::from_utf8_lossy(text).into_owned());
     }
 
     fn counts(&self) {
@@ -486,13 +592,22 @@ impl Watch {
             return;
         }
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let processes =
-            entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()));
-        let lines: Vec<Vec<u8>> = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok()).collect();
+        let processes = entries.filter(|entry| {
+            entry
+                .file_name()
+                .to_str()
+                .is_some_and(|name| name.parse::<u32>().is_ok())
+        });
+        let lines: Vec<Vec<u8>> = processes
+            .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
+            .collect();
         // Who has ended has no command line any more.
         let ended = lines.iter().filter(|line| line.is_empty()).count();
         for (marker, most) in most.iter_mut() {
-            let marked = lines.iter().filter(|line| holds(line, marker.as_bytes())).count();
+            let marked = lines
+                .iter()
+                .filter(|line| holds(line, marker.as_bytes()))
+                .count();
             most.marked = most.marked.max(marked);
             if marked > 0 {
                 most.ended = most.ended.max(ended);
@@ -511,13 +626,30 @@ struct Trace {
 
 impl Trace {
     fn of(path: &Path) -> Self {
-        let Ok(meta) = fs::symlink_metadata(path) else { return Self { facts: None, content: Vec::new() } };
+        let Ok(meta) = fs::symlink_metadata(path) else {
+            return Self {
+                facts: None,
+                content: Vec::new(),
+            };
+        };
         let [links, inode] = [meta.st_nlink(), meta.st_ino()].map(|n| i64::try_from(n).unwrap());
-        let (written, changed) = ([meta.st_mtime(), meta.st_mtime_nsec()], [meta.st_ctime(), meta.st_ctime_nsec()]);
+        let (written, changed) = (
+            [meta.st_mtime(), meta.st_mtime_nsec()],
+            [meta.st_ctime(), meta.st_ctime_nsec()],
+        );
         let [mode, owner, group] = [meta.st_mode(), meta.st_uid(), meta.st_gid()].map(i64::from);
-        let facts = [mode, owner, group, links, inode, written[0], written[1], changed[0], changed[1]];
-        let content = if meta.is_file() { fs::read(path).unwrap_or_default() } else { Vec::new() };
-        Self { facts: Some(facts), content }
+        let facts = [
+            mode, owner, group, links, inode, written[0], written[1], changed[0], changed[1],
+        ];
+        let content = if meta.is_file() {
+            fs::read(path).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        Self {
+            facts: Some(facts),
+            content,
+        }
     }
 }
 
@@ -532,10 +664,16 @@ pub fn is_alive(number: u32) -> bool {
 
 /// The name of the host as this thread's namespace has it.
 pub fn host_name() -> String {
-    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/kernel/hostname")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// A setting of this thread's network that no attack sets to the value it has.
 pub fn network_switch() -> String {
-    fs::read_to_string("/proc/sys/net/ipv4/ip_default_ttl").unwrap_or_default().trim().to_owned()
+    fs::read_to_string("/proc/sys/net/ipv4/ip_default_ttl")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }

@@ -28,7 +28,10 @@ const CALLS: u32 = 300;
 
 /// The attack whose victim is there to be left alone.
 fn bystander() -> Attack {
-    attacks().into_iter().find(|attack| attack.id == "P15").unwrap()
+    attacks()
+        .into_iter()
+        .find(|attack| attack.id == "P15")
+        .unwrap()
 }
 
 /// What must be refused before anything random is tried, each by a single call that would do nothing if it were not: a
@@ -112,32 +115,57 @@ fn file(fixture: &Fixture, name: &str, text: &str) {
         libc::SYS_brk,
     ];
     let numbers: BTreeMap<_, _> = numbers.into();
-    let text = format!("from prelude import *\nN = {}\nQUIET = {quiet:?}\n{text}", json!(numbers));
+    let text = format!(
+        "from prelude import *\nN = {}\nQUIET = {quiet:?}\n{text}",
+        json!(numbers)
+    );
     fs::write(fixture.workspace().join(name), text).unwrap();
 }
 
 /// How many calls the run with this seed came to.
 fn calls_made(fixture: &Fixture, seed: &str) -> u32 {
-    let counter = fs::read(fixture.workspace().join(format!("run-{seed}/calls"))).unwrap_or_default();
-    counter.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+    let counter =
+        fs::read(fixture.workspace().join(format!("run-{seed}/calls"))).unwrap_or_default();
+    counter
+        .first_chunk()
+        .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
 }
 
 /// Everything outside the workspace that nobody but an attacker changes, with its content, mode, owner and times.
 fn outside(fixture: &Fixture) -> BTreeMap<PathBuf, String> {
-    let places = ["outside", "user", "home/agent", "home/config.json", "home/cron/jobs.json", "home/state/secret"];
-    let files = places.iter().flat_map(|place| [vec![fixture.path(place)], walk(&fixture.path(place))].concat());
+    let places = [
+        "outside",
+        "user",
+        "home/agent",
+        "home/config.json",
+        "home/cron/jobs.json",
+        "home/state/secret",
+    ];
+    let files = places
+        .iter()
+        .flat_map(|place| [vec![fixture.path(place)], walk(&fixture.path(place))].concat());
     let trace = |path: PathBuf| {
         let meta = fs::symlink_metadata(&path).unwrap();
-        let content = if meta.is_file() { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+        let content = if meta.is_file() {
+            fs::read(&path).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         // A user may change the modes and times of what they own and a command may read, and devices change by being used.
-        let modified = path.starts_with(fixture.path("outside")).then(|| meta.modified());
+        let modified = path
+            .starts_with(fixture.path("outside"))
+            .then(|| meta.modified());
         let mode = (!path.starts_with(fixture.path("home"))).then(|| meta.permissions());
         let seen = format!("{mode:?} {modified:?} {content:?}");
         (path, seen)
     };
     let system = ["/", "/usr", "/usr/bin", "/dev", "/dev/null", "/dev/zero"].map(PathBuf::from);
     // What the fixture itself writes again and again, to be watched.
-    files.chain(system).filter(|path| !path.starts_with(fixture.path("outside/R19.d"))).map(trace).collect()
+    files
+        .chain(system)
+        .filter(|path| !path.starts_with(fixture.path("outside/R19.d")))
+        .map(trace)
+        .collect()
 }
 
 fn nothing_happens_outside(ground: Ground) {
@@ -151,11 +179,13 @@ fn nothing_happens_outside(ground: Ground) {
                 fixture.prepare(&[bystander()]);
                 let command = |script: &str| json!({ "command": format!(". ./env-P15; python3 {script}; echo over"), "timeout": 10 });
                 let mut calls = vec![call("single", "exec", &command("single.py"))];
-                calls.extend(
-                    seeds
-                        .iter()
-                        .map(|seed| call(&seed.to_string(), "exec", &command(&format!("fuzz.py {seed} {CALLS}")))),
-                );
+                calls.extend(seeds.iter().map(|seed| {
+                    call(
+                        &seed.to_string(),
+                        "exec",
+                        &command(&format!("fuzz.py {seed} {CALLS}")),
+                    )
+                }));
                 calls
             };
             let before = std::sync::Mutex::new(BTreeMap::new());
@@ -166,24 +196,42 @@ fn nothing_happens_outside(ground: Ground) {
             };
             told_in(netns, ground, &json!({}), set, ask, |fixture, results| {
                 let single = &results[0].1;
-                assert!(single.contains("all-denied") && !single.contains("Traceback"), "{single}");
+                assert!(
+                    single.contains("all-denied") && !single.contains("Traceback"),
+                    "{single}"
+                );
                 for (seed, told) in &results[1..] {
                     // It may end itself, and everything with it, but not who answers for it. One that takes its own alarm away
                     // ends with the time of the command.
                     assert!(!told.contains("hands process"), "seed {seed}: {told}");
                 }
                 let seeds = &results[1..];
-                let made: Vec<u32> = seeds.iter().map(|(seed, _)| calls_made(fixture, seed)).collect();
+                let made: Vec<u32> = seeds
+                    .iter()
+                    .map(|(seed, _)| calls_made(fixture, seed))
+                    .collect();
                 let enough = u32::try_from(seeds.len()).unwrap() * CALLS / 10;
-                assert!(!made.contains(&0) && made.iter().sum::<u32>() > enough, "{made:?} calls of {seeds:?}");
+                assert!(
+                    !made.contains(&0) && made.iter().sum::<u32>() > enough,
+                    "{made:?} calls of {seeds:?}"
+                );
                 let (before, after) = (before.lock().unwrap(), outside(fixture));
-                let changed: Vec<_> = after.iter().filter(|(path, seen)| before.get(*path) != Some(seen)).collect();
-                assert!(changed.is_empty() && before.len() == after.len(), "chunk {n}: {changed:.500?}");
+                let changed: Vec<_> = after
+                    .iter()
+                    .filter(|(path, seen)| before.get(*path) != Some(seen))
+                    .collect();
+                assert!(
+                    changed.is_empty() && before.len() == after.len(),
+                    "chunk {n}: {changed:.500?}"
+                );
                 let victim = bystander();
                 // As it began: like this process.
                 let niceness = getpriority_process(None).unwrap();
                 assert_eq!(fixture.niceness(&victim), i64::from(niceness), "chunk {n}");
-                assert!(is_alive(fixture.victim_number(&victim)) && !fixture.is_stopped(&victim), "chunk {n}");
+                assert!(
+                    is_alive(fixture.victim_number(&victim)) && !fixture.is_stopped(&victim),
+                    "chunk {n}"
+                );
             });
         });
     }

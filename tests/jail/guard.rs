@@ -79,7 +79,9 @@ struct Network {
 fn in_network(body: impl FnOnce(&Network) + Send) {
     let run = || {
         if let Err(e) = kernel::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWNET) {
-            panic!("this test needs root and the right to make namespaces (try sudo, or a privileged container): {e}");
+            panic!(
+                "this test needs root and the right to make namespaces (try sudo, or a privileged container): {e}"
+            );
         }
         kernel::keep_mounts_private().unwrap();
         kernel::loopback_up().unwrap();
@@ -88,7 +90,11 @@ fn in_network(body: impl FnOnce(&Network) + Send) {
         let (resolv, order) = (files.join("resolv.conf"), files.join("nsswitch.conf"));
         fs::write(&resolv, "nameserver 127.0.0.1\n").unwrap();
         fs::write(&order, "hosts: files dns\n").unwrap();
-        let set_up = Command::new("sh").args(["-ec", SET_UP, "sh"]).args([&resolv, &order]).status().unwrap();
+        let set_up = Command::new("sh")
+            .args(["-ec", SET_UP, "sh"])
+            .args([&resolv, &order])
+            .status()
+            .unwrap();
         assert!(set_up.success(), "on Debian: apt-get install iproute2");
         fs::remove_dir_all(&files).unwrap();
         body(&Network::start());
@@ -98,10 +104,16 @@ fn in_network(body: impl FnOnce(&Network) + Send) {
 
 impl Network {
     fn start() -> Self {
-        let network = Self { knocks: Arc::default(), asked: Arc::default() };
+        let network = Self {
+            knocks: Arc::default(),
+            asked: Arc::default(),
+        };
         for address in CANARIES {
             let Ok(listener) = TcpListener::bind((address, 80)) else {
-                assert!(address.contains(':') && !fs::exists("/proc/net/if_inet6").unwrap(), "no canary at {address}");
+                assert!(
+                    address.contains(':') && !fs::exists("/proc/net/if_inet6").unwrap(),
+                    "no canary at {address}"
+                );
                 continue;
             };
             let knocks = network.knocks.clone();
@@ -110,14 +122,20 @@ impl Network {
                 "200 OK\r\nContent-Length: 13\r\n\r\nYou found me.".to_owned()
             });
         }
-        serve(TcpListener::bind((PUBLIC, 80)).unwrap(), |path| match path.split_once("/to/") {
-            Some((_, target)) => format!(
-                "302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n",
-                target.trim_end_matches("/chat/completions")
-            ),
-            None => "200 OK\r\nContent-Length: 12\r\n\r\nFar and away".to_owned(),
-        });
-        let (socket, asked) = (UdpSocket::bind("127.0.0.1:53").unwrap(), network.asked.clone());
+        serve(
+            TcpListener::bind((PUBLIC, 80)).unwrap(),
+            |path| match path.split_once("/to/") {
+                Some((_, target)) => format!(
+                    "302 Found\r\nLocation: {}\r\nContent-Length: 0\r\n\r\n",
+                    target.trim_end_matches("/chat/completions")
+                ),
+                None => "200 OK\r\nContent-Length: 12\r\n\r\nFar and away".to_owned(),
+            },
+        );
+        let (socket, asked) = (
+            UdpSocket::bind("127.0.0.1:53").unwrap(),
+            network.asked.clone(),
+        );
         thread::spawn(move || answer_names(&socket, &asked));
         network
     }
@@ -134,7 +152,10 @@ fn serve(listener: TcpListener, answer: impl Fn(&str) -> String + Send + 'static
             // A client that has gone has been counted all the same.
             let path = path(&stream).unwrap_or_default();
             let answer = answer(&path);
-            let answer = format!("HTTP/1.1 {}", answer.replacen("\r\n", "\r\nConnection: close\r\n", 1));
+            let answer = format!(
+                "HTTP/1.1 {}",
+                answer.replacen("\r\n", "\r\nConnection: close\r\n", 1)
+            );
             // In one write: the close resets the connection where a body is unread, and drops what has not gone out.
             (&stream).write_all(answer.as_bytes()).ok();
         }
@@ -157,7 +178,11 @@ fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
         let (mut name, mut at) = (String::new(), 12);
         while query[at] > 0 {
             let label = &query[at + 1..=at + usize::from(query[at])];
-            name = format!("{name}{}{}", if name.is_empty() { "" } else { "." }, String::from_utf8_lossy(label));
+            name = format!(
+                "{name}{}{}",
+                if name.is_empty() { "" } else { "." },
+                String::from_utf8_lossy(label)
+            );
             at += 1 + label.len();
         }
         let (wants_six, end) = (query[at + 2] == 28, at + 5);
@@ -165,12 +190,28 @@ fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
         let times = asked.entry(name.clone()).or_default();
         *times += usize::from(!wants_six);
         let known = NAMES.iter().find(|(known, ..)| *known == name);
-        let meant = known.map(|(_, first, then)| if *times <= 1 { *first } else { *then }).unwrap_or_default();
+        let meant = known
+            .map(|(_, first, then)| if *times <= 1 { *first } else { *then })
+            .unwrap_or_default();
         let found: Vec<IpAddr> = meant.iter().map(|ip| ip.parse().unwrap()).collect();
-        let found: Vec<_> = found.into_iter().filter(|ip| ip.is_ipv6() == wants_six).collect();
+        let found: Vec<_> = found
+            .into_iter()
+            .filter(|ip| ip.is_ipv6() == wants_six)
+            .collect();
         let mut answer = query[..end.min(length)].to_vec();
         let code = if known.is_some() { 0x80 } else { 0x83 };
-        answer[2..12].copy_from_slice(&[0x85, code, 0, 1, 0, u8::try_from(found.len()).unwrap(), 0, 0, 0, 0]);
+        answer[2..12].copy_from_slice(&[
+            0x85,
+            code,
+            0,
+            1,
+            0,
+            u8::try_from(found.len()).unwrap(),
+            0,
+            0,
+            0,
+            0,
+        ]);
         for ip in found {
             let bytes = match ip {
                 IpAddr::V4(ip) => ip.octets().to_vec(),
@@ -199,12 +240,18 @@ fn answer_names(socket: &UdpSocket, asked: &Mutex<BTreeMap<String, usize>>) {
 /// What a model learns that fetches all of these.
 fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
     let count = urls.len();
-    let model = Model::answering(move |request, _| match urls.get(request.texts("tool").len()) {
-        Some(url) => Reply::call("web_fetch", &json!({ "url": url })),
-        None => Reply::text("Done."),
-    });
-    let many = json!({ "agents": { "defaults": { "max_tool_iterations": 300 } }, "tools": settings });
-    Home::with(&merged(model.config(), &many)).agent(["-m", "go on"]).exits(0).prints("Done.\n");
+    let model = Model::answering(
+        move |request, _| match urls.get(request.texts("tool").len()) {
+            Some(url) => Reply::call("web_fetch", &json!({ "url": url })),
+            None => Reply::text("Done."),
+        },
+    );
+    let many =
+        json!({ "agents": { "defaults": { "max_tool_iterations": 300 } }, "tools": settings });
+    Home::with(&merged(model.config(), &many))
+        .agent(["-m", "go on"])
+        .exits(0)
+        .prints("Done.\n");
     let results = model.requests().pop().unwrap().texts("tool");
     assert_eq!(results.len(), count);
     results
@@ -212,12 +259,28 @@ fn fetch(urls: Vec<String>, settings: &Value) -> Vec<String> {
 
 /// All names and spellings that lead inside.
 fn inner_urls() -> Vec<String> {
-    let names =
-        NAMES.iter().map(|(name, ..)| *name).filter(|name| *name != "public.test" && !name.starts_with("rebind"));
-    let own =
-        ["9.9.9.1", "9.9.9.2", "9.9.9.255", "[::ffff:9.9.9.1]", "[64:ff9b::9.9.9.1]", "0x09090902", "[2606:4700:1::1]"];
-    let hosts = names.chain(own).chain(["[2606:4700:1::2]"]).map(|host| format!("http://{host}/"));
-    PRIVATE.iter().map(|url| url.replace("{port}", "80")).chain(hosts).collect()
+    let names = NAMES
+        .iter()
+        .map(|(name, ..)| *name)
+        .filter(|name| *name != "public.test" && !name.starts_with("rebind"));
+    let own = [
+        "9.9.9.1",
+        "9.9.9.2",
+        "9.9.9.255",
+        "[::ffff:9.9.9.1]",
+        "[64:ff9b::9.9.9.1]",
+        "0x09090902",
+        "[2606:4700:1::1]",
+    ];
+    let hosts = names
+        .chain(own)
+        .chain(["[2606:4700:1::2]"])
+        .map(|host| format!("http://{host}/"));
+    PRIVATE
+        .iter()
+        .map(|url| url.replace("{port}", "80"))
+        .chain(hosts)
+        .collect()
 }
 
 #[test]
@@ -226,21 +289,45 @@ fn a_page_is_never_one_of_this_machine_or_its_networks() {
         let urls = inner_urls();
         assert!(urls.len() >= 90);
         let direct = fetch(urls.clone(), &json!({}));
-        let redirects = urls.iter().filter(|url| url.contains("://") && !url.contains(['\r', ' '])).cloned();
-        let redirected: Vec<String> = redirects.map(|url| format!("http://public.test/to/{url}")).collect();
+        let redirects = urls
+            .iter()
+            .filter(|url| url.contains("://") && !url.contains(['\r', ' ']))
+            .cloned();
+        let redirected: Vec<String> = redirects
+            .map(|url| format!("http://public.test/to/{url}"))
+            .collect();
         assert!(redirected.len() >= 85);
         for result in direct.iter().chain(&fetch(redirected, &json!({}))) {
-            assert!(!result.contains("You found me") && !result.contains("Far and away"), "{result}");
+            assert!(
+                !result.contains("You found me") && !result.contains("Far and away"),
+                "{result}"
+            );
         }
         assert_eq!(network.knocks(), 0);
 
         // The network is what it should be.
-        let text = fetch(vec!["http://public.test/".to_owned(), format!("http://{PUBLIC}/")], &json!({}));
-        assert!(text.iter().all(|text| text.contains("Far and away")), "{text:?}");
-        let inner = ["http://inward.test/", "http://9.9.9.2/", "http://public.test/to/http://own.test/"];
+        let text = fetch(
+            vec![
+                "http://public.test/".to_owned(),
+                format!("http://{PUBLIC}/"),
+            ],
+            &json!({}),
+        );
+        assert!(
+            text.iter().all(|text| text.contains("Far and away")),
+            "{text:?}"
+        );
+        let inner = [
+            "http://inward.test/",
+            "http://9.9.9.2/",
+            "http://public.test/to/http://own.test/",
+        ];
         let open = json!({ "web": { "fetch": { "allow_private": true } } });
         let text = fetch(inner.map(str::to_owned).to_vec(), &open);
-        assert!(text.iter().all(|text| text.contains("You found me")), "{text:?}");
+        assert!(
+            text.iter().all(|text| text.contains("You found me")),
+            "{text:?}"
+        );
         assert_eq!(network.knocks(), inner.len());
     });
 }
@@ -254,10 +341,22 @@ fn a_name_server_that_changes_its_answer_gains_nothing() {
             "http://public.test/to/http://rebind-late.test/to/http://rebind-late.test/",
         ];
         let text = fetch(urls.map(str::to_owned).to_vec(), &json!({}));
-        assert!(text[0].contains("Far and away"), "judged and connected to as judged: {}", text[0]);
+        assert!(
+            text[0].contains("Far and away"),
+            "judged and connected to as judged: {}",
+            text[0]
+        );
         assert!(text[1].contains("127.0.0.1 is this machine"), "{}", text[1]);
-        assert!(text[2].contains("10.0.0.1 is a private network address"), "{}", text[2]);
-        assert_eq!(network.asked.lock().unwrap()["rebind.test"], 2, "each page asks once");
+        assert!(
+            text[2].contains("10.0.0.1 is a private network address"),
+            "{}",
+            text[2]
+        );
+        assert_eq!(
+            network.asked.lock().unwrap()["rebind.test"],
+            2,
+            "each page asks once"
+        );
         assert_eq!(network.knocks(), 0);
     });
 }
@@ -293,28 +392,61 @@ for target in json.loads(TARGETS):
 fn command_reaches(column: usize, script: &str) -> (String, usize) {
     let authority = |url: &String| {
         let rest = url.split_once("//").map_or(url.as_str(), |(_, rest)| rest);
-        let host = rest.split(['/', '?', '#', '\\', '\r']).next().unwrap().to_owned();
-        if host.ends_with(":80") { host } else { format!("{host}:80") }
+        let host = rest
+            .split(['/', '?', '#', '\\', '\r'])
+            .next()
+            .unwrap()
+            .to_owned();
+        if host.ends_with(":80") {
+            host
+        } else {
+            format!("{host}:80")
+        }
     };
     let mut targets: Vec<String> = inner_urls().iter().map(authority).collect();
     let count = targets.len();
     targets.extend(["rebind.test:80", "rebind.test:80", "public.test:80"].map(str::to_owned));
     let script = script.replace("TARGETS", &json!(json!(targets).to_string()).to_string());
-    let command = format!("cat >t.py <<'END'\n{script}\nEND\npython3 t.py >out; grep -vc ^2 out; grep ^2 out");
-    let model =
-        Model::scripted([Reply::call("exec", &json!({ "command": command, "timeout": 120 })), Reply::text("Done.")]);
-    let home = Home::with(&merged(model.config(), &json!({ "tools": { "exec": { "network": "guarded" } } })));
+    let command = format!(
+        "cat >t.py <<'END'\n{script}\nEND\npython3 t.py >out; grep -vc ^2 out; grep ^2 out"
+    );
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command, "timeout": 120 })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "tools": { "exec": { "network": "guarded" } } }),
+    ));
     home.dir("workspace");
-    let Ground { uid, owner, rules, .. } = ground(column);
+    let Ground {
+        uid, owner, rules, ..
+    } = ground(column);
     for path in walk(home.path("").parent().unwrap()) {
         chown(path, Some(owner), Some(owner)).unwrap();
     }
     let mut bantam = Command::new(program());
-    bantam.args(["agent", "-n", "-m", "go on"]).current_dir("/").stdout(Stdio::piped()).stderr(Stdio::piped());
-    bantam.env_clear().env("PATH", "/usr/bin:/bin").env("BANTAM_HOME", home.path(""));
-    born(&mut bantam, Birth { rules, ..Birth::of(uid) });
+    bantam
+        .args(["agent", "-n", "-m", "go on"])
+        .current_dir("/")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    bantam
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("BANTAM_HOME", home.path(""));
+    born(
+        &mut bantam,
+        Birth {
+            rules,
+            ..Birth::of(uid)
+        },
+    );
     let (status, stderr) = ended(&mut bantam.spawn().unwrap());
-    assert!(status.is_some_and(|status| status.success()), "{status:?}: {stderr}");
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "{status:?}: {stderr}"
+    );
     (model.request(1).last("tool"), count)
 }
 
@@ -324,7 +456,10 @@ fn a_command_with_the_guarded_network_reaches_none_of_them_either() {
         in_network(|network| {
             let (result, count) = command_reaches(column, TUNNELS);
             let reached = "200 Far and away rebind.test:80\n200 Far and away public.test:80";
-            assert!(result.contains(&format!("{}\n{reached}", count + 1)), "{column}: {result}");
+            assert!(
+                result.contains(&format!("{}\n{reached}", count + 1)),
+                "{column}: {result}"
+            );
             assert_eq!(network.knocks(), 0);
         });
     }
@@ -335,8 +470,14 @@ fn under_landlock_alone_a_command_with_the_guarded_network_reaches_nothing() {
     for column in LANDLOCK_ALONE {
         in_network(|network| {
             let (result, count) = command_reaches(column, DIRECT);
-            assert!(result.contains(&format!("{}\n", count + 3)) && !result.contains("200 "), "{column}: {result}");
-            assert_eq!((network.knocks(), network.asked.lock().unwrap().len()), (0, 0));
+            assert!(
+                result.contains(&format!("{}\n", count + 3)) && !result.contains("200 "),
+                "{column}: {result}"
+            );
+            assert_eq!(
+                (network.knocks(), network.asked.lock().unwrap().len()),
+                (0, 0)
+            );
         });
     }
 }
@@ -346,13 +487,28 @@ fn servers_of_the_configuration_do_not_lead_inside_by_a_redirect() {
     in_network(|network| {
         let inward = "http://public.test/to/http://127.0.0.1/";
         let model = Model::scripted([Reply::text("Done.")]);
-        let home = Home::with(&merged(model.config(), &json!({ "mcpServers": { "far": { "url": inward } } })));
+        let home = Home::with(&merged(
+            model.config(),
+            &json!({ "mcpServers": { "far": { "url": inward } } }),
+        ));
         home.agent(["-m", "hi"]).exits(0).says("redirects");
-        Home::with(&config_for(inward)).agent(["-m", "hi"]).exits(3).prints("");
+        Home::with(&config_for(inward))
+            .agent(["-m", "hi"])
+            .exits(3)
+            .prints("");
         let search = json!({ "web": { "search": { "base_url": inward, "provider": "searxng" } } });
-        let model = Model::scripted([Reply::call("web_search", &json!({ "query": "x" })), Reply::text("Done.")]);
-        Home::with(&merged(model.config(), &json!({ "tools": search }))).agent(["-m", "hi"]).exits(0);
-        assert!(model.request(1).last("tool").contains("302"), "{}", model.request(1).last("tool"));
+        let model = Model::scripted([
+            Reply::call("web_search", &json!({ "query": "x" })),
+            Reply::text("Done."),
+        ]);
+        Home::with(&merged(model.config(), &json!({ "tools": search })))
+            .agent(["-m", "hi"])
+            .exits(0);
+        assert!(
+            model.request(1).last("tool").contains("302"),
+            "{}",
+            model.request(1).last("tool")
+        );
         assert_eq!(network.knocks(), 0);
     });
 }

@@ -16,7 +16,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags};
 
 fn done(result: libc::c_int) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 /// Gives the calling thread new namespaces of the kinds in `flags`.
@@ -29,7 +33,15 @@ pub fn unshare(flags: libc::c_int) -> io::Result<()> {
 pub fn keep_mounts_private() -> io::Result<()> {
     let flags = libc::MS_REC | libc::MS_PRIVATE;
     // SAFETY: the paths are NUL-terminated and the unused arguments are null, as mount(2) asks.
-    done(unsafe { libc::mount(c"none".as_ptr(), c"/".as_ptr(), std::ptr::null(), flags, std::ptr::null()) })
+    done(unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/".as_ptr(),
+            std::ptr::null(),
+            flags,
+            std::ptr::null(),
+        )
+    })
 }
 
 /// Mounts a file system without a device.
@@ -37,7 +49,15 @@ pub fn mount(kind: &str, at: &Path, options: &str) -> io::Result<()> {
     let [kind, options] = [kind, options].map(|text| CString::new(text).unwrap());
     let at = CString::new(at.as_os_str().as_bytes()).unwrap();
     // SAFETY: every pointer is to a NUL-terminated string that lives through the call.
-    done(unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) })
+    done(unsafe {
+        libc::mount(
+            kind.as_ptr(),
+            at.as_ptr(),
+            kind.as_ptr(),
+            0,
+            options.as_ptr().cast(),
+        )
+    })
 }
 
 /// Takes away what is mounted last at a place, once nobody uses it any more.
@@ -69,7 +89,11 @@ pub fn loopback_up() -> io::Result<()> {
             }
             fill(&mut request);
             // The type of a request differs between C libraries.
-            done(libc::ioctl(socket.as_raw_fd(), call as _, &raw const request))
+            done(libc::ioctl(
+                socket.as_raw_fd(),
+                call as _,
+                &raw const request,
+            ))
         }
     };
     ask(b"lo", libc::SIOCSIFFLAGS as libc::c_ulong, &|request| {
@@ -99,8 +123,16 @@ impl AddressBytes for libc::__c_anonymous_ifr_ifru {
 pub fn ping_socket() -> io::Result<std::fs::File> {
     // SAFETY: the socket call takes integers and gives a descriptor that nobody else owns; reading is all it is for.
     unsafe {
-        let fd = libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_ICMP);
-        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(std::fs::File::from_raw_fd(fd)) }
+        let fd = libc::socket(
+            libc::AF_INET,
+            libc::SOCK_RAW | libc::SOCK_CLOEXEC,
+            libc::IPPROTO_ICMP,
+        );
+        if fd < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(std::fs::File::from_raw_fd(fd))
+        }
     }
 }
 
@@ -120,15 +152,22 @@ pub fn file_handle(path: &Path) -> io::Result<(i32, String)> {
         kind: i32,
         bytes: [u8; ROOM as usize],
     }
-    let mut handle = Handle { length: ROOM, kind: 0, bytes: [0; ROOM as usize] };
+    let mut handle = Handle {
+        length: ROOM,
+        kind: 0,
+        bytes: [0; ROOM as usize],
+    };
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let mut mount: libc::c_int = 0;
     let (at, call) = (libc::AT_FDCWD, libc::SYS_name_to_handle_at);
     // SAFETY: `handle` is laid out as struct file_handle with room for what it announces, and all expire_idle the call.
-    let result = unsafe { libc::syscall(call, at, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
+    let result =
+        unsafe { libc::syscall(call, at, path.as_ptr(), &raw mut handle, &raw mut mount, 0) };
     done(libc::c_int::try_from(result).unwrap())?;
     let mut text = String::new();
-    handle.bytes[..handle.length as usize].iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+    handle.bytes[..handle.length as usize]
+        .iter()
+        .for_each(|byte| write!(text, "{byte:02x}").unwrap());
     Ok((handle.kind, text))
 }
 
@@ -141,7 +180,14 @@ pub fn io_priority(pid: u32) -> i64 {
 /// The version of Landlock that the kernel offers; 0 for none.
 pub fn landlock_version() -> i64 {
     // SAFETY: with a null attribute, size 0 and flag 1 the call only tells the version.
-    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0,
+            1,
+        )
+    };
     version.max(0)
 }
 
@@ -169,17 +215,33 @@ const ARCH: u32 = 0x4000_0028;
 
 /// The rules as a program for the kernel.
 fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
-    let op = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter { code: u16::try_from(code).unwrap(), jt, jf, k };
+    let op = |code: u32, k: u32, jt: u8, jf: u8| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt,
+        jf,
+        k,
+    };
     let load = |offset: u32| op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let jump = |kind: u32, value: u32, jt: u8, jf: u8| op(libc::BPF_JMP | kind | libc::BPF_K, value, jt, jf);
+    let jump = |kind: u32, value: u32, jt: u8, jf: u8| {
+        op(libc::BPF_JMP | kind | libc::BPF_K, value, jt, jf)
+    };
     let say = |what: u32| op(libc::BPF_RET | libc::BPF_K, what, 0, 0);
     // The low half of argument n: arguments are 64 bits wide and begin at byte 16.
     let argument = |n: u32| load(16 + 8 * n);
-    let mut program = vec![load(4), jump(libc::BPF_JEQ, ARCH, 1, 0), say(libc::SECCOMP_RET_ALLOW)];
+    let mut program = vec![
+        load(4),
+        jump(libc::BPF_JEQ, ARCH, 1, 0),
+        say(libc::SECCOMP_RET_ALLOW),
+    ];
     if ask_for_landlock {
         // Flag 1 in the third argument asks for the version.
         let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
-        program.extend([load(0), jump(libc::BPF_JEQ, call, 0, 3), argument(2), jump(libc::BPF_JEQ, 1, 0, 1)]);
+        program.extend([
+            load(0),
+            jump(libc::BPF_JEQ, call, 0, 3),
+            argument(2),
+            jump(libc::BPF_JEQ, 1, 0, 1),
+        ]);
         program.push(say(ASK_OUTSIDE));
     }
     for Rule(call, when, errno) in rules {
@@ -189,10 +251,18 @@ fn compiled(rules: &[Rule], ask_for_landlock: bool) -> Vec<libc::sock_filter> {
         match *when {
             When::Always => program.push(jump(libc::BPF_JEQ, call, 0, 1)),
             When::Is(n, value) => {
-                program.extend([jump(libc::BPF_JEQ, call, 0, 3), argument(n), jump(libc::BPF_JEQ, value, 0, 1)]);
+                program.extend([
+                    jump(libc::BPF_JEQ, call, 0, 3),
+                    argument(n),
+                    jump(libc::BPF_JEQ, value, 0, 1),
+                ]);
             }
             When::Has(n, mask) => {
-                program.extend([jump(libc::BPF_JEQ, call, 0, 3), argument(n), jump(libc::BPF_JSET, mask, 0, 1)]);
+                program.extend([
+                    jump(libc::BPF_JEQ, call, 0, 3),
+                    argument(n),
+                    jump(libc::BPF_JSET, mask, 0, 1),
+                ]);
             }
         }
         program.push(answer);
@@ -215,7 +285,12 @@ pub struct Birth {
 impl Birth {
     /// A process of `uid` from which nothing is withheld.
     pub fn of(uid: u32) -> Self {
-        Self { uid, rules: &[], ninth: None, asks_for_landlock: false }
+        Self {
+            uid,
+            rules: &[],
+            ninth: None,
+            asks_for_landlock: false,
+        }
     }
 }
 
@@ -225,7 +300,10 @@ pub fn born(command: &mut Command, birth: Birth) {
     let program = compiled(&rules, birth.asks_for_landlock);
     let length = u16::try_from(program.len()).unwrap();
     let start = move || {
-        let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+        let program = libc::sock_fprog {
+            len: length,
+            filter: program.as_ptr().cast_mut(),
+        };
         // SAFETY: only system calls, no allocation: this runs between fork and exec. The filter's program lives through
         // the call, and the kernel copies it. It is installed first, because it takes root to do so without also giving
         // up new privileges.
@@ -233,13 +311,26 @@ pub fn born(command: &mut Command, birth: Birth) {
             if let Some(fd) = birth.ninth {
                 kept(fd, 9)?;
             }
-            let flags = if birth.asks_for_landlock { libc::SECCOMP_FILTER_FLAG_NEW_LISTENER } else { 0 };
-            let listener = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
+            let flags = if birth.asks_for_landlock {
+                libc::SECCOMP_FILTER_FLAG_NEW_LISTENER
+            } else {
+                0
+            };
+            let listener = libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                flags,
+                &raw const program,
+            );
             if listener < 0 {
                 return Err(io::Error::last_os_error());
             }
             if birth.asks_for_landlock {
-                kept(i32::try_from(listener).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?, LISTENER)?;
+                kept(
+                    i32::try_from(listener)
+                        .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?,
+                    LISTENER,
+                )?;
             }
             if birth.uid != 0 {
                 done(libc::setgroups(0, std::ptr::null()))?;
@@ -256,7 +347,10 @@ pub fn born(command: &mut Command, birth: Birth) {
 /// Has `command` join the group with this `cgroup.procs`; without a group, limits the processes of its user, which does
 /// not bind root. To be called before [`born`].
 pub fn bounded(command: &mut Command, group: Option<std::fs::File>, most: libc::rlim_t) {
-    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
     let start = move || match &group {
         // "0" is the process that writes it.
         Some(group) => rustix::io::write(group, b"0").map(drop).map_err(Into::into),
@@ -287,7 +381,8 @@ pub struct Questions(OwnedFd);
 impl Questions {
     /// `None` of a process that has ended.
     pub fn of(child: &Child) -> Option<Self> {
-        let child = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
+        let child =
+            rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).unwrap();
         // SAFETY: the call takes integers and gives a descriptor that nobody else owns.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, child.as_raw_fd(), LISTENER, 0) };
         let error = io::Error::last_os_error();
@@ -296,7 +391,9 @@ impl Questions {
         }
         assert!(fd >= 0, "taking the questions: {error}");
         // SAFETY: as above.
-        Some(Self(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd).unwrap()) }))
+        Some(Self(unsafe {
+            OwnedFd::from_raw_fd(i32::try_from(fd).unwrap())
+        }))
     }
 
     /// Answers with this version until nobody is left to ask.

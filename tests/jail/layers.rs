@@ -41,36 +41,111 @@ const fn pretended_prctl(option: u32) -> Rule {
 type Case = (&'static str, Starter, &'static [&'static [Rule]], Then);
 
 const LAYERS: &[Case] = &[
-    ("the new root", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_pivot_root)]], Escapes("R01")),
-    ("read-only system trees", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_mount_setattr)]], Escapes("W23")),
+    (
+        "the new root",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended(libc::SYS_pivot_root)]],
+        Escapes("R01"),
+    ),
+    (
+        "read-only system trees",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended(libc::SYS_mount_setattr)]],
+        Escapes("W23"),
+    ),
     (
         "read-only switches in /proc",
         Starter::Root,
         &[NO_LANDLOCK, &[pretended(libc::SYS_mount_setattr)]],
         Escapes("S06"),
     ),
-    ("Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_landlock_restrict_self)]], Escapes("R01")),
-    ("the filter, beside namespaces", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]], Escapes("S02")),
-    ("the filter, against leases", Starter::User, &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]], Escapes("S14")),
-    ("the filter, beside Landlock", Starter::User, &[NO_NAMESPACES, &[pretended(libc::SYS_seccomp)]], Escapes("N03")),
+    (
+        "Landlock",
+        Starter::User,
+        &[
+            NO_NAMESPACES,
+            &[pretended(libc::SYS_landlock_restrict_self)],
+        ],
+        Escapes("R01"),
+    ),
+    (
+        "the filter, beside namespaces",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]],
+        Escapes("S02"),
+    ),
+    (
+        "the filter, against leases",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended(libc::SYS_seccomp)]],
+        Escapes("S14"),
+    ),
+    (
+        "the filter, beside Landlock",
+        Starter::User,
+        &[NO_NAMESPACES, &[pretended(libc::SYS_seccomp)]],
+        Escapes("N03"),
+    ),
     (
         "no capabilities",
         Starter::Root,
-        &[NO_NAMESPACES, &[pretended(libc::SYS_capset), pretended_prctl(PR_CAPBSET_DROP)]],
+        &[
+            NO_NAMESPACES,
+            &[
+                pretended(libc::SYS_capset),
+                pretended_prctl(PR_CAPBSET_DROP),
+            ],
+        ],
         Escapes("P18"),
     ),
-    ("no new privileges", Starter::User, &[NO_LANDLOCK, &[pretended_prctl(PR_SET_NO_NEW_PRIVS)]], Refused),
+    (
+        "no new privileges",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended_prctl(PR_SET_NO_NEW_PRIVS)]],
+        Refused,
+    ),
     (
         "no new privileges and the filter",
         Starter::User,
-        &[&[pretended_prctl(PR_SET_NO_NEW_PRIVS), pretended(libc::SYS_seccomp)], NO_NAMESPACES],
+        &[
+            &[
+                pretended_prctl(PR_SET_NO_NEW_PRIVS),
+                pretended(libc::SYS_seccomp),
+            ],
+            NO_NAMESPACES,
+        ],
         Refused,
     ),
-    ("not dumpable", Starter::User, &[NO_LANDLOCK, &[pretended_prctl(PR_SET_DUMPABLE)]], Escapes("P17")),
-    ("closed descriptors", Starter::User, &[&[pretended(libc::SYS_close_range)]], Escapes("E05")),
-    ("the limit on memory", Starter::User, &[NO_LIMITS], Escapes("D02")),
-    ("the limit on files", Starter::User, &[NO_LIMITS], Escapes("D03")),
-    ("the limit on processes", Starter::User, &[NO_LIMITS], Escapes("D01")),
+    (
+        "not dumpable",
+        Starter::User,
+        &[NO_LANDLOCK, &[pretended_prctl(PR_SET_DUMPABLE)]],
+        Escapes("P17"),
+    ),
+    (
+        "closed descriptors",
+        Starter::User,
+        &[&[pretended(libc::SYS_close_range)]],
+        Escapes("E05"),
+    ),
+    (
+        "the limit on memory",
+        Starter::User,
+        &[NO_LIMITS],
+        Escapes("D02"),
+    ),
+    (
+        "the limit on files",
+        Starter::User,
+        &[NO_LIMITS],
+        Escapes("D03"),
+    ),
+    (
+        "the limit on processes",
+        Starter::User,
+        &[NO_LIMITS],
+        Escapes("D01"),
+    ),
 ];
 
 #[test]
@@ -81,7 +156,10 @@ fn each_layer_alone_stops_an_attack() {
             Escapes(id) => *id,
             Refused => "W01",
         };
-        let attack: Vec<Attack> = attacks().into_iter().filter(|attack| attack.id == id).collect();
+        let attack: Vec<Attack> = attacks()
+            .into_iter()
+            .filter(|attack| attack.id == id)
+            .collect();
         let run = jailed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
         let result = &run.results[id];
         let wanted = match then {
@@ -91,7 +169,10 @@ fn each_layer_alone_stops_an_attack() {
         let said = format!("without {layer}: {id} {:?}", result.outcome);
         eprintln!("{said}");
         if result.outcome != wanted {
-            bad.push(format!("{said}, told {:?}, {:?} {}", result.told, run.status, run.stderr));
+            bad.push(format!(
+                "{said}, told {:?}, {:?} {}",
+                result.told, run.status, run.stderr
+            ));
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));
@@ -100,23 +181,47 @@ fn each_layer_alone_stops_an_attack() {
 /// Where Landlock confines signals, all that a command started ends at one time; elsewhere the reaper has to find it.
 #[test]
 fn an_older_landlock_needs_the_reaper() {
-    let attack: Vec<Attack> = attacks().into_iter().filter(|attack| attack.id == "P05").collect();
+    let attack: Vec<Attack> = attacks()
+        .into_iter()
+        .filter(|attack| attack.id == "P05")
+        .collect();
     for (landlock, wanted) in [(None, Outcome::Stopped), (Some(4), Outcome::Escaped)] {
         let ground = Starter::User.ground(&[NO_NAMESPACES, NO_REAPER]);
-        let results = jailed(Ground { landlock, ..ground }, &attack, &json!({}), Disk::Shared).results;
-        assert_eq!(results["P05"].outcome, wanted, "Landlock {landlock:?}: {}", results["P05"].told);
+        let results = jailed(
+            Ground { landlock, ..ground },
+            &attack,
+            &json!({}),
+            Disk::Shared,
+        )
+        .results;
+        assert_eq!(
+            results["P05"].outcome, wanted,
+            "Landlock {landlock:?}: {}",
+            results["P05"].told
+        );
     }
 }
 
 /// The network namespace is what keeps the host's services away: where the configuration does without it, they are reached.
 #[test]
 fn without_a_network_of_its_own_a_command_reaches_the_hosts() {
-    let attack: Vec<Attack> = attacks().into_iter().filter(|attack| ["N01", "N10"].contains(&attack.id)).collect();
-    for (network, wanted) in [("full", Outcome::Escaped), ("guarded", Outcome::Stopped), ("none", Outcome::Stopped)] {
+    let attack: Vec<Attack> = attacks()
+        .into_iter()
+        .filter(|attack| ["N01", "N10"].contains(&attack.id))
+        .collect();
+    for (network, wanted) in [
+        ("full", Outcome::Escaped),
+        ("guarded", Outcome::Stopped),
+        ("none", Outcome::Stopped),
+    ] {
         let config = json!({ "tools": { "exec": { "network": network } } });
         let results = jailed(Starter::User.ground(&[]), &attack, &config, Disk::Shared).results;
         for (id, result) in &results {
-            assert_eq!(result.outcome, wanted, "{id} with the network {network}: {}", result.told);
+            assert_eq!(
+                result.outcome, wanted,
+                "{id} with the network {network}: {}",
+                result.told
+            );
         }
     }
 }

@@ -51,21 +51,46 @@ impl Starter {
     pub fn ground(self, rules: &'static [&'static [Rule]]) -> Ground {
         let user = 61_000 + u32::try_from(unique()).unwrap();
         match self {
-            Self::Root => Ground { uid: 0, owner: 0, rules, landlock: None },
-            Self::RootForUser => Ground { uid: 0, owner: user, rules, landlock: None },
-            Self::User => Ground { uid: user, owner: user, rules, landlock: None },
+            Self::Root => Ground {
+                uid: 0,
+                owner: 0,
+                rules,
+                landlock: None,
+            },
+            Self::RootForUser => Ground {
+                uid: 0,
+                owner: user,
+                rules,
+                landlock: None,
+            },
+            Self::User => Ground {
+                uid: user,
+                owner: user,
+                rules,
+                landlock: None,
+            },
         }
     }
 }
 
 /// A name, who starts the program, what the kernel lacks, and the version of Landlock that it tells.
-pub type Conditions = (&'static str, Starter, &'static [&'static [Rule]], Option<i64>);
+pub type Conditions = (
+    &'static str,
+    Starter,
+    &'static [&'static [Rule]],
+    Option<i64>,
+);
 
 /// The table's columns. Root for a user under Landlock alone is none: before Landlock, the process has taken the ids of the
 /// workspace's owner, all of them, and dropped every capability, so from then on it is the process of "user: Landlock".
 pub const COLUMNS: [Conditions; 7] = [
     ("root: both", Starter::Root, &[], None),
-    ("root for a user: namespaces", Starter::RootForUser, &[NO_LANDLOCK], None),
+    (
+        "root for a user: namespaces",
+        Starter::RootForUser,
+        &[NO_LANDLOCK],
+        None,
+    ),
     ("user: namespaces", Starter::User, &[NO_LANDLOCK], None),
     ("user: Landlock", Starter::User, &[NO_NAMESPACES], None),
     ("user: both", Starter::User, &[], None),
@@ -81,7 +106,10 @@ pub const LANDLOCK_ALONE: [usize; 3] = [3, 5, 6];
 
 pub fn ground(column: usize) -> Ground {
     let (_, starter, rules, landlock) = COLUMNS[column];
-    Ground { landlock, ..starter.ground(rules) }
+    Ground {
+        landlock,
+        ..starter.ground(rules)
+    }
 }
 
 /// All attacks, in the order of the table's rows.
@@ -105,19 +133,33 @@ const TRIES: usize = 3;
 
 /// Lets all attacks run by `run`, those on the disk each by itself, for each has a disk of its own; and again those
 /// whose result is not `clear` yet.
-fn all(mut run: impl FnMut(&[Attack], Disk) -> Results, clear: impl Fn(&Attack, &Outcome) -> bool) -> Results {
+fn all(
+    mut run: impl FnMut(&[Attack], Disk) -> Results,
+    clear: impl Fn(&Attack, &Outcome) -> bool,
+) -> Results {
     let on_disks: Vec<&str> = files::DISK.iter().map(|(_, attack)| attack.id).collect();
     let mut left = attacks();
     let mut results = Results::new();
     for _ in 0..TRIES {
-        let others: Vec<Attack> = left.iter().copied().filter(|attack| !on_disks.contains(&attack.id)).collect();
+        let others: Vec<Attack> = left
+            .iter()
+            .copied()
+            .filter(|attack| !on_disks.contains(&attack.id))
+            .collect();
         if !others.is_empty() {
             results.extend(run(&others, Disk::Shared));
         }
-        for (options, attack) in files::DISK.iter().filter(|(_, attack)| left.iter().any(|a| a.id == attack.id)) {
+        for (options, attack) in files::DISK
+            .iter()
+            .filter(|(_, attack)| left.iter().any(|a| a.id == attack.id))
+        {
             results.extend(run(&[*attack], Disk::OfItsOwn(options)));
         }
-        left.retain(|attack| results.get(attack.id).is_some_and(|result| !clear(attack, &result.outcome)));
+        left.retain(|attack| {
+            results
+                .get(attack.id)
+                .is_some_and(|result| !clear(attack, &result.outcome))
+        });
     }
     results
 }
@@ -127,7 +169,11 @@ fn baseline(starter: Starter) -> &'static Results {
     static BARE: [OnceLock<Results>; 2] = [OnceLock::new(), OnceLock::new()];
     // Who serves a user commands what the user may: that is the measure.
     let as_root = starter == Starter::Root;
-    let user = if as_root { Starter::Root } else { Starter::User };
+    let user = if as_root {
+        Starter::Root
+    } else {
+        Starter::User
+    };
     let run = |attacks: &[Attack], disk| bare(user.ground(&[]).uid, attacks, disk);
     BARE[usize::from(as_root)].get_or_init(|| all(run, |_, outcome| *outcome == Outcome::Escaped))
 }
@@ -180,14 +226,26 @@ fn table(columns: &BTreeMap<usize, Column>) -> String {
 
 /// Attacks that have no row, and why.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("S07, running a program that was dropped into the workspace", "by design: it runs in the jail like any other"),
-    ("W13, the hook itself", "by design it can be written; the row shows that it reaches nothing when it runs"),
+    (
+        "S07, running a program that was dropped into the workspace",
+        "by design: it runs in the jail like any other",
+    ),
+    (
+        "W13, the hook itself",
+        "by design it can be written; the row shows that it reaches nothing when it runs",
+    ),
     (
         "setting the clock (half of S03), kill -9 -1 (P02)",
         "a bare run would hurt the machine; P02 sends a signal that is ignored",
     ),
-    ("writing to a disk, sysrq and core_pattern (S05, S06)", "opened or read one byte of, never written"),
-    ("systemd-run, at, crontab", "need a running service; they speak to it by a socket (N06) or a file (W05)"),
+    (
+        "writing to a disk, sysrq and core_pattern (S05, S06)",
+        "opened or read one byte of, never written",
+    ),
+    (
+        "systemd-run, at, crontab",
+        "need a running service; they speak to it by a socket (N06) or a file (W05)",
+    ),
     (
         "passing a descriptor over a socket",
         "takes a helper outside who hands it out; a socket outside is not reached (N06)",
@@ -200,7 +258,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "a bomb of shared memory",
         "memory_mb counts what a process has for itself, and says so; time and the OOM killer end it",
     ),
-    ("running a program from memory", "crosses no boundary: it runs in the jail like any other"),
+    (
+        "running a program from memory",
+        "crosses no boundary: it runs in the jail like any other",
+    ),
 ];
 
 #[track_caller]
@@ -208,29 +269,53 @@ fn holds_on(column: usize) {
     let (name, starter, rules, _) = COLUMNS[column];
     if !rules.contains(&NO_LANDLOCK) {
         let version = landlock_version();
-        assert!(version >= 3, "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed");
+        assert!(
+            version >= 3,
+            "this kernel has Landlock {version}, so \"{name}\" cannot be shown on it: 3 is needed"
+        );
     }
     let attacks = attacks();
     let mut end = String::new();
     let run = |attacks: &[Attack], disk| {
-        let JailRun { results, status, stderr } = jailed(ground(column), attacks, &json!({}), disk);
+        let JailRun {
+            results,
+            status,
+            stderr,
+        } = jailed(ground(column), attacks, &json!({}), disk);
         writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
         results
     };
     let needs_more = |attack: &Attack| starter != Starter::Root && attack.who == Who::Root;
-    let results = all(run, |attack, outcome| needs_more(attack) || *outcome != Outcome::NotBegun);
-    let cells: Column = attacks.iter().map(|attack| (attack.id, cell(attack, starter, &results))).collect();
+    let results = all(run, |attack, outcome| {
+        needs_more(attack) || *outcome != Outcome::NotBegun
+    });
+    let cells: Column = attacks
+        .iter()
+        .map(|attack| (attack.id, cell(attack, starter, &results)))
+        .collect();
     let mut bad = String::new();
-    for attack in attacks.iter().filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id])) {
-        let bare = baseline(starter).get(attack.id).map(|bare| (bare.outcome.clone(), first(&bare.told)));
+    for attack in attacks
+        .iter()
+        .filter(|attack| !["stopped", "needs root"].contains(&cells[attack.id]))
+    {
+        let bare = baseline(starter)
+            .get(attack.id)
+            .map(|bare| (bare.outcome.clone(), first(&bare.told)));
         let told = first(&results[attack.id].told);
-        writeln!(bad, "{} {}: {} (told {told:?}; bare: {bare:?})", attack.id, attack.what, cells[attack.id]).unwrap();
+        writeln!(
+            bad,
+            "{} {}: {} (told {told:?}; bare: {bare:?})",
+            attack.id, attack.what, cells[attack.id]
+        )
+        .unwrap();
     }
     let mut done = DONE.lock().unwrap();
     done.insert(column, cells);
     if done.len() == COLUMNS.len() {
         // Past the capture of test output: the table is what this suite is for.
-        std::io::stderr().write_all(table(&done).as_bytes()).unwrap();
+        std::io::stderr()
+            .write_all(table(&done).as_bytes())
+            .unwrap();
     }
     drop(done);
     assert!(bad.is_empty(), "{name}:\n{bad}{end}");
@@ -281,21 +366,29 @@ fn root_with_landlock_only() {
 /// cleaned, everything ended, no new privileges; and killing the agent, which does not come to its turn once the workspace
 /// is moved away.
 const WITHOUT_A_JAIL: &[&str] = &[
-    "E01", "E02", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04", "D05", "D06", "D07",
-    "D08", "D09", "D10", "D13", "D14", "D15", "D18", "P21", "P22", "S01",
+    "E01", "E02", "E05", "P01", "P05", "P06", "P07", "P11", "P12", "P13", "P17", "D02", "D04",
+    "D05", "D06", "D07", "D08", "D09", "D10", "D13", "D14", "D15", "D18", "P21", "P22", "S01",
 ];
 
 /// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.
 #[test]
 fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
-    let run = |attacks: &[Attack], disk| jailed(Starter::User.ground(&[]), attacks, &config, disk).results;
-    let expected = |attack: &Attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id);
-    let results = all(run, |attack, outcome| !expected(attack) || *outcome == Outcome::Escaped);
+    let run = |attacks: &[Attack], disk| {
+        jailed(Starter::User.ground(&[]), attacks, &config, disk).results
+    };
+    let expected =
+        |attack: &Attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id);
+    let results = all(run, |attack, outcome| {
+        !expected(attack) || *outcome == Outcome::Escaped
+    });
     let missed: Vec<&str> = attacks()
         .iter()
         .filter(|attack| expected(attack) && results[attack.id].outcome != Outcome::Escaped)
         .map(|attack| attack.id)
         .collect();
-    assert!(missed.is_empty(), "not seen to escape, though nothing holds them: {missed:?}");
+    assert!(
+        missed.is_empty(),
+        "not seen to escape, though nothing holds them: {missed:?}"
+    );
 }

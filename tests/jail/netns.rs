@@ -39,13 +39,19 @@ struct Bound {
 impl Bound {
     fn new(most: usize) -> Self {
         // Version 1 of control groups, then version 2.
-        let group = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].into_iter().find_map(|root| Group::below(root, most));
+        let group = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"]
+            .into_iter()
+            .find_map(|root| Group::below(root, most));
         Self { most, group }
     }
 
     fn hold(&self, command: &mut Command) {
-        let group =
-            self.group.as_ref().map(|group| File::options().write(true).open(group.0.join("cgroup.procs")).unwrap());
+        let group = self.group.as_ref().map(|group| {
+            File::options()
+                .write(true)
+                .open(group.0.join("cgroup.procs"))
+                .unwrap()
+        });
         bounded(command, group, self.most.try_into().unwrap());
     }
 }
@@ -90,10 +96,16 @@ pub fn enter<T: Send>(uid: u32, secret: &str, body: impl FnOnce(&Netns) -> T + S
     enter_bounded(uid, secret, Bound::new(3 * BOMB), body)
 }
 
-fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnce(&Netns) -> T + Send) -> T {
+fn enter_bounded<T: Send>(
+    uid: u32,
+    secret: &str,
+    bound: Bound,
+    body: impl FnOnce(&Netns) -> T + Send,
+) -> T {
     let work = || {
         let outside = File::open("/proc").unwrap();
-        let flags = libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
+        let flags =
+            libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
         if let Err(error) = kernel::unshare(flags) {
             panic!(
                 "these tests need root and the right to make namespaces (try sudo, or a privileged container): {error}"
@@ -113,7 +125,8 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
         let script = "mount -t proc proc /proc && exec setpriv --reuid $0 --regid $0 --clear-groups \
             perl -e '$SIG{CHLD} = \"IGNORE\"; sleep 3600 while 1'";
         let mut init = Command::new("/bin/sh");
-        init.args(["-c", script, &uid.to_string()]).env("SECRET", secret);
+        init.args(["-c", script, &uid.to_string()])
+            .env("SECRET", secret);
         bound.hold(&mut init);
         let mut init = spawn_by(&tasks, init);
         let pid = Pid::from_child(&init);
@@ -122,7 +135,12 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
         until("the netns has its own /proc", || {
             std::fs::read("/proc/1/comm").is_ok_and(|name| name.starts_with(b"perl"))
         });
-        let netns = Netns { tasks, outside, init: pid, bound };
+        let netns = Netns {
+            tasks,
+            outside,
+            init: pid,
+            bound,
+        };
         body(&netns)
     };
     thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| resume_unwind(panic))
@@ -130,7 +148,9 @@ fn enter_bounded<T: Send>(uid: u32, secret: &str, bound: Bound, body: impl FnOnc
 
 fn spawn_by(tasks: &Sender<Task>, mut command: Command) -> Child {
     let (sender, started) = channel();
-    tasks.send(Box::new(move || sender.send(command.spawn()).unwrap())).unwrap();
+    tasks
+        .send(Box::new(move || sender.send(command.spawn()).unwrap()))
+        .unwrap();
     started.recv().unwrap().unwrap()
 }
 
@@ -146,7 +166,10 @@ impl Netns {
     pub fn output(&self, uid: u32, mut command: Command) -> String {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let shown = format!("{command:?}");
-        let output = self.spawn(command, Birth::of(uid)).wait_with_output().unwrap();
+        let output = self
+            .spawn(command, Birth::of(uid))
+            .wait_with_output()
+            .unwrap();
         assert!(output.status.success(), "{shown}: {}", output.status);
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
@@ -154,11 +177,25 @@ impl Netns {
     /// The number that processes in the netns know this one by.
     pub fn number(&self, child: u32) -> u32 {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let status = openat(self.outside.as_fd(), format!("{child}/status"), flags, Mode::empty()).unwrap();
+        let status = openat(
+            self.outside.as_fd(),
+            format!("{child}/status"),
+            flags,
+            Mode::empty(),
+        )
+        .unwrap();
         let mut text = String::new();
         File::from(status).read_to_string(&mut text).unwrap();
-        let numbers = text.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
-        numbers.split_whitespace().nth(1).unwrap_or_else(|| panic!("{child} is not in the netns")).parse().unwrap()
+        let numbers = text
+            .lines()
+            .find_map(|line| line.strip_prefix("NSpid:"))
+            .unwrap();
+        numbers
+            .split_whitespace()
+            .nth(1)
+            .unwrap_or_else(|| panic!("{child} is not in the netns"))
+            .parse()
+            .unwrap()
     }
 }
 
@@ -201,5 +238,9 @@ fn no_netns_has_more_processes_than_its_bound() {
             bound => assert_eq!(started(uid, bound), most - 2, "user {uid} in a group"),
         }
     }
-    assert_eq!(started(user, Bound { most, group: None }), most - 2, "user {user} with a limit");
+    assert_eq!(
+        started(user, Bound { most, group: None }),
+        most - 2,
+        "user {user} with a limit"
+    );
 }

@@ -36,17 +36,30 @@ fn outside(fixture: &Fixture, setting: &str) -> Value {
 }
 
 fn sockets_are_out_of_reach(column: usize) {
-    let opened: [fn(&Fixture) -> Value; 3] =
-        [|_| everything(), |fixture| outside(fixture, "read_paths"), |fixture| outside(fixture, "write_paths")];
+    let opened: [fn(&Fixture) -> Value; 3] = [
+        |_| everything(),
+        |fixture| outside(fixture, "read_paths"),
+        |fixture| outside(fixture, "write_paths"),
+    ];
     for open in opened {
         let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {
-            let chosen: Vec<Attack> = attacks().into_iter().filter(|attack| SOCKETS.contains(&attack.id)).collect();
+            let chosen: Vec<Attack> = attacks()
+                .into_iter()
+                .filter(|attack| SOCKETS.contains(&attack.id))
+                .collect();
             let ask = |fixture: &Fixture, _: &[String]| {
-                let chosen: Vec<Attack> = attacks().into_iter().filter(|attack| SOCKETS.contains(&attack.id)).collect();
+                let chosen: Vec<Attack> = attacks()
+                    .into_iter()
+                    .filter(|attack| SOCKETS.contains(&attack.id))
+                    .collect();
                 fixture.prepare(&chosen);
-                let command = |attack: &Attack| json!({ "command": attack.command(fixture.marker(attack)) });
-                chosen.iter().map(|attack| call(attack.id, "exec", &command(attack))).collect()
+                let command =
+                    |attack: &Attack| json!({ "command": attack.command(fixture.marker(attack)) });
+                chosen
+                    .iter()
+                    .map(|attack| call(attack.id, "exec", &command(attack)))
+                    .collect()
             };
             let set = |fixture: &Fixture| configure(fixture, &open(fixture));
             told_in(netns, ground, &json!({}), set, ask, |fixture, told| {
@@ -67,7 +80,9 @@ fn sockets_in_open_trees_are_out_of_reach_in_namespaces() {
 
 #[test]
 fn sockets_in_open_trees_are_out_of_reach_under_landlock() {
-    LANDLOCK_ALONE.into_iter().for_each(sockets_are_out_of_reach);
+    LANDLOCK_ALONE
+        .into_iter()
+        .for_each(sockets_are_out_of_reach);
 }
 
 /// Who reads from a pipe in a tree that may only be read hears nothing from a command where there is Landlock. The
@@ -75,7 +90,10 @@ fn sockets_in_open_trees_are_out_of_reach_under_landlock() {
 #[test]
 fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
     for (name, starter, rules, landlock) in COLUMNS {
-        let ground = Ground { landlock, ..starter.ground(rules) };
+        let ground = Ground {
+            landlock,
+            ..starter.ground(rules)
+        };
         netns::enter(ground.owner, "nothing", |netns| {
             let reader = OnceLock::new();
             let set = |fixture: &Fixture| {
@@ -85,11 +103,16 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
                 chown(&pipe, Some(fixture.uid), Some(fixture.uid)).unwrap();
                 // Open both ways, so that neither end waits for the other.
                 let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                reader.set(open(&pipe, flags, Mode::empty()).unwrap()).unwrap();
+                reader
+                    .set(open(&pipe, flags, Mode::empty()).unwrap())
+                    .unwrap();
                 configure(fixture, &outside(fixture, "read_paths"));
             };
             let ask = |fixture: &Fixture, _: &[String]| {
-                let command = format!("echo begun; echo heard >{}", fixture.path("outside/pipe").display());
+                let command = format!(
+                    "echo begun; echo heard >{}",
+                    fixture.path("outside/pipe").display()
+                );
                 vec![call("write", "exec", &json!({ "command": command }))]
             };
             told_in(netns, ground, &json!({}), set, ask, |_, told| {
@@ -102,12 +125,12 @@ fn pipes_in_readable_trees_are_not_written_to_under_landlock() {
     }
 }
 
-const FILL: &str =
-    r#"i=0; while [ $i -lt 1000 ]; do head -c 1048576 /dev/zero >"$D/fill-$i" || exit; sleep .01; i=$((i+1)); done"#;
+const FILL: &str = r#"i=0; while [ $i -lt 1000 ]; do head -c 1048576 /dev/zero >"$D/fill-$i" || exit; sleep .01; i=$((i+1)); done"#;
 
 /// A disk that is mounted in an open tree, and is not the tree's own, keeps some room.
 fn other_disks_are_watched(column: usize) {
-    let opened: [fn(&Fixture) -> Value; 2] = [|_| everything(), |fixture| outside(fixture, "write_paths")];
+    let opened: [fn(&Fixture) -> Value; 2] =
+        [|_| everything(), |fixture| outside(fixture, "write_paths")];
     for open in opened {
         let ground = ground(column);
         netns::enter(ground.owner, "nothing", |netns| {
@@ -120,7 +143,11 @@ fn other_disks_are_watched(column: usize) {
             let ask = |fixture: &Fixture, _: &[String]| {
                 let disk = fixture.path("outside/other disk");
                 let command = format!("D='{}'; {FILL}", disk.display());
-                vec![call("fill", "exec", &json!({ "command": command, "timeout": 30 }))]
+                vec![call(
+                    "fill",
+                    "exec",
+                    &json!({ "command": command, "timeout": 30 }),
+                )]
             };
             told_in(netns, ground, &json!({}), set, ask, |fixture, told| {
                 let disk = fixture.path("outside/other disk");

@@ -31,7 +31,11 @@ const PROGRAMS: &[(&str, Works, &str)] = &[
          && touch new && nice -n 5 true && timeout 5 true && sed -i s/import/export/ a/b/e && grep -q export a/b/e \
          && find a -type f | xargs wc -l && du -s a && df . && stat new && rm -r a && mktemp && echo fine",
     ),
-    ("chmod and touch -d", WithNamespaces, "touch x && chmod 750 x && touch -d 2001-01-01 x && cp -p x y && echo fine"),
+    (
+        "chmod and touch -d",
+        WithNamespaces,
+        "touch x && chmod 750 x && touch -d 2001-01-01 x && cp -p x y && echo fine",
+    ),
     (
         "python with threads and children",
         Everywhere,
@@ -100,7 +104,11 @@ const server = http.createServer((_, answer) => answer.end("ok")).listen(0, "127
         Everywhere,
         r#"printf '#include <stdio.h>\nint main(void) { return puts("fine") < 0; }\n' >hello.c && gcc -O2 -c hello.c && echo fine"#,
     ),
-    ("gcc, linking", WithNamespaces, "gcc hello.c -o hello && ./hello"),
+    (
+        "gcc, linking",
+        WithNamespaces,
+        "gcc hello.c -o hello && ./hello",
+    ),
     (
         "tar",
         WithNamespaces,
@@ -127,7 +135,11 @@ const server = http.createServer((_, answer) => answer.end("ok")).listen(0, "127
         Everywhere,
         "sqlite3 x.db 'pragma journal_mode = wal; create table t(a); insert into t values(1); vacuum; select a from t' && echo fine",
     ),
-    ("perl", Everywhere, r#"perl -e 'my $n = `echo hi`; waitpid(fork || exit, 0); print "fine\n" if $n eq "hi\n"'"#),
+    (
+        "perl",
+        Everywhere,
+        r#"perl -e 'my $n = `echo hi`; waitpid(fork || exit, 0); print "fine\n" if $n eq "hi\n"'"#,
+    ),
 ];
 
 /// A server of a repository by HTTPS: its port is the first line.
@@ -156,8 +168,14 @@ server.serve_forever()
 /// All programs work in this column but those `left_out`, and those `lost`, which fail.
 fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
     let ask = move |_: &Fixture, _: &[String]| {
-        let possible = PROGRAMS.iter().filter(|(_, works, _)| Some(*works) != left_out);
-        possible.map(|(name, _, command)| call(name, "exec", &json!({ "command": command, "timeout": 120 }))).collect()
+        let possible = PROGRAMS
+            .iter()
+            .filter(|(_, works, _)| Some(*works) != left_out);
+        possible
+            .map(|(name, _, command)| {
+                call(name, "exec", &json!({ "command": command, "timeout": 120 }))
+            })
+            .collect()
     };
     // A small data segment is not what this is about, and node takes a larger one.
     let config = json!({ "tools": { "exec": { "memory_mb": 0 } } });
@@ -170,8 +188,10 @@ fn programs_work(column: usize, left_out: Option<Works>, lost: &[&str]) {
             |_| {},
             ask,
             |_, results| {
-                let failed: Vec<_> =
-                    results.iter().filter(|(_, text)| !text.contains("fine") || text.contains("[exit")).collect();
+                let failed: Vec<_> = results
+                    .iter()
+                    .filter(|(_, text)| !text.contains("fine") || text.contains("[exit"))
+                    .collect();
                 let names: Vec<&str> = failed.iter().map(|(name, _)| name.as_str()).collect();
                 assert_eq!(names, lost, "{failed:#?}");
             },
@@ -216,16 +236,25 @@ fn git_clones_through_the_proxy_of_a_guarded_network() {
     let config = json!({ "tools": { "exec": { "network": "guarded", "memory_mb": 0 }, "web": { "fetch": { "allow_private": true } } } });
     netns::enter(ground.owner, "nothing", |netns| {
         let mut server = Command::new("/usr/bin/python3");
-        server.args(["-c", SERVER]).current_dir("/").stdin(Stdio::null());
+        server
+            .args(["-c", SERVER])
+            .current_dir("/")
+            .stdin(Stdio::null());
         crate::kernel::mount("tmpfs", "/tmp".as_ref(), "mode=1777,size=16m").unwrap();
         let mut server = netns.spawn(server, Birth::of(ground.owner));
-        until("the repository is served", || std::fs::exists("/tmp/served-up").unwrap());
+        until("the repository is served", || {
+            std::fs::exists("/tmp/served-up").unwrap()
+        });
         let address = ALIAS.map(|byte| byte.to_string()).join(".");
         let ask = move |_: &Fixture, _: &[String]| {
             let command = format!(
                 "git -c http.sslVerify=false clone -q https://{address}:4443/r.git c && git -C c log --oneline"
             );
-            vec![call("clone", "exec", &json!({ "command": command, "timeout": 120 }))]
+            vec![call(
+                "clone",
+                "exec",
+                &json!({ "command": command, "timeout": 120 }),
+            )]
         };
         told_in(
             netns,

@@ -1,6 +1,8 @@
 //! Attacks on what is not a file: the network, other processes, the machine's resources, and the kernel itself.
 
-use crate::attack::Effect::{AgentGone, Alive, Changed, Got, Heard, Loot, Many, ManyEnded, Seen, VictimGone};
+use crate::attack::Effect::{
+    AgentGone, Alive, Changed, Got, Heard, Loot, Many, ManyEnded, Seen, VictimGone,
+};
 use crate::attack::{Attack, python, sh};
 use crate::fixture::{BOMB, ENDED};
 use crate::kernel::{ALIAS, io_priority};
@@ -12,7 +14,12 @@ pub const NETWORK: &[Attack] = &[
         Heard,
         r#"socket.create_connection(("127.0.0.1", 4001), 1).sendall(b"N01")"#,
     ),
-    sh("N02", "TCP by bash's /dev/tcp", Heard, "bash -c 'printf N02 >/dev/tcp/127.0.0.1/4001'"),
+    sh(
+        "N02",
+        "TCP by bash's /dev/tcp",
+        Heard,
+        "bash -c 'printf N02 >/dev/tcp/127.0.0.1/4001'",
+    ),
     python(
         "N03",
         "UDP",
@@ -78,7 +85,12 @@ while time.time() < until:
     python(
         "N09",
         "netlink: the host's addresses",
-        Seen(|fixture, attack, _| fixture.loot(attack).windows(4).any(|window| window == ALIAS)),
+        Seen(|fixture, attack, _| {
+            fixture
+                .loot(attack)
+                .windows(4)
+                .any(|window| window == ALIAS)
+        }),
         r#"
 s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
 s.settimeout(1)
@@ -366,12 +378,39 @@ with open("big-D03", "wb") as f:
     f.write(b"end")
 "#,
     ),
-    sh("D05", "output without end", Seen(|_, _, told| told.len() > 1 << 20), "yes 'a line of no interest'")
-        .for_seconds(2),
-    sh("D06", "output that is no text", Seen(|_, _, told| told.contains('\0')), r"printf 'a\000b\377\376c'"),
-    sh("D07", "read the agent's input", Loot, r#"dd bs=4096 count=1 of="$LOOT""#).for_seconds(2),
-    sh("D08", "wait for a pipe for ever", Alive, r#"mkfifo pipe-D08; cat pipe-D08 "$1""#).for_seconds(1),
-    sh("D09", "spin for ever", Alive, "(while :; do :; done) & exit 0"),
+    sh(
+        "D05",
+        "output without end",
+        Seen(|_, _, told| told.len() > 1 << 20),
+        "yes 'a line of no interest'",
+    )
+    .for_seconds(2),
+    sh(
+        "D06",
+        "output that is no text",
+        Seen(|_, _, told| told.contains('\0')),
+        r"printf 'a\000b\377\376c'",
+    ),
+    sh(
+        "D07",
+        "read the agent's input",
+        Loot,
+        r#"dd bs=4096 count=1 of="$LOOT""#,
+    )
+    .for_seconds(2),
+    sh(
+        "D08",
+        "wait for a pipe for ever",
+        Alive,
+        r#"mkfifo pipe-D08; cat pipe-D08 "$1""#,
+    )
+    .for_seconds(1),
+    sh(
+        "D09",
+        "spin for ever",
+        Alive,
+        "(while :; do :; done) & exit 0",
+    ),
     python(
         "D10",
         "dump core",
@@ -391,7 +430,13 @@ if os.WCOREDUMP(os.wait()[1]):
         Seen(|fixture, _, _| fixture.length("home/workspace/big-D11") > 9 << 30),
         "truncate -s 10G big-D11",
     ),
-    sh("D13", "read the agent's input by name", Loot, r#"dd bs=4096 count=1 if=/dev/stdin of="$LOOT""#).for_seconds(2),
+    sh(
+        "D13",
+        "read the agent's input by name",
+        Loot,
+        r#"dd bs=4096 count=1 if=/dev/stdin of="$LOOT""#,
+    )
+    .for_seconds(2),
     sh(
         "D14",
         "one line without end",

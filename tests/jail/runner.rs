@@ -50,7 +50,10 @@ fn judged(fixture: &Fixture, attack: &Attack, told: &str) -> Result {
         (false, true) => Outcome::Stopped,
         (false, false) => Outcome::NotBegun,
     };
-    Result { outcome, told: told.to_owned() }
+    Result {
+        outcome,
+        told: told.to_owned(),
+    }
 }
 
 /// Runs all of them by a stand-in for an agent without any jail: keys in its environment, an open file and its own input
@@ -59,8 +62,12 @@ pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     let name = new_name();
     netns::enter(uid, &canary(&name, "E03"), |netns| {
         let fixture = Fixture::new(netns, name.clone(), uid, attacks, &json!({}), disk);
-        let possible = attacks.iter().filter(|attack| uid == 0 || attack.who == Who::Anybody);
-        possible.map(|attack| (attack.id, bare_one(netns, &fixture, attack))).collect()
+        let possible = attacks
+            .iter()
+            .filter(|attack| uid == 0 || attack.who == Who::Anybody);
+        possible
+            .map(|attack| (attack.id, bare_one(netns, &fixture, attack)))
+            .collect()
     })
 }
 
@@ -88,15 +95,36 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
     let (output, printed) = pipe_with(PipeFlags::CLOEXEC).unwrap();
     let mut command = Command::new("perl");
     command
-        .args(["-e", STAND_IN, &attack.command(fixture.marker(attack)), &attack.seconds.to_string()])
+        .args([
+            "-e",
+            STAND_IN,
+            &attack.command(fixture.marker(attack)),
+            &attack.seconds.to_string(),
+        ])
         .args([&done, &gate])
-        .args([libc::SYS_prctl.to_string(), PR_SET_CHILD_SUBREAPER.to_string()]);
-    command.env_clear().env("PATH", PATH).envs(agents_environment(fixture)).current_dir(fixture.workspace());
+        .args([
+            libc::SYS_prctl.to_string(),
+            PR_SET_CHILD_SUBREAPER.to_string(),
+        ]);
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .envs(agents_environment(fixture))
+        .current_dir(fixture.workspace());
     fchown(&printed, Some(fixture.uid), Some(fixture.uid)).unwrap();
-    command.stdin(Stdio::piped()).stdout(printed.try_clone().unwrap()).stderr(printed).process_group(0);
-    let birth = Birth { ninth: Some(left_open.as_raw_fd()), ..Birth::of(fixture.uid) };
+    command
+        .stdin(Stdio::piped())
+        .stdout(printed.try_clone().unwrap())
+        .stderr(printed)
+        .process_group(0);
+    let birth = Birth {
+        ninth: Some(left_open.as_raw_fd()),
+        ..Birth::of(fixture.uid)
+    };
     let mut child = netns.spawn(command, birth);
-    fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
+    fixture
+        .agent
+        .store(netns.number(child.id()), Ordering::Relaxed);
     fixture.prepare(std::slice::from_ref(attack));
     fs::write(gate, "").unwrap();
     let mut typing = child.stdin.take().unwrap();
@@ -108,11 +136,14 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
         fixture.count_processes_of(attack);
     }
     let told = || String::from_utf8_lossy(&printed.lock().unwrap()).into_owned();
-    let deadline = Instant::now() + Duration::from_secs(attack.seconds) + Duration::from_millis(500);
+    let deadline =
+        Instant::now() + Duration::from_secs(attack.seconds) + Duration::from_millis(500);
     while Instant::now() < deadline && !done.exists() && child.try_wait().unwrap().is_none() {
         thread::park_timeout(Duration::from_millis(2));
     }
-    fixture.agent_was_killed.store(was_killed(&mut child), Ordering::Relaxed);
+    fixture
+        .agent_was_killed
+        .store(was_killed(&mut child), Ordering::Relaxed);
     // What a listener hears, it hears a moment later.
     let patience = Instant::now() + Duration::from_millis(500);
     while Instant::now() < patience && !fixture.shows(attack, &told()) {
@@ -130,7 +161,10 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
 }
 
 fn was_killed(child: &mut Child) -> bool {
-    child.try_wait().unwrap().is_some_and(|status| status.signal() == Some(9))
+    child
+        .try_wait()
+        .unwrap()
+        .is_some_and(|status| status.signal() == Some(9))
 }
 
 /// What is in the environment of an agent that has its keys there.
@@ -187,7 +221,8 @@ const AT_ONCE: usize = 20;
 pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> JailRun {
     let name = new_name();
     netns::enter(ground.owner, &canary(&name, "E03"), |netns| {
-        let (last, first): (Vec<Attack>, Vec<Attack>) = attacks.iter().copied().partition(|attack| attack.last);
+        let (last, first): (Vec<Attack>, Vec<Attack>) =
+            attacks.iter().copied().partition(|attack| attack.last);
         let mut batches: Vec<Vec<Attack>> = first.chunks(AT_ONCE).map(<[Attack]>::to_vec).collect();
         let judged_at = batches.len();
         batches.push(last.clone());
@@ -208,31 +243,55 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) ->
                 if number == judged_at {
                     judge(&fixture, &first, request, &results);
                 }
-                batches.get(number).map_or_else(|| Reply::text("Done."), |batch| asked(&fixture, batch))
+                batches
+                    .get(number)
+                    .map_or_else(|| Reply::text("Done."), |batch| asked(&fixture, batch))
             })
         };
-        let fixture =
-            Arc::new(Fixture::new(netns, name.clone(), ground.owner, attacks, &merged(model.config(), config), disk));
+        let fixture = Arc::new(Fixture::new(
+            netns,
+            name.clone(),
+            ground.owner,
+            attacks,
+            &merged(model.config(), config),
+            disk,
+        ));
         let mut slot = slot.lock().unwrap();
         let mut child = start(netns, &fixture, ground);
-        fixture.agent.store(netns.number(child.id()), Ordering::Relaxed);
+        fixture
+            .agent
+            .store(netns.number(child.id()), Ordering::Relaxed);
         *slot = Some(Arc::clone(&fixture));
         drop(slot);
-        let said: String = attacks.iter().map(|attack| fixture.canary(attack.id) + "\n").collect();
+        let said: String = attacks
+            .iter()
+            .map(|attack| fixture.canary(attack.id) + "\n")
+            .collect();
         let mut typing = child.stdin.take().unwrap();
         fchown(&typing, Some(ground.uid), Some(ground.uid)).unwrap();
         typing.write_all(said.as_bytes()).unwrap();
         let (status, stderr) = ended(&mut child);
         drop(typing);
-        fixture.agent_was_killed.store(status.is_some_and(|status| status.signal() == Some(9)), Ordering::Relaxed);
+        fixture.agent_was_killed.store(
+            status.is_some_and(|status| status.signal() == Some(9)),
+            Ordering::Relaxed,
+        );
         let requests = model.requests();
         let over = requests.last();
         let mut results = std::mem::take(&mut *results.lock().unwrap());
         for attack in last.iter().chain(&first) {
-            let told = over.and_then(|request| told(request, attack)).unwrap_or_default();
-            results.entry(attack.id).or_insert_with(|| judged(&fixture, attack, &told));
+            let told = over
+                .and_then(|request| told(request, attack))
+                .unwrap_or_default();
+            results
+                .entry(attack.id)
+                .or_insert_with(|| judged(&fixture, attack, &told));
         }
-        JailRun { results, status, stderr }
+        JailRun {
+            results,
+            status,
+            stderr,
+        }
     })
 }
 
@@ -250,14 +309,21 @@ fn judge(fixture: &Fixture, attacks: &[Attack], request: &Request, results: &Mut
 fn asked(fixture: &Fixture, batch: &[Attack]) -> Reply {
     let one = |attack: &Attack| -> Call {
         let command = attack.command(fixture.marker(attack));
-        call(attack.id, "exec", &json!({ "command": command, "timeout": attack.seconds }))
+        call(
+            attack.id,
+            "exec",
+            &json!({ "command": command, "timeout": attack.seconds }),
+        )
     };
     Reply::calls(batch.iter().map(one))
 }
 
 /// The result of an attack's call, as the model was told.
 fn told(request: &Request, attack: &Attack) -> Option<String> {
-    let result = request.messages().into_iter().find(|message| message["tool_call_id"] == attack.id)?;
+    let result = request
+        .messages()
+        .into_iter()
+        .find(|message| message["tool_call_id"] == attack.id)?;
     Some(result["content"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -265,11 +331,26 @@ pub fn start(netns: &Netns, fixture: &Fixture, ground: Ground) -> Child {
     let left_open = left_open(fixture);
     let mut command = Command::new(crate::program::program());
     command.args(["agent", "-n", "-m", "go on"]);
-    command.env_clear().env("PATH", PATH).env("BANTAM_HOME", fixture.home()).envs(agents_environment(fixture));
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env_clear()
+        .env("PATH", PATH)
+        .env("BANTAM_HOME", fixture.home())
+        .envs(agents_environment(fixture));
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.current_dir("/").process_group(0);
     let (uid, rules, ninth) = (ground.uid, ground.rules, Some(left_open.as_raw_fd()));
-    let child = netns.spawn(command, Birth { uid, rules, ninth, asks_for_landlock: ground.landlock.is_some() });
+    let child = netns.spawn(
+        command,
+        Birth {
+            uid,
+            rules,
+            ninth,
+            asks_for_landlock: ground.landlock.is_some(),
+        },
+    );
     if let Some(version) = ground.landlock {
         let questions = Questions::of(&child);
         thread::spawn(move || questions.map(|questions| questions.answer(version)));

@@ -39,9 +39,17 @@ for fd in fds:
 /// What a terminal shows on which this line runs. What is typed into it is echoed.
 fn shown(netns: &Netns, fixture: &Fixture, line: &str, birth: Birth) -> String {
     let mut script = Command::new("script");
-    script.args(["-qec", line, "/dev/null"]).current_dir(fixture.workspace());
-    script.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin").env("BANTAM_HOME", fixture.home());
-    script.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    script
+        .args(["-qec", line, "/dev/null"])
+        .current_dir(fixture.workspace());
+    script
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("BANTAM_HOME", fixture.home());
+    script
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let mut child = netns.spawn(script, birth);
     let mut text = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut text).unwrap();
@@ -69,19 +77,43 @@ fn a_command_cannot_type_into_the_agents_terminal() {
                     })
                 };
                 let config = merged(model.config(), &json!({}));
-                let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &[TYPE], &config, Disk::Shared));
+                let fixture = Arc::new(Fixture::new(
+                    netns,
+                    new_name(),
+                    ground.owner,
+                    &[TYPE],
+                    &config,
+                    Disk::Shared,
+                ));
                 std::fs::write(fixture.workspace().join(TYPE.file()), TYPE.text()).unwrap();
                 fixture.agent.store(1, Ordering::Relaxed);
                 fixture.prepare(&[TYPE]);
                 *slot.lock().unwrap() = Some(Arc::clone(&fixture));
-                let bare = shown(netns, &fixture, &TYPE.command(fixture.marker(&TYPE)), Birth::of(ground.owner));
-                assert!(bare.contains("injected"), "inconclusive: bare, nothing was typed either: {bare}");
+                let bare = shown(
+                    netns,
+                    &fixture,
+                    &TYPE.command(fixture.marker(&TYPE)),
+                    Birth::of(ground.owner),
+                );
+                assert!(
+                    bare.contains("injected"),
+                    "inconclusive: bare, nothing was typed either: {bare}"
+                );
                 std::fs::remove_file(fixture.workspace().join("ran-TYPE")).unwrap();
                 let line = format!("{} agent -n -m x", crate::program::program());
-                let birth = Birth { rules: ground.rules, ..Birth::of(ground.uid) };
+                let birth = Birth {
+                    rules: ground.rules,
+                    ..Birth::of(ground.uid)
+                };
                 let jailed = shown(netns, &fixture, &line, birth);
-                assert!(fixture.has_begun(&TYPE), "inconclusive: it never ran: {jailed}");
-                assert!(!jailed.contains("injected"), "typed into the agent's terminal: {jailed}");
+                assert!(
+                    fixture.has_begun(&TYPE),
+                    "inconclusive: it never ran: {jailed}"
+                );
+                assert!(
+                    !jailed.contains("injected"),
+                    "typed into the agent's terminal: {jailed}"
+                );
             });
         }
     }

@@ -53,7 +53,10 @@ const ATTACKS: &[Attack] = &[
     Attack {
         name: "the workspace in a writable tree",
         set: |fixture| {
-            merged(workspace(&at(fixture, "around/ws")), &json!({ "tools": { "write_paths": [around(fixture)] } }))
+            merged(
+                workspace(&at(fixture, "around/ws")),
+                &json!({ "tools": { "write_paths": [around(fixture)] } }),
+            )
         },
         replace: "cd $ROOT/around && mv ws old && ln -s $TARGET ws",
         home: ".",
@@ -142,16 +145,26 @@ const ATTACKS: &[Attack] = &[
 
 /// What the trees are replaced by: the home, or another directory of the user's. Each with a secret in it, the attack whose
 /// canary that is, and a file that is obeyed.
-const TARGETS: [(&str, &str, &str, &str); 2] =
-    [("home", "state/secret", "H02", "agent/IDENTITY.md"), ("user", ".ssh/id_ed25519", "R13", ".ssh/authorized_keys")];
+const TARGETS: [(&str, &str, &str, &str); 2] = [
+    ("home", "state/secret", "H02", "agent/IDENTITY.md"),
+    ("user", ".ssh/id_ed25519", "R13", ".ssh/authorized_keys"),
+];
 
 /// What is tried once the tree is replaced, by a command and by the file tools.
 fn tries(home: &str, secret: &str, obeyed: &str) -> Vec<Call> {
     let command = format!("cat {home}/{secret}; echo evil >{home}/{obeyed}");
     vec![
         call("cat", "exec", &json!({ "command": command })),
-        call("read", "read_file", &json!({ "path": format!("{home}/{secret}") })),
-        call("write", "write_file", &json!({ "path": format!("{home}/{obeyed}"), "content": "evil" })),
+        call(
+            "read",
+            "read_file",
+            &json!({ "path": format!("{home}/{secret}") }),
+        ),
+        call(
+            "write",
+            "write_file",
+            &json!({ "path": format!("{home}/{obeyed}"), "content": "evil" }),
+        ),
     ]
 }
 
@@ -165,14 +178,25 @@ fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
             let fixture = shared.lock().unwrap().clone().unwrap();
             let root = fixture.home().parent().unwrap().display().to_string();
             let command = format!("TARGET={root}/{place} ROOT={root}; {replace}");
-            let seen = if home.starts_with('/') { format!("{root}{home}") } else { home.to_owned() };
+            let seen = if home.starts_with('/') {
+                format!("{root}{home}")
+            } else {
+                home.to_owned()
+            };
             match number {
                 0 => Reply::calls([call("replace", "exec", &json!({ "command": command }))]),
                 1 | 3 => Reply::calls(tries(&seen, secret, obeyed)),
                 _ => Reply::text("Done."),
             }
         });
-        let fixture = Arc::new(Fixture::new(netns, new_name(), ground.owner, &[], &model.config(), Disk::Shared));
+        let fixture = Arc::new(Fixture::new(
+            netns,
+            new_name(),
+            ground.owner,
+            &[],
+            &model.config(),
+            Disk::Shared,
+        ));
         let config = fixture.home().join("config.json");
         let extra = (attack.set)(&fixture);
         fs::write(&config, merged(model.config(), &extra).to_string()).unwrap();
@@ -186,17 +210,29 @@ fn outcome_of(attack: &Attack, ground: Ground, target: usize) -> Vec<String> {
         let secret = fixture.canary(canary);
         for (n, request) in model.requests().iter().enumerate() {
             let results = request.texts("tool");
-            got.extend(results.iter().filter(|text| text.contains(&secret)).map(|text| format!("{n}: {text:.200}")));
+            got.extend(
+                results
+                    .iter()
+                    .filter(|text| text.contains(&secret))
+                    .map(|text| format!("{n}: {text:.200}")),
+            );
         }
         let now = fs::read_to_string(fixture.path(place).join(obeyed)).unwrap_or_default();
         got.extend(now.contains("evil").then(|| format!("{obeyed}: {now}")));
         let (turn, setting) = attack.refused;
-        let codes = said.each_ref().map(|(status, _)| status.and_then(|status| status.code()));
+        let codes = said
+            .each_ref()
+            .map(|(status, _)| status.and_then(|status| status.code()));
         let asked = model.requests().len();
         // A turn that is not refused asks to replace the tree, then for what is tried, and is told of both.
-        let expected = if turn == 0 { ([Some(3), Some(3)], 0) } else { ([Some(0), Some(3)], 3) };
+        let expected = if turn == 0 {
+            ([Some(3), Some(3)], 0)
+        } else {
+            ([Some(0), Some(3)], 3)
+        };
         let named = format!("bantam: error: {setting}: {}", root.display());
-        let ends = (codes, asked) == expected && said[turn..].iter().all(|(_, text)| text.contains(&named));
+        let ends = (codes, asked) == expected
+            && said[turn..].iter().all(|(_, text)| text.contains(&named));
         got.extend((!ends).then(|| format!("asked {asked} times: {said:?}")));
         got
     })

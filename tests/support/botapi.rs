@@ -131,8 +131,15 @@ impl BotApi {
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { next_update: FIRST_UPDATE, next_message: 1, ..State::default() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let state = State {
+            next_update: FIRST_UPDATE,
+            next_message: 1,
+            ..State::default()
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
             for (number, stream) in (0..).zip(listener.incoming().flatten()) {
@@ -140,7 +147,9 @@ impl BotApi {
                 if state.ending {
                     return;
                 }
-                state.open.extend(stream.try_clone().map(|stream| (number, stream)));
+                state
+                    .open
+                    .extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
                 thread::spawn(move || {
                     // A bot that goes away mid-sentence is what some tests are about.
@@ -188,10 +197,18 @@ impl BotApi {
         self.change(|state| {
             let id = state.next_update;
             state.next_update += 1;
-            let kind = body.as_object().and_then(|body| body.keys().next().cloned()).unwrap_or_default();
+            let kind = body
+                .as_object()
+                .and_then(|body| body.keys().next().cloned())
+                .unwrap_or_default();
             // By default the server leaves these kinds out, and what was not asked for is never kept.
-            let rare = ["chat_member", "message_reaction", "message_reaction_count"].contains(&kind.as_str());
-            if state.allowed.as_ref().map_or(!rare, |kinds| kinds.contains(&kind)) {
+            let rare = ["chat_member", "message_reaction", "message_reaction_count"]
+                .contains(&kind.as_str());
+            if state
+                .allowed
+                .as_ref()
+                .map_or(!rare, |kinds| kinds.contains(&kind))
+            {
                 let mut update = body.clone();
                 update["update_id"] = id.into();
                 state.updates.insert(id, update);
@@ -223,7 +240,11 @@ impl BotApi {
     pub fn mention(&self, chat: i64, user: i64, text: &str) -> i64 {
         let name = format!("@{BOT_NAME}");
         let entity = json!({ "type": "mention", "offset": 0, "length": entities::units(&name) });
-        self.message(chat, user, &json!({ "text": format!("{name} {text}"), "entities": [entity] }))
+        self.message(
+            chat,
+            user,
+            &json!({ "text": format!("{name} {text}"), "entities": [entity] }),
+        )
     }
 
     /// A text that replies to another message, of the bot or of the user.
@@ -231,9 +252,17 @@ impl BotApi {
         let sent = self.sent(chat).into_iter().find(|sent| sent.id == to);
         let replied = match sent {
             Some(sent) => sent_message(&sent, &self.chat(chat)),
-            None => self.compose(chat, user, &json!({ "message_id": to, "text": "an earlier message" })),
+            None => self.compose(
+                chat,
+                user,
+                &json!({ "message_id": to, "text": "an earlier message" }),
+            ),
         };
-        self.message(chat, user, &json!({ "text": text, "reply_to_message": replied }))
+        self.message(
+            chat,
+            user,
+            &json!({ "text": text, "reply_to_message": replied }),
+        )
     }
 
     /// A photo in two sizes; the larger one is `content`.
@@ -241,11 +270,21 @@ impl BotApi {
         let small = self.file(&content[..content.len() / 2]);
         let large = self.file(content);
         let size = |id: &str, edge: u64, bytes: usize| json!({ "file_id": id, "file_unique_id": format!("u{id}"), "width": edge, "height": edge, "file_size": bytes });
-        let sizes = json!([size(&small, 90, content.len() / 2), size(&large, 800, content.len())]);
+        let sizes = json!([
+            size(&small, 90, content.len() / 2),
+            size(&large, 800, content.len())
+        ]);
         self.message(user, user, &merge(json!({ "photo": sizes }), extra))
     }
 
-    pub fn document(&self, user: i64, name: &str, kind: &str, content: &[u8], extra: &Value) -> i64 {
+    pub fn document(
+        &self,
+        user: i64,
+        name: &str,
+        kind: &str,
+        content: &[u8],
+        extra: &Value,
+    ) -> i64 {
         let id = self.file(content);
         let document = json!({
             "file_id": id, "file_unique_id": format!("u{id}"), "file_name": name, "mime_type": kind,
@@ -267,9 +306,17 @@ impl BotApi {
     pub fn album(&self, user: i64, photos: &[&[u8]], caption: &str) -> Vec<i64> {
         let extra = |n: usize| {
             let group = json!({ "media_group_id": "13000000000000001" });
-            if n == 0 { merge(group, &json!({ "caption": caption })) } else { group }
+            if n == 0 {
+                merge(group, &json!({ "caption": caption }))
+            } else {
+                group
+            }
         };
-        photos.iter().enumerate().map(|(n, photo)| self.photo(user, photo, &extra(n))).collect()
+        photos
+            .iter()
+            .enumerate()
+            .map(|(n, photo)| self.photo(user, photo, &extra(n)))
+            .collect()
     }
 
     /// A text in a topic of a group that has topics.
@@ -319,12 +366,21 @@ impl BotApi {
             state.next_message += 1;
             state.next_message
         });
-        merge(json!({ "message_id": id, "date": 1_800_000_000, "chat": chat, "from": from }), extra)
+        merge(
+            json!({ "message_id": id, "date": 1_800_000_000, "chat": chat, "from": from }),
+            extra,
+        )
     }
 
     /// The messages of the bot in this chat, oldest first, as they stand now.
     pub fn sent(&self, chat: i64) -> Vec<Sent> {
-        self.shared.lock().sent.iter().filter(|sent| sent.chat == chat).cloned().collect()
+        self.shared
+            .lock()
+            .sent
+            .iter()
+            .filter(|sent| sent.chat == chat)
+            .cloned()
+            .collect()
     }
 
     /// Their texts.
@@ -340,7 +396,13 @@ impl BotApi {
     /// The requests so far, of one method or, if that is empty, all.
     pub fn asked(&self, method: &str) -> Vec<Asked> {
         let of = |asked: &&Asked| method.is_empty() || asked.method == method;
-        self.shared.lock().asked.iter().filter(of).cloned().collect()
+        self.shared
+            .lock()
+            .asked
+            .iter()
+            .filter(of)
+            .cloned()
+            .collect()
     }
 
     /// The updates that no offset has confirmed.
@@ -359,13 +421,21 @@ impl BotApi {
     /// Waits until this method has been asked so often.
     #[track_caller]
     pub fn wait_for_asked(&self, method: &str, count: usize) {
-        self.wait(method, count, |state| state.asked.iter().filter(|asked| asked.method == method).count());
+        self.wait(method, count, |state| {
+            state
+                .asked
+                .iter()
+                .filter(|asked| asked.method == method)
+                .count()
+        });
     }
 
     /// Waits until every update is confirmed.
     #[track_caller]
     pub fn wait_for_confirmation(&self) {
-        self.wait("confirmation of all updates", 1, |state| usize::from(state.updates.is_empty()));
+        self.wait("confirmation of all updates", 1, |state| {
+            usize::from(state.updates.is_empty())
+        });
     }
 
     /// Waits until a poll is being held.
@@ -381,8 +451,11 @@ impl BotApi {
 
     /// Waits until something is so, and tells whether it came to be in time.
     pub fn wait_up_to(&self, time: Duration, mut is_so: impl FnMut(&State) -> bool) -> bool {
-        let (state, _) =
-            self.shared.changed.wait_timeout_while(self.shared.lock(), time, |state| !is_so(state)).unwrap();
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(self.shared.lock(), time, |state| !is_so(state))
+            .unwrap();
         is_so(&state)
     }
 
@@ -403,10 +476,18 @@ impl BotApi {
     fn wait(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
         let few = |state: &mut State| seen(state) < count;
         let wait = Duration::from_secs(60);
-        let (state, _) = self.shared.changed.wait_timeout_while(self.shared.lock(), wait, few).unwrap();
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(self.shared.lock(), wait, few)
+            .unwrap();
         let reached = seen(&state);
         drop(state);
-        assert!(reached >= count, "waited for {count} {what}, only {reached} came: {:#?}", self.asked(""));
+        assert!(
+            reached >= count,
+            "waited for {count} {what}, only {reached} came: {:#?}",
+            self.asked("")
+        );
     }
 }
 
@@ -417,14 +498,19 @@ impl Drop for BotApi {
         for stream in std::mem::take(&mut state.open).into_values() {
             stream.shutdown(Shutdown::Both).ok();
         }
-        let sources: Vec<String> =
-            state.sent.iter().filter(|sent| sent.html && sent.file.is_none()).map(|sent| sent.source.clone()).collect();
+        let sources: Vec<String> = state
+            .sent
+            .iter()
+            .filter(|sent| sent.html && sent.file.is_none())
+            .map(|sent| sent.source.clone())
+            .collect();
         drop(state);
         self.shared.changed.notify_all();
         TcpStream::connect(self.address).ok(); // wakes the accepting thread, which then ends
         if !thread::panicking() {
             for source in sources {
-                entities::strict(&source).unwrap_or_else(|error| panic!("a message in sloppy HTML, {error}: {source}"));
+                entities::strict(&source)
+                    .unwrap_or_else(|error| panic!("a message in sloppy HTML, {error}: {source}"));
             }
         }
     }
@@ -444,12 +530,20 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     while let Some(request) = read(&mut reader, &mut writer)? {
         if let Some(path) = request.path.strip_prefix(&format!("/file/bot{TOKEN}/")) {
-            let file = shared.lock().files.get(path.trim_start_matches("files/")).cloned();
-            let (status, body) = file.map_or((404, b"Not Found".to_vec()), |content| (200, content));
+            let file = shared
+                .lock()
+                .files
+                .get(path.trim_start_matches("files/"))
+                .cloned();
+            let (status, body) =
+                file.map_or((404, b"Not Found".to_vec()), |content| (200, content));
             respond(&mut writer, status, "application/octet-stream", &body)?;
             continue;
         }
-        let method = request.path.strip_prefix("/bot").and_then(|path| path.split_once('/'));
+        let method = request
+            .path
+            .strip_prefix("/bot")
+            .and_then(|path| path.split_once('/'));
         let method = match method {
             Some((TOKEN, method)) => method.to_owned(),
             // A token of the right shape that is nobody's, and one of no shape at all.
@@ -469,20 +563,38 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             let found = state.faults.iter().position(of);
             let Request { params, typed, .. } = &request;
             let (params, typed) = (params.clone(), *typed);
-            state.asked.push(Asked { method: method.clone(), params, typed, at: Instant::now(), status: 0 });
-            let fault = found.and_then(|n| state.faults.remove(n)).map(|fault| fault.1);
+            state.asked.push(Asked {
+                method: method.clone(),
+                params,
+                typed,
+                at: Instant::now(),
+                status: 0,
+            });
+            let fault = found
+                .and_then(|n| state.faults.remove(n))
+                .map(|fault| fault.1);
             (number, fault.or_else(|| state.weather.as_mut()?(&method)))
         };
         shared.changed.notify_all();
         match fault {
             Some(Fault::TooMany(seconds)) => {
                 let description = format!("Too Many Requests: retry after {seconds}");
-                reply(&mut writer, &Err((429, description, json!({ "retry_after": seconds }))))?;
+                reply(
+                    &mut writer,
+                    &Err((429, description, json!({ "retry_after": seconds }))),
+                )?;
             }
             Some(Fault::Page(status)) => {
-                respond(&mut writer, status, "text/html", b"<html><body><h1>Bad Gateway</h1></body></html>")?;
+                respond(
+                    &mut writer,
+                    status,
+                    "text/html",
+                    b"<html><body><h1>Bad Gateway</h1></body></html>",
+                )?;
             }
-            Some(Fault::Error(status, description)) => reply(&mut writer, &error(status, description))?,
+            Some(Fault::Error(status, description)) => {
+                reply(&mut writer, &error(status, description))?;
+            }
             Some(Fault::Reset) => {
                 // Closed with nothing to linger for, a connection is reset.
                 rustix::net::sockopt::set_socket_linger(&writer, Some(Duration::ZERO))?;
@@ -503,10 +615,13 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
             }
             fault @ (None | Some(Fault::Half | Fault::Late(_))) => {
                 let answer = answer(shared, &method, &request);
-                shared.lock().asked[number].status = answer.as_ref().map_or_else(|error| error.0, |_| 200);
+                shared.lock().asked[number].status =
+                    answer.as_ref().map_or_else(|error| error.0, |_| 200);
                 match fault {
                     Some(Fault::Half) => {
-                        writer.write_all(b"HTTP/1.1 200 Scripted\r\nContent-Length: 100\r\n\r\n{\"ok\":tr")?;
+                        writer.write_all(
+                            b"HTTP/1.1 200 Scripted\r\nContent-Length: 100\r\n\r\n{\"ok\":tr",
+                        )?;
                         return writer.shutdown(Shutdown::Both);
                     }
                     Some(Fault::Late(by)) => thread::sleep(by),
@@ -530,5 +645,10 @@ fn reply(writer: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
             (*status, body)
         }
     };
-    respond(writer, status, "application/json", body.to_string().as_bytes())
+    respond(
+        writer,
+        status,
+        "application/json",
+        body.to_string().as_bytes(),
+    )
 }

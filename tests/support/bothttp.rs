@@ -22,13 +22,19 @@ pub fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Resul
     if reader.read_line(&mut first)? == 0 {
         return Ok(None);
     }
-    let target = first.split_whitespace().nth(1).unwrap_or_default().to_owned();
+    let target = first
+        .split_whitespace()
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned();
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         match line.trim_end().split_once(':') {
-            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.trim().to_owned()),
+            Some((name, value)) => {
+                headers.insert(name.to_ascii_lowercase(), value.trim().to_owned())
+            }
             None => break,
         };
     }
@@ -53,15 +59,21 @@ pub fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Resul
         }
     }
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-    let mut request = Request { path: path.to_owned(), params: form(query), files: BTreeMap::new(), typed: false };
+    let mut request = Request {
+        path: path.to_owned(),
+        params: form(query),
+        files: BTreeMap::new(),
+        typed: false,
+    };
     let kind = headers.get("content-type").map_or("", String::as_str);
     if kind.starts_with("application/json") {
         request.typed = true;
         if let Ok(Value::Object(params)) = serde_json::from_slice(&body) {
             request.params.extend(params);
         }
-    } else if let Some(boundary) =
-        kind.strip_prefix("multipart/form-data").and_then(|rest| rest.split_once("boundary="))
+    } else if let Some(boundary) = kind
+        .strip_prefix("multipart/form-data")
+        .and_then(|rest| rest.split_once("boundary="))
     {
         multipart(&body, boundary.1.trim_matches('"'), &mut request);
     } else {
@@ -71,14 +83,24 @@ pub fn read(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Resul
 }
 
 /// Sends an answer; the connection stays open for the next request.
-pub fn respond(writer: &mut TcpStream, status: u16, kind: &str, body: &[u8]) -> std::io::Result<()> {
-    let head = format!("HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n", body.len());
+pub fn respond(
+    writer: &mut TcpStream,
+    status: u16,
+    kind: &str,
+    body: &[u8],
+) -> std::io::Result<()> {
+    let head = format!(
+        "HTTP/1.1 {status} Scripted\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     writer.write_all(&[head.as_bytes(), body].concat())
 }
 
 fn form(text: &str) -> Map<String, Value> {
     let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (decoded(name), decoded(value).into())).collect()
+    pairs
+        .map(|(name, value)| (decoded(name), decoded(value).into()))
+        .collect()
 }
 
 fn decoded(text: &str) -> String {
@@ -101,7 +123,10 @@ fn decoded(text: &str) -> String {
 fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
-        at += (&bytes[at..]).skip_until(what[0]).ok().filter(|skipped| *skipped > 0)?;
+        at += (&bytes[at..])
+            .skip_until(what[0])
+            .ok()
+            .filter(|skipped| *skipped > 0)?;
         if bytes[at - 1..].starts_with(what) {
             return Some(at - 1);
         }
@@ -113,19 +138,32 @@ fn multipart(body: &[u8], boundary: &str, request: &mut Request) {
     let mut left = body;
     while let Some(start) = find(left, &mark) {
         left = &left[start + mark.len()..];
-        let (Some(head), Some(end)) = (find(left, b"\r\n\r\n"), find(left, &mark)) else { return };
+        let (Some(head), Some(end)) = (find(left, b"\r\n\r\n"), find(left, &mark)) else {
+            return;
+        };
         if head > end {
             continue;
         }
         let content = &left[head + 4..end.saturating_sub(2).max(head + 4)];
         let head = String::from_utf8_lossy(&left[..head]);
-        let quoted = |name: &str| head.split_once(&format!(" {name}=\"")).and_then(|(_, rest)| rest.split_once('"'));
-        let Some((field, _)) = quoted("name") else { continue };
+        let quoted = |name: &str| {
+            head.split_once(&format!(" {name}=\""))
+                .and_then(|(_, rest)| rest.split_once('"'))
+        };
+        let Some((field, _)) = quoted("name") else {
+            continue;
+        };
         if let Some((file, _)) = quoted("filename") {
-            request.params.insert(field.to_owned(), format!("attach://{file}").into());
-            request.files.insert(field.to_owned(), (file.to_owned(), content.to_vec()));
+            request
+                .params
+                .insert(field.to_owned(), format!("attach://{file}").into());
+            request
+                .files
+                .insert(field.to_owned(), (file.to_owned(), content.to_vec()));
         } else {
-            request.params.insert(field.to_owned(), String::from_utf8_lossy(content).into());
+            request
+                .params
+                .insert(field.to_owned(), String::from_utf8_lossy(content).into());
         }
     }
 }

@@ -19,11 +19,19 @@ pub fn error(status: u16, description: &str) -> Answer {
 /// Does what the method says.
 pub fn answer(shared: &Shared, method: &str, request: &Request) -> Answer {
     let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
-    let whole = |name: &str| get(name).and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()));
+    let whole = |name: &str| {
+        get(name).and_then(|value| value.as_i64().or_else(|| value.as_str()?.parse().ok()))
+    };
     let text = |name: &str| get(name).and_then(Value::as_str).unwrap_or_default();
     // `getUpdates` sleeps, so it takes the lock itself. Names of methods are not case-sensitive.
     if method.eq_ignore_ascii_case("getUpdates") {
-        return updates(shared, whole("offset"), whole("limit"), whole("timeout"), get("allowed_updates"));
+        return updates(
+            shared,
+            whole("offset"),
+            whole("limit"),
+            whole("timeout"),
+            get("allowed_updates"),
+        );
     }
     let mut state = shared.lock();
     let result = match method {
@@ -53,12 +61,13 @@ pub fn answer(shared: &Shared, method: &str, request: &Request) -> Answer {
             }
             None => error(400, "Bad Request: invalid file_id"),
         },
-        "answerCallbackQuery" if text("callback_query_id").is_empty() => {
-            error(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
-        }
+        "answerCallbackQuery" if text("callback_query_id").is_empty() => error(
+            400,
+            "Bad Request: query is too old and response timeout expired or query ID is invalid",
+        ),
         "answerCallbackQuery" => Ok(true.into()),
-        "getChat" | "sendChatAction" | "sendMessage" | "sendMessageDraft" | "editMessageText" | "deleteMessage"
-        | "sendPhoto" | "sendDocument" => to_chat(&mut state, method, request),
+        "getChat" | "sendChatAction" | "sendMessage" | "sendMessageDraft" | "editMessageText"
+        | "deleteMessage" | "sendPhoto" | "sendDocument" => to_chat(&mut state, method, request),
         _ => error(404, "Not Found"),
     };
     drop(state);
@@ -75,17 +84,26 @@ fn updates(
 ) -> Answer {
     let conflict = |state: &State| {
         let text = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first";
-        if state.webhook { error(409, text) } else { Ok(Value::Null) }
+        if state.webhook {
+            error(409, text)
+        } else {
+            Ok(Value::Null)
+        }
     };
     let mut state = shared.lock();
     conflict(&state)?;
     state.poll += 1;
     let number = state.poll;
     // It stays until it is changed; an empty list is the default. In a form it is JSON in a string.
-    let parsed =
-        allowed.and_then(|list| list.as_str().map_or(Some(list.clone()), |text| serde_json::from_str(text).ok()));
+    let parsed = allowed.and_then(|list| {
+        list.as_str()
+            .map_or(Some(list.clone()), |text| serde_json::from_str(text).ok())
+    });
     if let Some(list) = parsed.as_ref().and_then(Value::as_array) {
-        let kinds: Vec<String> = list.iter().filter_map(|kind| kind.as_str().map(str::to_owned)).collect();
+        let kinds: Vec<String> = list
+            .iter()
+            .filter_map(|kind| kind.as_str().map(str::to_owned))
+            .collect();
         state.allowed = Some(kinds).filter(|kinds| !kinds.is_empty());
     }
     let offset = offset.unwrap_or(0);
@@ -94,14 +112,23 @@ fn updates(
     } else if offset < 0 {
         // Counted from the end; what is before is forgotten.
         let keep = usize::try_from(-offset).unwrap();
-        let first = state.updates.keys().nth(state.updates.len().saturating_sub(keep)).copied();
+        let first = state
+            .updates
+            .keys()
+            .nth(state.updates.len().saturating_sub(keep))
+            .copied();
         state.updates = first.map_or_else(BTreeMap::new, |first| state.updates.split_off(&first));
     }
     state.polling = true;
     shared.changed.notify_all();
     let wait = Duration::from_secs(u64::try_from(timeout.unwrap_or(0).clamp(0, 50)).unwrap());
-    let idle = |state: &mut State| state.updates.is_empty() && state.poll == number && !state.ending && !state.webhook;
-    let (mut state, _) = shared.changed.wait_timeout_while(state, wait, idle).unwrap();
+    let idle = |state: &mut State| {
+        state.updates.is_empty() && state.poll == number && !state.ending && !state.webhook
+    };
+    let (mut state, _) = shared
+        .changed
+        .wait_timeout_while(state, wait, idle)
+        .unwrap();
     if state.poll != number {
         return error(
             409,
@@ -120,13 +147,19 @@ fn updates(
 fn commands(given: Option<&Value>) -> Answer {
     let named = |command: &Value| {
         let name = command["command"].as_str().unwrap_or_default();
-        let letters = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        let letters = name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
         (1..=32).contains(&name.len()) && letters
     };
     match given.and_then(Value::as_array) {
         None => error(400, "Bad Request: parameter \"commands\" is required"),
         Some(list) if !list.iter().all(named) => error(400, "Bad Request: BOT_COMMAND_INVALID"),
-        Some(list) if list.iter().any(|command| command["description"].as_str().is_none_or(str::is_empty)) => {
+        Some(list)
+            if list
+                .iter()
+                .any(|command| command["description"].as_str().is_none_or(str::is_empty)) =>
+        {
             error(400, "Bad Request: BOT_COMMAND_DESCRIPTION_INVALID")
         }
         Some(_) => Ok(true.into()),
@@ -138,7 +171,9 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     let get = |name: &str| request.params.get(name).filter(|value| !value.is_null());
     let whole = |value: &Value| value.as_i64().or_else(|| value.as_str()?.parse().ok());
     let number = |name: &str| get(name).and_then(whole);
-    let Some(chat) = get("chat_id") else { return error(400, "Bad Request: chat_id is empty") };
+    let Some(chat) = get("chat_id") else {
+        return error(400, "Bad Request: chat_id is empty");
+    };
     let Some(description) = whole(chat).and_then(|id| state.chats.get(&id)).cloned() else {
         return error(400, "Bad Request: chat not found");
     };
@@ -153,7 +188,9 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     if state.blocked.contains(&chat) {
         return error(403, "Forbidden: bot was blocked by the user");
     }
-    let html = get("parse_mode").and_then(Value::as_str).unwrap_or_default();
+    let html = get("parse_mode")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if !html.is_empty() && !html.eq_ignore_ascii_case("HTML") {
         return error(400, "Bad Request: unsupported parse_mode");
     }
@@ -161,7 +198,13 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
     let thread = number("message_thread_id");
     match method {
         "sendChatAction" => {
-            let known = ["typing", "upload_photo", "upload_document", "upload_voice", "record_voice"];
+            let known = [
+                "typing",
+                "upload_photo",
+                "upload_document",
+                "upload_voice",
+                "record_voice",
+            ];
             let action = get("action").and_then(Value::as_str).unwrap_or_default();
             if known.contains(&action) {
                 Ok(true.into())
@@ -172,22 +215,35 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
         "sendMessageDraft" => {
             let draft = number("draft_id").unwrap_or(0);
             if description["type"] != "private" {
-                return error(400, "Bad Request: method is available only in private chats");
+                return error(
+                    400,
+                    "Bad Request: method is available only in private chats",
+                );
             }
             if draft == 0 {
                 return error(400, "Bad Request: DRAFT_ID_INVALID");
             }
             // Here an empty text is allowed: it shows that the bot is thinking.
             let source = get("text").and_then(Value::as_str).unwrap_or_default();
-            let text = if source.is_empty() { String::new() } else { parsed(source, html, LIMIT)? };
+            let text = if source.is_empty() {
+                String::new()
+            } else {
+                parsed(source, html, LIMIT)?
+            };
             state.drafts.push((chat, draft, text));
             Ok(true.into())
         }
         "deleteMessage" => {
             let before = state.sent.len();
-            state.sent.retain(|sent| sent.chat != chat || Some(sent.id) != number("message_id"));
+            state
+                .sent
+                .retain(|sent| sent.chat != chat || Some(sent.id) != number("message_id"));
             let found = state.sent.len() < before;
-            if found { Ok(true.into()) } else { error(400, "Bad Request: message to delete not found") }
+            if found {
+                Ok(true.into())
+            } else {
+                error(400, "Bad Request: message to delete not found")
+            }
         }
         "editMessageText" => edit(state, chat, &description, request),
         _ => {
@@ -196,17 +252,24 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
                 "sendDocument" => Some("document"),
                 _ => None,
             };
-            let source = get(if field.is_some() { "caption" } else { "text" }).and_then(Value::as_str);
+            let source =
+                get(if field.is_some() { "caption" } else { "text" }).and_then(Value::as_str);
             let source = source.unwrap_or_default().to_owned();
             let (text, file) = match field {
                 None => (parsed(&source, html, LIMIT)?, None),
                 Some(field) => {
                     let Some(file) = request.files.get(field) else {
-                        return error(400, &format!("Bad Request: there is no {field} in the request"));
+                        return error(
+                            400,
+                            &format!("Bad Request: there is no {field} in the request"),
+                        );
                     };
                     takes(field, file)?;
-                    let caption =
-                        if source.is_empty() { String::new() } else { parsed(&source, html, LONGEST_CAPTION)? };
+                    let caption = if source.is_empty() {
+                        String::new()
+                    } else {
+                        parsed(&source, html, LONGEST_CAPTION)?
+                    };
                     (caption, Some(file.clone()))
                 }
             };
@@ -214,9 +277,20 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
                 Some(text) => serde_json::from_str(text).unwrap_or(Value::Null),
                 None => given.clone(),
             });
-            let reply_to = reply.as_ref().and_then(|reply| reply["message_id"].as_i64());
+            let reply_to = reply
+                .as_ref()
+                .and_then(|reply| reply["message_id"].as_i64());
             state.next_message += 1;
-            let sent = Sent { id: state.next_message, chat, thread, text, source, html, reply_to, file };
+            let sent = Sent {
+                id: state.next_message,
+                chat,
+                thread,
+                text,
+                source,
+                html,
+                reply_to,
+                file,
+            };
             let message = sent_message(&sent, &description);
             state.sent.push(sent);
             Ok(message)
@@ -241,14 +315,25 @@ fn takes(field: &str, (name, content): &(String, Vec<u8>)) -> Result<(), (u16, S
     }
     if content.len() > 10 << 20 {
         let text = "is too big for a photo; the maximum size is 10485760 bytes";
-        return refuse(400, &format!("Bad Request: file of size {} bytes {text}", content.len()));
+        return refuse(
+            400,
+            &format!("Bad Request: file of size {} bytes {text}", content.len()),
+        );
     }
-    let edge = |at: usize| content.get(at..at + 4).map(|edge| u32::from_be_bytes(edge.try_into().unwrap()));
+    let edge = |at: usize| {
+        content
+            .get(at..at + 4)
+            .map(|edge| u32::from_be_bytes(edge.try_into().unwrap()))
+    };
     match (content.as_slice(), edge(16), edge(20)) {
         ([0x89, b'P', b'N', b'G', ..], Some(width), Some(height)) => {
             let (short, long) = (width.min(height), width.max(height));
             let fits = short > 0 && width + height <= 10_000 && long / short <= 20;
-            if fits { Ok(()) } else { refuse(400, "Bad Request: PHOTO_INVALID_DIMENSIONS") }
+            if fits {
+                Ok(())
+            } else {
+                refuse(400, "Bad Request: PHOTO_INVALID_DIMENSIONS")
+            }
         }
         ([0xff, 0xd8, 0xff, ..] | [b'R', b'I', b'F', b'F', ..], ..) => Ok(()),
         _ => refuse(400, "Bad Request: IMAGE_PROCESS_FAILED"),
@@ -256,11 +341,20 @@ fn takes(field: &str, (name, content): &(String, Vec<u8>)) -> Result<(), (u16, S
 }
 
 fn edit(state: &mut State, chat: i64, description: &Value, request: &Request) -> Answer {
-    let given = |name: &str| request.params.get(name).and_then(Value::as_str).unwrap_or_default();
+    let given = |name: &str| {
+        request
+            .params
+            .get(name)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let html = !given("parse_mode").is_empty();
     let source = given("text");
     let text = parsed(source, html, LIMIT)?;
-    let id = request.params.get("message_id").and_then(|id| id.as_i64().or_else(|| id.as_str()?.parse().ok()));
+    let id = request
+        .params
+        .get("message_id")
+        .and_then(|id| id.as_i64().or_else(|| id.as_str()?.parse().ok()));
     let of = |sent: &&mut Sent| sent.chat == chat && Some(sent.id) == id;
     let Some(sent) = state.sent.iter_mut().find(of) else {
         return error(400, "Bad Request: message to edit not found");
@@ -284,7 +378,11 @@ fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String
     if source.len() > 1 << 15 {
         return refuse("Bad Request: text is too long".to_owned());
     }
-    let text = if html { entities::parse(source).map(|parsed| parsed.text) } else { Ok(source.to_owned()) };
+    let text = if html {
+        entities::parse(source).map(|parsed| parsed.text)
+    } else {
+        Ok(source.to_owned())
+    };
     let text = match text {
         Ok(text) => text.trim().to_owned(),
         Err(error) => return refuse(format!("Bad Request: can't parse entities: {error}")),
@@ -293,7 +391,11 @@ fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String
         return refuse("Bad Request: message text is empty".to_owned());
     }
     if entities::units(&text) > limit {
-        let what = if limit == LIMIT { "message" } else { "message caption" };
+        let what = if limit == LIMIT {
+            "message"
+        } else {
+            "message caption"
+        };
         return refuse(format!("Bad Request: {what} is too long"));
     }
     Ok(text)
@@ -302,8 +404,13 @@ fn parsed(source: &str, html: bool, limit: usize) -> Result<String, (u16, String
 /// A message of the bot as the server tells of it.
 pub fn sent_message(sent: &Sent, chat: &Value) -> Value {
     let from = json!({ "id": BOT, "is_bot": true, "first_name": "Bantam", "username": BOT_NAME });
-    let mut message = json!({ "message_id": sent.id, "date": 1_800_000_000, "chat": chat, "from": from });
-    message[if sent.file.is_some() { "caption" } else { "text" }] = sent.text.as_str().into();
+    let mut message =
+        json!({ "message_id": sent.id, "date": 1_800_000_000, "chat": chat, "from": from });
+    message[if sent.file.is_some() {
+        "caption"
+    } else {
+        "text"
+    }] = sent.text.as_str().into();
     if let Some(thread) = sent.thread {
         message["message_thread_id"] = thread.into();
     }

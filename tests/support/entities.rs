@@ -80,8 +80,12 @@ pub fn parse(html: &str) -> Result<Parsed, String> {
         }
         let rest = &html[at + 1..];
         if let Some(rest) = rest.strip_prefix('/') {
-            let Some(open) = stack.last() else { return Err(format!("Unexpected end tag at byte offset {at}")) };
-            let len = rest.find(|c: char| c.is_ascii_whitespace() || c == '>').unwrap_or(rest.len());
+            let Some(open) = stack.last() else {
+                return Err(format!("Unexpected end tag at byte offset {at}"));
+            };
+            let len = rest
+                .find(|c: char| c.is_ascii_whitespace() || c == '>')
+                .unwrap_or(rest.len());
             let after = rest[len..].trim_start();
             if !after.starts_with('>') {
                 return Err(format!("Unclosed end tag at byte offset {at}"));
@@ -95,17 +99,34 @@ pub fn parse(html: &str) -> Result<Parsed, String> {
             }
             let open = stack.pop().unwrap();
             let within = stack.iter().map(|open| open.tag.clone()).collect();
-            let Open { tag, argument, from } = open;
-            parsed.entities.push(Entity { tag, argument, from, to: offset, within });
+            let Open {
+                tag,
+                argument,
+                from,
+            } = open;
+            parsed.entities.push(Entity {
+                tag,
+                argument,
+                from,
+                to: offset,
+                within,
+            });
             at = html.len() - after.len() + 1;
         } else {
             let (tag, argument, len) = start_tag(rest, at)?;
-            stack.push(Open { tag, argument, from: offset });
+            stack.push(Open {
+                tag,
+                argument,
+                from: offset,
+            });
             at += 1 + len;
         }
     }
     match stack.pop() {
-        Some(open) => Err(format!("Can't find end tag corresponding to start tag \"{}\"", open.tag)),
+        Some(open) => Err(format!(
+            "Can't find end tag corresponding to start tag \"{}\"",
+            open.tag
+        )),
         None => Ok(parsed),
     }
 }
@@ -114,18 +135,26 @@ pub fn parse(html: &str) -> Result<Parsed, String> {
 fn start_tag(rest: &str, at: usize) -> Result<(String, String, usize), String> {
     let unclosed = || format!("Unclosed start tag at byte offset {at}");
     let space = |c: char| c.is_ascii_whitespace();
-    let len = rest.find(|c: char| space(c) || c == '>').ok_or_else(unclosed)?;
+    let len = rest
+        .find(|c: char| space(c) || c == '>')
+        .ok_or_else(unclosed)?;
     let tag = rest[..len].to_ascii_lowercase();
     if !TAGS.contains(&tag.as_str()) {
-        return Err(format!("Unsupported start tag \"{tag}\" at byte offset {at}"));
+        return Err(format!(
+            "Unsupported start tag \"{tag}\" at byte offset {at}"
+        ));
     }
     let mut argument = String::new();
     let mut left = rest[len..].trim_start_matches(space);
     while !left.starts_with('>') {
-        let len = left.find(|c: char| space(c) || "=>/\"'".contains(c)).ok_or_else(unclosed)?;
+        let len = left
+            .find(|c: char| space(c) || "=>/\"'".contains(c))
+            .ok_or_else(unclosed)?;
         let (name, after) = left.split_at(len);
         if name.is_empty() {
-            return Err(format!("Empty attribute name in the tag \"{tag}\" at byte offset {at}"));
+            return Err(format!(
+                "Empty attribute name in the tag \"{tag}\" at byte offset {at}"
+            ));
         }
         let Some(value) = after.trim_start_matches(space).strip_prefix('=') else {
             left = after.trim_start_matches(space);
@@ -149,8 +178,12 @@ fn start_tag(rest: &str, at: usize) -> Result<(String, String, usize), String> {
         }
         match (tag.as_str(), name) {
             ("a", "href") | ("tg-emoji", "emoji-id") => argument = text,
-            ("code", "class") if text.starts_with("language-") => argument = text["language-".len()..].to_owned(),
-            ("span", "class") if text.starts_with("tg-") => argument = text["tg-".len()..].to_owned(),
+            ("code", "class") if text.starts_with("language-") => {
+                argument = text["language-".len()..].to_owned();
+            }
+            ("span", "class") if text.starts_with("tg-") => {
+                argument = text["tg-".len()..].to_owned();
+            }
             _ => {}
         }
         if left.is_empty() {
@@ -158,7 +191,9 @@ fn start_tag(rest: &str, at: usize) -> Result<(String, String, usize), String> {
         }
     }
     if tag == "span" && argument != "spoiler" {
-        return Err(format!("Tag \"span\" must have class \"tg-spoiler\" at byte offset {at}"));
+        return Err(format!(
+            "Tag \"span\" must have class \"tg-spoiler\" at byte offset {at}"
+        ));
     }
     Ok((tag, argument, rest.len() - left.len() + 1))
 }
@@ -167,7 +202,12 @@ fn unescaped(text: &str) -> String {
     let mut out = String::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
-        let (c, len) = if c == '&' { character_reference(&text[at..]) } else { None }.unwrap_or((c, c.len_utf8()));
+        let (c, len) = if c == '&' {
+            character_reference(&text[at..])
+        } else {
+            None
+        }
+        .unwrap_or((c, c.len_utf8()));
         out.push(c);
         at += len;
     }
@@ -178,14 +218,25 @@ fn unescaped(text: &str) -> String {
 fn character_reference(text: &str) -> Option<(char, usize)> {
     let rest = &text[1..];
     let (c, len) = if let Some(number) = rest.strip_prefix('#') {
-        let (digits, radix) = number.strip_prefix('x').map_or((number, 10), |hex| (hex, 16));
-        let len = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
-        let c = u32::from_str_radix(&digits[..len], radix).ok().and_then(char::from_u32)?;
+        let (digits, radix) = number
+            .strip_prefix('x')
+            .map_or((number, 10), |hex| (hex, 16));
+        let len = digits
+            .find(|c: char| !c.is_digit(radix))
+            .unwrap_or(digits.len());
+        let c = u32::from_str_radix(&digits[..len], radix)
+            .ok()
+            .and_then(char::from_u32)?;
         (c, text.len() - digits.len() + len)
     } else {
-        let len = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let len = rest
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(rest.len());
         let names = [("lt", '<'), ("gt", '>'), ("amp", '&'), ("quot", '"')];
-        (names.iter().find(|(name, _)| *name == &rest[..len])?.1, len + 1)
+        (
+            names.iter().find(|(name, _)| *name == &rest[..len])?.1,
+            len + 1,
+        )
     };
     let end = usize::from(text[len..].starts_with(';'));
     (c != '\0').then_some((c, len + end))
@@ -197,16 +248,29 @@ pub fn strict(html: &str) -> Result<Parsed, String> {
     let check = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     check(units(&parsed.text) <= LIMIT, "over 4096 UTF-16 code units")?;
     check(html.len() <= LONGEST_SOURCE, "over 32 KiB of source")?;
-    check(parsed.text.chars().any(|c| !c.is_whitespace()), "nothing to see")?;
-    check(parsed.text.trim_end() == parsed.text, "white space at the end")?;
-    check(!parsed.text.contains(|c: char| c.is_control() && c != '\n' && c != '\t'), "a control character")?;
+    check(
+        parsed.text.chars().any(|c| !c.is_whitespace()),
+        "nothing to see",
+    )?;
+    check(
+        parsed.text.trim_end() == parsed.text,
+        "white space at the end",
+    )?;
+    check(
+        !parsed
+            .text
+            .contains(|c: char| c.is_control() && c != '\n' && c != '\t'),
+        "a control character",
+    )?;
     let mut at = 0;
     while let Some(found) = html[at..].find(['&', '<', '>']) {
         at += found;
         let rest = &html[at..];
         at += match &rest[..1] {
             "&" => {
-                let known = ["&lt;", "&gt;", "&amp;", "&quot;"].into_iter().find(|name| rest.starts_with(name));
+                let known = ["&lt;", "&gt;", "&amp;", "&quot;"]
+                    .into_iter()
+                    .find(|name| rest.starts_with(name));
                 known.ok_or("an ampersand that is not escaped")?.len()
             }
             "<" => written_tag(rest)?,
@@ -215,23 +279,46 @@ pub fn strict(html: &str) -> Result<Parsed, String> {
     }
     let mut counted = 0;
     for entity in &parsed.entities {
-        let Entity { tag, argument, from, to, within } = entity;
+        let Entity {
+            tag,
+            argument,
+            from,
+            to,
+            within,
+        } = entity;
         let inside = |other: &str| within.iter().any(|tag| tag == other);
         check(from < to, "an empty entity")?;
         let language = tag == "code" && within.last().is_some_and(|tag| tag == "pre");
         if language {
-            let outer =
-                parsed.entities.iter().any(|outer| outer.tag == "pre" && (outer.from, outer.to) == (*from, *to));
-            check(outer && !argument.is_empty(), "a code in a pre that is not its language")?;
+            let outer = parsed
+                .entities
+                .iter()
+                .any(|outer| outer.tag == "pre" && (outer.from, outer.to) == (*from, *to));
+            check(
+                outer && !argument.is_empty(),
+                "a code in a pre that is not its language",
+            )?;
             continue;
         }
         counted += 1;
-        check(!inside("pre") && !inside("code"), "something inside of code")?;
+        check(
+            !inside("pre") && !inside("code"),
+            "something inside of code",
+        )?;
         let is_code = tag == "code" || tag == "pre";
-        check(!is_code || within.iter().all(|tag| tag == "blockquote"), "code inside of something else")?;
+        check(
+            !is_code || within.iter().all(|tag| tag == "blockquote"),
+            "code inside of something else",
+        )?;
         check(!(tag == "a" && inside("a")), "a link in a link")?;
-        check(tag != "a" || linkable(argument), "a link that leads where none may")?;
-        check(tag != "blockquote" || within.is_empty(), "a quote inside of something")?;
+        check(
+            tag != "a" || linkable(argument),
+            "a link that leads where none may",
+        )?;
+        check(
+            tag != "blockquote" || within.is_empty(),
+            "a quote inside of something",
+        )?;
         check(!within.contains(tag), "a style within itself")?;
     }
     check(counted <= 100, "over 100 entities")?;
@@ -240,7 +327,9 @@ pub fn strict(html: &str) -> Result<Parsed, String> {
 
 fn linkable(address: &str) -> bool {
     let address = address.to_ascii_lowercase();
-    ["http://", "https://", "tg://", "mailto:"].iter().any(|scheme| address.starts_with(scheme))
+    ["http://", "https://", "tg://", "mailto:"]
+        .iter()
+        .any(|scheme| address.starts_with(scheme))
 }
 
 /// The length of a tag that is written just as the documentation does.
@@ -250,12 +339,20 @@ fn written_tag(rest: &str) -> Result<usize, String> {
     let simple = ["b", "i", "s", "tg-spoiler", "code", "pre", "blockquote"];
     let fine = match inside.split_once(' ') {
         None => simple.contains(&inside.trim_start_matches('/')) || inside == "/a",
-        Some(("a", href)) => href.starts_with("href=\"") && href.len() > 7 && href.matches('"').count() == 2,
+        Some(("a", href)) => {
+            href.starts_with("href=\"") && href.len() > 7 && href.matches('"').count() == 2
+        }
         Some(("code", class)) => {
-            let language = class.strip_prefix("class=\"language-").and_then(|class| class.strip_suffix('"'));
+            let language = class
+                .strip_prefix("class=\"language-")
+                .and_then(|class| class.strip_suffix('"'));
             language.is_some_and(|name| !name.is_empty() && !name.contains(['"', '<', '&', ' ']))
         }
         Some(_) => false,
     };
-    if fine { Ok(end + 1) } else { Err(format!("<{inside}> is not how it is documented")) }
+    if fine {
+        Ok(end + 1)
+    } else {
+        Err(format!("<{inside}> is not how it is documented"))
+    }
 }

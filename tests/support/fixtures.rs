@@ -24,9 +24,13 @@ impl Fixture {
     }
 
     /// The same with `extra` in the configuration.
-    pub fn configured<'a>(extra: &Value, calls: impl IntoIterator<Item = (&'a str, Value)>) -> Self {
+    pub fn configured<'a>(
+        extra: &Value,
+        calls: impl IntoIterator<Item = (&'a str, Value)>,
+    ) -> Self {
         let calls = calls.into_iter().enumerate();
-        let calls = calls.map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, &arguments));
+        let calls =
+            calls.map(|(n, (tool, arguments))| call(&format!("call_{n}"), tool, &arguments));
         let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
         let home = Home::with(&merged(model.config(), extra));
         home.write("workspace/notes.txt", "first\nsecond\nthird\nfourth\n");
@@ -39,8 +43,17 @@ impl Fixture {
         self.home.agent(["-m", "do it"]).exits(0).prints("Done.\n");
         let session = self.home.session("cli_default");
         session.has_one_result_per_call();
-        let failed = session.history().into_iter().filter(|m| m["role"] == "tool").map(|m| m["is_error"] == true);
-        self.model.request(1).texts("tool").into_iter().zip(failed).collect()
+        let failed = session
+            .history()
+            .into_iter()
+            .filter(|m| m["role"] == "tool")
+            .map(|m| m["is_error"] == true);
+        self.model
+            .request(1)
+            .texts("tool")
+            .into_iter()
+            .zip(failed)
+            .collect()
     }
 
     /// The result of a single call.
@@ -71,7 +84,10 @@ impl Fixture {
         for (result, failed) in self.results() {
             assert!(failed, "not refused: {result}");
             for outside in [CANARY, "api_key", "root:x:0"] {
-                assert!(!result.contains(outside), "{outside:?} of another file: {result}");
+                assert!(
+                    !result.contains(outside),
+                    "{outside:?} of another file: {result}"
+                );
             }
         }
     }
@@ -98,7 +114,12 @@ impl Fixture {
     /// Nothing is left of how a file was changed.
     #[track_caller]
     pub fn has_no_leftovers(&self) {
-        let left: Vec<_> = self.home.files().into_iter().filter(|path| path.contains("/.bantam-")).collect();
+        let left: Vec<_> = self
+            .home
+            .files()
+            .into_iter()
+            .filter(|path| path.contains("/.bantam-"))
+            .collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }

@@ -87,9 +87,11 @@ pub fn merged(base: Value, extra: &Value) -> Value {
             }
             Value::Object(base)
         }
-        (Value::Array(base), Value::Array(extra)) if base.len() == extra.len() => {
-            base.into_iter().zip(extra).map(|(below, value)| merged(below, value)).collect()
-        }
+        (Value::Array(base), Value::Array(extra)) if base.len() == extra.len() => base
+            .into_iter()
+            .zip(extra)
+            .map(|(below, value)| merged(below, value))
+            .collect(),
         (_, extra) => extra.clone(),
     }
 }
@@ -105,7 +107,10 @@ impl Home {
     pub fn empty() -> Self {
         let root = directory().join(unique().to_string());
         fs::create_dir_all(root.join("cwd")).unwrap();
-        Self { root, runs: Mutex::default() }
+        Self {
+            root,
+            runs: Mutex::default(),
+        }
     }
 
     /// A home whose configuration is `config`.
@@ -167,7 +172,8 @@ impl Home {
     #[track_caller]
     pub fn session(&self, key: &str) -> Session {
         let path = self.path(&format!("sessions/{key}.jsonl"));
-        let bytes = fs::read(&path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()));
+        let bytes =
+            fs::read(&path).unwrap_or_else(|error| panic!("reading {}: {error}", path.display()));
         Session::parse(&bytes)
     }
 
@@ -204,7 +210,11 @@ impl Home {
             let regular = path.symlink_metadata().is_ok_and(|meta| meta.is_file());
             if regular && path != self.path("config.json") {
                 let bytes = fs::read(&path).unwrap_or_default();
-                assert!(!holds(&bytes, CANARY.as_bytes()), "the API key is in {}", path.display());
+                assert!(
+                    !holds(&bytes, CANARY.as_bytes()),
+                    "the API key is in {}",
+                    path.display()
+                );
             }
         }
     }
@@ -220,13 +230,18 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         if thread::panicking() {
-            let runs = self.runs.lock().map_or_else(|e| e.into_inner().clone(), |r| r.clone());
+            let runs = self
+                .runs
+                .lock()
+                .map_or_else(|e| e.into_inner().clone(), |r| r.clone());
             eprintln!("\n==== what ran ====\n{runs}==== files ====");
             for path in walk(&self.root) {
                 let meta = path.symlink_metadata();
                 let size = meta.as_ref().map_or(0, fs::Metadata::len);
                 eprintln!("{size:>8}  {}", path.display());
-                let shown = path.extension().is_some_and(|e| e == "jsonl" || e == "json");
+                let shown = path
+                    .extension()
+                    .is_some_and(|e| e == "jsonl" || e == "json");
                 if shown && size < 16_384 && meta.is_ok_and(|meta| meta.is_file()) {
                     eprintln!("{}", fs::read_to_string(&path).unwrap_or_default());
                 }
@@ -258,11 +273,16 @@ pub fn walk(root: &Path) -> Vec<PathBuf> {
 
 /// Compares only where the first byte matches: without optimization, to compare everywhere takes seconds for a large file.
 pub fn holds(haystack: &[u8], needle: &[u8]) -> bool {
-    let Some(&first) = needle.first() else { return true };
+    let Some(&first) = needle.first() else {
+        return true;
+    };
     let mut rest = haystack;
     // On bytes this is the optimized search of the standard library.
     while rest.contains(&first) {
-        let at = rest.iter().position(|byte| *byte == first).unwrap_or_default();
+        let at = rest
+            .iter()
+            .position(|byte| *byte == first)
+            .unwrap_or_default();
         if rest[at..].starts_with(needle) {
             return true;
         }
@@ -316,7 +336,8 @@ impl<'h> Bantam<'h> {
     }
 
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
+        self.args
+            .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
 
@@ -373,7 +394,10 @@ impl<'h> Bantam<'h> {
 
     /// A terminal that understands everything, so many columns wide.
     pub fn on_a_clever_terminal(self, columns: u32) -> Self {
-        let mut clever = self.on_a_terminal().env("TERM", "xterm-256color").env("LANG", "C.UTF-8");
+        let mut clever = self
+            .on_a_terminal()
+            .env("TERM", "xterm-256color")
+            .env("LANG", "C.UTF-8");
         clever.columns = Some(columns);
         clever
     }
@@ -412,7 +436,9 @@ impl<'h> Bantam<'h> {
     pub fn spawn(self) -> Running<'h> {
         let mut command = self.command();
         let started = Instant::now();
-        let mut child = command.spawn().unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
+        let mut child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("starting {command:?}: {e}"));
         drop(command); // and with it our copy of the pipe's end that is given away as stdout
         let out = Stream::of(child.stdout.take());
         let err = Stream::of(child.stderr.take());
@@ -449,9 +475,13 @@ impl<'h> Bantam<'h> {
         };
         let mut command = if matches!(self.stdout, Stdout::Terminal) {
             let mut typescript = Command::new("script");
-            let line = [program.into()].into_iter().chain(self.args.iter().cloned());
+            let line = [program.into()]
+                .into_iter()
+                .chain(self.args.iter().cloned());
             let line = shell_words::join(line.map(|word| word.into_string().unwrap()));
-            let line = self.columns.map_or(line.clone(), |columns| format!("stty cols {columns}; exec {line}"));
+            let line = self.columns.map_or(line.clone(), |columns| {
+                format!("stty cols {columns}; exec {line}")
+            });
             let line = match self.afterwards {
                 "" => line,
                 then => format!("trap : INT; {line}; code=$?; {then}; exit $code"),
@@ -464,7 +494,11 @@ impl<'h> Bantam<'h> {
             direct
         } else {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", &format!("{}\nexec \"$0\" \"$@\" {closing}", self.prelude), program]);
+            shell.args([
+                "-c",
+                &format!("{}\nexec \"$0\" \"$@\" {closing}", self.prelude),
+                program,
+            ]);
             shell.args(&self.args);
             shell
         };
@@ -484,7 +518,11 @@ impl<'h> Bantam<'h> {
         command.stdout(match self.stdout {
             Stdout::Caught | Stdout::WithoutStderr | Stdout::Terminal => Stdio::piped(),
             Stdout::Closed => Stdio::null(),
-            Stdout::Full => fs::OpenOptions::new().write(true).open("/dev/full").unwrap().into(),
+            Stdout::Full => fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap()
+                .into(),
             Stdout::Gone => {
                 let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
                 drop(reader);
@@ -544,7 +582,9 @@ impl Stream {
         let (caught, changed) = &*self.0;
         let left = deadline.saturating_duration_since(Instant::now());
         let guard = caught.lock().unwrap();
-        let (guard, _) = changed.wait_timeout_while(guard, left, |caught| !enough(caught)).unwrap();
+        let (guard, _) = changed
+            .wait_timeout_while(guard, left, |caught| !enough(caught))
+            .unwrap();
         enough(&guard)
     }
 
@@ -572,7 +612,11 @@ impl Ended {
     fn wait(&self, deadline: Instant) -> Option<ExitStatus> {
         let left = deadline.saturating_duration_since(Instant::now());
         let guard = self.0.0.lock().unwrap();
-        let (guard, _) = self.0.1.wait_timeout_while(guard, left, |ended| ended.is_none()).unwrap();
+        let (guard, _) = self
+            .0
+            .1
+            .wait_timeout_while(guard, left, |ended| ended.is_none())
+            .unwrap();
         *guard
     }
 }
@@ -600,7 +644,10 @@ impl Running<'_> {
     /// The most memory that the process has had so far, in KB.
     pub fn peak(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -610,7 +657,11 @@ impl Running<'_> {
 
     /// Types on a standard input that was silent so far.
     pub fn types(&mut self, text: &str) {
-        self.typing.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.typing
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     /// Waits until stdout has shown `text`.
@@ -624,10 +675,17 @@ impl Running<'_> {
     pub fn wait_for_next_stdout(&mut self, text: &str) {
         let deadline = Instant::now() + LIMIT;
         let from = self.seen;
-        let at = |bytes: &[u8]| bytes[from..].windows(text.len()).position(|part| part == text.as_bytes());
-        self.out.wait(deadline, |caught| caught.ended || at(&caught.bytes).is_some());
+        let at = |bytes: &[u8]| {
+            bytes[from..]
+                .windows(text.len())
+                .position(|part| part == text.as_bytes())
+        };
+        self.out.wait(deadline, |caught| {
+            caught.ended || at(&caught.bytes).is_some()
+        });
         let shown = self.out.text();
-        let found = at(shown.as_bytes()).unwrap_or_else(|| panic!("stdout never showed {text:?}, only {shown:?}"));
+        let found = at(shown.as_bytes())
+            .unwrap_or_else(|| panic!("stdout never showed {text:?}, only {shown:?}"));
         self.seen = from + found + text.len();
     }
 
@@ -650,8 +708,15 @@ impl Running<'_> {
     /// Sends a signal to the process alone, not to what it started.
     pub fn signal(&self, signal: Signal) {
         // It may end at this moment.
-        let sent = if self.is_running() { kill_process(self.pid, signal) } else { Ok(()) };
-        assert!(matches!(sent, Ok(()) | Err(rustix::io::Errno::SRCH)), "{sent:?}");
+        let sent = if self.is_running() {
+            kill_process(self.pid, signal)
+        } else {
+            Ok(())
+        };
+        assert!(
+            matches!(sent, Ok(()) | Err(rustix::io::Errno::SRCH)),
+            "{sent:?}"
+        );
     }
 
     /// Sends a signal to the program at the terminal, not to what made the terminal for it.
@@ -659,7 +724,10 @@ impl Running<'_> {
     pub fn signal_at_the_terminal(&self, signal: Signal) {
         let pid = self.pid();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let child = children.split_whitespace().next().and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+        let child = children
+            .split_whitespace()
+            .next()
+            .and_then(|pid| Pid::from_raw(pid.parse().ok()?));
         kill_process(child.unwrap(), signal).unwrap();
     }
 
@@ -680,7 +748,8 @@ impl Running<'_> {
         // What has ended already is given the time to be seen.
         let deadline = (self.started + limit).max(Instant::now() + Duration::from_secs(10));
         let status = self.ended.wait(deadline);
-        let both = [&self.out, &self.err].map(|stream| stream.wait(deadline, |caught| caught.ended));
+        let both =
+            [&self.out, &self.err].map(|stream| stream.wait(deadline, |caught| caught.ended));
         let run = Run {
             code: status.and_then(|status| status.code()),
             killed_by: status.and_then(|status| status.signal()),
@@ -688,10 +757,22 @@ impl Running<'_> {
             stderr: self.err.text(),
             took: self.started.elapsed(),
         };
-        let end = run.code.map_or_else(|| format!("signal {:?}", run.killed_by), |code| format!("exit {code}"));
+        let end = run.code.map_or_else(
+            || format!("signal {:?}", run.killed_by),
+            |code| format!("exit {code}"),
+        );
         self.note(&end, &run.stdout, &run.stderr);
-        assert!(status.is_some(), "still running after {limit:?}: {}", self.line);
-        assert_eq!(both, [true, true], "something it started holds its streams open: {}", self.line);
+        assert!(
+            status.is_some(),
+            "still running after {limit:?}: {}",
+            self.line
+        );
+        assert_eq!(
+            both,
+            [true, true],
+            "something it started holds its streams open: {}",
+            self.line
+        );
         self.home.look_for_the_canary(&run);
         self.home.look_at_the_working_directory();
         run
@@ -700,7 +781,9 @@ impl Running<'_> {
     /// Keeps what ran for the report of a failed test.
     fn note(&self, end: &str, stdout: &str, stderr: &str) {
         let (line, took) = (&self.line, self.started.elapsed());
-        let report = format!("$ {line}\n[{end} after {took:?}]\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n");
+        let report = format!(
+            "$ {line}\n[{end} after {took:?}]\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n"
+        );
         self.home.runs.lock().unwrap().push_str(&report);
     }
 }
@@ -711,7 +794,10 @@ fn wait_for(name: &str, stream: &Stream, text: &str) {
     let seen = |caught: &Caught| holds(&caught.bytes, text.as_bytes());
     stream.wait(deadline, |caught| caught.ended || seen(caught));
     let shown = stream.text();
-    assert!(shown.contains(text), "{name} never showed {text:?}, only {shown:?}");
+    assert!(
+        shown.contains(text),
+        "{name} never showed {text:?}, only {shown:?}"
+    );
 }
 
 impl Drop for Running<'_> {
@@ -738,7 +824,13 @@ impl Run {
     #[track_caller]
     pub fn exits(&self, code: i32) -> &Self {
         let seen = self.code;
-        assert_eq!(seen, Some(code), "exit code\nstdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(
+            seen,
+            Some(code),
+            "exit code\nstdout: {}\nstderr: {}",
+            self.stdout,
+            self.stderr
+        );
         self
     }
 
@@ -752,13 +844,21 @@ impl Run {
     /// stderr has `text` in it.
     #[track_caller]
     pub fn says(&self, text: &str) -> &Self {
-        assert!(self.stderr.contains(text), "stderr does not say {text:?}: {}", self.stderr);
+        assert!(
+            self.stderr.contains(text),
+            "stderr does not say {text:?}: {}",
+            self.stderr
+        );
         self
     }
 
     #[track_caller]
     pub fn does_not_say(&self, text: &str) -> &Self {
-        assert!(!self.stderr.contains(text), "stderr says {text:?}: {}", self.stderr);
+        assert!(
+            !self.stderr.contains(text),
+            "stderr says {text:?}: {}",
+            self.stderr
+        );
         self
     }
 
@@ -772,25 +872,39 @@ impl Run {
     /// stderr is the error format: `bantam: error: ...` on one line, then `hint: ...`.
     #[track_caller]
     pub fn fails_with_a_hint(&self) -> &Self {
-        let mut lines = self.stderr.lines().skip_while(|line| !line.starts_with("bantam: error: "));
+        let mut lines = self
+            .stderr
+            .lines()
+            .skip_while(|line| !line.starts_with("bantam: error: "));
         let error = lines.next().unwrap_or_default();
         let hint = lines.next().unwrap_or_default();
         let good = error.starts_with("bantam: error: ") && hint.starts_with("hint: ");
-        assert!(good, "no `bantam: error: ...` line followed by `hint: ...`: {}", self.stderr);
+        assert!(
+            good,
+            "no `bantam: error: ...` line followed by `hint: ...`: {}",
+            self.stderr
+        );
         self
     }
 
     /// stdout as JSON Lines.
     #[track_caller]
     pub fn json_lines(&self) -> Vec<Value> {
-        let line = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line:?}"));
+        let line = |line| {
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("no JSON ({error}): {line:?}"))
+        };
         self.stdout.lines().map(line).collect()
     }
 
     /// stdout as one JSON object on one line.
     #[track_caller]
     pub fn json(&self) -> Value {
-        assert_eq!(self.stdout.lines().count(), 1, "not one line: {:?}", self.stdout);
+        assert_eq!(
+            self.stdout.lines().count(),
+            1,
+            "not one line: {:?}",
+            self.stdout
+        );
         let value: Value = serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("stdout is not JSON ({error}): {:?}", self.stdout));
         assert!(value.is_object(), "stdout is not an object: {value}");

@@ -44,7 +44,11 @@ impl std::fmt::Display for Marker {
 impl Drop for Marker {
     fn drop(&mut self) {
         for line in self.alive() {
-            let pid = line.split(' ').next().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
+            let pid = line
+                .split(' ')
+                .next()
+                .and_then(|pid| pid.parse().ok())
+                .and_then(Pid::from_raw);
             pid.map(|pid| kill_process(pid, Signal::KILL).ok());
         }
     }

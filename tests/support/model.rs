@@ -34,7 +34,8 @@ impl Request {
     /// A header by its name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter();
-        all.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        all.find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn is_streamed(&self) -> bool {
@@ -43,32 +44,46 @@ impl Request {
 
     /// The messages, oldest first.
     pub fn messages(&self) -> Vec<&Value> {
-        self.body["messages"].as_array().into_iter().flatten().collect()
+        self.body["messages"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     /// The texts of one role, oldest first, whether a string or an array of parts.
     pub fn texts(&self, role: &str) -> Vec<String> {
-        let said = self.messages().into_iter().filter(|message| message["role"] == role);
+        let said = self
+            .messages()
+            .into_iter()
+            .filter(|message| message["role"] == role);
         said.map(|message| text_of(&message["content"])).collect()
     }
 
     /// The text of the last message of one role.
     #[track_caller]
     pub fn last(&self, role: &str) -> String {
-        self.texts(role).pop().unwrap_or_else(|| panic!("no {role} message in {}", self.body))
+        self.texts(role)
+            .pop()
+            .unwrap_or_else(|| panic!("no {role} message in {}", self.body))
     }
 
     /// The names of the tools it offers.
     pub fn tools(&self) -> Vec<&str> {
         let tools = self.body["tools"].as_array().into_iter().flatten();
-        tools.filter_map(|tool| tool["function"]["name"].as_str()).collect()
+        tools
+            .filter_map(|tool| tool["function"]["name"].as_str())
+            .collect()
     }
 }
 
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
         _ => String::new(),
     }
 }
@@ -87,13 +102,21 @@ pub fn call(id: &str, name: &str, arguments: &Value) -> Call {
 
 /// A call whose arguments are these very bytes.
 pub fn written_call(id: &str, name: &str, arguments: &str) -> Call {
-    Call { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    Call {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    }
 }
 
 #[derive(Clone)]
 enum Body {
     /// A completion, streamed or plain as the request wants it.
-    Message { text: String, calls: Vec<Call>, finish: String },
+    Message {
+        text: String,
+        calls: Vec<Call>,
+        finish: String,
+    },
     /// These bytes with this content type, however it was asked.
     Bytes { kind: &'static str, bytes: Vec<u8> },
     /// These SSE lines, each sent by itself.
@@ -114,19 +137,40 @@ pub struct Reply {
 
 impl Reply {
     fn of(status: u16, body: Body) -> Self {
-        Self { status, headers: Vec::new(), body, hold_after: None, cut_after: None, usage: (USAGE.0, USAGE.1) }
+        Self {
+            status,
+            headers: Vec::new(),
+            body,
+            hold_after: None,
+            cut_after: None,
+            usage: (USAGE.0, USAGE.1),
+        }
     }
 
     /// A plain answer.
     pub fn text(text: &str) -> Self {
         let (text, calls, finish) = (text.to_owned(), Vec::new(), "stop".to_owned());
-        Self::of(200, Body::Message { text, calls, finish })
+        Self::of(
+            200,
+            Body::Message {
+                text,
+                calls,
+                finish,
+            },
+        )
     }
 
     /// Tool calls, nothing said.
     pub fn calls(calls: impl IntoIterator<Item = Call>) -> Self {
         let (calls, finish) = (calls.into_iter().collect(), "tool_calls".to_owned());
-        Self::of(200, Body::Message { text: String::new(), calls, finish })
+        Self::of(
+            200,
+            Body::Message {
+                text: String::new(),
+                calls,
+                finish,
+            },
+        )
     }
 
     /// One tool call with an id of no interest.
@@ -136,16 +180,31 @@ impl Reply {
 
     /// An error in the shape that the real API gives it.
     pub fn error(status: u16, message: &str) -> Self {
-        Self::json(status, &json!({ "error": { "message": message, "type": "test_error", "code": null } }))
+        Self::json(
+            status,
+            &json!({ "error": { "message": message, "type": "test_error", "code": null } }),
+        )
     }
 
     pub fn json(status: u16, body: &Value) -> Self {
         let bytes = body.to_string().into_bytes();
-        Self::of(status, Body::Bytes { kind: "application/json", bytes })
+        Self::of(
+            status,
+            Body::Bytes {
+                kind: "application/json",
+                bytes,
+            },
+        )
     }
 
     pub fn html(status: u16, page: &str) -> Self {
-        Self::of(status, Body::Bytes { kind: "text/html", bytes: page.as_bytes().to_vec() })
+        Self::of(
+            status,
+            Body::Bytes {
+                kind: "text/html",
+                bytes: page.as_bytes().to_vec(),
+            },
+        )
     }
 
     /// An SSE stream, word for word.
@@ -205,15 +264,33 @@ impl Reply {
     fn pieces(&self, request: &Request) -> (&'static str, Vec<Vec<u8>>) {
         match &self.body {
             Body::Bytes { kind, bytes } => (kind, halves(bytes)),
-            Body::Events(events) => {
-                ("text/event-stream", events.iter().map(|event| event.clone().into_bytes()).collect())
-            }
-            Body::Message { text, calls, finish } if request.is_streamed() => {
-                ("text/event-stream", streamed(request, text, calls, finish, self.usage))
-            }
-            Body::Message { text, calls, finish } => {
-                ("application/json", halves(plain(request, text, calls, finish, self.usage).to_string().as_bytes()))
-            }
+            Body::Events(events) => (
+                "text/event-stream",
+                events
+                    .iter()
+                    .map(|event| event.clone().into_bytes())
+                    .collect(),
+            ),
+            Body::Message {
+                text,
+                calls,
+                finish,
+            } if request.is_streamed() => (
+                "text/event-stream",
+                streamed(request, text, calls, finish, self.usage),
+            ),
+            Body::Message {
+                text,
+                calls,
+                finish,
+            } => (
+                "application/json",
+                halves(
+                    plain(request, text, calls, finish, self.usage)
+                        .to_string()
+                        .as_bytes(),
+                ),
+            ),
         }
     }
 }
@@ -231,8 +308,18 @@ fn usage((prompt_tokens, completion_tokens): (u64, u64)) -> Value {
     })
 }
 
-fn plain(request: &Request, text: &str, calls: &[Call], finish: &str, counted: (u64, u64)) -> Value {
-    let content = if text.is_empty() { Value::Null } else { text.into() };
+fn plain(
+    request: &Request,
+    text: &str,
+    calls: &[Call],
+    finish: &str,
+    counted: (u64, u64),
+) -> Value {
+    let content = if text.is_empty() {
+        Value::Null
+    } else {
+        text.into()
+    };
     let mut message = json!({ "role": "assistant", "content": content });
     if !calls.is_empty() {
         message["tool_calls"] = calls
@@ -251,15 +338,26 @@ fn plain(request: &Request, text: &str, calls: &[Call], finish: &str, counted: (
 
 /// The same as the real API streams it: a role, the text in small pieces, each call's name and then its arguments in
 /// two pieces, the reason it finished, and the usage if the request asked for it.
-fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str, counted: (u64, u64)) -> Vec<Vec<u8>> {
+fn streamed(
+    request: &Request,
+    text: &str,
+    calls: &[Call],
+    finish: &str,
+    counted: (u64, u64),
+) -> Vec<Vec<u8>> {
     let head = |choices: Value| {
         json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
             "model": request.body["model"], "choices": choices
         })
     };
-    let delta = |delta: Value, finish: Value| head(json!([ { "index": 0, "delta": delta, "finish_reason": finish } ]));
-    let mut events = vec![delta(json!({ "role": "assistant", "content": "" }), Value::Null)];
+    let delta = |delta: Value, finish: Value| {
+        head(json!([ { "index": 0, "delta": delta, "finish_reason": finish } ]))
+    };
+    let mut events = vec![delta(
+        json!({ "role": "assistant", "content": "" }),
+        Value::Null,
+    )];
     let characters: Vec<char> = text.chars().collect();
     for piece in characters.chunks(8) {
         let piece: String = piece.iter().collect();
@@ -267,9 +365,13 @@ fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str, counted
     }
     for (index, call) in calls.iter().enumerate() {
         let function = json!({ "name": call.name, "arguments": "" });
-        let named = json!([ { "index": index, "id": call.id, "type": "function", "function": function } ]);
+        let named =
+            json!([ { "index": index, "id": call.id, "type": "function", "function": function } ]);
         events.push(delta(json!({ "tool_calls": named }), Value::Null));
-        let middle = call.arguments.char_indices().nth(call.arguments.chars().count() / 2);
+        let middle = call
+            .arguments
+            .char_indices()
+            .nth(call.arguments.chars().count() / 2);
         let (first, second) = call.arguments.split_at(middle.map_or(0, |(at, _)| at));
         for piece in [first, second] {
             let more = json!([ { "index": index, "function": { "arguments": piece } } ]);
@@ -282,7 +384,10 @@ fn streamed(request: &Request, text: &str, calls: &[Call], finish: &str, counted
         last["usage"] = usage(counted);
         events.push(last);
     }
-    let mut lines: Vec<Vec<u8>> = events.iter().map(|event| format!("data: {event}\n\n").into_bytes()).collect();
+    let mut lines: Vec<Vec<u8>> = events
+        .iter()
+        .map(|event| format!("data: {event}\n\n").into_bytes())
+        .collect();
     lines.push(b"data: [DONE]\n\n".to_vec());
     lines
 }
@@ -322,7 +427,9 @@ struct Shared {
 impl Shared {
     /// A panic in one thread is that thread's; the state is sound all the same.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -362,7 +469,10 @@ impl Model {
             ending: false,
             open: BTreeMap::new(),
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
             for (number, stream) in (0..).zip(listener.incoming().flatten()) {
@@ -370,7 +480,9 @@ impl Model {
                 if state.ending {
                     return;
                 }
-                state.open.extend(stream.try_clone().map(|stream| (number, stream)));
+                state
+                    .open
+                    .extend(stream.try_clone().map(|stream| (number, stream)));
                 let shared = Arc::clone(&serving);
                 thread::spawn(move || {
                     // A client that goes away mid-sentence is what some tests are about.
@@ -418,7 +530,10 @@ impl Model {
     pub fn request(&self, n: usize) -> Request {
         let requests = self.requests();
         let count = requests.len();
-        requests.into_iter().nth(n).unwrap_or_else(|| panic!("request {n} never came, only {count}"))
+        requests
+            .into_iter()
+            .nth(n)
+            .unwrap_or_else(|| panic!("request {n} never came, only {count}"))
     }
 
     /// Waits until this many requests have come.
@@ -437,10 +552,17 @@ impl Model {
     fn wait_for(&self, what: &str, count: usize, seen: impl Fn(&State) -> usize) {
         let few = |state: &mut State| seen(state) < count;
         let wait = Duration::from_secs(60);
-        let (state, _) = self.shared.changed.wait_timeout_while(self.shared.lock(), wait, few).unwrap();
+        let (state, _) = self
+            .shared
+            .changed
+            .wait_timeout_while(self.shared.lock(), wait, few)
+            .unwrap();
         let reached = seen(&state);
         drop(state);
-        assert!(reached >= count, "waited for {count} {what}, only {reached} came");
+        assert!(
+            reached >= count,
+            "waited for {count} {what}, only {reached} came"
+        );
     }
 
     /// Lets one held reply go on.
@@ -465,7 +587,10 @@ impl Drop for Model {
         drop(state);
         self.shared.changed.notify_all();
         TcpStream::connect(self.address).ok(); // wakes the accepting thread, which then ends
-        let leaks = requests.iter().filter(|request| request.body.to_string().contains(CANARY)).count();
+        let leaks = requests
+            .iter()
+            .filter(|request| request.body.to_string().contains(CANARY))
+            .count();
         let wrong = unused + surprises + leaks > 0;
         if thread::panicking() || wrong {
             eprintln!("\n==== what the model was asked ====");
@@ -474,7 +599,10 @@ impl Drop for Model {
                 eprintln!("({skipped} earlier requests)");
             }
             for (n, request) in requests.iter().enumerate().skip(skipped) {
-                eprintln!("{n}: {} {}\n{:#}", request.method, request.path, request.body);
+                eprintln!(
+                    "{n}: {} {}\n{:#}",
+                    request.method, request.path, request.body
+                );
             }
         }
         if !thread::panicking() {
@@ -491,14 +619,21 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     while let Some(request) = read_request(&mut reader, &mut writer)? {
-        let close = request.header("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let close = request
+            .header("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"));
         let reply = {
             let mut state = shared.lock();
             // A script is for questions: such a host lists no models.
             let is_list = request.method == "GET" && request.path.ends_with("/models");
             if is_list && matches!(state.script, Script::Replies(_)) {
                 drop(state);
-                send(shared, &mut writer, &request, &Reply::error(404, "no such page"))?;
+                send(
+                    shared,
+                    &mut writer,
+                    &request,
+                    &Reply::error(404, "no such page"),
+                )?;
                 continue;
             }
             let number = state.count;
@@ -533,7 +668,12 @@ fn serve(shared: &Shared, stream: TcpStream) -> std::io::Result<()> {
 }
 
 /// Sends a reply; false if it was cut short on purpose.
-fn send(shared: &Shared, writer: &mut TcpStream, request: &Request, reply: &Reply) -> std::io::Result<bool> {
+fn send(
+    shared: &Shared,
+    writer: &mut TcpStream,
+    request: &Request,
+    reply: &Reply,
+) -> std::io::Result<bool> {
     let hold = |n: usize| {
         if reply.hold_after == Some(n) {
             let waits = |state: &mut State| state.released == 0 && !state.ending;
@@ -549,7 +689,10 @@ fn send(shared: &Shared, writer: &mut TcpStream, request: &Request, reply: &Repl
     if reply.cut_after == Some(0) {
         return Ok(false);
     }
-    let mut head = format!("HTTP/1.1 {} Scripted\r\nContent-Type: {kind}\r\n", reply.status);
+    let mut head = format!(
+        "HTTP/1.1 {} Scripted\r\nContent-Type: {kind}\r\n",
+        reply.status
+    );
     for (name, value) in &reply.headers {
         head.extend([name, ": ", value, "\r\n"]);
     }
@@ -572,13 +715,19 @@ fn send(shared: &Shared, writer: &mut TcpStream, request: &Request, reply: &Repl
 }
 
 /// The next request of a connection; none when the client has closed it.
-fn read_request(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::Result<Option<Request>> {
+fn read_request(
+    reader: &mut impl BufRead,
+    writer: &mut TcpStream,
+) -> std::io::Result<Option<Request>> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
         return Ok(None);
     }
     let mut words = first.split_whitespace().map(str::to_owned);
-    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (method, path) = (
+        words.next().unwrap_or_default(),
+        words.next().unwrap_or_default(),
+    );
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -588,12 +737,22 @@ fn read_request(reader: &mut impl BufRead, writer: &mut TcpStream) -> std::io::R
             None => break,
         }
     }
-    let mut request = Request { method, path, headers, body: Value::Null, at: Instant::now() };
+    let mut request = Request {
+        method,
+        path,
+        headers,
+        body: Value::Null,
+        at: Instant::now(),
+    };
     if request.header("expect").is_some() {
         writer.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    let length = request.header("content-length").map(|value| value.parse().unwrap());
-    let chunked = request.header("transfer-encoding").is_some_and(|value| value == "chunked");
+    let length = request
+        .header("content-length")
+        .map(|value| value.parse().unwrap());
+    let chunked = request
+        .header("transfer-encoding")
+        .is_some_and(|value| value == "chunked");
     let mut bytes = Vec::new();
     if let Some(length) = length {
         bytes.resize(length, 0);

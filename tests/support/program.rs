@@ -19,14 +19,23 @@ rm -rf "$dir"
 pub fn directory() -> &'static Path {
     static MADE: OnceLock<(PathBuf, Child)> = OnceLock::new();
     let make = || {
-        let built = std::env::var("BANTAM_TEST_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_bantam").to_owned());
+        let built = std::env::var("BANTAM_TEST_BINARY")
+            .unwrap_or_else(|_| env!("CARGO_BIN_EXE_bantam").to_owned());
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", DIRECTORY, &built]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-c", DIRECTORY, &built])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         // Ctrl-C does not end it.
         let mut child = command.process_group(0).spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.ends_with('\n'), "copying {built} to a directory in /var/tmp failed");
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(
+            line.ends_with('\n'),
+            "copying {built} to a directory in /var/tmp failed"
+        );
         (line.trim_end().into(), child)
     };
     &MADE.get_or_init(make).0

@@ -52,7 +52,10 @@ impl RacyWorkspace {
             });
             // Also when the work panics, or the scope would wait for ever.
             let _stop = StopOnDrop(&stop);
-            assert!(self.naive().is_some(), "inconclusive: here even a check before opening wins the race");
+            assert!(
+                self.naive().is_some(),
+                "inconclusive: here even a check before opening wins the race"
+            );
             work()
         })
     }
@@ -69,17 +72,26 @@ impl RacyWorkspace {
     /// Looks where the path leads, and then opens it: how many tries it took until one of them read what is outside.
     fn naive(&self) -> Option<usize> {
         let until = Instant::now() + Duration::from_secs(15);
-        (1..usize::MAX).take_while(|_| Instant::now() < until).find(|n| {
-            let path = self.workspace.join(if n % 2 == 0 { "dir/file" } else { "file" });
-            let checked = path.canonicalize().is_ok_and(|real| real.starts_with(&self.workspace));
-            checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
-        })
+        (1..usize::MAX)
+            .take_while(|_| Instant::now() < until)
+            .find(|n| {
+                let path = self
+                    .workspace
+                    .join(if n % 2 == 0 { "dir/file" } else { "file" });
+                let checked = path
+                    .canonicalize()
+                    .is_ok_and(|real| real.starts_with(&self.workspace));
+                checked && fs::read_to_string(&path).is_ok_and(|text| text == OUTSIDE)
+            })
     }
 
     /// Nothing outside has changed, appeared or gone.
     #[track_caller]
     pub fn is_unchanged(&self) {
-        assert_eq!(fs::read_to_string(self.outside.join("file")).unwrap(), OUTSIDE);
+        assert_eq!(
+            fs::read_to_string(self.outside.join("file")).unwrap(),
+            OUTSIDE
+        );
         assert_eq!(fs::read_dir(&self.outside).unwrap().count(), 1);
     }
 }

@@ -41,7 +41,12 @@ impl Stop {
     /// The process that makes it, if it has begun to be bantam.
     pub fn program(&self) -> Option<i32> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.thread)).ok()?;
-        let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()?;
+        let process = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Tgid:"))?
+            .trim()
+            .parse()
+            .ok()?;
         let runs = fs::read_link(format!("/proc/{}/exe", self.thread)).ok()?;
         (runs == Path::new(program())).then_some(process)
     }
@@ -56,7 +61,12 @@ impl Stop {
     /// The path at the address in this argument.
     pub fn path(&self, argument: usize) -> PathBuf {
         let mut bytes = self.bytes(self.args[argument], 4096);
-        bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        bytes.truncate(
+            bytes
+                .iter()
+                .position(|byte| *byte == 0)
+                .unwrap_or(bytes.len()),
+        );
         OsString::from_vec(bytes).into()
     }
 
@@ -64,7 +74,9 @@ impl Stop {
     pub fn bytes(&self, address: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let memory = File::open(format!("/proc/{}/mem", self.thread));
-        let read = memory.and_then(|memory| memory.read_at(&mut bytes, address)).unwrap_or(0);
+        let read = memory
+            .and_then(|memory| memory.read_at(&mut bytes, address))
+            .unwrap_or(0);
         bytes.truncate(read);
         bytes
     }
@@ -93,22 +105,36 @@ pub fn trace<T: Send>(
                 answer(&stops, id, &stop, judge(&stop));
             }
         }
-        working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        working
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
 /// Stops these calls of the calling thread, and of all that it starts, and reports them at the descriptor.
 fn stop_at(calls: &[libc::c_long]) -> io::Result<OwnedFd> {
-    let mut program = filter(calls.iter().map(|call| (*call, libc::SECCOMP_RET_USER_NOTIF)));
+    let mut program = filter(
+        calls
+            .iter()
+            .map(|call| (*call, libc::SECCOMP_RET_USER_NOTIF)),
+    );
     let length = u16::try_from(program.len()).unwrap();
-    let filter = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    let filter = libc::sock_fprog {
+        len: length,
+        filter: program.as_mut_ptr(),
+    };
     // SAFETY: the program lives through the call, which copies it, and the descriptor is new and nobody else's.
     unsafe {
         if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
             return Err(io::Error::last_os_error());
         }
         let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
-        let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter);
+        let fd = libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            flags,
+            &raw const filter,
+        );
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -135,7 +161,14 @@ fn next(stops: &OwnedFd) -> Option<(u64, Stop)> {
             let mut stop: libc::seccomp_notif = mem::zeroed();
             if libc::ioctl(stops.as_raw_fd(), RECEIVE as _, &raw mut stop) == 0 {
                 let thread = i32::try_from(stop.pid).unwrap();
-                return Some((stop.id, Stop { call: stop.data.nr.into(), args: stop.data.args, thread }));
+                return Some((
+                    stop.id,
+                    Stop {
+                        call: stop.data.nr.into(),
+                        args: stop.data.args,
+                        thread,
+                    },
+                ));
             }
         }
     }

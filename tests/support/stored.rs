@@ -12,7 +12,11 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     for byte in bytes {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                (crc >> 1) ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            };
         }
     }
     !crc
@@ -25,7 +29,8 @@ pub fn sealed(rest: &str) -> String {
 
 /// A journal that holds these objects.
 pub fn journal<const N: usize>(lines: [Value; N]) -> String {
-    let line = |(n, line): (usize, Value)| sealed(&format!("\"seq\":{n},{}", &line.to_string()[1..]));
+    let line =
+        |(n, line): (usize, Value)| sealed(&format!("\"seq\":{n},{}", &line.to_string()[1..]));
     lines.into_iter().enumerate().map(line).collect()
 }
 
@@ -47,8 +52,11 @@ impl Session {
         if !text.ends_with('\n') {
             return Err(format!("the last line is torn: {text:?}"));
         }
-        let lines: Vec<Value> =
-            text.lines().enumerate().map(|(n, line)| verified(n, line)).collect::<Result<_, _>>()?;
+        let lines: Vec<Value> = text
+            .lines()
+            .enumerate()
+            .map(|(n, line)| verified(n, line))
+            .collect::<Result<_, _>>()?;
         if lines[0]["v"] != 1 {
             return Err(format!("the first line is no header: {}", lines[0]));
         }
@@ -70,18 +78,28 @@ impl Session {
 
     /// The roles of the history, in order.
     pub fn roles(&self) -> Vec<&str> {
-        self.history().iter().map(|message| message["role"].as_str().unwrap()).collect()
+        self.history()
+            .iter()
+            .map(|message| message["role"].as_str().unwrap())
+            .collect()
     }
 
     /// The texts of one role, in order.
     pub fn texts(&self, role: &str) -> Vec<&str> {
-        let said = self.history().into_iter().filter(|message| message["role"] == role);
-        said.map(|message| message["content"].as_str().unwrap_or_default()).collect()
+        let said = self
+            .history()
+            .into_iter()
+            .filter(|message| message["role"] == role);
+        said.map(|message| message["content"].as_str().unwrap_or_default())
+            .collect()
     }
 
     /// How the turns ended, in order.
     pub fn turns(&self) -> Vec<&str> {
-        self.lines.iter().filter_map(|line| line["turn"].as_str()).collect()
+        self.lines
+            .iter()
+            .filter_map(|line| line["turn"].as_str())
+            .collect()
     }
 
     /// Fails the test unless every call of the history has exactly one result, right behind it.
@@ -97,11 +115,14 @@ pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>,
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(sessions).into_iter().flatten().flatten() {
         let name = entry.file_name().into_string().unwrap();
-        if name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.'))
+        if name
+            .strip_prefix(key)
+            .is_some_and(|rest| rest.starts_with('.'))
             && Path::new(&name).extension() == Some("jsonl".as_ref())
         {
             let bytes = fs::read(entry.path()).unwrap();
-            let session = Session::read(&bytes).map_err(|what| format!("{name} is damaged: {what}"))?;
+            let session =
+                Session::read(&bytes).map_err(|what| format!("{name} is damaged: {what}"))?;
             found.insert(name, session);
         }
     }
@@ -109,7 +130,9 @@ pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>,
 }
 
 fn verified(n: usize, line: &str) -> Result<Value, String> {
-    let (crc, rest) = line.split_once(',').ok_or_else(|| format!("line {n}: {line:?}"))?;
+    let (crc, rest) = line
+        .split_once(',')
+        .ok_or_else(|| format!("line {n}: {line:?}"))?;
     if crc != format!("{{\"crc\":\"{:08x}\"", crc32(rest.as_bytes())) {
         return Err(format!("the checksum of line {n}: {line}"));
     }
@@ -126,12 +149,18 @@ fn verified(n: usize, line: &str) -> Result<Value, String> {
 pub fn one_result_per_call(messages: &[&Value]) {
     let mut left = messages.iter().copied().peekable();
     while let Some(message) = left.next() {
-        assert_ne!(message["role"], "tool", "a result without a call: {message}");
-        let calls = message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
+        assert_ne!(
+            message["role"], "tool",
+            "a result without a call: {message}"
+        );
+        let calls = message["tool_calls"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
         let mut open: Vec<&Value> = calls.iter().map(|call| &call["id"]).collect();
         while let Some(result) = left.next_if(|next| next["role"] == "tool") {
             let place = open.iter().position(|id| **id == result["tool_call_id"]);
-            let place = place.unwrap_or_else(|| panic!("a result too many: {result} after {message}"));
+            let place =
+                place.unwrap_or_else(|| panic!("a result too many: {result} after {message}"));
             open.remove(place);
         }
         assert!(open.is_empty(), "no result for {open:?} of {message}");

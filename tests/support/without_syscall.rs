@@ -41,7 +41,8 @@ pub fn withhold(command: &mut Command, withheld: &[Withheld]) {
 pub fn openat2<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     on_thread(|| {
         install(&failing(&[(libc::SYS_openat2, libc::ENOSYS)])).unwrap();
-        let tried = rustix::fs::openat2(CWD, ".", OFlags::PATH, Mode::empty(), ResolveFlags::BENEATH);
+        let tried =
+            rustix::fs::openat2(CWD, ".", OFlags::PATH, Mode::empty(), ResolveFlags::BENEATH);
         assert_eq!(tried.err(), Some(Errno::NOSYS), "the filter does not hold");
         work()
     })
@@ -61,7 +62,8 @@ pub fn privileges<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 #[track_caller]
 fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    thread::scope(|scope| scope.spawn(work).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread::scope(|scope| scope.spawn(work).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn failing(withheld: &[Withheld]) -> Vec<sock_filter> {
@@ -71,11 +73,20 @@ fn failing(withheld: &[Withheld]) -> Vec<sock_filter> {
 
 /// A program that answers each call with its action and allows all others.
 pub fn filter(actions: impl IntoIterator<Item = (libc::c_long, u32)>) -> Vec<sock_filter> {
-    let op = |code: u32, k: u32, jf: u8| sock_filter { code: u16::try_from(code).unwrap(), jt: 0, jf, k };
+    let op = |code: u32, k: u32, jf: u8| sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: 0,
+        jf,
+        k,
+    };
     // The call's number is the first word. The program under test makes no calls of another architecture.
     let mut program = vec![op(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
     for (call, action) in actions {
-        program.push(op(BPF_JMP | BPF_JEQ | BPF_K, u32::try_from(call).unwrap(), 1));
+        program.push(op(
+            BPF_JMP | BPF_JEQ | BPF_K,
+            u32::try_from(call).unwrap(),
+            1,
+        ));
         program.push(op(BPF_RET | BPF_K, action, 0));
     }
     program.push(op(BPF_RET | BPF_K, libc::SECCOMP_RET_ALLOW, 0));
@@ -85,11 +96,22 @@ pub fn filter(actions: impl IntoIterator<Item = (libc::c_long, u32)>) -> Vec<soc
 /// Filters the calls of this thread and of all that it starts.
 fn install(program: &[sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| Errno::TOOBIG)?;
-    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    let filter = libc::sock_fprog {
+        len: length,
+        filter: program.as_ptr().cast_mut(),
+    };
     // SAFETY: the kernel copies the program, which lives through the calls.
     let failed = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) != 0
+            || libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const filter,
+            ) != 0
     };
-    if failed { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if failed {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }

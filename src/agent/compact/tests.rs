@@ -46,14 +46,24 @@ impl SeenRequest {
 
     /// The texts of the user's messages.
     fn user(&self) -> Vec<&str> {
-        self.texts(|message| if let Message::User(user) = message { Some(user.content.as_str()) } else { None })
+        self.texts(|message| {
+            if let Message::User(user) = message {
+                Some(user.content.as_str())
+            } else {
+                None
+            }
+        })
     }
 
     /// The contents of the results.
     fn results(&self) -> Vec<&str> {
-        self.texts(
-            |message| if let Message::ToolResult(result) = message { Some(result.content.as_str()) } else { None },
-        )
+        self.texts(|message| {
+            if let Message::ToolResult(result) = message {
+                Some(result.content.as_str())
+            } else {
+                None
+            }
+        })
     }
 }
 
@@ -101,21 +111,43 @@ impl Tool for LongResult {
 fn long(bytes: usize) -> LongResult {
     let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}}}"#.into();
     let (name, risk) = ("long".into(), Risk::Safe);
-    LongResult(ToolSpec { name, description: "".into(), schema, risk, source: "".into() }, bytes)
+    LongResult(
+        ToolSpec {
+            name,
+            description: "".into(),
+            schema,
+            risk,
+            source: "".into(),
+        },
+        bytes,
+    )
 }
 
 fn says(text: impl Into<String>) -> Reply {
-    Reply { text: text.into(), ..Reply::default() }
+    Reply {
+        text: text.into(),
+        ..Reply::default()
+    }
 }
 
 fn calls(n: usize) -> Reply {
     let (id, arguments) = (format!("c{n}"), json!({"n": n}).to_string());
-    let call = ToolCall { id, name: "long".into(), arguments, ..ToolCall::default() };
-    Reply { calls: vec![call], ..Reply::default() }
+    let call = ToolCall {
+        id,
+        name: "long".into(),
+        arguments,
+        ..ToolCall::default()
+    };
+    Reply {
+        calls: vec![call],
+        ..Reply::default()
+    }
 }
 
 fn too_long() -> Answer {
-    Err(ProviderError::ContextTooLong("maximum context length".into()))
+    Err(ProviderError::ContextTooLong(
+        "maximum context length".into(),
+    ))
 }
 
 /// An agent with a model, and what the model has seen.
@@ -126,18 +158,38 @@ struct Fixture {
 }
 
 impl Fixture {
-    fn new(window: u64, answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static) -> Self {
+    fn new(
+        window: u64,
+        answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
         let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Memory::default());
-        let model = Function { answer: Box::new(answer), seen: seen.clone() };
-        let retry = Retry { max: 0, first_wait: Duration::ZERO, partial: false };
+        let model = Function {
+            answer: Box::new(answer),
+            seen: seen.clone(),
+        };
+        let retry = Retry {
+            max: 0,
+            first_wait: Duration::ZERO,
+            partial: false,
+        };
         let agent = Agent::builder()
             .provider(model)
             .tool(long(3000))
             .store(store.clone())
             .context("HOUSE", || "Answer briefly.".into())
-            .history(History { window, ..History::default() })
-            .limits(Limits { retry, ..Limits::default() });
-        Self { agent: agent.build().unwrap(), store, seen }
+            .history(History {
+                window,
+                ..History::default()
+            })
+            .limits(Limits {
+                retry,
+                ..Limits::default()
+            });
+        Self {
+            agent: agent.build().unwrap(),
+            store,
+            seen,
+        }
     }
 
     /// Says something. The response, and what was notified of.
@@ -173,7 +225,10 @@ fn each_call_has_its_result(messages: &[Message]) {
     for message in messages {
         match message {
             Message::ToolResult(result) => {
-                let at = open.iter().position(|id| *id == result.call_id).expect("a result without a call");
+                let at = open
+                    .iter()
+                    .position(|id| *id == result.call_id)
+                    .expect("a result without a call");
                 open.remove(at);
             }
             other => {
@@ -198,7 +253,10 @@ fn old_results_that_are_room_enough_go_without_asking_anybody() {
         assert!(fixture.answers(format!("turn {n}")).is_empty());
     }
     let notices = fixture.answers("turn 3");
-    assert_eq!(notices, ["the conversation was getting long: 2 old tool results were dropped"]);
+    assert_eq!(
+        notices,
+        ["the conversation was getting long: 2 old tool results were dropped"]
+    );
     let last = fixture.seen().pop().unwrap();
     let stub = "[result of long, 3000 bytes, dropped to save room]";
     let whole = "r".repeat(3000);
@@ -207,7 +265,12 @@ fn old_results_that_are_room_enough_go_without_asking_anybody() {
     each_call_has_its_result(&last.messages);
     assert_eq!(fixture.stored().summary, None);
     // It is stored like that: the next turn does not begin from the start.
-    assert!(fixture.answers("turn 4").iter().all(|notice| !notice.contains("3 old")));
+    assert!(
+        fixture
+            .answers("turn 4")
+            .iter()
+            .all(|notice| !notice.contains("3 old"))
+    );
 }
 
 /// A model that sums up by saying how often it was asked to, and answers at length.
@@ -216,11 +279,22 @@ fn talkative(seen: &SeenRequest) -> Reply {
         return says("a".repeat(400));
     }
     let asked = seen.user()[0];
-    let so_far: usize = asked
-        .split_once("SUMMARY ")
-        .map_or(0, |(_, rest)| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap());
-    let usage = Usage { prompt_tokens: 100, completion_tokens: 10, ..Usage::default() };
-    Reply { usage, ..says(format!("SUMMARY {}", so_far + 1)) }
+    let so_far: usize = asked.split_once("SUMMARY ").map_or(0, |(_, rest)| {
+        rest.chars()
+            .take_while(char::is_ascii_digit)
+            .collect::<String>()
+            .parse()
+            .unwrap()
+    });
+    let usage = Usage {
+        prompt_tokens: 100,
+        completion_tokens: 10,
+        ..Usage::default()
+    };
+    Reply {
+        usage,
+        ..says(format!("SUMMARY {}", so_far + 1))
+    }
 }
 
 #[test]
@@ -231,8 +305,16 @@ fn what_came_before_the_last_turns_is_put_in_short() {
         let (response, notices) = fixture.say(format!("turn {n}, {}", "q".repeat(100)));
         n += 1;
         if let Some(notice) = notices.first() {
-            let summaries = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
-            assert_eq!(response.usage.total(), 110 * summaries as u64, "what the summaries took is told");
+            let summaries = fixture
+                .seen()
+                .into_iter()
+                .filter(SeenRequest::is_for_a_summary)
+                .count();
+            assert_eq!(
+                response.usage.total(),
+                110 * summaries as u64,
+                "what the summaries took is told"
+            );
             break notice.clone();
         }
         assert_eq!(response.usage.total(), 0);
@@ -247,22 +329,39 @@ fn what_came_before_the_last_turns_is_put_in_short() {
         "{}",
         summary.user()[0]
     );
-    assert!(summary.user()[0].contains("in at most 60 words"), "{}", summary.user()[0]);
+    assert!(
+        summary.user()[0].contains("in at most 60 words"),
+        "{}",
+        summary.user()[0]
+    );
     // What is sent: the summary behind the mark and fenced, a user's message first, the last turns whole.
     let first = fixture.stored().summary.unwrap();
     let section = format!("\n\n[EARLIER IN THIS CONVERSATION]\n```\n{first}\n```");
     assert_eq!(last.changing, section);
     assert_eq!(last.stable, seen[0].stable, "what is cached stays as it is");
     let user = last.user();
-    assert!(user.last().unwrap().starts_with(&format!("turn {}, ", n - 1)));
+    assert!(
+        user.last()
+            .unwrap()
+            .starts_with(&format!("turn {}, ", n - 1))
+    );
     assert!(user[user.len() - 2].starts_with(&format!("turn {}, ", n - 2)));
-    assert!(matches!(&last.messages[..2], [Message::User(_), Message::Assistant(reply)] if reply.text.len() == 400));
+    assert!(
+        matches!(&last.messages[..2], [Message::User(_), Message::Assistant(reply)] if reply.text.len() == 400)
+    );
     // The next one has the earlier one in it: this model counts on.
     while fixture.stored().summary.as_ref() == Some(&first) {
         fixture.answers("q".repeat(100));
     }
-    let summaries = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
-    assert_eq!(fixture.stored().summary, Some(format!("SUMMARY {summaries}")));
+    let summaries = fixture
+        .seen()
+        .into_iter()
+        .filter(SeenRequest::is_for_a_summary)
+        .count();
+    assert_eq!(
+        fixture.stored().summary,
+        Some(format!("SUMMARY {summaries}"))
+    );
 }
 
 #[test]
@@ -274,17 +373,32 @@ fn what_is_longer_than_the_window_is_summed_up_in_pieces() {
     let summaries: Vec<&SeenRequest> = seen.iter().filter(|seen| seen.is_for_a_summary()).collect();
     assert!(summaries.len() > 3, "{}", summaries.len());
     assert!(summaries.iter().all(|seen| seen.user()[0].len() < 1000 * 3));
-    assert!(summaries[0].user()[0].contains("first words") && !summaries[0].user()[0].contains("summary so far"));
-    assert!(summaries.iter().any(|seen| seen.user()[0].contains("last words")));
-    assert!(summaries.last().unwrap().user()[0].contains("aaa\n```"), "and what was answered");
+    assert!(
+        summaries[0].user()[0].contains("first words")
+            && !summaries[0].user()[0].contains("summary so far")
+    );
+    assert!(
+        summaries
+            .iter()
+            .any(|seen| seen.user()[0].contains("last words"))
+    );
+    assert!(
+        summaries.last().unwrap().user()[0].contains("aaa\n```"),
+        "and what was answered"
+    );
     let count = summaries.len();
     assert_eq!(fixture.stored().summary, Some(format!("SUMMARY {count}")));
 }
 
 #[test]
 fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored() {
-    let fixture =
-        Fixture::new(1000, |seen, _| if seen.is_for_a_summary() { Ok(says(" \n")) } else { Ok(talkative(seen)) });
+    let fixture = Fixture::new(1000, |seen, _| {
+        if seen.is_for_a_summary() {
+            Ok(says(" \n"))
+        } else {
+            Ok(talkative(seen))
+        }
+    });
     let mut before = Vec::new();
     let notice = loop {
         let notices = fixture.answers("q".repeat(200));
@@ -293,9 +407,15 @@ fn a_summary_that_cannot_be_had_stops_no_turn_and_changes_nothing_that_is_stored
         }
         before = fixture.stored().messages;
     };
-    assert!(notice.contains("could not be summarised (the summary was empty)"), "{notice}");
+    assert!(
+        notice.contains("could not be summarised (the summary was empty)"),
+        "{notice}"
+    );
     let after = fixture.stored();
-    assert_eq!((&after.messages[..before.len()], after.summary), (&before[..], None));
+    assert_eq!(
+        (&after.messages[..before.len()], after.summary),
+        (&before[..], None)
+    );
     assert_eq!(after.messages.len(), before.len() + 2);
     let last = fixture.seen().pop().unwrap();
     assert!(last.messages.len() < before.len() && matches!(last.messages[0], Message::User(_)));
@@ -312,15 +432,28 @@ fn no_request_is_above_the_mark_after_a_summary_that_failed() {
             return Ok(says(""));
         }
         let prompt_tokens = seen.text().len() as u64;
-        Ok(Reply { usage: Usage { prompt_tokens, completion_tokens: 200, cached_tokens: 0 }, ..says("a".repeat(200)) })
+        Ok(Reply {
+            usage: Usage {
+                prompt_tokens,
+                completion_tokens: 200,
+                cached_tokens: 0,
+            },
+            ..says("a".repeat(200))
+        })
     });
     let mut failed = 0;
     for n in 0..20 {
         let notices = fixture.answers(format!("turn {n}"));
-        failed += notices.iter().filter(|notice| notice.contains("could not be summarised")).count();
+        failed += notices
+            .iter()
+            .filter(|notice| notice.contains("could not be summarised"))
+            .count();
     }
     assert!(failed > 1, "{failed}");
-    let seen = fixture.seen().into_iter().filter(|seen| !seen.is_for_a_summary());
+    let seen = fixture
+        .seen()
+        .into_iter()
+        .filter(|seen| !seen.is_for_a_summary());
     let sizes: Vec<usize> = seen.map(|seen| seen.text().len()).collect();
     assert!(sizes.iter().all(|size| *size <= 2400 + 300), "{sizes:?}");
 }
@@ -328,31 +461,52 @@ fn no_request_is_above_the_mark_after_a_summary_that_failed() {
 #[test]
 fn a_host_that_finds_it_too_long_is_asked_once_more_with_less() {
     // A window that nobody has told us of.
-    let fixture = Fixture::new(0, |seen, _| if seen.text().len() > 6000 { too_long() } else { Ok(talkative(seen)) });
+    let fixture = Fixture::new(0, |seen, _| {
+        if seen.text().len() > 6000 {
+            too_long()
+        } else {
+            Ok(talkative(seen))
+        }
+    });
     for n in 0..40 {
         fixture.answers(format!("turn {n}, {}", "q".repeat(100)));
     }
     let seen = fixture.seen();
     assert!(seen.iter().any(SeenRequest::is_for_a_summary));
     let refused = seen.iter().filter(|seen| seen.text().len() > 6000).count();
-    assert!((1..20).contains(&refused), "{refused} of {} were too long", seen.len());
+    assert!(
+        (1..20).contains(&refused),
+        "{refused} of {} were too long",
+        seen.len()
+    );
 }
 
 #[test]
 fn a_second_refusal_is_an_error_with_a_hint() {
     let model = |seen: &SeenRequest, _| {
-        if seen.user().last() == Some(&"three") { too_long() } else { Ok(talkative(seen)) }
+        if seen.user().last() == Some(&"three") {
+            too_long()
+        } else {
+            Ok(talkative(seen))
+        }
     };
     let fixture = Fixture::new(100_000, model);
     fixture.answers("one");
     fixture.answers("two");
     let (response, _) = fixture.say("three");
-    let asked: Vec<SeenRequest> = fixture.seen().into_iter().filter(|seen| !seen.is_for_a_summary()).collect();
+    let asked: Vec<SeenRequest> = fixture
+        .seen()
+        .into_iter()
+        .filter(|seen| !seen.is_for_a_summary())
+        .collect();
     assert_eq!(asked.len(), 4, "once more, and no more");
     assert!(asked[3].messages.len() < asked[2].messages.len());
     let error = response.error.unwrap();
     assert!(error.hint.unwrap().contains("--new"));
-    assert!(matches!(fixture.stored().messages.last(), Some(Message::User(_))), "what was said is not lost");
+    assert!(
+        matches!(fixture.stored().messages.last(), Some(Message::User(_))),
+        "what was said is not lost"
+    );
 }
 
 #[test]
@@ -360,8 +514,14 @@ fn a_message_that_is_too_long_by_itself_is_refused_once_and_told() {
     let fixture = Fixture::new(0, |_, _| too_long());
     let (response, _) = fixture.say("x".repeat(10_000));
     let error: Error = response.error.unwrap();
-    assert!(error.message.contains("maximum context length") && error.hint.unwrap().contains("--new"));
-    assert_eq!((fixture.seen().len(), response.stop), (1, TurnStop::Error), "there is nothing to leave out");
+    assert!(
+        error.message.contains("maximum context length") && error.hint.unwrap().contains("--new")
+    );
+    assert_eq!(
+        (fixture.seen().len(), response.stop),
+        (1, TurnStop::Error),
+        "there is nothing to leave out"
+    );
 }
 
 #[test]
@@ -372,14 +532,23 @@ fn a_turn_that_outgrows_the_window_by_itself_loses_its_older_results_and_keeps_t
         Ok(if n < 12 { calls(n) } else { says("Done.") })
     });
     let notices = fixture.answers("look at everything");
-    assert!(notices.iter().all(|notice| notice.starts_with("the turn was getting long: ")) && !notices.is_empty());
+    assert!(
+        notices
+            .iter()
+            .all(|notice| notice.starts_with("the turn was getting long: "))
+            && !notices.is_empty()
+    );
     let last = fixture.seen().pop().unwrap();
     each_call_has_its_result(&last.messages);
     let results = last.results();
     assert!(results[0].contains("dropped to save room") && results.last().unwrap().len() == 3000);
     let stored = fixture.stored();
     let whole = |message: &&Message| matches!(message, Message::ToolResult(result) if result.content.len() == 3000);
-    assert_eq!(stored.messages.iter().filter(whole).count(), 12, "they are stored whole");
+    assert_eq!(
+        stored.messages.iter().filter(whole).count(),
+        12,
+        "they are stored whole"
+    );
 }
 
 #[test]
@@ -391,12 +560,26 @@ fn a_conversation_of_many_times_the_window_goes_on() {
         }
         each_call_has_its_result(&seen.messages);
         let tokens = seen.text().len() as u64 / 4;
-        let usage = Usage { prompt_tokens: tokens, completion_tokens: 50, ..Usage::default() };
+        let usage = Usage {
+            prompt_tokens: tokens,
+            completion_tokens: 50,
+            ..Usage::default()
+        };
         if seen.is_for_a_summary() {
-            return Ok(Reply { usage, ..says(format!("SUMMARY {}", "s".repeat(2000))) });
+            return Ok(Reply {
+                usage,
+                ..says(format!("SUMMARY {}", "s".repeat(2000)))
+            });
         }
         let asked = matches!(seen.messages.last(), Some(Message::User(_)));
-        Ok(Reply { usage, ..if asked && n % 3 == 0 { calls(n) } else { says("a".repeat(500)) } })
+        Ok(Reply {
+            usage,
+            ..if asked && n % 3 == 0 {
+                calls(n)
+            } else {
+                says("a".repeat(500))
+            }
+        })
     });
     let mut said = 0;
     for n in 0..200 {
@@ -407,24 +590,46 @@ fn a_conversation_of_many_times_the_window_goes_on() {
     }
     assert!(said as u64 > WINDOW * 3 * 10);
     let seen = fixture.seen();
-    let refused = seen.iter().filter(|seen| seen.text().len() > 3000 * 4).count();
-    assert!(refused * 20 < seen.len(), "{refused} of {} were too long", seen.len());
+    let refused = seen
+        .iter()
+        .filter(|seen| seen.text().len() > 3000 * 4)
+        .count();
+    assert!(
+        refused * 20 < seen.len(),
+        "{refused} of {} were too long",
+        seen.len()
+    );
     let stable = &seen[0].stable;
-    assert!(seen.iter().filter(|seen| !seen.is_for_a_summary()).all(|seen| &seen.stable == stable));
+    assert!(
+        seen.iter()
+            .filter(|seen| !seen.is_for_a_summary())
+            .all(|seen| &seen.stable == stable)
+    );
 }
 
 #[test]
 fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
     let fixture = Fixture::new(1000, |seen, _| {
         let summed_up = seen.changing.contains("SUMMARY") && seen.user().last() == Some(&"refused");
-        if summed_up { Err(ProviderError::Auth("no".into())) } else { Ok(talkative(seen)) }
+        if summed_up {
+            Err(ProviderError::Auth("no".into()))
+        } else {
+            Ok(talkative(seen))
+        }
     });
     while history::estimate(100, &fixture.stored().messages) < 700 {
         fixture.answers("q".repeat(100));
     }
     let (response, _) = fixture.say("refused");
     assert!(response.error.is_some() && fixture.stored().summary.is_some());
-    assert!(matches!(fixture.stored().messages.last(), Some(Message::Assistant(_))), "{:?}", fixture.stored().messages);
+    assert!(
+        matches!(
+            fixture.stored().messages.last(),
+            Some(Message::Assistant(_))
+        ),
+        "{:?}",
+        fixture.stored().messages
+    );
     fixture.answers("and on");
     assert!(!fixture.seen().pop().unwrap().user().contains(&"refused"));
 }
@@ -444,8 +649,13 @@ fn a_stop_during_a_summary_ends_the_turn_and_changes_nothing() {
     let mut before = Vec::new();
     for _ in 0..20 {
         before = fixture.stored().messages;
-        let request = Request { cancel: cancel.clone(), ..Request::new("q".repeat(100), "s") };
-        response = fixture.agent.run(&request, &|event| assert!(!matches!(event, Event::Notice(_))));
+        let request = Request {
+            cancel: cancel.clone(),
+            ..Request::new("q".repeat(100), "s")
+        };
+        response = fixture.agent.run(&request, &|event| {
+            assert!(!matches!(event, Event::Notice(_)));
+        });
         if response.error.is_some() {
             break;
         }
@@ -465,7 +675,10 @@ fn a_limit_on_messages_holds_and_keeps_what_is_stored_short() {
         fixture.answers(format!("turn {n}"));
         assert!(fixture.stored().messages.len() < 130);
     }
-    assert_eq!(fixture.seen().pop().unwrap().user().last(), Some(&"turn 199"));
+    assert_eq!(
+        fixture.seen().pop().unwrap().user().last(),
+        Some(&"turn 199")
+    );
 }
 
 #[test]
@@ -478,9 +691,15 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
     let mut session = fixture.store.load("s", &Cancel::new(None)).unwrap();
     let said = Message::user("long ago");
     let entries = [Entry::Model("x/y"), Entry::Message(&said)];
-    fixture.store.append(&mut session, &entries, Durability::Now, hours_ago(2)).unwrap();
+    fixture
+        .store
+        .append(&mut session, &entries, Durability::Now, hours_ago(2))
+        .unwrap();
     let notices = fixture.answers("hello");
-    assert!(notices[0].contains("a new conversation begins"), "{notices:?}");
+    assert!(
+        notices[0].contains("a new conversation begins"),
+        "{notices:?}"
+    );
     assert_eq!(fixture.seen().pop().unwrap().user(), ["hello"]);
     assert_eq!(fixture.stored().model.as_deref(), Some("x/y"));
     assert!(fixture.answers("and on").is_empty());
@@ -490,11 +709,17 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
 #[test]
 fn what_a_filter_leaves_out_is_stored_all_the_same() {
     let mut fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
-    fixture.agent.filter = Some(Arc::new(|mut messages: Vec<Message>| messages.split_off(messages.len().min(2) - 1)));
+    fixture.agent.filter = Some(Arc::new(|mut messages: Vec<Message>| {
+        messages.split_off(messages.len().min(2) - 1)
+    }));
     for _ in 0..10 {
         fixture.answers("q".repeat(100));
     }
     assert!(fixture.stored().summary.is_some());
-    let asked = fixture.seen().into_iter().filter(SeenRequest::is_for_a_summary).count();
+    let asked = fixture
+        .seen()
+        .into_iter()
+        .filter(SeenRequest::is_for_a_summary)
+        .count();
     assert!(asked > 0 && fixture.stored().messages.len() > 2);
 }

@@ -94,8 +94,15 @@ impl Buffer {
         let start = before.rfind('\n').map_or(0, |at| at + 1);
         let end = self.cursor + after.find('\n').unwrap_or(after.len());
         match motion {
-            Motion::Left => self.starts().take_while(|at| *at < self.cursor).last().unwrap_or(0),
-            Motion::Right => self.starts().find(|at| *at > self.cursor).unwrap_or(self.text.len()),
+            Motion::Left => self
+                .starts()
+                .take_while(|at| *at < self.cursor)
+                .last()
+                .unwrap_or(0),
+            Motion::Right => self
+                .starts()
+                .find(|at| *at > self.cursor)
+                .unwrap_or(self.text.len()),
             Motion::WordLeft => {
                 let end = before.trim_end_matches(|c: char| !c.is_alphanumeric());
                 end.trim_end_matches(char::is_alphanumeric).len()
@@ -106,7 +113,10 @@ impl Buffer {
             }
             Motion::LineStart => start,
             Motion::LineEnd => end,
-            Motion::Up if start > 0 => self.same_column(before[..start - 1].rfind('\n').map_or(0, |at| at + 1), start),
+            Motion::Up if start > 0 => self.same_column(
+                before[..start - 1].rfind('\n').map_or(0, |at| at + 1),
+                start,
+            ),
             Motion::Down if end < self.text.len() => self.same_column(end + 1, start),
             Motion::Up | Motion::Down => self.cursor,
         }
@@ -116,16 +126,29 @@ impl Buffer {
     fn same_column(&self, line: usize, start: usize) -> usize {
         let column = self.text[start..self.cursor].chars().count();
         let mut places = self.text[line..].char_indices();
-        let place = places.by_ref().take_while(|(_, c)| *c != '\n').nth(column).map(|(at, _)| line + at);
-        let end = self.text[line..].find('\n').map_or(self.text.len(), |at| line + at);
+        let place = places
+            .by_ref()
+            .take_while(|(_, c)| *c != '\n')
+            .nth(column)
+            .map(|(at, _)| line + at);
+        let end = self.text[line..]
+            .find('\n')
+            .map_or(self.text.len(), |at| line + at);
         let place = place.unwrap_or(end);
-        self.starts().take_while(|at| *at <= place).last().filter(|_| place < self.text.len()).unwrap_or(place)
+        self.starts()
+            .take_while(|at| *at <= place)
+            .last()
+            .filter(|_| place < self.text.len())
+            .unwrap_or(place)
     }
 
     /// Where characters that people see as one begin.
     fn starts(&self) -> impl Iterator<Item = usize> {
         let mut before = None;
-        self.text.char_indices().filter(move |(_, c)| begins_cluster(before.replace(*c), *c)).map(|(at, _)| at)
+        self.text
+            .char_indices()
+            .filter(move |(_, c)| begins_cluster(before.replace(*c), *c))
+            .map(|(at, _)| at)
     }
 }
 
@@ -136,12 +159,19 @@ mod tests {
     /// A buffer with the cursor at `|`.
     fn at(text: &str) -> Buffer {
         let cursor = text.find('|').unwrap();
-        Buffer { text: text.replacen('|', "", 1), cursor, cut: "cut".to_owned() }
+        Buffer {
+            text: text.replacen('|', "", 1),
+            cursor,
+            cut: "cut".to_owned(),
+        }
     }
 
     #[track_caller]
     fn is(buffer: &Buffer, text: &str) {
-        assert_eq!(format!("{}|{}", buffer.before(), &buffer.text[buffer.cursor..]), text);
+        assert_eq!(
+            format!("{}|{}", buffer.before(), &buffer.text[buffer.cursor..]),
+            text
+        );
     }
 
     #[test]
@@ -153,7 +183,11 @@ mod tests {
             ("ab|", Right, "ab|"),
             ("世|界", Right, "世界|"),
             ("e\u{301}|x", Left, "|e\u{301}x"),
-            ("|👨\u{200d}👩\u{200d}👧!", Right, "👨\u{200d}👩\u{200d}👧|!"),
+            (
+                "|👨\u{200d}👩\u{200d}👧!",
+                Right,
+                "👨\u{200d}👩\u{200d}👧|!",
+            ),
             ("one two,  three|", WordLeft, "one two,  |three"),
             ("one two,  |three", WordLeft, "one |two,  three"),
             ("|  one two", WordRight, "  one| two"),

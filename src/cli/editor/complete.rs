@@ -21,19 +21,31 @@ impl Completer {
     pub(super) fn complete(&self, before: &str) -> (usize, Vec<String>) {
         let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let word = &before[start..];
-        let of = |names: &[String]| names.iter().filter(|name| name.starts_with(word)).cloned().collect();
+        let of = |names: &[String]| {
+            names
+                .iter()
+                .filter(|name| name.starts_with(word))
+                .cloned()
+                .collect()
+        };
         let command = before[..start].trim_end();
         let mut found: Vec<String> = match command {
-            "" if word.starts_with('/') => {
-                commands::words(&self.skills).into_iter().filter(|name| name.starts_with(word)).collect()
-            }
+            "" if word.starts_with('/') => commands::words(&self.skills)
+                .into_iter()
+                .filter(|name| name.starts_with(word))
+                .collect(),
             "/model" => of(&self.models),
             "/resume" => of(&sessions::of_cli(&self.home)
                 .into_iter()
                 .map(|s| s.key["cli_".len()..].to_owned())
                 .collect::<Vec<_>>()),
             "/attach" | "/export" => files(word),
-            _ => word.strip_prefix('@').map_or(Vec::new(), files).into_iter().map(|path| format!("@{path}")).collect(),
+            _ => word
+                .strip_prefix('@')
+                .map_or(Vec::new(), files)
+                .into_iter()
+                .map(|path| format!("@{path}"))
+                .collect(),
         };
         found.sort_unstable();
         found.truncate(MOST);
@@ -43,16 +55,28 @@ impl Completer {
 
 /// The files whose paths begin with `start`; directories end in a slash. A name with white space would be more than a word.
 fn files(start: &str) -> Vec<String> {
-    let (dir, name) = start.rsplit_once('/').map_or(("", start), |(dir, name)| (&start[..=dir.len()], name));
-    let entries = std::fs::read_dir(if dir.is_empty() { Path::new(".") } else { Path::new(dir) });
+    let (dir, name) = start
+        .rsplit_once('/')
+        .map_or(("", start), |(dir, name)| (&start[..=dir.len()], name));
+    let entries = std::fs::read_dir(if dir.is_empty() {
+        Path::new(".")
+    } else {
+        Path::new(dir)
+    });
     let shown = |entry: std::fs::DirEntry| {
         let found = entry.file_name().into_string().ok()?;
-        let is_meant = found.starts_with(name) && (!found.starts_with('.') || name.starts_with('.'));
+        let is_meant =
+            found.starts_with(name) && (!found.starts_with('.') || name.starts_with('.'));
         let is_word = !found.chars().any(|c| c.is_whitespace() || c.is_control());
         let slash = if entry.path().is_dir() { "/" } else { "" };
         (is_meant && is_word).then(|| format!("{dir}{found}{slash}"))
     };
-    entries.into_iter().flatten().flatten().filter_map(shown).collect()
+    entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(shown)
+        .collect()
 }
 
 #[cfg(test)]
@@ -62,18 +86,31 @@ mod tests {
     fn completed(before: &str) -> (usize, Vec<String>) {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let (skills, models) = (names(&["weather", "write-news"]), names(&["fast", "slow"]));
-        Completer { skills, models, home: Home::new("/nowhere".into()) }.complete(before)
+        Completer {
+            skills,
+            models,
+            home: Home::new("/nowhere".into()),
+        }
+        .complete(before)
     }
 
     #[test]
     fn the_word_before_the_cursor_is_completed() {
         let is = |before: &str, start, found: &[&str]| {
-            assert_eq!(completed(before), (start, found.iter().map(|word| (*word).to_owned()).collect()), "{before}");
+            assert_eq!(
+                completed(before),
+                (start, found.iter().map(|word| (*word).to_owned()).collect()),
+                "{before}"
+            );
         };
         is("/un", 0, &["/undo"]);
         is("/w", 0, &["/weather", "/write-news"]);
         is("/model f", 7, &["fast"]);
-        is("look at @src/cli/editor/comp", 8, &["@src/cli/editor/complete.rs"]);
+        is(
+            "look at @src/cli/editor/comp",
+            8,
+            &["@src/cli/editor/complete.rs"],
+        );
         is("/attach src/cl", 8, &["src/cli/"]);
         is("say /un", 4, &[]);
         is("plain", 0, &[]);

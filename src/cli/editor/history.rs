@@ -20,8 +20,14 @@ impl History {
     /// Reads the file. One that is missing or cannot be read is as good as empty.
     pub(crate) fn load(home: &Home) -> Self {
         let bytes = fs_err::read(home.history()).unwrap_or_default();
-        let entries = String::from_utf8_lossy(&bytes).lines().map(decode).collect();
-        Self { home: Some(home.clone()), entries }
+        let entries = String::from_utf8_lossy(&bytes)
+            .lines()
+            .map(decode)
+            .collect();
+        Self {
+            home: Some(home.clone()),
+            entries,
+        }
     }
 
     /// Adds an entry, unless it is the newest already. After a failure nothing more is written.
@@ -30,7 +36,9 @@ impl History {
             return Ok(());
         }
         self.entries.push(entry.to_owned());
-        let Some(home) = self.home.take() else { return Ok(()) };
+        let Some(home) = self.home.take() else {
+            return Ok(());
+        };
         append(&home, &encode(entry))?;
         self.home = Some(home);
         Ok(())
@@ -38,7 +46,9 @@ impl History {
 
     /// The newest entry before the one numbered `before` that has `text` in it.
     pub(super) fn find(&self, text: &str, before: usize) -> Option<usize> {
-        self.entries[..before].iter().rposition(|entry| entry.contains(text))
+        self.entries[..before]
+            .iter()
+            .rposition(|entry| entry.contains(text))
     }
 }
 
@@ -48,7 +58,10 @@ fn append(home: &Home, line: &str) -> Result<()> {
     let bytes = fs_err::read(&path)?;
     if bytes.len() > 2 * MAX_BYTES {
         let tail = &bytes[bytes.len() - MAX_BYTES..];
-        let start = tail.iter().position(|b| *b == b'\n').map_or(tail.len(), |at| at + 1);
+        let start = tail
+            .iter()
+            .position(|b| *b == b'\n')
+            .map_or(tail.len(), |at| at + 1);
         disk::replace(&path, &tail[start..], Durability::Later)?;
     }
     Ok(())
@@ -63,7 +76,9 @@ fn decode(line: &str) -> String {
     let mut characters = line.chars();
     while let Some(c) = characters.next() {
         entry.push(match c {
-            '\\' => characters.next().map_or('\\', |c| if c == 'n' { '\n' } else { c }),
+            '\\' => characters
+                .next()
+                .map_or('\\', |c| if c == 'n' { '\n' } else { c }),
             c => c,
         });
     }
@@ -76,7 +91,14 @@ mod tests {
 
     #[test]
     fn entries_survive_as_lines() {
-        for entry in ["plain", "two\nlines", "a\\nb \\", "\\\\\n\\n", "世界\t!", ""] {
+        for entry in [
+            "plain",
+            "two\nlines",
+            "a\\nb \\",
+            "\\\\\n\\n",
+            "世界\t!",
+            "",
+        ] {
             assert!(!encode(entry).contains('\n'), "{entry:?}");
             assert_eq!(decode(&encode(entry)), entry);
         }
@@ -90,15 +112,24 @@ mod tests {
         let mut history = History::load(&home);
         for n in 0..40 {
             history.add(&format!("{n} {}", "x".repeat(10_000))).unwrap();
-            history.add(&history.entries.last().unwrap().clone()).unwrap();
+            history
+                .add(&history.entries.last().unwrap().clone())
+                .unwrap();
         }
         let meta = fs_err::metadata(home.history()).unwrap();
         assert!(meta.len() <= 2 * MAX_BYTES as u64, "{}", meta.len());
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
         let again = History::load(&home);
         assert!(again.entries.last().unwrap().starts_with("39 "));
-        assert!(history.entries.ends_with(&again.entries) && again.entries.len() > 10, "{}", again.entries.len());
-        assert_eq!(again.find("37 ", again.entries.len()), Some(again.entries.len() - 3));
+        assert!(
+            history.entries.ends_with(&again.entries) && again.entries.len() > 10,
+            "{}",
+            again.entries.len()
+        );
+        assert_eq!(
+            again.find("37 ", again.entries.len()),
+            Some(again.entries.len() - 3)
+        );
         assert_eq!(again.find("37 ", again.entries.len() - 3), None);
         fs_err::remove_dir_all(root).unwrap();
     }

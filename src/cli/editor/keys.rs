@@ -98,7 +98,17 @@ const KEYS: &[(&[&str], Key)] = {
     &[
         (&["\r", "\n", "\x1bOM"], Key::Enter),
         // The last two are Shift-Enter or the like of some terminals.
-        (&["\x1b\r", "\x1b\n", "\x1b[27;2;13~", "\x1b[27;3;13~", "\x1b[13;2u", "\x1b[13;3u"], Key::Newline),
+        (
+            &[
+                "\x1b\r",
+                "\x1b\n",
+                "\x1b[27;2;13~",
+                "\x1b[27;3;13~",
+                "\x1b[13;2u",
+                "\x1b[13;3u",
+            ],
+            Key::Newline,
+        ),
         (&["\t"], Key::Tab),
         (&["\x02", "\x1b[D", "\x1bOD"], Key::Go(Left)),
         (&["\x06", "\x1b[C", "\x1bOC"], Key::Go(Right)),
@@ -106,8 +116,14 @@ const KEYS: &[(&[&str], Key)] = {
         (&["\x0e", "\x1b[B", "\x1bOB"], Key::Go(Down)),
         (&["\x1bb", "\x1b[1;3D", "\x1b[1;5D"], Key::Go(WordLeft)),
         (&["\x1bf", "\x1b[1;3C", "\x1b[1;5C"], Key::Go(WordRight)),
-        (&["\x01", "\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"], Key::Go(LineStart)),
-        (&["\x05", "\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"], Key::Go(LineEnd)),
+        (
+            &["\x01", "\x1b[H", "\x1bOH", "\x1b[1~", "\x1b[7~"],
+            Key::Go(LineStart),
+        ),
+        (
+            &["\x05", "\x1b[F", "\x1bOF", "\x1b[4~", "\x1b[8~"],
+            Key::Go(LineEnd),
+        ),
         (&["\x7f", "\x08"], Key::Delete(Left)),
         (&["\x1b[3~"], Key::Delete(Right)),
         (&["\x17", "\x1b\x7f", "\x1b\x08"], Key::Cut(WordLeft)),
@@ -127,8 +143,12 @@ const KEYS: &[(&[&str], Key)] = {
 /// The first key in `bytes` and its length. `None` if more bytes are needed; if it `is_whole`, no more come for now.
 fn parse(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
     if let Some(pasted) = bytes.strip_prefix(b"\x1b[200~") {
-        let len = pasted.windows(PASTE_END.len()).position(|piece| piece == PASTE_END)?;
-        let text = String::from_utf8_lossy(&pasted[..len]).replace("\r\n", "\n").replace('\r', "\n");
+        let len = pasted
+            .windows(PASTE_END.len())
+            .position(|piece| piece == PASTE_END)?;
+        let text = String::from_utf8_lossy(&pasted[..len])
+            .replace("\r\n", "\n")
+            .replace('\r', "\n");
         return Some((Key::Paste(text), 2 * PASTE_END.len() + len));
     }
     let len = match *bytes {
@@ -152,7 +172,10 @@ fn parse(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
 }
 
 fn text(bytes: &[u8], is_whole: bool) -> Option<(Key, usize)> {
-    let run = bytes.iter().position(|b| *b < b' ' || *b == 0x7f).unwrap_or(bytes.len());
+    let run = bytes
+        .iter()
+        .position(|b| *b < b' ' || *b == 0x7f)
+        .unwrap_or(bytes.len());
     match std::str::from_utf8(&bytes[..run]) {
         Ok(text) => Some((Key::Text(text.to_owned()), run)),
         Err(e) if e.valid_up_to() > 0 => text(&bytes[..e.valid_up_to()], true),
@@ -181,21 +204,48 @@ mod tests {
         for (bytes, keys) in [
             (&b"abc\r"[..], vec![typed("abc"), Key::Enter]),
             ("世界".as_bytes(), vec![typed("世界")]),
-            (b"\x1b[A\x1bOB\x1b[C", vec![Key::Go(Motion::Up), Key::Go(Motion::Down), Key::Go(Motion::Right)]),
+            (
+                b"\x1b[A\x1bOB\x1b[C",
+                vec![
+                    Key::Go(Motion::Up),
+                    Key::Go(Motion::Down),
+                    Key::Go(Motion::Right),
+                ],
+            ),
             (
                 b"\x1b[1;5D\x1bf\x17",
-                vec![Key::Go(Motion::WordLeft), Key::Go(Motion::WordRight), Key::Cut(Motion::WordLeft)],
+                vec![
+                    Key::Go(Motion::WordLeft),
+                    Key::Go(Motion::WordRight),
+                    Key::Cut(Motion::WordLeft),
+                ],
             ),
             (
                 b"\x1b[1~\x1b[4~\x1b[3~",
-                vec![Key::Go(Motion::LineStart), Key::Go(Motion::LineEnd), Key::Delete(Motion::Right)],
+                vec![
+                    Key::Go(Motion::LineStart),
+                    Key::Go(Motion::LineEnd),
+                    Key::Delete(Motion::Right),
+                ],
             ),
-            (b"\x1b\r\x1b[13;2u\x1b[27;2;13~", vec![Key::Newline, Key::Newline, Key::Newline]),
-            (b"\x1b[200~a\r\nb\rc\n\x1b[201~x", vec![Key::Paste("a\nb\nc\n".to_owned()), typed("x")]),
+            (
+                b"\x1b\r\x1b[13;2u\x1b[27;2;13~",
+                vec![Key::Newline, Key::Newline, Key::Newline],
+            ),
+            (
+                b"\x1b[200~a\r\nb\rc\n\x1b[201~x",
+                vec![Key::Paste("a\nb\nc\n".to_owned()), typed("x")],
+            ),
             (b"\x1b", vec![Key::Cancel]),
             (b"\x1b\x1b[A", vec![Key::Cancel, Key::Go(Motion::Up)]),
-            (b"a\xff\xffb", vec![typed("a"), Key::Unknown, Key::Unknown, typed("b")]),
-            (b"\x1b[?1;2c\0x", vec![Key::Unknown, Key::Unknown, typed("x")]),
+            (
+                b"a\xff\xffb",
+                vec![typed("a"), Key::Unknown, Key::Unknown, typed("b")],
+            ),
+            (
+                b"\x1b[?1;2c\0x",
+                vec![Key::Unknown, Key::Unknown, typed("x")],
+            ),
         ] {
             assert_eq!(all(bytes), keys, "{:?}", bytes.escape_ascii().to_string());
         }
@@ -213,7 +263,10 @@ mod tests {
                     keys.push(key);
                 }
             }
-            let text: String = keys.iter().map(|key| if let Key::Text(text) = key { text } else { "" }).collect();
+            let text: String = keys
+                .iter()
+                .map(|key| if let Key::Text(text) = key { text } else { "" })
+                .collect();
             assert_eq!(text, "é世", "cut at {cut}");
             let rest = [Key::Paste("pasted".to_owned()), Key::Go(Motion::WordRight)];
             assert!(keys.ends_with(&rest), "cut at {cut}: {keys:?}");

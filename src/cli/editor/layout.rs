@@ -12,7 +12,10 @@ pub(super) struct Layout {
 
 /// Lays out `text`, with the cursor at byte `cursor`, behind the prompt.
 pub(super) fn layout(prompt: &str, text: &str, cursor: usize, columns: usize) -> Layout {
-    let mut layout = Layout { rows: vec![prompt.to_owned()], cursor: (0, 0) };
+    let mut layout = Layout {
+        rows: vec![prompt.to_owned()],
+        cursor: (0, 0),
+    };
     let (mut column, mut at) = (width(prompt), 0);
     while at <= text.len() {
         let cluster = cluster(&text[at..]);
@@ -40,8 +43,9 @@ pub(super) fn layout(prompt: &str, text: &str, cursor: usize, columns: usize) ->
 /// What people see as the first character.
 fn cluster(text: &str) -> &str {
     let characters = text.char_indices().zip(text.char_indices().skip(1));
-    let next =
-        characters.map(|((_, before), next)| (before, next)).find(|(before, (_, c))| begins_cluster(Some(*before), *c));
+    let next = characters
+        .map(|((_, before), next)| (before, next))
+        .find(|(before, (_, c))| begins_cluster(Some(*before), *c));
     next.map_or(text, |(_, (at, _))| &text[..at])
 }
 
@@ -67,8 +71,12 @@ mod tests {
         ] {
             let mut shown = layout("> ", text, cursor, 8);
             // A last row that is empty only holds the cursor.
-            if shown.rows.last().is_some_and(String::is_empty) && shown.cursor.0 + 1 < shown.rows.len() {
-                assert!(rows.last().is_some_and(|row| row.is_empty()) || shown.rows.pop().is_some());
+            if shown.rows.last().is_some_and(String::is_empty)
+                && shown.cursor.0 + 1 < shown.rows.len()
+            {
+                assert!(
+                    rows.last().is_some_and(|row| row.is_empty()) || shown.rows.pop().is_some()
+                );
             }
             assert_eq!(
                 (shown.rows, shown.cursor),

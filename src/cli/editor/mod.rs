@@ -57,7 +57,12 @@ pub(super) struct Editor {
 }
 
 impl Editor {
-    pub(super) fn new(screen: Screen, resized: Arc<OwnedFd>, completer: Completer, history: History) -> Self {
+    pub(super) fn new(
+        screen: Screen,
+        resized: Arc<OwnedFd>,
+        completer: Completer,
+        history: History,
+    ) -> Self {
         Self {
             completer,
             history,
@@ -89,13 +94,21 @@ impl Editor {
                 }
                 Happened::Gone => break Outcome::End,
             };
-            let key = if self.search.is_some() { self.search_key(key) } else { Some(key) };
+            let key = if self.search.is_some() {
+                self.search_key(key)
+            } else {
+                Some(key)
+            };
             if let Some(outcome) = key.and_then(|key| self.press(key)) {
                 break outcome;
             }
             self.draw();
         };
-        self.leave(if matches!(outcome, Outcome::Interrupted { .. }) { "^C" } else { "" });
+        self.leave(if matches!(outcome, Outcome::Interrupted { .. }) {
+            "^C"
+        } else {
+            ""
+        });
         tty::set(Mode::Waiting)?;
         self.buffer.take();
         Ok(outcome)
@@ -131,7 +144,11 @@ impl Editor {
                 self.screen.draw("\x1b[H\x1b[2J");
                 self.drawn = Layout::default();
             }
-            Key::Interrupt => return Some(Outcome::Interrupted { had_text: !self.buffer.text().is_empty() }),
+            Key::Interrupt => {
+                return Some(Outcome::Interrupted {
+                    had_text: !self.buffer.text().is_empty(),
+                });
+            }
             Key::End if self.buffer.text().is_empty() => return Some(Outcome::End),
             Key::End => self.buffer.delete(Motion::Right),
             Key::Suspend => {
@@ -162,7 +179,13 @@ impl Editor {
         }
         if entry <= last {
             self.entry = entry;
-            self.buffer.set(self.history.entries.get(entry).unwrap_or(&self.draft).clone());
+            self.buffer.set(
+                self.history
+                    .entries
+                    .get(entry)
+                    .unwrap_or(&self.draft)
+                    .clone(),
+            );
         }
     }
 
@@ -172,7 +195,12 @@ impl Editor {
         let last = self.history.entries.len();
         let (text, from) = match key {
             Key::Text(more) | Key::Paste(more) => (text + &more, last),
-            Key::Delete(Motion::Left) => (text.chars().take(text.chars().count().saturating_sub(1)).collect(), last),
+            Key::Delete(Motion::Left) => (
+                text.chars()
+                    .take(text.chars().count().saturating_sub(1))
+                    .collect(),
+                last,
+            ),
             Key::Search => (text, self.entry),
             Key::Cancel | Key::Interrupt => {
                 self.entry = last;
@@ -194,7 +222,11 @@ impl Editor {
         let word = self.buffer.before()[start..].to_owned();
         let Some(first) = found.first() else { return };
         let common = found.iter().fold(first.as_str(), |common, other| {
-            let same = common.char_indices().zip(other.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
+            let same = common
+                .char_indices()
+                .zip(other.chars())
+                .find(|((_, a), b)| a != b)
+                .map(|((at, _), _)| at);
             &common[..same.unwrap_or(common.len().min(other.len()))]
         });
         if found.len() == 1 {
@@ -210,7 +242,10 @@ impl Editor {
     }
 
     fn layout(&self, cursor: usize) -> Layout {
-        let prompt = self.search.as_ref().map_or(PROMPT.to_owned(), |text| format!("(search: {text}) "));
+        let prompt = self
+            .search
+            .as_ref()
+            .map_or(PROMPT.to_owned(), |text| format!("(search: {text}) "));
         layout(&prompt, self.buffer.text(), cursor, self.columns)
     }
 
@@ -220,8 +255,11 @@ impl Editor {
         let (columns, rows) = tty::size();
         self.columns = columns;
         let mut layout = self.layout(self.buffer.cursor());
-        let top =
-            layout.cursor.0.saturating_sub(rows - 1).max(layout.cursor.0.min(layout.rows.len().saturating_sub(rows)));
+        let top = layout
+            .cursor
+            .0
+            .saturating_sub(rows - 1)
+            .max(layout.cursor.0.min(layout.rows.len().saturating_sub(rows)));
         layout.rows.drain(..top);
         layout.rows.truncate(rows);
         layout.cursor.0 -= top;
@@ -241,9 +279,18 @@ impl Editor {
         let mut out = String::new();
         if !self.drawn.rows.is_empty() {
             // A terminal that became narrower has wrapped each row.
-            let wraps = |width: usize| if columns > self.columns { width.saturating_sub(1) / self.columns } else { 0 };
+            let wraps = |width: usize| {
+                if columns > self.columns {
+                    width.saturating_sub(1) / self.columns
+                } else {
+                    0
+                }
+            };
             let (row, column) = self.drawn.cursor;
-            let above: usize = self.drawn.rows[..row].iter().map(|row| 1 + wraps(crate::markdown::width(row))).sum();
+            let above: usize = self.drawn.rows[..row]
+                .iter()
+                .map(|row| 1 + wraps(crate::markdown::width(row)))
+                .sum();
             let up = above + wraps(column + 1);
             if up > 0 {
                 out.push_str(&format!("\x1b[{up}A"));
@@ -252,7 +299,13 @@ impl Editor {
         }
         out.push_str(&layout.rows.join("\n"));
         let (row, column) = layout.cursor;
-        let (last, end) = (layout.rows.len() - 1, layout.rows.last().map_or(0, |row| crate::markdown::width(row)));
+        let (last, end) = (
+            layout.rows.len() - 1,
+            layout
+                .rows
+                .last()
+                .map_or(0, |row| crate::markdown::width(row)),
+        );
         if (row, column) != (last, end) {
             if row < last {
                 out.push_str(&format!("\x1b[{}A", last - row));

@@ -30,31 +30,150 @@ fn runs(expr: &str, zone: &Zone, after: &str, count: usize) -> Vec<String> {
 #[test]
 fn hard_cases() {
     for (expr, zone_name, after, expected) in [
-        ("30 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T03:00:00+02:00 2026-03-30T02:30:00+02:00"),
-        ("0,30 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00"),
-        ("0 2,3 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00"),
-        ("*/30 2 * * *", BERLIN, "2026-03-28T12:00", "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00"),
-        ("30 * * * *", BERLIN, "2026-03-29T01:00", "2026-03-29T01:30:00+01:00 2026-03-29T03:30:00+02:00"),
-        ("30 2 * * *", BERLIN, "2026-10-24T12:00", "2026-10-25T02:30:00+02:00 2026-10-26T02:30:00+01:00"),
-        ("30 * * * *", BERLIN, "2026-10-25T02:00", "2026-10-25T02:30:00+02:00 2026-10-25T02:30:00+01:00"),
-        ("*/30 * * * *", BERLIN, "2026-10-25T02:29", "2026-10-25T02:30:00+02:00 2026-10-25T02:00:00+01:00"),
-        ("0 3 * * *", BERLIN, "2026-10-25T00:00", "2026-10-25T03:00:00+01:00 2026-10-26T03:00:00+01:00"),
-        ("15 2 * * *", LORD_HOWE, "2026-10-04T00:00", "2026-10-04T02:30:00+11:00 2026-10-05T02:15:00+11:00"),
-        ("45 1 * * *", LORD_HOWE, "2026-04-05T00:00", "2026-04-05T01:45:00+11:00 2026-04-06T01:45:00+10:30"),
-        ("30 23 * * *", ST_JOHNS, "2026-10-31T12:00", "2026-10-31T23:30:00-02:30 2026-11-01T23:30:00-03:30"),
-        ("0 */1 * * *", ST_JOHNS, "2026-10-31T23:30", "2026-11-01T00:00:00-02:30 2026-11-01T00:00:00-03:30"),
-        ("0 8 * * *", "Pacific/Apia", "2011-12-29T12:00", "2011-12-31T00:00:00+14:00 2011-12-31T08:00:00+14:00"),
-        ("0 0 * * *", "America/Sao_Paulo", "2018-11-03T12:00", "2018-11-04T01:00:00-02:00 2018-11-05T00:00:00-02:00"),
-        ("0 0 29 2 *", "UTC0", "2096-03-01T00:00", "2104-02-29T00:00:00+00:00 2108-02-29T00:00:00+00:00"),
-        ("0 0 13 * fri", "UTC0", "2026-11-01T00:00", "2026-11-06T00:00:00+00:00 2026-11-13T00:00:00+00:00"),
-        ("0 0 */13 * fri", "UTC0", "2026-11-01T00:00", "2026-11-27T00:00:00+00:00 2027-01-01T00:00:00+00:00"),
-        ("0 0 * * 7", "UTC0", "2026-11-22T00:00", "2026-11-29T00:00:00+00:00 2026-12-06T00:00:00+00:00"),
-        ("5/20 22-23 1 jan,JUL *", "UTC0", "2026-11-01T00:00", "2027-01-01T22:05:00+00:00 2027-01-01T22:25:00+00:00"),
-        ("@weekly", "UTC0", "2026-11-22T00:00", "2026-11-29T00:00:00+00:00 2026-12-06T00:00:00+00:00"),
-        ("0 0 * * fri-sun", "UTC0", "2026-11-20T00:00", "2026-11-21T00:00:00+00:00 2026-11-22T00:00:00+00:00"),
-        ("59 23 31 12 *", "UTC0", "2026-12-31T23:59", "2027-12-31T23:59:00+00:00 2028-12-31T23:59:00+00:00"),
+        (
+            "30 2 * * *",
+            BERLIN,
+            "2026-03-28T12:00",
+            "2026-03-29T03:00:00+02:00 2026-03-30T02:30:00+02:00",
+        ),
+        (
+            "0,30 2 * * *",
+            BERLIN,
+            "2026-03-28T12:00",
+            "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00",
+        ),
+        (
+            "0 2,3 * * *",
+            BERLIN,
+            "2026-03-28T12:00",
+            "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00",
+        ),
+        (
+            "*/30 2 * * *",
+            BERLIN,
+            "2026-03-28T12:00",
+            "2026-03-29T03:00:00+02:00 2026-03-30T02:00:00+02:00",
+        ),
+        (
+            "30 * * * *",
+            BERLIN,
+            "2026-03-29T01:00",
+            "2026-03-29T01:30:00+01:00 2026-03-29T03:30:00+02:00",
+        ),
+        (
+            "30 2 * * *",
+            BERLIN,
+            "2026-10-24T12:00",
+            "2026-10-25T02:30:00+02:00 2026-10-26T02:30:00+01:00",
+        ),
+        (
+            "30 * * * *",
+            BERLIN,
+            "2026-10-25T02:00",
+            "2026-10-25T02:30:00+02:00 2026-10-25T02:30:00+01:00",
+        ),
+        (
+            "*/30 * * * *",
+            BERLIN,
+            "2026-10-25T02:29",
+            "2026-10-25T02:30:00+02:00 2026-10-25T02:00:00+01:00",
+        ),
+        (
+            "0 3 * * *",
+            BERLIN,
+            "2026-10-25T00:00",
+            "2026-10-25T03:00:00+01:00 2026-10-26T03:00:00+01:00",
+        ),
+        (
+            "15 2 * * *",
+            LORD_HOWE,
+            "2026-10-04T00:00",
+            "2026-10-04T02:30:00+11:00 2026-10-05T02:15:00+11:00",
+        ),
+        (
+            "45 1 * * *",
+            LORD_HOWE,
+            "2026-04-05T00:00",
+            "2026-04-05T01:45:00+11:00 2026-04-06T01:45:00+10:30",
+        ),
+        (
+            "30 23 * * *",
+            ST_JOHNS,
+            "2026-10-31T12:00",
+            "2026-10-31T23:30:00-02:30 2026-11-01T23:30:00-03:30",
+        ),
+        (
+            "0 */1 * * *",
+            ST_JOHNS,
+            "2026-10-31T23:30",
+            "2026-11-01T00:00:00-02:30 2026-11-01T00:00:00-03:30",
+        ),
+        (
+            "0 8 * * *",
+            "Pacific/Apia",
+            "2011-12-29T12:00",
+            "2011-12-31T00:00:00+14:00 2011-12-31T08:00:00+14:00",
+        ),
+        (
+            "0 0 * * *",
+            "America/Sao_Paulo",
+            "2018-11-03T12:00",
+            "2018-11-04T01:00:00-02:00 2018-11-05T00:00:00-02:00",
+        ),
+        (
+            "0 0 29 2 *",
+            "UTC0",
+            "2096-03-01T00:00",
+            "2104-02-29T00:00:00+00:00 2108-02-29T00:00:00+00:00",
+        ),
+        (
+            "0 0 13 * fri",
+            "UTC0",
+            "2026-11-01T00:00",
+            "2026-11-06T00:00:00+00:00 2026-11-13T00:00:00+00:00",
+        ),
+        (
+            "0 0 */13 * fri",
+            "UTC0",
+            "2026-11-01T00:00",
+            "2026-11-27T00:00:00+00:00 2027-01-01T00:00:00+00:00",
+        ),
+        (
+            "0 0 * * 7",
+            "UTC0",
+            "2026-11-22T00:00",
+            "2026-11-29T00:00:00+00:00 2026-12-06T00:00:00+00:00",
+        ),
+        (
+            "5/20 22-23 1 jan,JUL *",
+            "UTC0",
+            "2026-11-01T00:00",
+            "2027-01-01T22:05:00+00:00 2027-01-01T22:25:00+00:00",
+        ),
+        (
+            "@weekly",
+            "UTC0",
+            "2026-11-22T00:00",
+            "2026-11-29T00:00:00+00:00 2026-12-06T00:00:00+00:00",
+        ),
+        (
+            "0 0 * * fri-sun",
+            "UTC0",
+            "2026-11-20T00:00",
+            "2026-11-21T00:00:00+00:00 2026-11-22T00:00:00+00:00",
+        ),
+        (
+            "59 23 31 12 *",
+            "UTC0",
+            "2026-12-31T23:59",
+            "2027-12-31T23:59:00+00:00 2028-12-31T23:59:00+00:00",
+        ),
     ] {
-        assert_eq!(runs(expr, &zone(zone_name), after, 2).join(" "), expected, "{expr} {zone_name}");
+        assert_eq!(
+            runs(expr, &zone(zone_name), after, 2).join(" "),
+            expected,
+            "{expr} {zone_name}"
+        );
     }
     assert!(runs("30 2 31 2 *", &Zone::utc(), "2026-01-01T00:00", 1).is_empty());
     assert!(runs("0 0 30 2 *", &zone(BERLIN), "2026-01-01T00:00", 1).is_empty());
@@ -84,17 +203,29 @@ fn what_is_no_expression_is_named() {
         ("@sometimes", "\"@sometimes\""),
     ] {
         let error = Cron::parse(expr).unwrap_err();
-        assert!(error.message.contains(says) && error.hint.is_some(), "{expr}: {error}");
+        assert!(
+            error.message.contains(says) && error.hint.is_some(),
+            "{expr}: {error}"
+        );
     }
 }
 
 #[test]
 fn an_interval_stays_where_it_was_anchored() {
-    let every = Schedule::Every { interval: 1000, anchor: 300 };
+    let every = Schedule::Every {
+        interval: 1000,
+        anchor: 300,
+    };
     let next = |after| every.next(after, &Zone::utc()).unwrap();
-    assert_eq!([0, 299, 300, 1299, 1300].map(next), [300, 300, 1300, 1300, 2300]);
+    assert_eq!(
+        [0, 299, 300, 1299, 1300].map(next),
+        [300, 300, 1300, 1300, 2300]
+    );
     assert_eq!(next(-1), 300);
-    let broken = Schedule::Every { interval: -5, anchor: i64::MIN };
+    let broken = Schedule::Every {
+        interval: -5,
+        anchor: i64::MIN,
+    };
     assert!(broken.next(i64::MAX, &Zone::utc()).is_some());
     assert_eq!(Schedule::At(5).next(4, &Zone::utc()), Some(5));
     assert_eq!(Schedule::At(5).next(5, &Zone::utc()), None);
@@ -104,18 +235,47 @@ fn an_interval_stays_where_it_was_anchored() {
 fn a_single_time_is_read_in_four_ways() {
     let berlin = zone(BERLIN);
     let read = |text| at(text, EARLIEST, &berlin).unwrap();
-    assert_eq!(read("2026-11-22T12:00:00Z"), unix("2026-11-22T12:00:00Z") * 1000);
-    assert_eq!(read("2026-11-22 12:00"), unix("2026-11-22T11:00:00Z") * 1000);
-    assert_eq!(read("2026-03-29T02:30"), unix("2026-03-29T01:00:00Z") * 1000);
-    assert_eq!(read("2026-10-25T02:30"), unix("2026-10-25T00:30:00Z") * 1000);
+    assert_eq!(
+        read("2026-11-22T12:00:00Z"),
+        unix("2026-11-22T12:00:00Z") * 1000
+    );
+    assert_eq!(
+        read("2026-11-22 12:00"),
+        unix("2026-11-22T11:00:00Z") * 1000
+    );
+    assert_eq!(
+        read("2026-03-29T02:30"),
+        unix("2026-03-29T01:00:00Z") * 1000
+    );
+    assert_eq!(
+        read("2026-10-25T02:30"),
+        unix("2026-10-25T00:30:00Z") * 1000
+    );
     assert_eq!(read("+20m"), EARLIEST + 1_200_000);
     let noon = unix("2026-11-22T11:00:00Z") * 1000;
-    assert_eq!(at("18:00", noon, &berlin).unwrap(), unix("2026-11-22T17:00:00Z") * 1000);
-    assert_eq!(at("7:30", noon, &berlin).unwrap(), unix("2026-11-23T06:30:00Z") * 1000);
+    assert_eq!(
+        at("18:00", noon, &berlin).unwrap(),
+        unix("2026-11-22T17:00:00Z") * 1000
+    );
+    assert_eq!(
+        at("7:30", noon, &berlin).unwrap(),
+        unix("2026-11-23T06:30:00Z") * 1000
+    );
     assert_eq!(read("+1d2h3m4s"), EARLIEST + 93_784_000);
-    for bad in
-        ["", "+", "+m", "+5", "+5x", "+-5m", "+0m", "tomorrow", "25:00", "+9223372036854775807d", "+99999999d", "+5é"]
-    {
+    for bad in [
+        "",
+        "+",
+        "+m",
+        "+5",
+        "+5x",
+        "+-5m",
+        "+0m",
+        "tomorrow",
+        "25:00",
+        "+9223372036854775807d",
+        "+99999999d",
+        "+5é",
+    ] {
         assert!(at(bad, EARLIEST, &berlin).is_err(), "{bad}");
     }
 }
@@ -133,7 +293,10 @@ mod walk {
     impl Slow {
         /// Only digits, `*`, lists, ranges and steps.
         fn new(expr: &str) -> Self {
-            let mut slow = Self { fields: [[false; 60]; 5], stars: [false; 5] };
+            let mut slow = Self {
+                fields: [[false; 60]; 5],
+                stars: [false; 5],
+            };
             let bounds = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
             for (at, (field, (low, high))) in expr.split(' ').zip(bounds).enumerate() {
                 slow.stars[at] = field.starts_with('*');
@@ -141,8 +304,13 @@ mod walk {
                     let mut halves = part.split('/');
                     let range = halves.next().unwrap();
                     let step: usize = halves.next().map_or(1, |n| n.parse().unwrap());
-                    let ends: Vec<usize> = range.split('-').filter_map(|n| n.parse().ok()).collect();
-                    let (first, last) = if range == "*" { (low, high) } else { (ends[0], ends[ends.len() - 1]) };
+                    let ends: Vec<usize> =
+                        range.split('-').filter_map(|n| n.parse().ok()).collect();
+                    let (first, last) = if range == "*" {
+                        (low, high)
+                    } else {
+                        (ends[0], ends[ends.len() - 1])
+                    };
                     for n in first..=last {
                         slow.fields[at][n] |= (n - first) % step == 0;
                     }
@@ -157,7 +325,11 @@ mod walk {
                 return false;
             }
             let (day, weekday) = (has(2, t.month_day()), has(4, t.week_day()));
-            if self.stars[2] || self.stars[4] { day && weekday } else { day || weekday }
+            if self.stars[2] || self.stars[4] {
+                day && weekday
+            } else {
+                day || weekday
+            }
         }
     }
 
@@ -177,7 +349,13 @@ mod walk {
             "5 23 * 10,11 0",
             "30 1-3 * 3,4 *",
         ];
-        for name in [BERLIN, "America/New_York", LORD_HOWE, ST_JOHNS, "Africa/Casablanca"] {
+        for name in [
+            BERLIN,
+            "America/New_York",
+            LORD_HOWE,
+            ST_JOHNS,
+            "Africa/Casablanca",
+        ] {
             let zone = zone(name);
             let (start, end) = (unix("2027-06-01T00:00Z"), unix("2029-06-01T00:00Z"));
             let slow = expressions.map(Slow::new);
@@ -213,7 +391,11 @@ mod walk {
                 assert!(!found.is_empty(), "{name} {expr}");
                 let differs = found.iter().zip(&expected).find(|(a, b)| a != b);
                 let differs = differs.map(|(a, b)| (zone.rfc3339(*a), zone.rfc3339(*b)));
-                assert_eq!((differs, found.len()), (None, expected.len()), "{name} {expr}");
+                assert_eq!(
+                    (differs, found.len()),
+                    (None, expected.len()),
+                    "{name} {expr}"
+                );
             }
         }
     }

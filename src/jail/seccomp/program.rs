@@ -1,8 +1,8 @@
 //! Rules of the filter, and the program for the kernel that they become.
 
 use libc::{
-    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, SECCOMP_RET_ALLOW,
-    SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
+    BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W,
+    SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
 };
 
 use crate::order;
@@ -44,11 +44,19 @@ pub(super) const fn low_half(argument: u32) -> u32 {
 }
 
 pub(super) fn is(argument: u32, mask: u32, value: u32) -> Condition {
-    Condition { offset: low_half(argument), mask, value, is_equal: true }
+    Condition {
+        offset: low_half(argument),
+        mask,
+        value,
+        is_equal: true,
+    }
 }
 
 pub(super) fn is_not(argument: u32, mask: u32, value: u32) -> Condition {
-    Condition { is_equal: false, ..is(argument, mask, value) }
+    Condition {
+        is_equal: false,
+        ..is(argument, mask, value)
+    }
 }
 
 pub(super) fn has_any(argument: u32, bits: u32) -> Condition {
@@ -65,7 +73,12 @@ fn statement(code: u32, k: u32) -> sock_filter {
 
 /// The codes of classic BPF fit 16 bits by definition.
 fn jump(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: u16::try_from(code).unwrap_or_default(), jt, jf, k }
+    sock_filter {
+        code: u16::try_from(code).unwrap_or_default(),
+        jt,
+        jf,
+        k,
+    }
 }
 
 fn load(offset: u32) -> sock_filter {
@@ -101,7 +114,10 @@ pub(super) fn program(rules: &[Rule], allowed: Option<&mut Vec<c_long>>) -> Vec<
     // architecture of x86-64, are above all of them.
     for range in allowed.chunk_by(|call, next| *next <= call + 1) {
         let (first, last) = (number(range[0]), number(range[range.len() - 1]));
-        out.extend([jump(BPF_JMP | BPF_JGE | BPF_K, first, 1, 0), refusal(libc::ENOSYS)]);
+        out.extend([
+            jump(BPF_JMP | BPF_JGE | BPF_K, first, 1, 0),
+            refusal(libc::ENOSYS),
+        ]);
         out.extend([jump(BPF_JMP | BPF_JGT | BPF_K, last, 1, 0), allow]);
     }
     out.push(refusal(libc::ENOSYS));
@@ -119,7 +135,11 @@ fn block(rule: &Rule) -> Vec<sock_filter> {
         // Past the remaining conditions and the refusal.
         let remaining = rule.conditions.len() - n - 1;
         let skip = u8::try_from(3 * remaining + 1).unwrap_or(u8::MAX);
-        let (jt, jf) = if condition.is_equal { (0, skip) } else { (skip, 0) };
+        let (jt, jf) = if condition.is_equal {
+            (0, skip)
+        } else {
+            (skip, 0)
+        };
         block.push(load(condition.offset));
         block.push(statement(BPF_ALU | BPF_AND | BPF_K, condition.mask));
         block.push(jump(BPF_JMP | BPF_JEQ | BPF_K, condition.value, jt, jf));

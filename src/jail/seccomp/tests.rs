@@ -53,14 +53,29 @@ fn allowed(context: FilterContext, number: c_long, args: &[u64]) -> bool {
     judge(&filter(context), ARCH, number, all) == SECCOMP_RET_ALLOW
 }
 
-const NAMESPACES: FilterContext =
-    FilterContext { landlock_alone: false, families: ALL_FAMILIES, user: 1000, signals_confined: true };
-const LANDLOCK: FilterContext = FilterContext { landlock_alone: true, families: &[], ..NAMESPACES };
+const NAMESPACES: FilterContext = FilterContext {
+    landlock_alone: false,
+    families: ALL_FAMILIES,
+    user: 1000,
+    signals_confined: true,
+};
+const LANDLOCK: FilterContext = FilterContext {
+    landlock_alone: true,
+    families: &[],
+    ..NAMESPACES
+};
 const ALL: [FilterContext; 4] = [
     NAMESPACES,
-    FilterContext { families: INTERNET, ..NAMESPACES },
+    FilterContext {
+        families: INTERNET,
+        ..NAMESPACES
+    },
     LANDLOCK,
-    FilterContext { families: INTERNET, signals_confined: false, ..LANDLOCK },
+    FilterContext {
+        families: INTERNET,
+        signals_confined: false,
+        ..LANDLOCK
+    },
 ];
 
 #[test]
@@ -127,27 +142,58 @@ fn ordinary_work_is_allowed_and_what_leads_out_is_not() {
             // Without making a file the mode is whatever was in the register.
             (libc::SYS_openat, &[3, 1, 0, 0o4644], true),
         ] {
-            assert_eq!(allowed(context, call, args), want, "{context:?} {call} {args:x?}");
+            assert_eq!(
+                allowed(context, call, args),
+                want,
+                "{context:?} {call} {args:x?}"
+            );
         }
     }
 }
 
 #[test]
 fn landlock_alone_forbids_sockets_and_changes_by_path() {
-    let kinds = [(true, true, true), (false, true, true), (false, false, false), (false, true, false)];
+    let kinds = [
+        (true, true, true),
+        (false, true, true),
+        (false, false, false),
+        (false, true, false),
+    ];
     for (context, (unix, tcp, chmod)) in ALL.into_iter().zip(kinds) {
         let cloexec = 0x8_0001;
-        assert_eq!(allowed(context, libc::SYS_socket, &[1, cloexec, 0]), unix, "{context:?}");
-        assert_eq!(allowed(context, libc::SYS_socket, &[2, cloexec, 6]), tcp, "{context:?}");
-        assert_eq!(allowed(context, libc::SYS_fchmodat, &[3, 1, 2]), chmod, "{context:?}");
-        assert_eq!(allowed(context, libc::SYS_utimensat, &[3, 0x7fff_0000_0000]), chmod, "{context:?}");
-        assert!(allowed(context, libc::SYS_utimensat, &[3, 0]), "{context:?}");
+        assert_eq!(
+            allowed(context, libc::SYS_socket, &[1, cloexec, 0]),
+            unix,
+            "{context:?}"
+        );
+        assert_eq!(
+            allowed(context, libc::SYS_socket, &[2, cloexec, 6]),
+            tcp,
+            "{context:?}"
+        );
+        assert_eq!(
+            allowed(context, libc::SYS_fchmodat, &[3, 1, 2]),
+            chmod,
+            "{context:?}"
+        );
+        assert_eq!(
+            allowed(context, libc::SYS_utimensat, &[3, 0x7fff_0000_0000]),
+            chmod,
+            "{context:?}"
+        );
+        assert!(
+            allowed(context, libc::SYS_utimensat, &[3, 0]),
+            "{context:?}"
+        );
     }
 }
 
 #[test]
 fn without_named_sockets_there_are_others_and_pairs_that_stay_pairs() {
-    let context = FilterContext { families: INTERNET, ..NAMESPACES };
+    let context = FilterContext {
+        families: INTERNET,
+        ..NAMESPACES
+    };
     for (call, args, want) in [
         (libc::SYS_socket, [1, 0x8_0001, 0], false),
         (libc::SYS_socket, [1, 2, 0], false),
@@ -163,7 +209,14 @@ fn without_named_sockets_there_are_others_and_pairs_that_stay_pairs() {
 #[test]
 fn signals_stay_inside_where_no_other_layer_confines_them() {
     for context in ALL {
-        let kill = |pid| judge(&for_command(context), ARCH, libc::SYS_kill, [pid, 9, 0, 0, 0, 0]) == SECCOMP_RET_ALLOW;
+        let kill = |pid| {
+            judge(
+                &for_command(context),
+                ARCH,
+                libc::SYS_kill,
+                [pid, 9, 0, 0, 0, 0],
+            ) == SECCOMP_RET_ALLOW
+        };
         assert_eq!(kill(77), context.signals_confined);
         assert!(kill(0));
         assert!(!allowed(context, libc::SYS_fcntl, &[1, 8, 77]));
@@ -177,14 +230,31 @@ fn signals_stay_inside_where_no_other_layer_confines_them() {
 
 #[test]
 fn a_descriptor_of_what_is_only_readable_changes_little() {
-    for (context, fchmods) in
-        [(NAMESPACES, [true, true]), (LANDLOCK, [true, false]), (FilterContext { user: 0, ..LANDLOCK }, [false, false])]
-    {
-        let allows = |call, args: [u64; 6]| judge(&for_command(context), ARCH, call, args) == SECCOMP_RET_ALLOW;
-        assert_eq!([0o644, 0o004].map(|mode| allows(libc::SYS_fchmod, [3, mode, 0, 0, 0, 0])), fchmods, "{context:?}");
+    for (context, fchmods) in [
+        (NAMESPACES, [true, true]),
+        (LANDLOCK, [true, false]),
+        (
+            FilterContext {
+                user: 0,
+                ..LANDLOCK
+            },
+            [false, false],
+        ),
+    ] {
+        let allows = |call, args: [u64; 6]| {
+            judge(&for_command(context), ARCH, call, args) == SECCOMP_RET_ALLOW
+        };
+        assert_eq!(
+            [0o644, 0o004].map(|mode| allows(libc::SYS_fchmod, [3, mode, 0, 0, 0, 0])),
+            fchmods,
+            "{context:?}"
+        );
         assert_eq!(allows(libc::SYS_fsetxattr, [3; 6]), !context.landlock_alone);
         assert!(allows(libc::SYS_utimensat, [3, 0, 0, 0, 0, 0]));
-        assert_eq!(allows(libc::SYS_utimensat, [3, 0, 7, 0, 0, 0]), !(context.landlock_alone && context.user == 0));
+        assert_eq!(
+            allows(libc::SYS_utimensat, [3, 0, 7, 0, 0, 0]),
+            !(context.landlock_alone && context.user == 0)
+        );
         assert!(!allows(libc::SYS_openat2, [0; 6]) && !allows(libc::SYS_fallocate, [0; 6]));
     }
 }
@@ -194,7 +264,14 @@ fn calls_of_another_architecture_kill_the_process() {
     let program = filter(NAMESPACES);
     for arch in [0x4000_0003, 0x4000_0028, 0xC000_00B7, 0xC000_003E] {
         let verdict = judge(&program, arch, libc::SYS_getpid, [0; 6]);
-        assert_eq!(verdict, if arch == ARCH { SECCOMP_RET_ALLOW } else { SECCOMP_RET_KILL_PROCESS });
+        assert_eq!(
+            verdict,
+            if arch == ARCH {
+                SECCOMP_RET_ALLOW
+            } else {
+                SECCOMP_RET_KILL_PROCESS
+            }
+        );
     }
 }
 
@@ -209,5 +286,9 @@ fn the_list_of_allowed_calls_has_each_once() {
         let is_known = verdict != libc::SECCOMP_RET_ERRNO | bits(libc::ENOSYS);
         assert_eq!(is_known, once.contains(&call), "{call}");
     }
-    eprintln!("{} calls are allowed here, {} of them everywhere", all.len(), super::allowed::EVERYWHERE.len());
+    eprintln!(
+        "{} calls are allowed here, {} of them everywhere",
+        all.len(),
+        super::allowed::EVERYWHERE.len()
+    );
 }

@@ -112,7 +112,11 @@ fn nasty_things_inside_of_nasty_things_are_taken() {
         for form in around {
             checked(&form.replace("{}", nasty));
             // And where the piece ends.
-            checked(&format!("{}{}", "x ".repeat(LIMIT / 2 - 1 - n % 4), form.replace("{}", nasty)));
+            checked(&format!(
+                "{}{}",
+                "x ".repeat(LIMIT / 2 - 1 - n % 4),
+                form.replace("{}", nasty)
+            ));
             count += 2;
         }
     }
@@ -141,9 +145,20 @@ fn composition(dice: &mut Dice, parts: usize) -> String {
             2 => text.push(' '),
             3 => text.push_str(&" ".repeat(dice.below(9))),
             4 => text.push_str(&"word ".repeat(dice.below(300))),
-            5 => text.push_str(&["x", "語", "👍🏽", "\"", "*", "`", "[", "> "][dice.below(8)].repeat(dice.below(700))),
+            5 => text.push_str(
+                &["x", "語", "👍🏽", "\"", "*", "`", "[", "> "][dice.below(8)]
+                    .repeat(dice.below(700)),
+            ),
             6 => text.push_str(
-                ["\n```rust\n", "\n```\n", "\n> ", "\n- ", "\n  1. ", "\n# ", "\n|a|b|\n|-|-|\n|"][dice.below(7)],
+                [
+                    "\n```rust\n",
+                    "\n```\n",
+                    "\n> ",
+                    "\n- ",
+                    "\n  1. ",
+                    "\n# ",
+                    "\n|a|b|\n|-|-|\n|",
+                ][dice.below(7)],
             ),
             _ => text.push_str(NASTY[dice.below(NASTY.len())]),
         }
@@ -154,7 +169,8 @@ fn composition(dice: &mut Dice, parts: usize) -> String {
 /// `BANTAM_CASES=1000000 cargo test --release --lib telegram` tries as many, and `BANTAM_SEED` others.
 #[test]
 fn whatever_is_put_together_is_taken() {
-    let number = |text: Option<&str>, default: u64| text.map_or(default, |text| text.parse().unwrap());
+    let number =
+        |text: Option<&str>, default: u64| text.map_or(default, |text| text.parse().unwrap());
     let cases = number(option_env!("BANTAM_CASES"), 600);
     let mut dice = Dice(number(option_env!("BANTAM_SEED"), 20_260));
     let mut cut = 0;
@@ -163,21 +179,33 @@ fn whatever_is_put_together_is_taken() {
         cut += u64::from(checked(&composition(&mut dice, parts)).len() > 1);
     }
     println!("{cases} compositions, {cut} of them in more than one piece");
-    assert!(cut > cases / 10, "only {cut} of {cases} were long enough to be cut");
+    assert!(
+        cut > cases / 10,
+        "only {cut} of {cases} were long enough to be cut"
+    );
 }
 
 /// The time that this thread has computed, in hundredths of a second: others on the machine do not count.
 fn computed() -> u64 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
-    fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+    fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum()
 }
 
 /// Deep, long and unbalanced: the time must grow with the length and nothing else. A megabyte in a release build; what
 /// is not optimised is ten times as slow, and is given a tenth of it.
 #[test]
 fn a_megabyte_of_anything_is_quick() {
-    let (length, limit) = if cfg!(debug_assertions) { (100_000, 150) } else { (1_000_000, 60) };
+    let (length, limit) = if cfg!(debug_assertions) {
+        (100_000, 150)
+    } else {
+        (1_000_000, 60)
+    };
     let long = |part: &str| part.repeat(length / part.len());
     let nested = |open: &str, close: &str| {
         let depth = length / (open.len() + close.len());
@@ -241,8 +269,17 @@ fn a_megabyte_of_anything_is_quick() {
     texts.push(nested("[", "](http://h)"));
     texts.push(nested("![", "](http://h)"));
     texts.push(nested("> - ", ""));
-    texts.push((0..1000).map(|n| [&" ".repeat(n), "- item\n"].concat()).collect());
-    texts.push(format!("|{}\n|{}\n{}", "a|".repeat(length / 10), "-|".repeat(length / 10), "|b\n".repeat(length / 10)));
+    texts.push(
+        (0..1000)
+            .map(|n| [&" ".repeat(n), "- item\n"].concat())
+            .collect(),
+    );
+    texts.push(format!(
+        "|{}\n|{}\n{}",
+        "a|".repeat(length / 10),
+        "-|".repeat(length / 10),
+        "|b\n".repeat(length / 10)
+    ));
     for text in texts {
         let start = computed();
         let pieces = pieces(&text);

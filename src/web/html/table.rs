@@ -22,13 +22,16 @@ impl Table {
         if self.rows.is_empty() {
             self.rows.push(Vec::new());
         }
-        let Some(row) = self.rows.last_mut() else { return };
+        let Some(row) = self.rows.last_mut() else {
+            return;
+        };
         while let Some(covered) = self.covered.get_mut(row.len()).filter(|rows| **rows > 0) {
             *covered -= 1;
             row.push(String::new());
         }
         for cell in std::iter::once(cell).chain(std::iter::repeat_n(String::new(), columns - 1)) {
-            self.covered.resize(self.covered.len().max(row.len() + 1), 0);
+            self.covered
+                .resize(self.covered.len().max(row.len() + 1), 0);
             self.covered[row.len()] = rows - 1;
             row.push(cell);
         }
@@ -37,7 +40,10 @@ impl Table {
     fn add_row(&mut self) {
         // Cells from above may also lie behind the last cell.
         let len = self.rows.last().map_or(usize::MAX, Vec::len);
-        self.covered.iter_mut().skip(len).for_each(|rows| *rows = rows.saturating_sub(1));
+        self.covered
+            .iter_mut()
+            .skip(len)
+            .for_each(|rows| *rows = rows.saturating_sub(1));
         self.rows.push(Vec::new());
     }
 }
@@ -52,20 +58,36 @@ impl Writer {
         for caption in &table.captions {
             flow.block(caption, Gap::Paragraph);
         }
-        table.rows.retain(|row| row.iter().any(|cell| !cell.is_empty()));
+        table
+            .rows
+            .retain(|row| row.iter().any(|cell| !cell.is_empty()));
         let columns = table.rows.iter().map(Vec::len).max().unwrap_or(0);
         let is_block = |cell: &String| cell.contains("\n\n") || cell.contains("```\n");
-        let is_data = columns > 1 && table.rows.len() > 1 && !table.rows.iter().flatten().any(is_block);
+        let is_data =
+            columns > 1 && table.rows.len() > 1 && !table.rows.iter().flatten().any(is_block);
         for (n, row) in table.rows.iter().enumerate() {
-            let filled: Vec<&str> = row.iter().map(String::as_str).filter(|cell| !cell.is_empty()).collect();
+            let filled: Vec<&str> = row
+                .iter()
+                .map(String::as_str)
+                .filter(|cell| !cell.is_empty())
+                .collect();
             if is_data {
-                let cells = row.iter().map(String::as_str).chain(std::iter::repeat("")).take(columns);
-                let cells: Vec<String> = cells.map(|cell| cell.replace('\n', " ").replace('|', "\\|")).collect();
+                let cells = row
+                    .iter()
+                    .map(String::as_str)
+                    .chain(std::iter::repeat(""))
+                    .take(columns);
+                let cells: Vec<String> = cells
+                    .map(|cell| cell.replace('\n', " ").replace('|', "\\|"))
+                    .collect();
                 flow.block(&format!("| {} |", cells.join(" | ")), Gap::Line);
                 if n == 0 {
                     flow.block(&format!("|{}", " --- |".repeat(columns)), Gap::Line);
                 }
-            } else if filled.iter().all(|cell| !cell.contains('\n') && cell.len() <= MAX_SHORT) {
+            } else if filled
+                .iter()
+                .all(|cell| !cell.contains('\n') && cell.len() <= MAX_SHORT)
+            {
                 flow.block(&filled.join(" | "), Gap::Paragraph);
             } else {
                 for cell in filled {
@@ -87,7 +109,9 @@ impl Writer {
                         self.rows(element, table);
                     }
                     "td" | "th" => {
-                        let most = |name, most| element.get(name).trim().parse().unwrap_or(1).clamp(1, most);
+                        let most = |name, most| {
+                            element.get(name).trim().parse().unwrap_or(1).clamp(1, most)
+                        };
                         let span = [most("colspan", MAX_SPAN[0]), most("rowspan", MAX_SPAN[1])];
                         table.add(self.inside(element, |_| {}).text, span);
                     }

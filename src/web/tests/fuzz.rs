@@ -10,10 +10,17 @@ use crate::text::{fence, fenced};
 /// The pages in `tests/pages`, each with its name.
 fn pages() -> Vec<(PathBuf, Vec<u8>)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pages");
-    let paths = fs_err::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|end| end == "html")).collect();
+    let paths = fs_err::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let mut pages: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|end| end == "html"))
+        .collect();
     pages.sort();
-    pages.into_iter().map(|path| (path.clone(), fs_err::read(path).unwrap())).collect()
+    pages
+        .into_iter()
+        .map(|path| (path.clone(), fs_err::read(path).unwrap()))
+        .collect()
 }
 
 fn read_page(bytes: &[u8], header: &str) -> html::Page {
@@ -33,7 +40,12 @@ fn pages_shaped_like_the_web_lose_nothing_readable() {
         if env::var_os("BANTAM_BLESS").is_some() {
             std::fs::write(&expected, &found).unwrap();
         }
-        assert_eq!(found, std::fs::read_to_string(&expected).unwrap(), "{}", path.display());
+        assert_eq!(
+            found,
+            std::fs::read_to_string(&expected).unwrap(),
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -89,7 +101,10 @@ fn mutated(pages: &[(PathBuf, Vec<u8>)], rng: &mut Rng) -> Vec<u8> {
         let (from, len) = (below(page.len()), below(64));
         let range = from..(from + len).min(page.len());
         match below(6) {
-            0 => page[from..].iter_mut().take(1).for_each(|byte| *byte = byte.wrapping_add(1 << (len % 8))),
+            0 => page[from..]
+                .iter_mut()
+                .take(1)
+                .for_each(|byte| *byte = byte.wrapping_add(1 << (len % 8))),
             1 => drop(page.drain(range)),
             2 => {
                 let piece = PIECES[below(PIECES.len())].repeat(1 + below(3));
@@ -103,7 +118,10 @@ fn mutated(pages: &[(PathBuf, Vec<u8>)], rng: &mut Rng) -> Vec<u8> {
             4 => {
                 let other = &pages[below(pages.len())].1;
                 let start = below(other.len());
-                drop(page.splice(range, other[start..(start + 200).min(other.len())].iter().copied()));
+                drop(page.splice(
+                    range,
+                    other[start..(start + 200).min(other.len())].iter().copied(),
+                ));
             }
             _ => page.truncate(from.max(1)),
         }
@@ -123,17 +141,34 @@ fn a_spoilt_page_is_still_read_in_bounds() {
         let state = rng.0;
         let page = mutated(&pages, &mut rng);
         // Unpacking the table of encodings takes longer than all else.
-        let label = LABELS.get(usize::try_from(rng.below(64)).unwrap()).unwrap_or(&"");
+        let label = LABELS
+            .get(usize::try_from(rng.below(64)).unwrap())
+            .unwrap_or(&"");
         let started = Instant::now();
-        let read = std::panic::catch_unwind(|| read_page(&page, &format!("text/html; charset={label}")));
-        let read = read.unwrap_or_else(|_| panic!("state {state:#x}: {}", String::from_utf8_lossy(&page)));
-        assert!(read.markdown.len() <= 60 * page.len() + 1_000, "state {state:#x}: {} bytes", read.markdown.len());
-        assert!(started.elapsed() < Duration::from_secs(10), "state {state:#x}");
+        let read =
+            std::panic::catch_unwind(|| read_page(&page, &format!("text/html; charset={label}")));
+        let read =
+            read.unwrap_or_else(|_| panic!("state {state:#x}: {}", String::from_utf8_lossy(&page)));
+        assert!(
+            read.markdown.len() <= 60 * page.len() + 1_000,
+            "state {state:#x}: {} bytes",
+            read.markdown.len()
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(10),
+            "state {state:#x}"
+        );
         assert_eq!(read.markdown, read.markdown.trim(), "state {state:#x}");
         let inside = fenced(&read.markdown);
         let line = fence(inside.trim_matches('`'));
-        assert!(inside.is_empty() || inside.starts_with(&line) && inside.ends_with(&line), "state {state:#x}");
-        for word in String::from_utf8_lossy(&page).split(['"', '\'', ' ', '>']).filter(|word| !word.is_empty()) {
+        assert!(
+            inside.is_empty() || inside.starts_with(&line) && inside.ends_with(&line),
+            "state {state:#x}"
+        );
+        for word in String::from_utf8_lossy(&page)
+            .split(['"', '\'', ' ', '>'])
+            .filter(|word| !word.is_empty())
+        {
             if let Some(address) = address::join("https://site.example/dir/page.html", word) {
                 assert!(
                     !address.contains(|c: char| c.is_whitespace() || c.is_control()),
@@ -142,7 +177,10 @@ fn a_spoilt_page_is_still_read_in_bounds() {
             }
             drop(address::normalize(word));
         }
-        drop(crate::packed::gunzip(&[b"\x1f\x8b\x08\0\0\0\0\0\0\0", &page[..]].concat(), 1 << 20));
+        drop(crate::packed::gunzip(
+            &[b"\x1f\x8b\x08\0\0\0\0\0\0\0", &page[..]].concat(),
+            1 << 20,
+        ));
         runs += 1;
     }
     println!("{runs} pages from seed {seed:#x}");

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{answering, asked_at, called, delta, done, elsewhere, end, fault, server, stream, think, whole};
+use super::{
+    answering, asked_at, called, delta, done, elsewhere, end, fault, server, stream, think, whole,
+};
 use crate::harness::{Home, Run, merged};
 use crate::model::Reply;
 use crate::program::program;
 
-const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
+const STREAM: &[u8] =
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
 
 fn quick() -> Value {
     json!({ "model_list": [ { "request_timeout": 1 } ] })
@@ -41,35 +44,63 @@ fn a_body_that_breaks_off_is_no_answer() {
     elsewhere("fault", 31, "chunks without an end");
     let run = raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{\"choices\":[{\"me\r\n");
     run.exits(5).prints("").fails_with_a_hint();
-    let seen = fault(31, "a connection that closes before an answer", [Reply::text("lost").cut_after(0), done()])
-        .answers("Done.")
-        .run();
+    let seen = fault(
+        31,
+        "a connection that closes before an answer",
+        [Reply::text("lost").cut_after(0), done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(seen.requests.len(), 2);
-    let calls =
-        Reply::calls([crate::model::call("a", "list_dir", &json!({ "path": "." }))]).saying("Let me").cut_after(4);
-    let seen = fault(32, "a stream cut in its calls", [calls]).once().fails(5, "").run();
+    let calls = Reply::calls([crate::model::call("a", "list_dir", &json!({ "path": "." }))])
+        .saying("Let me")
+        .cut_after(4);
+    let seen = fault(32, "a stream cut in its calls", [calls])
+        .once()
+        .fails(5, "")
+        .run();
     let session = seen.home.session("cli_default");
     assert_eq!(session.history().last().unwrap()["partial"], true);
     session.has_one_result_per_call();
     let block = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Once\"}}\n\n";
-    let claude =
-        json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [ { "model": "anthropic/claude" } ] });
-    fault(32, "Anthropic's stream without message_stop", [Reply::events([block])])
-        .config(claude)
-        .fails(5, "broke off")
-        .run();
+    let claude = json!({ "agents": { "defaults": { "max_retries": 0 } }, "model_list": [ { "model": "anthropic/claude" } ] });
+    fault(
+        32,
+        "Anthropic's stream without message_stop",
+        [Reply::events([block])],
+    )
+    .config(claude)
+    .fails(5, "broke off")
+    .run();
 }
 
 #[test]
 fn silence_is_noticed_whatever_is_sent() {
-    for (tries, config) in
-        [(3, quick()), (1, merged(quick(), &json!({ "agents": { "defaults": { "max_retries": 0 } } })))]
-    {
+    for (tries, config) in [
+        (3, quick()),
+        (
+            1,
+            merged(
+                quick(),
+                &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+            ),
+        ),
+    ] {
         let held = (0..tries).map(|_| Reply::text("Once upon a time there was").held_after(3));
-        let seen = fault(33, "silence in mid sentence", held).config(config).fails(5, "no answer for 1 s").run();
+        let seen = fault(33, "silence in mid sentence", held)
+            .config(config)
+            .fails(5, "no answer for 1 s")
+            .run();
         let session = seen.home.session("cli_default");
-        let last = session.history().last().unwrap()["content"].as_str().unwrap().trim_end().to_owned();
-        assert_eq!((last.as_str(), session.turns()), ("Once upon a time", vec!["failed"]));
+        let last = session.history().last().unwrap()["content"]
+            .as_str()
+            .unwrap()
+            .trim_end()
+            .to_owned();
+        assert_eq!(
+            (last.as_str(), session.turns()),
+            ("Once upon a time", vec!["failed"])
+        );
     }
     elsewhere("fault", 34, "pings without end are no progress");
     let pings = server(|stream| {
@@ -79,7 +110,10 @@ fn silence_is_noticed_whatever_is_sent() {
         }
     });
     let (_, run) = asked_at(&format!("http://{pings}/v1"), &quick());
-    run.exits(5).prints("").fails_with_a_hint().says("no answer for 1 s");
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("no answer for 1 s");
 }
 
 /// Asks once, and measures the memory that the program had at most, in MB.
@@ -106,7 +140,10 @@ fn an_endless_answer_is_given_up_before_it_fills_memory() {
     let text = |text: &str| delta(&json!({ "content": text })).into_bytes();
     let long = move || text(&"word ".repeat(4000));
     let (memory, told) = peak(&endless(STREAM, long));
-    assert!(told.starts_with("1 ") && told.contains("larger than 16 MB"), "{told}");
+    assert!(
+        told.starts_with("1 ") && told.contains("larger than 16 MB"),
+        "{told}"
+    );
     println!("a stream of long events: {memory} MB");
     assert!(memory < 100, "{memory} MB");
     let short = || delta(&json!({ "content": "w" })).into_bytes().repeat(500);
@@ -115,24 +152,37 @@ fn an_endless_answer_is_given_up_before_it_fills_memory() {
     println!("a stream of short events: {memory} MB");
     assert!(memory < 100, "{memory} MB");
     elsewhere("fault", 36, "a line without end");
-    let (memory, told) = peak(&endless(STREAM, || b"data: {\"choices\":[{\"delta\":{\"content\":\"".repeat(1000)));
+    let (memory, told) = peak(&endless(STREAM, || {
+        b"data: {\"choices\":[{\"delta\":{\"content\":\"".repeat(1000)
+    }));
     assert!(told.contains("endless event"), "{told}");
     assert!(memory < 100, "{memory} MB");
     elsewhere("fault", 43, "an error without end");
-    let (memory, told) = peak(&endless(b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n", || b"because ".repeat(1000)));
-    assert!(told.starts_with("5 ") && told.contains("500: because"), "{told}");
+    let (memory, told) = peak(&endless(
+        b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n",
+        || b"because ".repeat(1000),
+    ));
+    assert!(
+        told.starts_with("5 ") && told.contains("500: because"),
+        "{told}"
+    );
     assert!(memory < 50, "{memory} MB");
 }
 
 #[test]
 fn a_whole_answer_has_a_limit_too() {
-    const JSON: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
+    const JSON: &[u8] =
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
     let (memory, told) = peak(&endless(JSON, || b"[0,0,0,0],".repeat(1000)));
-    assert!(told.starts_with("1 ") && told.contains("larger than 8 MB"), "{told}");
+    assert!(
+        told.starts_with("1 ") && told.contains("larger than 8 MB"),
+        "{told}"
+    );
     assert!(memory < 50, "{memory} MB");
     // Of what is just small enough, every byte may become a value.
     let zeros = "0,".repeat((8 << 20) / 2 - 100);
-    let body = format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}");
+    let body =
+        format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}");
     let (memory, told) = peak(&endless_once(JSON, body));
     println!("a whole answer of 8 MB: {memory} MB");
     assert!(told.starts_with("0 "), "{told}");
@@ -151,7 +201,11 @@ fn endless_once(head: &'static [u8], body: String) -> String {
 fn compressed_bytes_count_as_what_they_become() {
     elsewhere("fault", 37, "64 MB in 64 KB");
     let zip = "import gzip, sys; sys.stdout.buffer.write(gzip.compress(b' ' * (64 << 20)))";
-    let bomb = Command::new("python3").args(["-c", zip]).output().unwrap().stdout;
+    let bomb = Command::new("python3")
+        .args(["-c", zip])
+        .output()
+        .unwrap()
+        .stdout;
     assert!(bomb.len() > 10_000);
     let address = server(move |stream: TcpStream| {
         answering(
@@ -161,7 +215,10 @@ fn compressed_bytes_count_as_what_they_become() {
         (&stream).write_all(&bomb).ok();
     });
     let (memory, told) = peak(&format!("http://{address}/v1"));
-    assert!(!told.starts_with("0 ") && memory < 60, "{memory} MB: {told}");
+    assert!(
+        !told.starts_with("0 ") && memory < 60,
+        "{memory} MB: {told}"
+    );
 }
 
 #[test]
@@ -179,58 +236,150 @@ fn odd_bytes_are_read_as_far_as_they_mean_something() {
     };
     let euro = format!("{}{}", delta(&json!({ "content": "5 €." })), end("stop"));
     let at = euro.find('€').unwrap() + 1;
-    elsewhere("fault", 38, "a character split over two pieces, and bytes that are none");
+    elsewhere(
+        "fault",
+        38,
+        "a character split over two pieces, and bytes that are none",
+    );
     split(euro.as_bytes(), at).exits(0).prints("5 €.\n");
     let mut bad = euro.into_bytes();
     bad[at] = 0xff;
     let run: Run = split(&bad, 10);
-    assert!(run.exits(0).stdout.starts_with("5 ") && run.stdout.contains('\u{fffd}'), "{:?}", run.stdout);
-    let marked = format!("\u{feff}{}{}", delta(&json!({ "content": "Marked." })), end("stop"));
-    fault(39, "a byte order mark", [stream([marked])]).answers("Marked.").run();
-    let returns = format!("{}{}", delta(&json!({ "content": "Returned." })), end("stop")).replace('\n', "\r");
-    fault(39, "lines that end with CR alone", [stream([returns])]).answers("Returned.").run();
+    assert!(
+        run.exits(0).stdout.starts_with("5 ") && run.stdout.contains('\u{fffd}'),
+        "{:?}",
+        run.stdout
+    );
+    let marked = format!(
+        "\u{feff}{}{}",
+        delta(&json!({ "content": "Marked." })),
+        end("stop")
+    );
+    fault(39, "a byte order mark", [stream([marked])])
+        .answers("Marked.")
+        .run();
+    let returns = format!(
+        "{}{}",
+        delta(&json!({ "content": "Returned." })),
+        end("stop")
+    )
+    .replace('\n', "\r");
+    fault(39, "lines that end with CR alone", [stream([returns])])
+        .answers("Returned.")
+        .run();
     let nul = "data: {\"choices\":[{\"delta\":{\"content\":\"a\\u0000b\"},\"finish_reason\":\"stop\"}]}\n\n".to_owned();
     let seen = fault(40, "NUL in the text", [stream([nul])]).run();
-    assert!(seen.run.stdout.starts_with('a') && seen.run.stdout.trim_end().ends_with('b'), "{:?}", seen.run.stdout);
-    let half = Reply::html(200, "{\"choices\":[{\"message\":{\"content\":\"\\ud800\"}}]}");
-    fault(40, "half a character in a whole answer", [half]).once().fails(5, "holds no reply").run();
+    assert!(
+        seen.run.stdout.starts_with('a') && seen.run.stdout.trim_end().ends_with('b'),
+        "{:?}",
+        seen.run.stdout
+    );
+    let half = Reply::html(
+        200,
+        "{\"choices\":[{\"message\":{\"content\":\"\\ud800\"}}]}",
+    );
+    fault(40, "half a character in a whole answer", [half])
+        .once()
+        .fails(5, "holds no reply")
+        .run();
 }
 
 #[test]
 fn strange_json_is_an_error_and_nothing_worse() {
     let deep = "[".repeat(100_000);
-    fault(41, "a body nested 100,000 deep", [Reply::html(200, &deep)]).once().fails(5, "holds no reply").run();
+    fault(41, "a body nested 100,000 deep", [Reply::html(200, &deep)])
+        .once()
+        .fails(5, "holds no reply")
+        .run();
     let call = json!({ "id": "a", "function": { "name": "think", "arguments": deep } });
-    let seen = fault(41, "arguments nested 100,000 deep", [called(&call), done()]).answers("Done.").run();
-    assert!(seen.results()[0].contains("not valid JSON"), "{:?}", seen.results());
-    let mut odd = String::from("{\"choices\":[{\"message\":{\"content\":\"Hi.\",\"content\":\"Hello.\"}}],\"usage\":{");
-    write!(odd, "\"prompt_tokens\":{},\"completion_tokens\":1e300}}}}", "9".repeat(40)).unwrap();
-    fault(42, "a key twice, numbers beyond all measure", [Reply::html(200, &odd)]).answers("Hello.").run();
-    fault(42, "NaN", [Reply::html(200, "{\"choices\":NaN}")]).once().fails(5, "holds no reply").run();
+    let seen = fault(41, "arguments nested 100,000 deep", [called(&call), done()])
+        .answers("Done.")
+        .run();
+    assert!(
+        seen.results()[0].contains("not valid JSON"),
+        "{:?}",
+        seen.results()
+    );
+    let mut odd = String::from(
+        "{\"choices\":[{\"message\":{\"content\":\"Hi.\",\"content\":\"Hello.\"}}],\"usage\":{",
+    );
+    write!(
+        odd,
+        "\"prompt_tokens\":{},\"completion_tokens\":1e300}}}}",
+        "9".repeat(40)
+    )
+    .unwrap();
+    fault(
+        42,
+        "a key twice, numbers beyond all measure",
+        [Reply::html(200, &odd)],
+    )
+    .answers("Hello.")
+    .run();
+    fault(42, "NaN", [Reply::html(200, "{\"choices\":NaN}")])
+        .once()
+        .fails(5, "holds no reply")
+        .run();
 }
 
 #[test]
 fn a_reply_that_makes_no_sense_is_answered_in_words_for_the_model() {
     elsewhere("fault", 44, "cases 15 to 17");
     let unknown = json!({ "id": "a", "function": { "name": "launch_rocket", "arguments": "{}" } });
-    let seen = fault(45, "an unknown tool", [called(&unknown), done()]).answers("Done.").run();
-    assert!(seen.results()[0].contains("no tool called \"launch_rocket\""), "{:?}", seen.results());
+    let seen = fault(45, "an unknown tool", [called(&unknown), done()])
+        .answers("Done.")
+        .run();
+    assert!(
+        seen.results()[0].contains("no tool called \"launch_rocket\""),
+        "{:?}",
+        seen.results()
+    );
     elsewhere("fault", 46, "case 20");
-    elsewhere("fault", 47, "discipline::of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten");
-    elsewhere("fault", 48, "discipline::a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers");
+    elsewhere(
+        "fault",
+        47,
+        "discipline::of_ten_thousand_calls_in_a_reply_a_few_are_run_and_the_others_forgotten",
+    );
+    elsewhere(
+        "fault",
+        48,
+        "discipline::a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers",
+    );
     elsewhere("fault", 49, "cases 1, 3 and 12");
     elsewhere("fault", 50, "case 10");
-    for usage in [json!({}), json!({ "prompt_tokens": -5, "completion_tokens": -1 }), json!("many"), json!([])] {
-        let reply = Reply::json(200, &json!({ "choices": [ { "message": { "content": "Hi." } } ], "usage": usage }));
-        let seen = fault(51, "usage that is missing or negative", [reply]).args(&["--json"]).run();
+    for usage in [
+        json!({}),
+        json!({ "prompt_tokens": -5, "completion_tokens": -1 }),
+        json!("many"),
+        json!([]),
+    ] {
+        let reply = Reply::json(
+            200,
+            &json!({ "choices": [ { "message": { "content": "Hi." } } ], "usage": usage }),
+        );
+        let seen = fault(51, "usage that is missing or negative", [reply])
+            .args(&["--json"])
+            .run();
         assert_eq!(seen.run.json()["usage"]["total_tokens"], 0, "{usage}");
     }
     for role in ["user", "system", "tool", "", "developer"] {
-        fault(52, "a reply of another role", [whole(&json!({ "role": role, "content": "Hi." }))]).answers("Hi.").run();
-        let seen =
-            fault(52, "the same, with a call", [whole(&json!({ "role": role, "tool_calls": [think("a")] })), done()])
-                .answers("Done.")
-                .run();
+        fault(
+            52,
+            "a reply of another role",
+            [whole(&json!({ "role": role, "content": "Hi." }))],
+        )
+        .answers("Hi.")
+        .run();
+        let seen = fault(
+            52,
+            "the same, with a call",
+            [
+                whole(&json!({ "role": role, "tool_calls": [think("a")] })),
+                done(),
+            ],
+        )
+        .answers("Done.")
+        .run();
         assert_eq!(seen.requests[1].messages()[2]["role"], "assistant");
     }
 }

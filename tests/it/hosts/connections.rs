@@ -15,8 +15,15 @@ use crate::model::{Model, Reply};
 fn told(number: u8, what: &str, bytes: &'static [u8]) -> Run {
     println!("fault {number}: {what}");
     let address = server(move |stream| answering(&stream, bytes));
-    let (home, run) = asked_at(&format!("http://{address}/v1"), &json!({ "model_list": [ { "request_timeout": 5 } ] }));
-    assert!(run.took < Duration::from_secs(20), "{what}: took {:?}", run.took);
+    let (home, run) = asked_at(
+        &format!("http://{address}/v1"),
+        &json!({ "model_list": [ { "request_timeout": 5 } ] }),
+    );
+    assert!(
+        run.took < Duration::from_secs(20),
+        "{what}: took {:?}",
+        run.took
+    );
     assert_eq!(home.session("cli_default").roles()[..1], ["user"], "{what}");
     run
 }
@@ -24,25 +31,50 @@ fn told(number: u8, what: &str, bytes: &'static [u8]) -> Run {
 #[test]
 fn a_host_that_cannot_be_reached_exits_5() {
     super::elsewhere("fault", 1, "a refused connection");
-    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let (home, run) = asked_at(&format!("http://{nobody}/v1"), &json!({}));
-    run.exits(5).prints("").fails_with_a_hint().says("the connection was refused");
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("the connection was refused");
     assert_eq!(home.session("cli_default").turns(), ["failed"]);
 
-    super::elsewhere("fault", 2, "a host that takes no connection: its queue is full");
+    super::elsewhere(
+        "fault",
+        2,
+        "a host that takes no connection: its queue is full",
+    );
     let full = TcpListener::bind("127.0.0.1:0").unwrap();
     rustix::net::listen(&full, 0).unwrap();
     let address = full.local_addr().unwrap();
-    let _waiting: Vec<_> = (0..4).map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200))).collect();
-    let (_, run) = asked_at(&format!("http://{address}/v1"), &json!({ "model_list": [ { "request_timeout": 1 } ] }));
-    run.exits(5).prints("").fails_with_a_hint().says("no answer for 1 s");
+    let _waiting: Vec<_> = (0..4)
+        .map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(200)))
+        .collect();
+    let (_, run) = asked_at(
+        &format!("http://{address}/v1"),
+        &json!({ "model_list": [ { "request_timeout": 1 } ] }),
+    );
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("no answer for 1 s");
     assert!(run.took < Duration::from_secs(15), "{:?}", run.took);
 
     super::elsewhere("fault", 3, "a name that does not exist");
     let (_, run) = asked_at("https://model.invalid/v1", &json!({}));
-    run.exits(5).prints("").fails_with_a_hint().says("unknown host name");
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("unknown host name");
 
-    super::elsewhere("fault", 4, "a name with two addresses, of which the first has no server");
+    super::elsewhere(
+        "fault",
+        4,
+        "a name with two addresses, of which the first has no server",
+    );
     let model = Model::scripted([Reply::text("Hello.")]);
     let (_, run) = asked_at(&model.base().replace("127.0.0.1", "localhost"), &json!({}));
     run.exits(0).prints("Hello.\n");
@@ -53,8 +85,16 @@ fn a_handshake_that_fails_is_told() {
     super::elsewhere("fault", 7, "a server that does not speak TLS");
     let plain = server(|stream| drop((&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     let (_, run) = asked_at(&format!("https://{plain}/v1"), &json!({}));
-    run.exits(3).prints("").fails_with_a_hint().says("does not speak TLS").says("http://");
-    super::elsewhere("fault", 8, "a reset in the handshake: what is not read when a connection is closed resets it");
+    run.exits(3)
+        .prints("")
+        .fails_with_a_hint()
+        .says("does not speak TLS")
+        .says("http://");
+    super::elsewhere(
+        "fault",
+        8,
+        "a reset in the handshake: what is not read when a connection is closed resets it",
+    );
     let reset = server(|stream| drop(stream.peek(&mut [0; 16])));
     let (_, run) = asked_at(&format!("https://{reset}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();
@@ -69,12 +109,25 @@ fn a_head_that_is_no_answer_ends_in_time() {
             std::thread::sleep(Duration::from_millis(100));
         }
     });
-    let (_, run) = asked_at(&format!("http://{slow}/v1"), &json!({ "model_list": [ { "request_timeout": 1 } ] }));
-    run.exits(5).prints("").fails_with_a_hint().says("no answer for 1 s");
+    let (_, run) = asked_at(
+        &format!("http://{slow}/v1"),
+        &json!({ "model_list": [ { "request_timeout": 1 } ] }),
+    );
+    run.exits(5)
+        .prints("")
+        .fails_with_a_hint()
+        .says("no answer for 1 s");
 
     super::elsewhere("fault", 10, "a head of 10 MB");
     let large = server(|stream| {
-        answering(&stream, format!("HTTP/1.1 200 OK\r\nX-Large: {}\r\n\r\n", "x".repeat(10 << 20)).as_bytes());
+        answering(
+            &stream,
+            format!(
+                "HTTP/1.1 200 OK\r\nX-Large: {}\r\n\r\n",
+                "x".repeat(10 << 20)
+            )
+            .as_bytes(),
+        );
     });
     let (_, run) = asked_at(&format!("http://{large}/v1"), &json!({}));
     run.exits(5).prints("").fails_with_a_hint();
@@ -83,14 +136,22 @@ fn a_head_that_is_no_answer_ends_in_time() {
     let endless = server(|stream| {
         answering(&stream, b"");
         let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1000);
-        (0..1000).take_while(|_| (&stream).write_all(&many).is_ok()).count();
+        (0..1000)
+            .take_while(|_| (&stream).write_all(&many).is_ok())
+            .count();
         drop(stream.peek(&mut [0; 1]));
     });
-    let (_, run) = asked_at(&format!("http://{endless}/v1"), &json!({ "model_list": [ { "request_timeout": 2 } ] }));
+    let (_, run) = asked_at(
+        &format!("http://{endless}/v1"),
+        &json!({ "model_list": [ { "request_timeout": 2 } ] }),
+    );
     run.exits(5).prints("").fails_with_a_hint();
     assert!(run.took < Duration::from_secs(20), "{:?}", run.took);
 
-    told(12, "a status line that is none", b"HTTQ/9 fine\r\n\r\n").exits(5).prints("").fails_with_a_hint();
+    told(12, "a status line that is none", b"HTTQ/9 fine\r\n\r\n")
+        .exits(5)
+        .prints("")
+        .fails_with_a_hint();
     let conflicting =
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 500\r\nConnection: close\r\n\r\n{\"choices\":[]}";
     let run = told(13, "two lengths", conflicting);
@@ -98,18 +159,39 @@ fn a_head_that_is_no_answer_ends_in_time() {
     let both = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n2\r\n{}\r\n0\r\n\r\n";
     let run = told(13, "a length and chunks", both);
     assert_eq!(run.code, Some(5), "{}", run.stderr);
-    told(14, "204 and nothing", b"HTTP/1.1 204 No Content\r\n\r\n").exits(5).prints("").fails_with_a_hint();
+    told(14, "204 and nothing", b"HTTP/1.1 204 No Content\r\n\r\n")
+        .exits(5)
+        .prints("")
+        .fails_with_a_hint();
 }
 
 #[test]
 fn a_redirect_is_not_followed_with_the_key() {
     let other = Model::never_asked();
     let to = |location: &str| Reply::json(302, &Value::Null).header("Location", location);
-    fault(26, "a redirect to another host", [to(&format!("{}/chat/completions", other.base()))]).fails(1, "302").run();
-    fault(27, "a redirect away from https", [to("http://127.0.0.1:9/v1")]).fails(1, "302").run();
-    fault(28, "a redirect to a file", [to("file:///etc/passwd")]).fails(1, "302").run();
-    fault(28, "a redirect to gopher", [to("gopher://127.0.0.1/")]).fails(1, "302").run();
-    let seen = fault(29, "a redirect to itself", [to("/v1/chat/completions")]).fails(1, "302").run();
+    fault(
+        26,
+        "a redirect to another host",
+        [to(&format!("{}/chat/completions", other.base()))],
+    )
+    .fails(1, "302")
+    .run();
+    fault(
+        27,
+        "a redirect away from https",
+        [to("http://127.0.0.1:9/v1")],
+    )
+    .fails(1, "302")
+    .run();
+    fault(28, "a redirect to a file", [to("file:///etc/passwd")])
+        .fails(1, "302")
+        .run();
+    fault(28, "a redirect to gopher", [to("gopher://127.0.0.1/")])
+        .fails(1, "302")
+        .run();
+    let seen = fault(29, "a redirect to itself", [to("/v1/chat/completions")])
+        .fails(1, "302")
+        .run();
     assert_eq!(seen.requests.len(), 1);
 }
 

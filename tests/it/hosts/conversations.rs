@@ -7,26 +7,50 @@ use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply, Request};
 
 fn roles(request: &Request) -> Vec<String> {
-    request.messages().iter().map(|message| message["role"].as_str().unwrap_or_default().to_owned()).collect()
+    request
+        .messages()
+        .iter()
+        .map(|message| message["role"].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]
 fn each_call_is_followed_by_its_results_and_nothing_in_between() {
-    let seen = case(46, "two calls of a reply", [whole(&json!({ "tool_calls": [think("a"), think("b")] })), done()])
-        .answers("Done.")
-        .run();
-    assert_eq!(roles(&seen.requests[1]), ["system", "user", "assistant", "tool", "tool"]);
+    let seen = case(
+        46,
+        "two calls of a reply",
+        [
+            whole(&json!({ "tool_calls": [think("a"), think("b")] })),
+            done(),
+        ],
+    )
+    .answers("Done.")
+    .run();
+    assert_eq!(
+        roles(&seen.requests[1]),
+        ["system", "user", "assistant", "tool", "tool"]
+    );
     elsewhere(
         "case",
         47,
         "compaction::a_limit_on_messages_begins_with_the_users: the first message is a user's, and no turn is cut in two",
     );
     let model = Model::scripted([Reply::error(500, "out of order"), done()]);
-    let home = Home::with(&merged(model.config(), &json!({ "agents": { "defaults": { "max_retries": 0 } } })));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "agents": { "defaults": { "max_retries": 0 } } }),
+    ));
     home.agent(["-m", "one"]).exits(5);
     home.agent(["-m", "two"]).exits(0);
-    elsewhere("case", 48, "roles take turns though a question had no answer, and the last is the user's");
-    assert_eq!(roles(&model.request(1)), ["system", "user", "assistant", "user"]);
+    elsewhere(
+        "case",
+        48,
+        "roles take turns though a question had no answer, and the last is the user's",
+    );
+    assert_eq!(
+        roles(&model.request(1)),
+        ["system", "user", "assistant", "user"]
+    );
 }
 
 #[test]
@@ -36,11 +60,18 @@ fn content_is_null_only_where_a_host_takes_it() {
         "invalid message content type: <nil>",
         "messages.2.content: Input should be a valid string",
     ] {
-        let seen = case(49, "null content refused", [called(&think("a")), Reply::error(400, says), done()])
-            .answers("Done.")
-            .run();
+        let seen = case(
+            49,
+            "null content refused",
+            [called(&think("a")), Reply::error(400, says), done()],
+        )
+        .answers("Done.")
+        .run();
         assert_eq!(
-            (&seen.requests[1].messages()[2]["content"], &seen.requests[2].messages()[2]["content"]),
+            (
+                &seen.requests[1].messages()[2]["content"],
+                &seen.requests[2].messages()[2]["content"]
+            ),
             (&Value::Null, &json!("")),
             "{says}"
         );
@@ -53,7 +84,11 @@ fn content_is_null_only_where_a_host_takes_it() {
     let home = Home::with(&model.config());
     home.agent(["-m", "one"]).exits(1).says("empty answer");
     home.agent(["-m", "two"]).exits(0);
-    elsewhere("case", 50, "a reply with neither text nor calls is not sent");
+    elsewhere(
+        "case",
+        50,
+        "a reply with neither text nor calls is not sent",
+    );
     let sent = model
         .request(2)
         .messages()
@@ -73,7 +108,8 @@ fn texts_are_plain_and_never_empty() {
     .answers("Done.")
     .run();
     assert_eq!(seen.requests[1].messages()[2]["content"], "I look.");
-    let exec = json!({ "id": "a", "function": { "name": "exec", "arguments": "{\"command\":\"true\"}" } });
+    let exec =
+        json!({ "id": "a", "function": { "name": "exec", "arguments": "{\"command\":\"true\"}" } });
     let seen = case(52, "a result without text", [called(&exec), done()])
         .config(json!({ "tools": { "exec": { "sandbox": "off" } } }))
         .answers("Done.")
@@ -88,19 +124,51 @@ fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
             &json!({ "content": null, "reasoning_content": "hm", "reasoning_details": [{ "text": "hm" }], "tool_calls": [think("a")] }),
         )
     };
-    let seen = case(53, "reasoning of a turn with calls", [thoughtful(), done()]).answers("Done.").run();
-    let message = seen.requests[1].messages()[2].clone();
-    assert_eq!((&message["reasoning_content"], &message["reasoning_details"][0]["text"]), (&json!("hm"), &json!("hm")));
-    let wants = Reply::error(400, "The reasoning_content in the thinking mode must be passed back to the API.");
-    let seen = case(53, "reasoning that is wanted though there was none", [called(&think("a")), wants, done()])
+    let seen = case(53, "reasoning of a turn with calls", [thoughtful(), done()])
         .answers("Done.")
         .run();
+    let message = seen.requests[1].messages()[2].clone();
+    assert_eq!(
+        (
+            &message["reasoning_content"],
+            &message["reasoning_details"][0]["text"]
+        ),
+        (&json!("hm"), &json!("hm"))
+    );
+    let wants = Reply::error(
+        400,
+        "The reasoning_content in the thinking mode must be passed back to the API.",
+    );
+    let seen = case(
+        53,
+        "reasoning that is wanted though there was none",
+        [called(&think("a")), wants, done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(seen.requests[2].messages()[2]["reasoning_content"], "");
-    let refuses = Reply::error(400, "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported");
-    let seen = case(53, "reasoning that is refused", [thoughtful(), refuses, done()]).answers("Done.").run();
-    assert!(seen.requests[2].messages()[2].get("reasoning_content").is_none());
+    let refuses = Reply::error(
+        400,
+        "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported",
+    );
+    let seen = case(
+        53,
+        "reasoning that is refused",
+        [thoughtful(), refuses, done()],
+    )
+    .answers("Done.")
+    .run();
+    assert!(
+        seen.requests[2].messages()[2]
+            .get("reasoning_content")
+            .is_none()
+    );
 
-    elsewhere("case", 55, "another model gets none of it, and the first has it again");
+    elsewhere(
+        "case",
+        55,
+        "another model gets none of it, and the first has it again",
+    );
     let model = Model::scripted([thoughtful(), done(), done(), done()]);
     let entry = |name: &str| json!({ "model_name": name, "model": format!("openai/{name}"), "api_base": model.base(), "api_key": CANARY });
     let home = Home::with(&merged(model.config(), &json!({ "model_list": null })));
@@ -111,9 +179,19 @@ fn thoughts_go_back_to_the_model_that_had_them_and_to_no_other() {
     home.agent(["-m", "hi"]).exits(0);
     home.agent(["--model", "two", "-m", "and you?"]).exits(0);
     home.agent(["--model", "one", "-m", "and now?"]).exits(0);
-    let kept: Vec<bool> = (1..4).map(|n| model.request(n).messages()[2].get("reasoning_content").is_some()).collect();
+    let kept: Vec<bool> = (1..4)
+        .map(|n| {
+            model.request(n).messages()[2]
+                .get("reasoning_content")
+                .is_some()
+        })
+        .collect();
     assert_eq!(kept, [true, false, true]);
-    assert!(model.request(2).messages()[2].get("reasoning_details").is_none());
+    assert!(
+        model.request(2).messages()[2]
+            .get("reasoning_details")
+            .is_none()
+    );
 }
 
 /// One pixel.
@@ -124,7 +202,10 @@ fn images_are_left_out_where_they_are_refused() {
     for (status, says) in [
         (404, "No endpoints found that support image input"),
         (400, "This model does not support image input"),
-        (400, "messages[1]: unknown variant `image_url`, expected `text`"),
+        (
+            400,
+            "messages[1]: unknown variant `image_url`, expected `text`",
+        ),
         (400, "messages.1.content must be a string"),
     ] {
         elsewhere("case", 54, "a model that takes texts only, and no parts");
@@ -132,9 +213,18 @@ fn images_are_left_out_where_they_are_refused() {
         let model = Model::scripted([Reply::error(status, says), done()]);
         let home = Home::with(&model.config());
         let pixel = home.write("pixel.gif", GIF);
-        let run = home.bantam().args(["agent", "-m", "what is this?", "-a"]).arg(&pixel).run();
+        let run = home
+            .bantam()
+            .args(["agent", "-m", "what is this?", "-a"])
+            .arg(&pixel)
+            .run();
         run.exits(0).prints("Done.\n").says("takes no images");
         let content = &model.request(1).messages().pop().unwrap()["content"].clone();
-        assert!(content.as_str().is_some_and(|text| text.contains("left out: this model")), "{content}");
+        assert!(
+            content
+                .as_str()
+                .is_some_and(|text| text.contains("left out: this model")),
+            "{content}"
+        );
     }
 }

@@ -22,12 +22,28 @@ fn a_wait_is_understood_in_every_form() {
         ("x-ratelimit-reset-requests", "1s"),
         ("x-ratelimit-reset-tokens", "1000ms"),
     ] {
-        let seen = fault(15, "429 with a wait", [limited().header(name, value), done()]).answers("Done.").run();
-        assert!(waited(&seen) >= Duration::from_secs(1), "{name}: {:?}", waited(&seen));
+        let seen = fault(
+            15,
+            "429 with a wait",
+            [limited().header(name, value), done()],
+        )
+        .answers("Done.")
+        .run();
+        assert!(
+            waited(&seen) >= Duration::from_secs(1),
+            "{name}: {:?}",
+            waited(&seen)
+        );
         elsewhere("fault", 19, "retry-after-ms");
     }
     for message in ["Please try again in 1.0s.", "Please retry in 1000ms"] {
-        let seen = case(57, "429 with a wait in words", [Reply::error(429, message), done()]).answers("Done.").run();
+        let seen = case(
+            57,
+            "429 with a wait in words",
+            [Reply::error(429, message), done()],
+        )
+        .answers("Done.")
+        .run();
         assert!(waited(&seen) >= Duration::from_secs(1), "{message}");
     }
     elsewhere(
@@ -36,27 +52,48 @@ fn a_wait_is_understood_in_every_form() {
         "provider::errors::a_wait_is_understood_in_every_form has the date: a server's clock cannot be set here",
     );
     let past = limited().header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
-    fault(17, "a date that has passed: at once", [past, done()]).answers("Done.").run();
+    fault(17, "a date that has passed: at once", [past, done()])
+        .answers("Done.")
+        .run();
     for garbage in ["soon", "-3", "", "1e400"] {
-        fault(18, "a wait that means nothing: our own", [limited().header("Retry-After", garbage), done()])
-            .answers("Done.")
-            .run();
+        fault(
+            18,
+            "a wait that means nothing: our own",
+            [limited().header("Retry-After", garbage), done()],
+        )
+        .answers("Done.")
+        .run();
     }
     let endless = limited().header("Retry-After", "1000000000000000000");
-    let seen = fault(18, "a wait beyond a minute is not waited for", [endless]).fails(5, "slow down").run();
-    assert!(seen.run.took < Duration::from_secs(20), "{:?}", seen.run.took);
+    let seen = fault(18, "a wait beyond a minute is not waited for", [endless])
+        .fails(5, "slow down")
+        .run();
+    assert!(
+        seen.run.took < Duration::from_secs(20),
+        "{:?}",
+        seen.run.took
+    );
     let never = Reply::error(503, "gone fishing").header("x-should-retry", "false");
-    case(58, "x-should-retry: false", [never]).fails(5, "gone fishing").run();
+    case(58, "x-should-retry: false", [never])
+        .fails(5, "gone fishing")
+        .run();
     let again = Reply::error(400, "the gateway tripped").header("x-should-retry", "true");
-    let seen = case(58, "x-should-retry: true", [again, done()]).answers("Done.").run();
+    let seen = case(58, "x-should-retry: true", [again, done()])
+        .answers("Done.")
+        .run();
     assert_eq!(seen.requests.len(), 2);
 }
 
 #[test]
 fn quota_is_told_apart_from_a_rate() {
     let broke = json!({ "error": { "message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota" } });
-    let seen =
-        case(57, "an account that is used up is not asked again", [Reply::json(429, &broke)]).fails(5, "quota").run();
+    let seen = case(
+        57,
+        "an account that is used up is not asked again",
+        [Reply::json(429, &broke)],
+    )
+    .fails(5, "quota")
+    .run();
     assert_eq!(seen.requests.len(), 1);
     let gemini = json!({ "error": {
         "code": 429, "status": "RESOURCE_EXHAUSTED", "message": "You exceeded your current quota, please check your plan and billing details.",
@@ -68,45 +105,97 @@ fn quota_is_told_apart_from_a_rate() {
         "type": "requests", "code": "rate_limit_exceeded",
     } });
     for limit in [gemini, openai] {
-        case(57, "a rate limit that speaks of billing", [Reply::json(429, &limit), done()]).answers("Done.").run();
+        case(
+            57,
+            "a rate limit that speaks of billing",
+            [Reply::json(429, &limit), done()],
+        )
+        .answers("Done.")
+        .run();
     }
 }
 
 #[test]
 fn only_what_may_pass_is_tried_again() {
     for status in [408, 409, 425, 500, 502, 503, 504, 520, 524, 529] {
-        let seen = case(58, "a status that may pass", [Reply::error(status, "not now"), done()]).answers("Done.").run();
+        let seen = case(
+            58,
+            "a status that may pass",
+            [Reply::error(status, "not now"), done()],
+        )
+        .answers("Done.")
+        .run();
         assert_eq!(seen.requests.len(), 2, "{status}");
         elsewhere("fault", 20, "500, 502, 503, 504 and 529");
     }
-    for (status, code) in [(400, 1), (401, 4), (402, 5), (403, 4), (404, 1), (413, 1), (422, 1)] {
-        let seen = case(58, "a status that does not", [Reply::error(status, "no")]).fails(code, "no").run();
+    for (status, code) in [
+        (400, 1),
+        (401, 4),
+        (402, 5),
+        (403, 4),
+        (404, 1),
+        (413, 1),
+        (422, 1),
+    ] {
+        let seen = case(58, "a status that does not", [Reply::error(status, "no")])
+            .fails(code, "no")
+            .run();
         assert_eq!(seen.requests.len(), 1, "{status}");
     }
     for status in [401, 403] {
-        let model = Model::scripted([Reply::error(status, "Incorrect API key provided"), Reply::text("Hello.")]);
+        let model = Model::scripted([
+            Reply::error(status, "Incorrect API key provided"),
+            Reply::text("Hello."),
+        ]);
         let home = Home::with(&model.config());
-        elsewhere("fault", 21, "a refused key is not tried again and leaves no trace of the turn");
+        elsewhere(
+            "fault",
+            21,
+            "a refused key is not tried again and leaves no trace of the turn",
+        );
         home.agent(["-m", "the refused question"])
             .exits(4)
             .prints("")
             .fails_with_a_hint()
             .says("Incorrect API key provided");
-        home.agent(["-m", "another question"]).exits(0).prints("Hello.\n");
-        assert!(!model.request(1).texts("user").join("\n").contains("the refused question"));
+        home.agent(["-m", "another question"])
+            .exits(0)
+            .prints("Hello.\n");
+        assert!(
+            !model
+                .request(1)
+                .texts("user")
+                .join("\n")
+                .contains("the refused question")
+        );
         assert_eq!(home.session("cli_default").roles(), ["user", "assistant"]);
     }
-    fault(23, "404 for the model", [Reply::error(404, "The model `test-model` does not exist")])
-        .fails(1, "does not exist")
-        .says("check the model's name")
-        .run();
+    fault(
+        23,
+        "404 for the model",
+        [Reply::error(404, "The model `test-model` does not exist")],
+    )
+    .fails(1, "does not exist")
+    .says("check the model's name")
+    .run();
     for _ in 0..1 {
-        fault(24, "200 with an error", [Reply::json(200, &json!({ "error": { "message": "upstream died" } })), done()])
-            .answers("Done.")
-            .run();
-        fault(25, "200 with a captive portal", [Reply::html(200, "<html><head><title>Sign in</title>")])
-            .fails(1, "api_base")
-            .run();
+        fault(
+            24,
+            "200 with an error",
+            [
+                Reply::json(200, &json!({ "error": { "message": "upstream died" } })),
+                done(),
+            ],
+        )
+        .answers("Done.")
+        .run();
+        fault(
+            25,
+            "200 with a captive portal",
+            [Reply::html(200, "<html><head><title>Sign in</title>")],
+        )
+        .fails(1, "api_base")
+        .run();
     }
 }
 
@@ -137,62 +226,104 @@ fn a_request_that_is_too_long_is_shortened_once_and_the_window_is_kept() {
         let model = Model::answering(move |request, n| match n {
             0..=5 => Reply::text(&"words ".repeat(400)),
             6 => Reply::json(status, &body),
-            _ if request.last("system").contains("so that the assistant can continue") => Reply::text("Much was said."),
+            _ if request
+                .last("system")
+                .contains("so that the assistant can continue") =>
+            {
+                Reply::text("Much was said.")
+            }
             _ => done(),
         });
         let home = Home::with(&model.config());
         for n in 0..6 {
-            home.agent(["-m", &format!("question {n}: {}", "long ".repeat(300))]).exits(0);
+            home.agent(["-m", &format!("question {n}: {}", "long ".repeat(300))])
+                .exits(0);
         }
         home.agent(["-m", "and now?"]).exits(0).prints("Done.\n");
         let last = model.requests().pop().unwrap().body.to_string().len();
-        assert!(last < model.request(6).body.to_string().len(), "{last}: nothing was left out");
+        assert!(
+            last < model.request(6).body.to_string().len(),
+            "{last}: nothing was left out"
+        );
         let told = home.bantam().arg("status").run().stdout;
         match window {
-            Some(window) => assert!(told.contains(&format!("reads {window} tokens at once")), "{told}"),
+            Some(window) => assert!(
+                told.contains(&format!("reads {window} tokens at once")),
+                "{told}"
+            ),
             None => assert!(!told.contains("tokens at once"), "{told}"),
         }
     }
     let token = Reply::error(401, "invalid token: limit of your plan");
-    case(59, "a token that is a key", [token]).fails(4, "invalid token").run();
+    case(59, "a token that is a key", [token])
+        .fails(4, "invalid token")
+        .run();
 }
 
 #[test]
 fn an_error_is_found_wherever_it_stands() {
     let late = format!("{}maximum context length is 8192", "x".repeat(200));
-    case(60, "a reason late in the text", [Reply::error(400, &late)]).fails(1, "start a new conversation").run();
+    case(60, "a reason late in the text", [Reply::error(400, &late)])
+        .fails(1, "start a new conversation")
+        .run();
     let odd: [(Value, i32); 7] = [
         (json!({ "error": "the reason" }), 1),
         (json!({ "error": { "message": "the reason" } }), 1),
-        (json!([{ "error": { "code": 400, "message": "the reason" } }]), 1),
+        (
+            json!([{ "error": { "code": 400, "message": "the reason" } }]),
+            1,
+        ),
         (json!({ "detail": "the reason" }), 1),
         (json!({ "message": "the reason" }), 1),
-        (json!({ "detail": [{ "msg": "the reason", "loc": ["body"] }] }), 1),
+        (
+            json!({ "detail": [{ "msg": "the reason", "loc": ["body"] }] }),
+            1,
+        ),
         (
             json!({ "error": { "message": "Provider returned error", "metadata": { "raw": "{\"error\":{\"message\":\"the reason\"}}" } } }),
             1,
         ),
     ];
     for (body, code) in odd {
-        case(61, "an error as text, object, list, detail, or JSON in a text", [Reply::json(400, &body)])
-            .fails(code, "the reason")
-            .run();
-    }
-    case(62, "an error that quotes the key", [Reply::error(401, &format!("Incorrect API key provided: {CANARY}."))])
-        .args(&["-v"])
-        .fails(4, "Incorrect API key")
+        case(
+            61,
+            "an error as text, object, list, detail, or JSON in a text",
+            [Reply::json(400, &body)],
+        )
+        .fails(code, "the reason")
         .run();
-    let controls =
-        case(61, "an error with control characters", [Reply::error(400, "no \u{1b}]0;owned\u{7} such thing")])
-            .fails(1, "such thing")
-            .run();
-    assert!(!controls.run.stderr.contains(['\u{1b}', '\u{7}']), "{:?}", controls.run.stderr);
+    }
+    case(
+        62,
+        "an error that quotes the key",
+        [Reply::error(
+            401,
+            &format!("Incorrect API key provided: {CANARY}."),
+        )],
+    )
+    .args(&["-v"])
+    .fails(4, "Incorrect API key")
+    .run();
+    let controls = case(
+        61,
+        "an error with control characters",
+        [Reply::error(400, "no \u{1b}]0;owned\u{7} such thing")],
+    )
+    .fails(1, "such thing")
+    .run();
+    assert!(
+        !controls.run.stderr.contains(['\u{1b}', '\u{7}']),
+        "{:?}",
+        controls.run.stderr
+    );
 }
 
 #[test]
 fn tries_are_limited_and_happen_within_the_turns_time() {
     let overloaded = [500, 502, 503].map(|status| Reply::error(status, "overloaded"));
-    case(58, "given up after max_retries", overloaded).fails(5, "overloaded").run();
+    case(58, "given up after max_retries", overloaded)
+        .fails(5, "overloaded")
+        .run();
     elsewhere(
         "fault",
         53,

@@ -61,7 +61,14 @@ pub fn elsewhere(kind: &str, number: u8, why: &str) {
 
 fn row(host: impl IntoIterator<Item = Reply>) -> Row {
     let host = host.into_iter().collect();
-    Row { host, config: json!({}), args: Vec::new(), code: 0, prints: None, says: Vec::new() }
+    Row {
+        host,
+        config: json!({}),
+        args: Vec::new(),
+        code: 0,
+        prints: None,
+        says: Vec::new(),
+    }
 }
 
 impl Row {
@@ -109,7 +116,11 @@ impl Row {
     pub fn run(self) -> Seen {
         let model = Model::scripted(self.host);
         let home = Home::with(&merged(model.config(), &self.config));
-        let run = home.bantam().args(["agent", "-m", "hi"]).args(&self.args).run();
+        let run = home
+            .bantam()
+            .args(["agent", "-m", "hi"])
+            .args(&self.args)
+            .run();
         run.exits(self.code);
         if let Some(text) = &self.prints {
             run.prints(text);
@@ -123,7 +134,11 @@ impl Row {
             run.fails_with_a_hint();
         }
         let requests = model.requests();
-        Seen { run, home, requests }
+        Seen {
+            run,
+            home,
+            requests,
+        }
     }
 }
 
@@ -137,10 +152,20 @@ impl Seen {
     /// The calls in the last request: their ids, names and arguments.
     pub fn calls(&self) -> Vec<(String, String, String)> {
         let messages = self.requests.last().unwrap().messages();
-        let calls = messages.iter().flat_map(|message| message["tool_calls"].as_array().cloned().unwrap_or_default());
+        let calls = messages.iter().flat_map(|message| {
+            message["tool_calls"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        });
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let function =
-            |call: &Value| (text(&call["id"]), text(&call["function"]["name"]), text(&call["function"]["arguments"]));
+        let function = |call: &Value| {
+            (
+                text(&call["id"]),
+                text(&call["function"]["name"]),
+                text(&call["function"]["arguments"]),
+            )
+        };
         calls.map(|call| function(&call)).collect()
     }
 }
@@ -151,7 +176,10 @@ pub fn whole(message: &Value) -> Reply {
 }
 
 pub fn finished(message: &Value, reason: &str) -> Reply {
-    Reply::json(200, &json!({ "choices": [ { "index": 0, "message": message, "finish_reason": reason } ] }))
+    Reply::json(
+        200,
+        &json!({ "choices": [ { "index": 0, "message": message, "finish_reason": reason } ] }),
+    )
 }
 
 /// A whole answer with this call.
@@ -166,7 +194,10 @@ pub fn think(id: &str) -> Value {
 
 /// An event of a stream with this delta.
 pub fn delta(delta: &Value) -> String {
-    format!("data: {}\n\n", json!({ "choices": [ { "index": 0, "delta": delta } ] }))
+    format!(
+        "data: {}\n\n",
+        json!({ "choices": [ { "index": 0, "delta": delta } ] })
+    )
 }
 
 /// The last events of a stream.
@@ -214,9 +245,13 @@ pub fn answering(stream: &TcpStream, bytes: &[u8]) {
 
 fn is_whole(request: &[u8]) -> bool {
     let text = String::from_utf8_lossy(request);
-    let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
     let length = head.to_ascii_lowercase();
-    let length = length.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let length = length
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
     body.len() >= length.unwrap_or(0)
 }
 
@@ -244,11 +279,25 @@ fn every_number_of_the_table_has_its_row() {
     .concat()
     .replace(char::is_whitespace, "");
     let found = |kind: &str| {
-        let number = |text: &str| text.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse::<u8>().ok());
+        let number = |text: &str| {
+            text.split(|c: char| !c.is_ascii_digit())
+                .next()
+                .and_then(|n| n.parse::<u8>().ok())
+        };
         // `told` has faults of a connection.
         let raw = if kind == "fault" { "told(" } else { "case(" };
-        let marks = [format!("{kind}("), format!("elsewhere(\"{kind}\","), raw.to_owned()];
-        let numbers = marks.map(|mark| sources.split(&*mark).skip(1).filter_map(number).collect::<Vec<_>>());
+        let marks = [
+            format!("{kind}("),
+            format!("elsewhere(\"{kind}\","),
+            raw.to_owned(),
+        ];
+        let numbers = marks.map(|mark| {
+            sources
+                .split(&*mark)
+                .skip(1)
+                .filter_map(number)
+                .collect::<Vec<_>>()
+        });
         numbers.concat().into_iter().collect::<BTreeSet<u8>>()
     };
     assert_eq!(found("case"), (1..=62).collect());

@@ -12,11 +12,19 @@ fn refused(message: &str) -> Reply {
 
 #[test]
 fn a_refused_field_is_left_out_and_not_sent_by_the_next_run() {
-    let says =
-        "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
-    let seen = case(35, "max_tokens is called max_completion_tokens", [refused(says), done()]).answers("Done.").run();
+    let says = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
+    let seen = case(
+        35,
+        "max_tokens is called max_completion_tokens",
+        [refused(says), done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(
-        (seen.requests[1].body.get("max_tokens"), &seen.requests[1].body["max_completion_tokens"]),
+        (
+            seen.requests[1].body.get("max_tokens"),
+            &seen.requests[1].body["max_completion_tokens"]
+        ),
         (None, &json!(8192))
     );
     for says in [
@@ -27,27 +35,45 @@ fn a_refused_field_is_left_out_and_not_sent_by_the_next_run() {
             .entry(json!({ "temperature": 0.2 }))
             .answers("Done.")
             .run();
-        let sent: Vec<_> = seen.requests.iter().map(|request| request.body.get("temperature").is_some()).collect();
+        let sent: Vec<_> = seen
+            .requests
+            .iter()
+            .map(|request| request.body.get("temperature").is_some())
+            .collect();
         assert_eq!(sent, [true, false]);
     }
     let seen = case(36, "a temperature that nobody set", [done()]).run();
     assert!(seen.requests[0].body.get("temperature").is_none());
     for (field, says) in [
-        ("prompt_cache_key", "property 'prompt_cache_key' is unsupported"),
+        (
+            "prompt_cache_key",
+            "property 'prompt_cache_key' is unsupported",
+        ),
         ("store", "Unrecognized request argument supplied: store"),
-        ("parallel_tool_calls", "Unknown parameter: 'parallel_tool_calls'."),
+        (
+            "parallel_tool_calls",
+            "Unknown parameter: 'parallel_tool_calls'.",
+        ),
         (
             "chat_template_kwargs",
             "Invalid JSON payload received. Unknown name \"chat_template_kwargs\": Cannot find field.",
         ),
     ] {
         let extra = json!({ "extra_body": { field: true, "top_k": 5 } });
-        let seen = case(37, "a field of extra_body that a host refuses", [refused(says), done()])
-            .entry(extra)
-            .answers("Done.")
-            .run();
+        let seen = case(
+            37,
+            "a field of extra_body that a host refuses",
+            [refused(says), done()],
+        )
+        .entry(extra)
+        .answers("Done.")
+        .run();
         let body = &seen.requests[1].body;
-        assert_eq!((body.get(field), &body["top_k"]), (None, &json!(5)), "{body}");
+        assert_eq!(
+            (body.get(field), &body["top_k"]),
+            (None, &json!(5)),
+            "{body}"
+        );
         let told = seen.home.bantam().arg("status").run().stdout;
         assert!(told.contains(&format!("takes no {field}")), "{told}");
     }
@@ -55,9 +81,11 @@ fn a_refused_field_is_left_out_and_not_sent_by_the_next_run() {
 
 #[test]
 fn a_refusal_that_names_nothing_known_teaches_nothing() {
-    for says in
-        ["Something about top_k.", "unknown model test-model", "Your prompt was flagged: it is not allowed here"]
-    {
+    for says in [
+        "Something about top_k.",
+        "unknown model test-model",
+        "Your prompt was flagged: it is not allowed here",
+    ] {
         let seen = case(37, "another refusal", [refused(says)])
             .entry(json!({ "extra_body": { "top_k": 5 } }))
             .fails(1, "the server answered 400")
@@ -66,39 +94,73 @@ fn a_refusal_that_names_nothing_known_teaches_nothing() {
         assert!(!seen.home.path("state/quirks.json").exists(), "{says}");
     }
     let stubborn = || refused("Unrecognized request argument supplied: top_k");
-    let seen = case(37, "the same refusal without the field", [stubborn(), stubborn()])
-        .entry(json!({ "extra_body": { "top_k": 5 } }))
-        .fails(1, "top_k")
-        .run();
-    assert!(!seen.home.path("state/quirks.json").exists(), "what does not help is not kept");
+    let seen = case(
+        37,
+        "the same refusal without the field",
+        [stubborn(), stubborn()],
+    )
+    .entry(json!({ "extra_body": { "top_k": 5 } }))
+    .fails(1, "top_k")
+    .run();
+    assert!(
+        !seen.home.path("state/quirks.json").exists(),
+        "what does not help is not kept"
+    );
 }
 
 #[test]
 fn the_least_is_sent() {
-    let seen = case(38, "no tools, and no word about them", [done()]).args(&["--no-tools"]).run();
+    let seen = case(38, "no tools, and no word about them", [done()])
+        .args(&["--no-tools"])
+        .run();
     let body = seen.requests[0].body.as_object().unwrap().clone();
     let names: Vec<&str> = body.keys().map(String::as_str).collect();
-    assert_eq!(names, ["max_tokens", "messages", "model", "stream", "stream_options"]);
+    assert_eq!(
+        names,
+        [
+            "max_tokens",
+            "messages",
+            "model",
+            "stream",
+            "stream_options"
+        ]
+    );
     let seen = case(41, "schemas and names that every host takes", [done()]).run();
     for tool in seen.requests[0].body["tools"].as_array().unwrap() {
         let function = &tool["function"];
         let name = function["name"].as_str().unwrap();
         assert!(
-            (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)),
+            (1..=64).contains(&name.len())
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)),
             "{name}"
         );
         let schema = function["parameters"].as_object().unwrap();
-        assert!(schema["type"] == "object" && schema["properties"].is_object(), "{name}");
+        assert!(
+            schema["type"] == "object" && schema["properties"].is_object(),
+            "{name}"
+        );
         let words = ["oneOf", "anyOf", "allOf", "enum"];
-        assert!(words.iter().all(|word| !schema.contains_key(*word)), "{name}");
+        assert!(
+            words.iter().all(|word| !schema.contains_key(*word)),
+            "{name}"
+        );
         let text = function["parameters"].to_string();
-        assert!(["\"$ref\"", "\"const\"", "\"type\":["].iter().all(|word| !text.contains(word)), "{name}: {text}");
+        assert!(
+            ["\"$ref\"", "\"const\"", "\"type\":["]
+                .iter()
+                .all(|word| !text.contains(word)),
+            "{name}: {text}"
+        );
     }
 }
 
 #[test]
 fn an_effort_is_sent_if_it_is_set_and_left_out_where_it_is_refused() {
-    let seen = case(39, "reasoning_effort", [done()]).entry(json!({ "reasoning_effort": "high" })).run();
+    let seen = case(39, "reasoning_effort", [done()])
+        .entry(json!({ "reasoning_effort": "high" }))
+        .run();
     assert_eq!(seen.requests[0].body["reasoning_effort"], "high");
     let says = "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model.";
     let seen = case(39, "a refused effort", [refused(says), done()])
@@ -107,9 +169,13 @@ fn an_effort_is_sent_if_it_is_set_and_left_out_where_it_is_refused() {
         .run();
     assert!(seen.requests[1].body.get("reasoning_effort").is_none());
     let says = "Function tools with reasoning_effort are not supported for this model: set reasoning_effort to 'none'.";
-    let seen = case(39, "tools only without reasoning, though no effort was sent", [refused(says), done()])
-        .answers("Done.")
-        .run();
+    let seen = case(
+        39,
+        "tools only without reasoning, though no effort was sent",
+        [refused(says), done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(seen.requests[1].body["reasoning_effort"], "none");
 }
 
@@ -120,11 +186,20 @@ fn a_system_prompt_goes_to_the_user_where_it_has_no_role() {
         "System role not supported",
         "Developer instruction is not enabled for models/gemma-3",
     ] {
-        let seen = case(40, "no system role", [refused(says), done()]).answers("Done.").run();
+        let seen = case(40, "no system role", [refused(says), done()])
+            .answers("Done.")
+            .run();
         let (before, after) = (&seen.requests[0], &seen.requests[1]);
-        let roles: Vec<&Value> = after.messages().iter().map(|message| &message["role"]).collect::<Vec<_>>();
+        let roles: Vec<&Value> = after
+            .messages()
+            .iter()
+            .map(|message| &message["role"])
+            .collect::<Vec<_>>();
         assert_eq!(roles, ["user"], "{says}");
-        assert!(after.last("user").contains(before.last("system").trim()) && after.last("user").contains("hi"));
+        assert!(
+            after.last("user").contains(before.last("system").trim())
+                && after.last("user").contains("hi")
+        );
         let told = seen.home.bantam().arg("status").run().stdout;
         assert!(told.contains("takes no system role"), "{told}");
     }
@@ -138,9 +213,13 @@ fn names_and_addresses_are_sent_as_they_are_written() {
         ("lmstudio/qwen/qwen3", "qwen/qwen3"),
         ("acme/x/y", "acme/x/y"),
     ] {
-        let seen = case(42, "a prefix is taken off only if it is a vendor's", [done()])
-            .entry(json!({ "model": written }))
-            .run();
+        let seen = case(
+            42,
+            "a prefix is taken off only if it is a vendor's",
+            [done()],
+        )
+        .entry(json!({ "model": written }))
+        .run();
         assert_eq!(seen.requests[0].body["model"], *sent);
     }
     for (path, asked) in [
@@ -153,28 +232,44 @@ fn names_and_addresses_are_sent_as_they_are_written() {
         super::elsewhere("case", 43, "addresses are completed once");
         let model = Model::scripted([done()]);
         let base = model.base().replace("/v1", path);
-        Home::with(&merged(model.config(), &json!({ "model_list": [ { "api_base": base } ] })))
-            .agent(["-m", "hi"])
-            .exits(0);
+        Home::with(&merged(
+            model.config(),
+            &json!({ "model_list": [ { "api_base": base } ] }),
+        ))
+        .agent(["-m", "hi"])
+        .exits(0);
         assert_eq!(model.request(0).path, asked);
     }
-    let seen = case(44, "no key for a server of one's own", [done()]).entry(json!({ "api_key": "" })).run();
+    let seen = case(44, "no key for a server of one's own", [done()])
+        .entry(json!({ "api_key": "" }))
+        .run();
     assert_eq!(seen.requests[0].header("authorization"), None);
     let seen = case(
         44,
         "x-api-key for Anthropic, and what the user sets",
-        [Reply::json(200, &json!({ "content": [{ "type": "text", "text": "Hi." }], "stop_reason": "end_turn" }))],
+        [Reply::json(
+            200,
+            &json!({ "content": [{ "type": "text", "text": "Hi." }], "stop_reason": "end_turn" }),
+        )],
     )
     .entry(json!({ "model": "anthropic/claude", "headers": { "X-Team": "home" } }))
     .answers("Hi.")
     .run();
-    assert_eq!((seen.requests[0].header("x-api-key"), seen.requests[0].header("x-team")), (Some(CANARY), Some("home")));
+    assert_eq!(
+        (
+            seen.requests[0].header("x-api-key"),
+            seen.requests[0].header("x-team")
+        ),
+        (Some(CANARY), Some("home"))
+    );
 }
 
 #[test]
 fn characters_that_hosts_refuse_are_not_sent() {
     let model = Model::scripted([
-        called(&json!({ "id": "a", "function": { "name": "read_file", "arguments": "{\"path\":\"odd.txt\"}" } })),
+        called(
+            &json!({ "id": "a", "function": { "name": "read_file", "arguments": "{\"path\":\"odd.txt\"}" } }),
+        ),
         done(),
     ]);
     super::elsewhere("case", 45, "NUL and halves of characters in a result");
@@ -188,15 +283,21 @@ fn characters_that_hosts_refuse_are_not_sent() {
         super::delta(&json!({ "content": "Whole." })),
         super::end("stop"),
     ]);
-    case(45, "half a character in a stream", [answer]).answers("Whole.").run();
+    case(45, "half a character in a stream", [answer])
+        .answers("Whole.")
+        .run();
 }
 
 #[test]
 fn an_id_of_another_host_is_not_sent_to_one_that_refuses_it() {
     let long = "x".repeat(64);
     let says = "Invalid 'messages[2].tool_calls[0].id': string too long. Expected a string with maximum length 40, but got a string with length 64 instead.";
-    let seen = case(55, "an id longer than OpenAI takes", [called(&think(&long)), refused(says), done()])
-        .answers("Done.")
-        .run();
+    let seen = case(
+        55,
+        "an id longer than OpenAI takes",
+        [called(&think(&long)), refused(says), done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(seen.calls()[0].0.len(), 9);
 }

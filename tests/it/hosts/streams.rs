@@ -33,18 +33,44 @@ fn events_are_written_in_many_ways() {
         "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n",
         "data: [DONE]\n\ndata: {\"choices\":[{\"delta\":{\"content\":\" More.\"}}]}",
     ];
-    case(26, "comments, names, CRLF, data without a space or over lines, JSON after the end", [Reply::events(dialect)])
-        .answers("Grüße.")
-        .run();
-    let endless = [text("Enough."), "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}".to_owned()];
-    case(26, "no [DONE], and no blank line at the end", [stream(endless)]).answers("Enough.").run();
-    for odd in [json!({ "content": [{ "type": "text", "text": "In parts." }] }), json!({ "content": "In parts." })] {
+    case(
+        26,
+        "comments, names, CRLF, data without a space or over lines, JSON after the end",
+        [Reply::events(dialect)],
+    )
+    .answers("Grüße.")
+    .run();
+    let endless = [
+        text("Enough."),
+        "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}".to_owned(),
+    ];
+    case(
+        26,
+        "no [DONE], and no blank line at the end",
+        [stream(endless)],
+    )
+    .answers("Enough.")
+    .run();
+    for odd in [
+        json!({ "content": [{ "type": "text", "text": "In parts." }] }),
+        json!({ "content": "In parts." }),
+    ] {
         let null = "data: {\"choices\":[{\"index\":0,\"delta\":null}]}\n\n".to_owned();
         let alive = "data: {\"choices\":[]}\n\n".to_owned();
-        let events = [delta(&json!({ "role": "assistant" })), null, alive, delta(&odd), end("stop")];
-        case(32, "a null delta, a role alone, a chunk without choices, content in parts", [stream(events)])
-            .answers("In parts.")
-            .run();
+        let events = [
+            delta(&json!({ "role": "assistant" })),
+            null,
+            alive,
+            delta(&odd),
+            end("stop"),
+        ];
+        case(
+            32,
+            "a null delta, a role alone, a chunk without choices, content in parts",
+            [stream(events)],
+        )
+        .answers("In parts.")
+        .run();
     }
 }
 
@@ -52,10 +78,25 @@ fn events_are_written_in_many_ways() {
 fn usage_comes_last_or_in_a_choice() {
     let usage = json!({ "prompt_tokens": 5, "completion_tokens": 2 });
     let last = format!("data: {}\n\n", json!({ "choices": [], "usage": usage }));
-    let inside =
-        format!("data: {}\n\n", json!({ "choices": [ { "delta": {}, "finish_reason": "stop", "usage": usage } ] }));
-    for events in [vec![text("Hi."), end("stop").replace("data: [DONE]\n\n", ""), last], vec![text("Hi."), inside]] {
-        let seen = case(29, "usage in a last chunk, or in a choice", [stream(events)]).args(&["--json"]).run();
+    let inside = format!(
+        "data: {}\n\n",
+        json!({ "choices": [ { "delta": {}, "finish_reason": "stop", "usage": usage } ] })
+    );
+    for events in [
+        vec![
+            text("Hi."),
+            end("stop").replace("data: [DONE]\n\n", ""),
+            last,
+        ],
+        vec![text("Hi."), inside],
+    ] {
+        let seen = case(
+            29,
+            "usage in a last chunk, or in a choice",
+            [stream(events)],
+        )
+        .args(&["--json"])
+        .run();
         assert_eq!(seen.run.json()["usage"]["total_tokens"], 7);
     }
 }
@@ -63,29 +104,69 @@ fn usage_comes_last_or_in_a_choice() {
 #[test]
 fn a_stream_that_breaks_off_is_asked_for_again_unless_somebody_saw_it() {
     let broken = || stream([text("Once upon")]);
-    let seen =
-        case(27, "the end of the connection without an end of the reply", [broken(), done()]).answers("Done.").run();
+    let seen = case(
+        27,
+        "the end of the connection without an end of the reply",
+        [broken(), done()],
+    )
+    .answers("Done.")
+    .run();
     assert_eq!(seen.requests.len(), 2);
-    let seen =
-        case(27, "the same, twice, and then never again", [broken(), broken(), broken()]).fails(5, "broke off").run();
+    let seen = case(
+        27,
+        "the same, twice, and then never again",
+        [broken(), broken(), broken()],
+    )
+    .fails(5, "broke off")
+    .run();
     let session = seen.home.session("cli_default");
     let last = *session.history().last().unwrap();
-    assert_eq!((&last["content"], &last["partial"]), (&json!("Once upon"), &json!(true)), "only the last of them");
+    assert_eq!(
+        (&last["content"], &last["partial"]),
+        (&json!("Once upon"), &json!(true)),
+        "only the last of them"
+    );
     // On a terminal it was seen.
     let model = Model::scripted([broken()]);
     let home = Home::with(&model.config());
-    let run = home.bantam().args(["agent", "-m", "hi"]).on_a_clever_terminal(80).run();
-    assert!(run.code == Some(5) && run.stdout.contains("Once upon"), "{:?}: {}", run.code, run.stdout);
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .on_a_clever_terminal(80)
+        .run();
+    assert!(
+        run.code == Some(5) && run.stdout.contains("Once upon"),
+        "{:?}: {}",
+        run.code,
+        run.stdout
+    );
     // And whoever reads the events has seen it, too.
     let model = Model::scripted([broken()]);
-    Home::with(&model.config()).agent(["--events", "-m", "hi"]).exits(5);
-    let error = "data: {\"error\":{\"code\":502,\"message\":\"upstream fell over\"}}\n\ndata: [DONE]\n\n".to_owned();
-    let seen = case(28, "an error in mid stream", [stream([text("Once upon"), error.clone()])])
-        .once()
-        .fails(5, "upstream fell over")
-        .run();
-    assert_eq!(seen.home.session("cli_default").history().last().unwrap()["partial"], true);
-    case(28, "the same, tried again", [stream([text("Once upon"), error]), done()]).answers("Done.").run();
+    Home::with(&model.config())
+        .agent(["--events", "-m", "hi"])
+        .exits(5);
+    let error =
+        "data: {\"error\":{\"code\":502,\"message\":\"upstream fell over\"}}\n\ndata: [DONE]\n\n"
+            .to_owned();
+    let seen = case(
+        28,
+        "an error in mid stream",
+        [stream([text("Once upon"), error.clone()])],
+    )
+    .once()
+    .fails(5, "upstream fell over")
+    .run();
+    assert_eq!(
+        seen.home.session("cli_default").history().last().unwrap()["partial"],
+        true
+    );
+    case(
+        28,
+        "the same, tried again",
+        [stream([text("Once upon"), error]), done()],
+    )
+    .answers("Done.")
+    .run();
 }
 
 #[test]
@@ -107,8 +188,13 @@ fn calls_are_put_together_whatever_the_host_numbers() {
         vec![a(None), b(None)],
     ] {
         let events = calls.into_iter().chain([end("tool_calls")]);
-        let seen =
-            case(30, "indices with gaps, from 1, all 0, or none", [stream(events), done()]).answers("Done.").run();
+        let seen = case(
+            30,
+            "indices with gaps, from 1, all 0, or none",
+            [stream(events), done()],
+        )
+        .answers("Done.")
+        .run();
         let calls = seen.calls();
         let arguments: Vec<&str> = calls.iter().map(|call| call.2.as_str()).collect();
         assert_eq!(arguments, ["{\"thought\":\"1\"}", "{\"thought\":\"2\"}"]);
@@ -120,8 +206,21 @@ fn calls_are_put_together_whatever_the_host_numbers() {
             piece(Some(0), "", "", "\"x\"}"),
             end("stop"),
         ];
-        let seen = case(31, "a name in pieces, or repeated", [stream(events), done()]).answers("Done.").run();
-        assert_eq!(seen.calls(), [("a".to_owned(), "think".to_owned(), "{\"thought\":\"x\"}".to_owned())]);
+        let seen = case(
+            31,
+            "a name in pieces, or repeated",
+            [stream(events), done()],
+        )
+        .answers("Done.")
+        .run();
+        assert_eq!(
+            seen.calls(),
+            [(
+                "a".to_owned(),
+                "think".to_owned(),
+                "{\"thought\":\"x\"}".to_owned()
+            )]
+        );
     }
 }
 
@@ -132,8 +231,16 @@ fn stream_options_are_left_out_where_they_are_refused() {
         json!({ "object": "error", "message": { "detail": [ { "type": "extra_forbidden", "loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted" } ] } }),
         json!({ "error": { "message": "Unrecognized request argument supplied: stream_options" } }),
     ] {
-        let seen = case(33, "a 422 for stream_options", [Reply::json(422, &refusal), done()]).answers("Done.").run();
-        assert!(seen.requests[1].body.get("stream_options").is_none() && seen.requests[1].is_streamed());
+        let seen = case(
+            33,
+            "a 422 for stream_options",
+            [Reply::json(422, &refusal), done()],
+        )
+        .answers("Done.")
+        .run();
+        assert!(
+            seen.requests[1].body.get("stream_options").is_none() && seen.requests[1].is_streamed()
+        );
     }
 }
 
@@ -142,7 +249,10 @@ fn a_slow_stream_may_take_longer_than_the_limit_on_silence() {
     super::elsewhere("case", 34, "only silence is limited");
     let base = super::server(|stream| {
         use std::io::Write;
-        super::answering(&stream, b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
+        super::answering(
+            &stream,
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n",
+        );
         let mut stream = stream;
         for n in 0..5 {
             // The host is slow; nothing is waited for here.
@@ -151,8 +261,10 @@ fn a_slow_stream_may_take_longer_than_the_limit_on_silence() {
         }
         stream.write_all(end("stop").as_bytes()).ok();
     });
-    let (_, run) =
-        super::asked_at(&format!("http://{base}/v1"), &json!({ "model_list": [ { "request_timeout": 2 } ] }));
+    let (_, run) = super::asked_at(
+        &format!("http://{base}/v1"),
+        &json!({ "model_list": [ { "request_timeout": 2 } ] }),
+    );
     run.exits(0).prints("01234\n");
 }
 
@@ -163,5 +275,9 @@ fn a_learned_field_is_told_by_status() {
     let home = Home::with(&model.config());
     home.agent(["-m", "hi"]).exits(0);
     let run = home.bantam().arg("status").run();
-    assert!(run.stdout.contains(": takes no stream_options (since 20"), "{}", run.stdout);
+    assert!(
+        run.stdout.contains(": takes no stream_options (since 20"),
+        "{}",
+        run.stdout
+    );
 }

@@ -19,11 +19,41 @@ const NGINX: &str = "/usr/sbin/nginx";
 
 /// The certificates: the name of each, when it begins and ends, whom it is for, and the protocol it is served with.
 const SITES: [(&str, &str, &str, &str, &str); 5] = [
-    ("good", "20200101000000Z", "20600101000000Z", "IP:127.0.0.1", "TLSv1.2 TLSv1.3"),
-    ("expired", "20200101000000Z", "20210101000000Z", "IP:127.0.0.1", "TLSv1.2 TLSv1.3"),
-    ("future", "20580101000000Z", "20600101000000Z", "IP:127.0.0.1", "TLSv1.2 TLSv1.3"),
-    ("other", "20200101000000Z", "20600101000000Z", "DNS:other.example", "TLSv1.2 TLSv1.3"),
-    ("old", "20200101000000Z", "20600101000000Z", "IP:127.0.0.1", "TLSv1.1"),
+    (
+        "good",
+        "20200101000000Z",
+        "20600101000000Z",
+        "IP:127.0.0.1",
+        "TLSv1.2 TLSv1.3",
+    ),
+    (
+        "expired",
+        "20200101000000Z",
+        "20210101000000Z",
+        "IP:127.0.0.1",
+        "TLSv1.2 TLSv1.3",
+    ),
+    (
+        "future",
+        "20580101000000Z",
+        "20600101000000Z",
+        "IP:127.0.0.1",
+        "TLSv1.2 TLSv1.3",
+    ),
+    (
+        "other",
+        "20200101000000Z",
+        "20600101000000Z",
+        "DNS:other.example",
+        "TLSv1.2 TLSv1.3",
+    ),
+    (
+        "old",
+        "20200101000000Z",
+        "20600101000000Z",
+        "IP:127.0.0.1",
+        "TLSv1.1",
+    ),
 ];
 
 const AUTHORITY: &str = "[ca]\ndefault_ca=d\n[d]\ndatabase=index.txt\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n\
@@ -38,12 +68,23 @@ struct Nginx {
 
 impl Nginx {
     fn before(model: &Model, dir: PathBuf) -> Self {
-        assert!(Path::new(NGINX).exists(), "nginx is missing: tests/run installs it");
+        assert!(
+            Path::new(NGINX).exists(),
+            "nginx is missing: tests/run installs it"
+        );
         certificates(&dir);
-        let names = SITES.iter().map(|site| (site.0, site.4)).chain([("self", "TLSv1.2 TLSv1.3")]);
+        let names = SITES
+            .iter()
+            .map(|site| (site.0, site.4))
+            .chain([("self", "TLSv1.2 TLSv1.3")]);
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let held: Vec<_> = names.map(|(name, protocols)| (name, protocols, free())).collect();
-        let ports: Vec<_> = held.iter().map(|(name, _, held)| (*name, held.local_addr().unwrap().port())).collect();
+        let held: Vec<_> = names
+            .map(|(name, protocols)| (name, protocols, free()))
+            .collect();
+        let ports: Vec<_> = held
+            .iter()
+            .map(|(name, _, held)| (*name, held.local_addr().unwrap().port()))
+            .collect();
         let target = model.base().replace("/v1", "");
         let mut servers = String::new();
         for ((name, protocols, _), (_, port)) in held.iter().zip(&ports) {
@@ -54,8 +95,8 @@ impl Nginx {
             );
         }
         drop(held);
-        let temporary =
-            ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {name};"));
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {name};"));
         let config = format!(
             "daemon off; master_process off; pid nginx.pid; error_log stderr;\nevents {{}}\n\
              http {{ access_log off; {}\n{servers}}}\n",
@@ -63,10 +104,20 @@ impl Nginx {
         );
         fs::write(dir.join("nginx.conf"), config).unwrap();
         let mut command = Command::new(NGINX);
-        command.arg("-p").arg(&dir).args(["-c", "nginx.conf", "-e", "stderr"]).stderr(Stdio::null());
+        command
+            .arg("-p")
+            .arg(&dir)
+            .args(["-c", "nginx.conf", "-e", "stderr"])
+            .stderr(Stdio::null());
         let process = command.spawn().unwrap();
-        let nginx = Self { process, dir, ports };
-        until("nginx listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, nginx.port("good"))).is_ok());
+        let nginx = Self {
+            process,
+            dir,
+            ports,
+        };
+        until("nginx listens", || {
+            TcpStream::connect((Ipv4Addr::LOCALHOST, nginx.port("good"))).is_ok()
+        });
         nginx
     }
 
@@ -82,7 +133,11 @@ impl Nginx {
     fn asked(&self, name: &str, trusts: bool) -> Run {
         let home = once(&self.base(name), &json!({}));
         let asked = home.bantam().args(["agent", "-m", "hi"]);
-        if trusts { asked.env("SSL_CERT_FILE", self.dir.join("ca.pem")).run() } else { asked.run() }
+        if trusts {
+            asked.env("SSL_CERT_FILE", self.dir.join("ca.pem")).run()
+        } else {
+            asked.run()
+        }
     }
 }
 
@@ -101,13 +156,23 @@ fn once(base: &str, extra: &Value) -> Home {
 /// Makes an authority, a certificate for each site, and one that signs itself.
 fn certificates(dir: &Path) {
     let openssl = |line: &str| {
-        let output = Command::new("openssl").args(line.split_whitespace()).current_dir(dir).output().unwrap();
-        assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
+        let output = Command::new("openssl")
+            .args(line.split_whitespace())
+            .current_dir(dir)
+            .output()
+            .unwrap();
+        assert!(
+            output.status.success(),
+            "openssl {line}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     };
     fs::write(dir.join("ca.cnf"), AUTHORITY).unwrap();
     fs::write(dir.join("index.txt"), "").unwrap();
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-    openssl(&format!("req -x509 {key} -keyout ca.key -out ca.pem -days 9000 -subj /CN=authority"));
+    openssl(&format!(
+        "req -x509 {key} -keyout ca.key -out ca.pem -days 9000 -subj /CN=authority"
+    ));
     openssl(&format!(
         "req -x509 {key} -keyout self.key -out self.pem -days 9000 -subj /CN=self -addext subjectAltName=IP:127.0.0.1"
     ));
@@ -125,34 +190,72 @@ fn certificates(dir: &Path) {
 #[test]
 fn what_can_be_trusted_works_and_each_thing_that_cannot_has_its_own_sentence() {
     elsewhere("fault", 5, "a certificate for another host");
-    elsewhere("fault", 6, "a certificate that has expired; http::errors has the clock that stands in 1970");
-    let model = Model::scripted(["Trusted.", "Trusted by the system.", "Through."].map(Reply::text));
+    elsewhere(
+        "fault",
+        6,
+        "a certificate that has expired; http::errors has the clock that stands in 1970",
+    );
+    let model =
+        Model::scripted(["Trusted.", "Trusted by the system.", "Through."].map(Reply::text));
     let place = Home::empty();
     let nginx = Nginx::before(&model, place.dir("nginx"));
-    nginx.asked("good", true).exits(0).prints("Trusted.\n").is_quiet();
+    nginx
+        .asked("good", true)
+        .exits(0)
+        .prints("Trusted.\n")
+        .is_quiet();
     for (site, trusts, says) in [
         ("good", false, "an unknown authority signed the certificate"),
         ("self", false, "self-signed"),
         ("expired", true, "the certificate expired on 2021-01-01"),
-        ("future", true, "the certificate is not valid before 2058-01-01"),
+        (
+            "future",
+            true,
+            "the certificate is not valid before 2058-01-01",
+        ),
         ("other", true, "the certificate is for another host"),
         ("old", true, "only an old version of TLS"),
     ] {
         println!("{site}");
-        nginx.asked(site, trusts).exits(3).prints("").fails_with_a_hint().says(says);
+        nginx
+            .asked(site, trusts)
+            .exits(3)
+            .prints("")
+            .fails_with_a_hint()
+            .says(says);
     }
     // An authority that the system trusts, and which is not compiled in.
     let home = once(&nginx.base("good"), &json!({}));
     let trusting = "mount -t tmpfs none /etc/ssl/certs && cp \"$CA\" /etc/ssl/certs/ca-certificates.crt && exec \"$0\" agent -m hi";
     let mut command = Command::new("unshare");
-    command.args(["-rm", "sh", "-c", trusting, program()]).env("CA", nginx.dir.join("ca.pem"));
-    let output = command.env("BANTAM_HOME", home.path("")).stdin(Stdio::null()).output().unwrap();
+    command
+        .args(["-rm", "sh", "-c", trusting, program()])
+        .env("CA", nginx.dir.join("ca.pem"));
+    let output = command
+        .env("BANTAM_HOME", home.path(""))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "Trusted by the system.\n", "{told}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "Trusted by the system.\n",
+        "{told}"
+    );
     // HTTPS through a proxy.
     let proxy = Proxy::leading_to(format!("127.0.0.1:{}", nginx.port("good")));
-    let home = once(&nginx.base("good"), &json!({ "model_list": [ { "proxy": proxy.url() } ] }));
-    let run = home.bantam().env("SSL_CERT_FILE", nginx.dir.join("ca.pem")).args(["agent", "-m", "hi"]).run();
+    let home = once(
+        &nginx.base("good"),
+        &json!({ "model_list": [ { "proxy": proxy.url() } ] }),
+    );
+    let run = home
+        .bantam()
+        .env("SSL_CERT_FILE", nginx.dir.join("ca.pem"))
+        .args(["agent", "-m", "hi"])
+        .run();
     run.exits(0).prints("Through.\n");
-    assert_eq!(proxy.asked(), [format!("CONNECT 127.0.0.1:{} HTTP/1.1", nginx.port("good"))]);
+    assert_eq!(
+        proxy.asked(),
+        [format!("CONNECT 127.0.0.1:{} HTTP/1.1", nginx.port("good"))]
+    );
 }
