@@ -1,14 +1,13 @@
 //! `bantam agent`: what goes in, what comes out, and the exit code.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::contract::object;
 use crate::harness::{Home, merged};
+use crate::lease::lease;
 use crate::model::{Model, Reply, USAGE, call};
 use crate::stored::one_result_per_call;
 
@@ -667,14 +666,6 @@ fn a_working_directory_that_cannot_be_written_is_good_enough() {
         .prints("Hello.\n");
 }
 
-/// Takes a lease on a file, so that whoever opens it has to wait, and says so.
-const LEASE: &str = "
-import fcntl, os, signal, sys
-signal.signal(signal.SIGIO, signal.SIG_IGN)
-fcntl.fcntl(os.open(sys.argv[1], os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
-print('held', flush=True)
-sys.stdin.read()";
-
 #[test]
 fn without_what_it_obeys_the_agent_does_not_answer() {
     let model = Model::never_asked();
@@ -686,26 +677,17 @@ fn without_what_it_obeys_the_agent_does_not_answer() {
         ("agent/skills/yes/SKILL.md", skill),
     ] {
         let path = home.write(name, text);
-        let mut command = Command::new("python3");
-        let mut holder = command
-            .args(["-c", LEASE])
-            .arg(&path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        BufReader::new(holder.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
-        assert_eq!(said, "held\n");
-        home.agent(["-m", "hi"])
+        let held = lease(&path);
+        let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+        running.wait();
+        // The harness reads every file of the home when it finishes a run.
+        drop(held);
+        running
+            .finish()
             .exits(3)
             .prints("")
             .fails_with_a_hint()
             .says(&path.display().to_string());
-        drop(holder.stdin.take());
-        holder.wait().unwrap();
     }
     fs::remove_dir_all(home.path("agent")).unwrap();
     fs::write(home.path("agent"), "not a folder").unwrap();

@@ -8,8 +8,8 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, botapi, entities, fixtures, harness, marker, model, program, rng, seccomp_trace,
-    stored, syncs, without_syscall,
+    addresses, botapi, entities, fixtures, harness, lease, marker, model, program, rng,
+    seccomp_trace, stored, syncs, without_syscall,
 };
 
 mod agent;

@@ -8,6 +8,7 @@ pub mod botmethods;
 pub mod entities;
 pub mod fixtures;
 pub mod harness;
+pub mod lease;
 pub mod marker;
 pub mod model;
 pub mod program;
