@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::Takes::{AtLeast, Text};
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, text};
-use crate::text::{clip, fenced, one_line, size};
+use crate::text::{clip, fenced, foreign, one_line, size};
 use crate::web::{self, Connect, Content, Page, Search};
 
 /// The most results that a search may be asked for.
@@ -37,36 +37,40 @@ fn describe(page: Page, max_chars: usize) -> ToolOutput {
         failed: !(200..300).contains(&page.status),
         ..ToolOutput::default()
     };
-    let head = format!(
-        "[status {} from {}]{}",
-        page.status, page.address, page.note
-    );
+    let head = format!("[status {} from {}]", page.status, page.asked);
+    let mut theirs = String::new();
+    if page.address != page.asked {
+        theirs.push_str(&format!("[redirected to {}]\n", page.address));
+    }
+    if !page.unknown_encoding.is_empty() {
+        let name = one_line(&page.unknown_encoding, 40);
+        theirs.push_str(&format!(
+            "[its character encoding {name} is unknown: read as UTF-8]\n"
+        ));
+    }
     output.text = match page.content {
         Content::Text(content) => {
+            if !page.title.is_empty() && !content.starts_with(&format!("# {}\n", page.title)) {
+                theirs.push_str(&format!("# {}\n\n", page.title));
+            }
             let whole = content.chars().count();
-            let is_told =
-                page.title.is_empty() || content.starts_with(&format!("# {}\n", page.title));
-            let title = if is_told {
-                String::new()
-            } else {
-                format!("# {}\n\n", page.title)
-            };
-            let shown: String = content.chars().take(max_chars).collect();
+            theirs.extend(content.chars().take(max_chars));
             let is_cut = page.is_cut || whole > max_chars;
             let cut = if is_cut {
                 format!("\n[cut after {} characters]", whole.min(max_chars))
             } else {
                 String::new()
             };
-            format!("{head}\n{}{cut}", fenced(&(title + &shown)))
+            foreign(&head, &theirs) + &cut
         }
         Content::Image(image) => {
             output.images.push(image);
-            format!("{head} an image")
+            foreign(&format!("{head} an image"), &theirs)
         }
         Content::Other(mime, bytes) => {
-            let mime = if mime.is_empty() { "bytes" } else { &mime };
-            format!("{head} {mime}, {}: not text", size(bytes as u64))
+            let kind = if mime.is_empty() { "bytes" } else { &mime };
+            let size = size(bytes as u64);
+            foreign(&format!("{head} {kind}, {size}: not text"), &theirs)
         }
     };
     output

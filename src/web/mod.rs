@@ -18,30 +18,34 @@ use std::time::{Duration, Instant};
 pub(crate) use search::Search;
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
 use crate::packed::gunzip;
 use crate::secret::Secret;
-use crate::text::parse_json;
+use crate::text::{foreign, media_type, one_line, parse_json};
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
 /// Browsers follow 20.
 const MAX_REDIRECTS: usize = 10;
+/// The most characters of an address that cannot be followed.
+const MAX_SHOWN: usize = 500;
 
 /// What came from an address.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub status: u16,
-    /// After all redirects.
+    /// The address that was asked for.
+    pub asked: String,
+    /// After all redirects: from there on servers have chosen it.
     pub address: String,
     pub title: String,
     pub content: Content,
     /// The page was longer than [`MAX_BYTES`].
     pub is_cut: bool,
-    /// What the reader should know of it; mostly empty.
-    pub note: String,
+    /// The name of a character encoding that is unknown; mostly empty.
+    pub unknown_encoding: String,
 }
 
 #[derive(Debug)]
@@ -63,37 +67,51 @@ pub(crate) fn fetch(
     cancel: &Cancel,
 ) -> Result<Page> {
     let until = Instant::now() + timeout;
-    let mut address = address::normalize(url)?;
+    let asked = address::normalize(url)?;
+    let mut address = asked.clone();
     for _ in 0..=MAX_REDIRECTS {
         let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
         let headers = [("accept", accepted), ("accept-encoding", "gzip")];
         let headers = headers
             .map(|(name, value)| (name.to_owned(), Secret::new(value)))
             .to_vec();
-        let mut exchange = connect(&address).send(
-            Outgoing {
-                url: address.clone(),
-                headers,
-                body: None,
-            },
-            cancel,
-        )?;
-        let head = exchange.head(left(until))?;
+        let request = Outgoing {
+            url: address.clone(),
+            headers,
+            body: None,
+        };
+        let started = connect(&address)
+            .send(request, cancel)
+            .and_then(|mut exchange| {
+                let head = exchange.head(left(until))?;
+                Ok((exchange, head))
+            });
+        let (mut exchange, head) = started.map_err(|e| of_redirect(e, address != asked))?;
         if let Some(location) = head
             .header("location")
             .filter(|_| (300..400).contains(&head.status))
         {
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
-            address = address::normalize(&target)
-                .map_err(|e| e.doing(format!("following a redirect to {target}")))?;
+            address = address::normalize(&target).map_err(|_| {
+                let why = "the page redirects to what is no http or https address";
+                Error::failed(foreign(why, &one_line(&target, MAX_SHOWN)))
+            })?;
             continue;
         }
         let (bytes, is_cut) = read(&mut exchange, &head, until)?;
-        return Ok(page(&head, &bytes, is_cut, &address));
+        return Ok(page(&head, &bytes, is_cut, asked, address));
     }
-    Err(Error::failed(format!(
-        "more than {MAX_REDIRECTS} redirects, the last one to {address}"
-    )))
+    let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
+    Err(Error::failed(foreign(&why, &one_line(&address, MAX_SHOWN))))
+}
+
+/// An error at an address that a server has chosen names that server's words.
+fn of_redirect(e: Error, is_redirected: bool) -> Error {
+    if !is_redirected || e.kind != Kind::Failed {
+        return e;
+    }
+    let why = "the page redirects to an address that cannot be fetched";
+    Error::failed(foreign(why, &one_line(&e.message, MAX_SHOWN)))
 }
 
 /// The body, up to [`MAX_BYTES`], and whether there was more.
@@ -113,29 +131,26 @@ fn read(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<(Vec<u8>
 }
 
 /// What the body of a response holds.
-fn page(head: &Head, bytes: &[u8], is_cut: bool, address: &str) -> Page {
+fn page(head: &Head, bytes: &[u8], is_cut: bool, asked: String, address: String) -> Page {
     let header = head
         .header("content-type")
         .unwrap_or_default()
         .to_ascii_lowercase();
-    let mime = header
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned();
+    let mime = media_type(&header).unwrap_or_default();
     let is_html =
         mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
-    let new = |title, content, note| Page {
+    let mut page = Page {
         status: head.status,
-        address: address.to_owned(),
-        title,
-        content,
+        asked,
+        address,
+        title: String::new(),
+        content: Content::Other(mime.clone(), bytes.len()),
         is_cut,
-        note,
+        unknown_encoding: String::new(),
     };
     if let Some(image) = Media::image(bytes).filter(|_| !is_cut) {
-        return new(String::new(), Content::Image(image), String::new());
+        page.content = Content::Image(image);
+        return page;
     }
     let is_text = is_html
         || mime.is_empty()
@@ -144,24 +159,23 @@ fn page(head: &Head, bytes: &[u8], is_cut: bool, address: &str) -> Page {
             .iter()
             .any(|kind| mime.contains(kind));
     if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
-        return new(
-            String::new(),
-            Content::Other(mime, bytes.len()),
-            String::new(),
-        );
+        return page;
     }
-    let (text, note) = match charset::decode(bytes, &header, is_html) {
-        Ok(text) => (text, String::new()),
-        Err((name, text)) => (
-            text,
-            format!("[its character encoding {name} is unknown: read as UTF-8]"),
-        ),
+    let text = match charset::decode(bytes, &header, is_html) {
+        Ok(text) => text,
+        Err((name, text)) => {
+            page.unknown_encoding = name;
+            text
+        }
     };
     if is_html {
-        let page = html::convert(&text, address);
-        return new(page.title, Content::Text(page.markdown), note);
+        let read = html::convert(&text, &page.address);
+        page.title = read.title;
+        page.content = Content::Text(read.markdown);
+        return page;
     }
     let json = parse_json(&text).ok().filter(|_| mime.contains("json"));
     let laid_out = json.and_then(|value| serde_json::to_string_pretty(&value).ok());
-    new(String::new(), Content::Text(laid_out.unwrap_or(text)), note)
+    page.content = Content::Text(laid_out.unwrap_or(text));
+    page
 }
