@@ -1,6 +1,9 @@
 //! The MCP servers of a configuration and their tools.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -14,7 +17,9 @@ use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
 use crate::http::Client;
-use crate::mcp::{Connect, Http, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh};
+use crate::mcp::{
+    Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh,
+};
 use crate::paths::Home;
 use crate::secret::Secret;
 use crate::text::one_line;
@@ -142,46 +147,41 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
     }))
 }
 
-/// Starts a program in a jail of its own: it may change the workspace, its home and what its entry names.
+/// Starts a program in a jail of its own: it works in a directory of its own, and may change the workspace and what its entry
+/// names.
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let (read, write) = (
-        format!("mcpServers.{name}.read"),
-        format!("mcpServers.{name}.write"),
-    );
+    let read = format!("mcpServers.{name}.read");
+    let write = format!("mcpServers.{name}.write");
     let layout = Layout::new(parts)?;
-    let mut trees = layout.trees(&[
+    let trees = layout.trees(&[
         (&write, &entry.write, Access::Write),
         (&read, &entry.read, Access::Read),
     ])?;
-    let named_sockets = entry.network || trees.len() == 1;
-    let own_home = parts.home.mcp_home(name);
-    trees.push(Tree {
-        real: Resolved::of(&own_home).real,
-        ..Tree::at(own_home.clone(), Access::Write)
-    });
+    let changeable = layout.changeable_trees();
+    let of_workspace = trees[0].real.clone();
+    let own = Resolved::of(&parts.home.mcp_home(name)).real;
+    let network = if entry.network {
+        Network::Full
+    } else {
+        Network::None
+    };
     let setup = Setup {
         confinement: Confinement::Unconfined,
-        network: if entry.network {
-            Network::Full
-        } else {
-            Network::None
-        },
-        workspace: trees.remove(0),
+        network,
+        named_sockets: entry.network || trees.len() == 1,
+        workspace: Tree::at(own.clone(), Access::Write),
         trees,
         all_except: None,
-        named_sockets,
         memory_mb: entry.memory_mb,
     };
+    let working_dir = own.join(&entry.cwd);
+    let env = expanded(&entry.env, parts.env)?;
     let job = ServeJob {
         program: entry.command.clone(),
         args: entry.args.clone(),
-        env: expanded(&entry.env, parts.env)?,
-        working_dir: if entry.cwd.is_empty() {
-            ".".to_owned()
-        } else {
-            entry.cwd.clone()
-        },
-        home: own_home.clone(),
+        env: env.clone(),
+        working_dir: working_dir.display().to_string(),
+        home: own.clone(),
         counts_processes: rustix::process::geteuid().is_root(),
     };
     let hands = Hands::new(
@@ -189,10 +189,31 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
         parts.config.tools.exec.sandbox,
         AddressGuard::new(false),
     );
+    let (name, entry) = (name.to_owned(), entry.clone());
     Ok(Box::new(move |cancel| {
-        disk::make_dir(&own_home)?;
-        Ok(Box::new(Stdio::new(hands.serve(job.clone(), cancel)?)?) as Box<dyn Transport>)
+        make_own_directory(&own, &of_workspace)?;
+        let launch = Launch {
+            name: &name,
+            entry: &entry,
+            env: &env,
+            working_dir: &working_dir,
+            changeable: &changeable,
+        };
+        launch.check()?;
+        let child = hands.serve(job.clone(), cancel)?;
+        Ok(Box::new(Stdio::new(child)?) as Box<dyn Transport>)
     }))
+}
+
+/// Makes the directory that a server works in. Started as root, hands are the owner of the workspace, so this is, too.
+fn make_own_directory(dir: &Path, workspace: &Path) -> Result<()> {
+    disk::make_dir(dir)?;
+    fs_err::set_permissions(dir, Permissions::from_mode(0o700))?;
+    if rustix::process::geteuid().is_root() {
+        let owner = fs_err::metadata(workspace)?;
+        lchown(dir, Some(owner.uid()), Some(owner.gid()))?;
+    }
+    Ok(())
 }
 
 /// Names and values, with variables replaced.

@@ -10,6 +10,7 @@ use super::Parts;
 use crate::beneath::{Dir, open_straight};
 use crate::config::Env;
 use crate::error::{Context, Error, Result};
+use crate::mcp::Changeable;
 use crate::tree::{Access, Resolved, Tree};
 
 /// A path of the configuration.
@@ -114,6 +115,15 @@ impl<'a> Layout<'a> {
             }
         }
         Ok(layout)
+    }
+
+    /// The trees that the configuration lets tools change.
+    pub(super) fn changeable_trees(&self) -> Vec<Changeable> {
+        let changeable = |place: &Place| Changeable {
+            real: place.real().to_owned(),
+            setting: place.setting.clone(),
+        };
+        self.writable.iter().map(changeable).collect()
     }
 
     /// `$BANTAM_HOME` without links.

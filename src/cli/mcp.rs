@@ -84,10 +84,43 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         } else {
             entry.url.clone()
         };
-        [name.clone(), one_line(&outcome, 200), one_line(&what, 80)]
+        [
+            name.clone(),
+            one_line(&outcome, 200),
+            one_line(&what, 80),
+            network(entry).0.to_owned(),
+        ]
     };
     let rows: Vec<_> = servers.iter().map(row).collect();
-    print(&super::list(["server", "answer", "started by or at"], rows)).map(|()| u8::from(failed))
+    print(&super::list(
+        ["server", "answer", "started by or at", "network"],
+        rows,
+    ))?;
+    if let Some(open) = servers.values().find(|entry| reaches_network(entry)) {
+        let (word, meaning) = network(open);
+        notice(&format!(
+            "network \"{word}\": {meaning}; such a server is trusted with its keys and with all of that"
+        ));
+    }
+    Ok(u8::from(failed))
+}
+
+fn reaches_network(entry: &McpServer) -> bool {
+    entry.url.is_empty() && entry.network
+}
+
+/// What the network of a server is, in a word and in a sentence.
+fn network(entry: &McpServer) -> (&'static str, &'static str) {
+    if !entry.url.is_empty() {
+        ("remote", "it runs elsewhere")
+    } else if entry.network {
+        (
+            "yours",
+            "its network is yours: the internet, this machine's ports and your local network",
+        )
+    } else {
+        ("none", "it has no network")
+    }
 }
 
 fn test(args: &Args, env: &Env) -> Result<u8> {
@@ -137,7 +170,11 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
                 "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
             ))
         })?;
-    print(&format!("Added {name}: {}\n", counted(tools.len(), "tool"))).map(|()| 0)
+    print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
+    if entry.url.is_empty() {
+        notice(&format!("{name}: {}", network(entry).1));
+    }
+    Ok(0)
 }
 
 /// The entry that the arguments describe.

@@ -159,14 +159,14 @@ sections! {
         args: Vec<String> = Texts, "its arguments";
         /// Values may name variables: `${NAME}`.
         env: BTreeMap<String, Secret> = Map, "its environment";
-        cwd: String = Text, "where it starts; empty: the workspace";
+        cwd: String = Text, "where it starts; empty: a directory of its own";
         /// Empty for a local server.
         url: String = Text, "address of a remote server";
         /// Values may name variables: `${NAME}`.
         headers: BTreeMap<String, Secret> = Map, "sent to it";
         read: Vec<String> = Texts, "trees it may read";
         write: Vec<String> = Texts, "trees it may change";
-        network: bool = Bool(true), "let it reach the network";
+        network: bool = Bool(true), "let it reach the internet, this machine's ports and your local network";
         memory_mb: u64 = Whole(0, 0), "its data memory; 0: no limit";
     }
 

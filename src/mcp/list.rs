@@ -41,6 +41,9 @@ pub(crate) struct ToolList {
     tools: Vec<RemoteTool>,
     /// Why there are no tools.
     pub error: Option<String>,
+    /// What would help.
+    #[serde(default)]
+    hint: Option<String>,
 }
 
 impl ToolList {
@@ -54,7 +57,13 @@ impl ToolList {
 
     /// The tools, or why there are none.
     pub(crate) fn into_tools(self) -> Result<Vec<RemoteTool>> {
-        self.error.map_or(Ok(self.tools), |e| Err(Error::failed(e)))
+        match self.error {
+            None => Ok(self.tools),
+            Some(message) => Err(Error {
+                hint: self.hint,
+                ..Error::failed(message)
+            }),
+        }
     }
 }
 
@@ -86,9 +95,9 @@ pub(super) fn keep(
         .ok()
         .and_then(|bytes| from_json(&bytes).ok());
     let before = before.map(|list| list.tools).unwrap_or_default();
-    let (tools, error) = match found {
-        Ok(tools) => (tools, None),
-        Err(e) => (before.clone(), Some(one_line(&e.to_string(), 500))),
+    let (tools, error, hint) = match found {
+        Ok(tools) => (tools, None, None),
+        Err(e) => (before.clone(), Some(one_line(&e.message, 500)), e.hint),
     };
     let is_changed = |tool: &&RemoteTool| {
         before
@@ -107,6 +116,7 @@ pub(super) fn keep(
         at: seconds(now),
         tools,
         error,
+        hint,
     };
     let text = serde_json::to_vec(&list).unwrap_or_default();
     disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;

@@ -8,6 +8,7 @@ mod client;
 mod http;
 mod list;
 mod stdio;
+mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -26,6 +27,7 @@ use client::Patience;
 pub(crate) use http::Http;
 pub(crate) use list::{RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
+pub(crate) use trust::{Changeable, Launch};
 
 /// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);

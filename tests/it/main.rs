@@ -50,6 +50,7 @@ mod keys;
 mod kills;
 mod life;
 mod mcp;
+mod mcp_trust;
 mod memory;
 mod messages;
 mod mistakes;

@@ -27,7 +27,7 @@ fn home(model: &Model, mode: &str) -> Home {
         model.config(),
         &json!({ "mcpServers": { "fake": entry } }),
     ));
-    home.write("workspace/server.py", SERVER);
+    home.write("state/mcp/fake/server.py", SERVER);
     home
 }
 
@@ -73,7 +73,7 @@ fn a_tool_of_a_server_is_called_and_a_plain_question_starts_nothing() {
     );
     // From now on its list of tools is known.
     home.write(
-        "workspace/server.py",
+        "state/mcp/fake/server.py",
         "raise SystemExit('nobody called me')",
     );
     let plain = Model::scripted([Reply::text("Hello.")]);
@@ -285,7 +285,7 @@ fn a_server_is_added_with_every_other_byte_kept_and_tested() {
     let home = Home::empty();
     let before = "{\n    \"model_list\" :[ ],\n\t\"mcpServers\": {}\n}\n";
     home.config(before);
-    home.write("workspace/server.py", SERVER);
+    home.write("state/mcp/fake/server.py", SERVER);
     let add = [
         "mcp",
         "add",
@@ -304,7 +304,7 @@ fn a_server_is_added_with_every_other_byte_kept_and_tested() {
         .run()
         .exits(0)
         .prints("Added fake: 1 tool\n")
-        .is_quiet();
+        .says("bantam: fake: it has no network\n");
     let entry = "{\n\t  \"fake\": {\n\t    \"args\": [\n\t      \"server.py\",\n\t      \"good\",\n\t      \"-x\"\n\t    ],\n\t    \
                  \"command\": \"python3\",\n\t    \"env\": {\n\t      \"A\": \"b=c\"\n\t    },\n\t    \"network\": false\n\t  }\n\t}";
     assert_eq!(
@@ -495,7 +495,7 @@ fn what_a_server_started_ends_with_the_program() {
     for mode in ["daemon", "deaf"] {
         let home = home(&model, mode);
         home.agent(["-m", "call it"]).exits(0);
-        let marker = home.path("workspace/server.py");
+        let marker = home.path("state/mcp/fake/server.py");
         let alive = || {
             let all = fs::read_dir("/proc").unwrap().flatten();
             all.filter(|entry| {

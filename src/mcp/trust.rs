@@ -1,0 +1,136 @@
+//! What a local server runs must not lie where tools can change it: whoever writes there would have the server's keys and its
+//! network.
+
+use std::path::{Path, PathBuf};
+
+use crate::child::PATH;
+use crate::config::McpServer;
+use crate::error::{Error, Result};
+use crate::text::one_line;
+use crate::tree::Resolved;
+
+/// Variables that say where a program or the language it is written in finds code, as lists with colons between.
+const CODE_PATHS: [&str; 10] = [
+    "PATH",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "VIRTUAL_ENV",
+    "NODE_PATH",
+    "RUBYLIB",
+    "PERL5LIB",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+];
+
+/// A tree that tools can change: where it is, without links, and how the configuration names it.
+#[derive(Clone)]
+pub(crate) struct Changeable {
+    pub real: PathBuf,
+    pub setting: String,
+}
+
+/// What an entry starts, and where.
+pub(crate) struct Launch<'a> {
+    pub name: &'a str,
+    pub entry: &'a McpServer,
+    /// The environment that the entry declares, with variables replaced.
+    pub env: &'a [(String, String)],
+    pub working_dir: &'a Path,
+    pub changeable: &'a [Changeable],
+}
+
+impl Launch<'_> {
+    /// # Errors
+    /// The program, a file among its arguments, its working directory, or a place where it looks for code lies in a tree that
+    /// tools can change, or behind a link there.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.apart("cwd", self.working_dir)?;
+        for (name, value) in self.env {
+            if CODE_PATHS.contains(&name.as_str()) {
+                for dir in value.split(':') {
+                    self.apart(&format!("env.{name}"), &self.working_dir.join(dir))?;
+                }
+            }
+        }
+        if let Some(program) = self.program() {
+            self.apart("command", &program)?;
+        }
+        let places = self.directories();
+        for argument in &self.entry.args {
+            for place in &places {
+                self.argument(argument, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The program, where it is found.
+    fn program(&self) -> Option<PathBuf> {
+        let command = &self.entry.command;
+        if command.contains('/') {
+            return Some(self.working_dir.join(command));
+        }
+        let declared = self.env.iter().find(|(name, _)| name == "PATH");
+        let path = declared.map_or(PATH, |(_, value)| value.as_str());
+        path.split(':')
+            .map(|dir| self.working_dir.join(dir).join(command))
+            .find(|file| file.is_file())
+    }
+
+    /// Where relative arguments may be meant: the working directory, and directories among the arguments.
+    fn directories(&self) -> Vec<PathBuf> {
+        let mut places = vec![self.working_dir.to_owned()];
+        let named = self.entry.args.iter().map(|word| value_of(word));
+        places.extend(
+            named
+                .filter(|word| Path::new(word).is_absolute())
+                .map(PathBuf::from)
+                .filter(|path| path.is_dir()),
+        );
+        places
+    }
+
+    /// A directory is what a server works with. A file that is not there yet may be there at the next start.
+    fn argument(&self, argument: &str, place: &Path) -> Result<()> {
+        let word = value_of(argument);
+        let path = place.join(word);
+        let is_meant = Path::new(word).is_absolute() || path.is_file();
+        if word.is_empty() || !is_meant || path.is_dir() {
+            return Ok(());
+        }
+        self.apart("args", &path)
+    }
+
+    fn apart(&self, part: &str, path: &Path) -> Result<()> {
+        let found = Resolved::of(path);
+        for entry in found.links.iter().chain([&found.real]) {
+            let tree = self
+                .changeable
+                .iter()
+                .find(|tree| entry.starts_with(&tree.real));
+            if let Some(tree) = tree {
+                let name = self.name;
+                let shown = one_line(&path.to_string_lossy(), 200);
+                return Err(Error::config(format!(
+                    "mcpServers.{name}.{part}: {shown} lies in {}, which tools can change ({}): what they write there would run \
+                     with this server's keys and network",
+                    tree.real.display(),
+                    tree.setting
+                ))
+                .hint(format!(
+                    "move it elsewhere; state/mcp/{name} in bantam's home is the server's own directory"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What an argument may name: itself, or what follows the `=` of a flag.
+fn value_of(argument: &str) -> &str {
+    match argument.split_once('=') {
+        Some((flag, value)) if flag.starts_with('-') => value,
+        _ => argument,
+    }
+}

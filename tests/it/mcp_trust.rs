@@ -1,0 +1,163 @@
+//! What an MCP server is trusted with: nothing that tools can change decides what runs with its keys and its network.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply};
+
+const SERVER: &str = include_str!("../support/mcp_server.py");
+
+/// A model that calls this tool, and then repeats what came of it.
+fn calling(tool: &'static str) -> Model {
+    Model::answering(move |request, _| match request.texts("tool").pop() {
+        None => Reply::call(tool, &json!({ "text": "hello" })),
+        Some(result) => Reply::text(&result),
+    })
+}
+
+fn home(model: &Model, entry: &Value) -> Home {
+    Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "fake": entry } }),
+    ))
+}
+
+/// `python3 -m` and `npx` look into the working directory first.
+#[test]
+fn a_server_starts_in_a_directory_of_its_own_and_runs_nothing_of_the_workspace() {
+    let model = calling("fake__say");
+    let outside = Home::empty();
+    outside.write("lib/server.py", SERVER);
+    let lib = outside.path("lib");
+    let home = home(
+        &model,
+        &json!({
+            "command": "python3", "args": ["-m", "server", "environment"], "network": false,
+            "env": { "PYTHONPATH": lib }, "read": [lib]
+        }),
+    );
+    home.write(
+        "workspace/json.py",
+        "open('/proc/self/cwd/owned', 'w').write('by the workspace')\n",
+    );
+    let run = home.agent(["-m", "call it"]);
+    let text = &run.exits(0).stdout;
+    let own = home.path("state/mcp/fake");
+    assert!(!home.path("workspace/owned").exists(), "{text}");
+    for name in ["HOME", "CWD"] {
+        let expected = format!("\"{name}\": \"{}\"", own.display());
+        assert!(text.contains(&expected), "{expected}: {text}");
+    }
+    let mode = fs::metadata(&own).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn what_tools_can_change_is_not_run_by_a_server() {
+    let model = Model::scripted([]);
+    let elsewhere = Home::empty();
+    let apart = elsewhere.write("server.py", SERVER);
+    let shared = elsewhere.dir("shared");
+    elsewhere.write("shared/server.py", SERVER);
+    let link = elsewhere.path("link.py");
+    symlink(elsewhere.path("shared/server.py"), &link).unwrap();
+    let home = Home::with(&model.config());
+    let workspace = home.dir("workspace/bin");
+    let workspace = workspace.parent().unwrap();
+    let script = home.write("workspace/server.py", SERVER);
+    let program = home.write("workspace/bin/python3", "#!/bin/sh\n");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let missing = workspace.join("not-yet.py");
+    let path = format!("{}:/usr/bin", workspace.join("bin").display());
+    let flag = format!("--require={}", script.display());
+    for (entry, says) in [
+        (json!({ "command": program }), "mcpServers.fake.command"),
+        (
+            json!({ "command": "python3", "env": { "PATH": path } }),
+            "mcpServers.fake.env.PATH",
+        ),
+        (
+            json!({ "command": "python3", "env": { "PYTHONPATH": workspace } }),
+            "mcpServers.fake.env.PYTHONPATH",
+        ),
+        (
+            json!({ "command": "python3", "args": [script] }),
+            "mcpServers.fake.args",
+        ),
+        (
+            json!({ "command": "python3", "args": [missing] }),
+            "mcpServers.fake.args",
+        ),
+        (
+            json!({ "command": "python3", "args": [flag] }),
+            "mcpServers.fake.args",
+        ),
+        (
+            json!({ "command": "python3", "args": [link] }),
+            "mcpServers.fake.args",
+        ),
+        (
+            json!({ "command": "uv", "args": ["--directory", workspace, "run", "server.py"] }),
+            "mcpServers.fake.args",
+        ),
+        (
+            json!({ "command": "python3", "args": ["x"], "cwd": workspace }),
+            "mcpServers.fake.cwd",
+        ),
+    ] {
+        home.config(
+            &merged(
+                model.config(),
+                &json!({
+                    "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] }
+                }),
+            )
+            .to_string(),
+        );
+        let run = home.bantam().args(["mcp", "test", "fake"]).run();
+        run.exits(1)
+            .says(says)
+            .says("which tools can change")
+            .says("state/mcp/fake");
+    }
+    // A directory of the workspace is what a server works with, not what it runs.
+    let entry = json!({
+        "command": "python3", "args": [apart, "good", workspace], "read": [apart], "network": false
+    });
+    home.config(
+        &merged(
+            model.config(),
+            &json!({ "mcpServers": { "fake": entry }, "tools": { "write_paths": [shared] } }),
+        )
+        .to_string(),
+    );
+    home.bantam().args(["mcp", "test", "fake"]).run().exits(0);
+}
+
+#[test]
+fn what_a_server_can_reach_is_said_where_it_is_listed_and_added() {
+    let model = Model::scripted([]);
+    let home = home(
+        &model,
+        &json!({ "command": "python3", "args": ["server.py"], "network": true }),
+    );
+    home.write("state/mcp/fake/server.py", SERVER);
+    home.write("state/mcp/closed/server.py", SERVER);
+    let open = "its network is yours: the internet, this machine's ports and your local network";
+    home.bantam()
+        .args(["mcp", "list"])
+        .run()
+        .exits(0)
+        .says(open);
+    let add = |more: &[&str]| {
+        let name = if more.is_empty() { "open" } else { "closed" };
+        home.write(&format!("state/mcp/{name}/server.py"), SERVER);
+        let args = [&["mcp", "add", name], more, &["--", "python3", "server.py"]].concat();
+        home.bantam().args(args).run()
+    };
+    add(&[]).exits(0).says(open);
+    add(&["--no-network"]).exits(0).says("it has no network");
+}
