@@ -43,6 +43,7 @@ mod full;
 mod gateway;
 mod grep;
 mod help;
+mod homes;
 mod hosts;
 mod incoming;
 mod injections;

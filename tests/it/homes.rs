@@ -1,0 +1,253 @@
+//! A home that another version wrote is read: conversations, jobs, what came in and what is still to go out.
+//!
+//! `tests/homes/VERSION` is what [`leave`] makes with the program of that version:
+//! `BANTAM_TEST_BINARY=OLD BANTAM_KEEP_HOME=tests/homes/VERSION cargo test --test it homes::`.
+
+use std::fs;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::gateway::{ends, start};
+use crate::harness::{Home, merged, until, walk};
+use crate::model::{Model, Reply, Request, call};
+
+const OWNER: i64 = 42;
+const OTHER: i64 = 43;
+/// What a host refuses, and is not asked again.
+const REFUSED: &str = "Extra inputs are not permitted: stream_options";
+/// The folders that the program keeps. The rest of a home is written by its user.
+const KEPT: [&str; 4] = ["sessions", "cron", "state", "usage"];
+
+fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
+    merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot }, "cron": { "grace_minutes": 5_000_000 } }),
+    )
+}
+
+/// What the model is asked for, in the words of whoever asks.
+fn asked(request: &Request) -> String {
+    let said = request.last("user");
+    said.rsplit("]\n").next().unwrap_or_default().to_owned()
+}
+
+/// The model of the version before: it is held wherever something is to stay unfinished.
+fn before(request: &Request) -> Reply {
+    if request.body.get("stream_options").is_some() {
+        return Reply::error(400, REFUSED);
+    }
+    let is_new = request
+        .messages()
+        .last()
+        .is_some_and(|last| last["role"] == "user");
+    match asked(request).as_str() {
+        said if said.contains("hold this") => Reply::text("never").held(),
+        said if said.contains("begin") && is_new => Reply::calls([call(
+            "c0",
+            "spawn",
+            &json!({ "task": "hold this: the moon", "label": "moon" }),
+        )]),
+        said if said.contains("look") && is_new => {
+            Reply::call("list_dir", &json!({ "path": "." })).saying("I look.")
+        }
+        said if said.contains("much") => {
+            Reply::text(&format!("Begins.\n\n{}\n\nEnds.", "word ".repeat(1000)))
+        }
+        said => Reply::text(&format!(
+            "Answer to {}.",
+            said.trim().lines().last().unwrap_or_default()
+        )),
+    }
+}
+
+/// Leaves a home as a crash of the program would, with something in each of its files.
+fn leave(home: &Home) {
+    let (model, api) = (
+        Model::answering(|request, _| before(request)),
+        BotApi::start(),
+    );
+    home.config(&config(&model, &api).to_string());
+    home.write("workspace/notes.txt", "some notes\n");
+    let cron = |args: &[&str]| {
+        home.bantam()
+            .args(["cron", "add"])
+            .args(args)
+            .run()
+            .exits(0);
+    };
+    home.agent(["-s", "old", "-m", "look around"]).exits(0);
+    home.agent(["-s", "old", "-m", "and now?"]).exits(0);
+    cron(&[
+        "-n",
+        "daily",
+        "-m",
+        "water the plants",
+        "-c",
+        "0 7 * * *",
+        "--tz",
+        "Europe/Berlin",
+    ]);
+    cron(&["-n", "often", "-m", "breathe", "-e", "86400"]);
+
+    let gateway = start(home);
+    api.text(OWNER, "my name is Ada");
+    api.wait_for_texts(OWNER, 1);
+    api.text(OWNER, "begin");
+    api.wait_for_texts(OWNER, 2);
+    model.wait_for_holds(1);
+    api.wait_for_confirmation();
+    // From here on one piece of a message reaches a chat.
+    let mut left = 1;
+    api.weather(move |method| {
+        let fails = method == "sendMessage" && left == 0;
+        if method == "sendMessage" && left > 0 {
+            left -= 1;
+        }
+        fails.then_some(Fault::Error(500, "Internal Server Error"))
+    });
+    api.text(OWNER, "write much");
+    let is_kept = |what: &str| {
+        let files = walk(&home.path("state"));
+        let mut texts = files
+            .iter()
+            .filter_map(|path| fs::read_to_string(path).ok());
+        texts.any(|text| text.contains(what))
+    };
+    until("half of the answer is sent", || {
+        is_kept("Begins.") && api.texts(OWNER).len() == 3
+    });
+    let soon = ["--at", "+1s", "--to", "telegram:42"];
+    cron(&[&["-n", "told", "-m", "tell the weather"], &soon[..]].concat());
+    cron(&[&["-n", "cut", "-m", "hold this job"], &soon[..]].concat());
+    model.wait_for_holds(2);
+    until("the job's answer is kept", || {
+        is_kept("Answer to tell the weather.")
+    });
+    api.text(OTHER, "hold this message");
+    model.wait_for_holds(3);
+    api.text(OTHER, "and this one");
+    api.wait_for_confirmation();
+    gateway.signal(Signal::KILL);
+    gateway.wait();
+}
+
+/// What this version makes of it.
+fn is_read(home: &Home) {
+    let (model, api) = (
+        Model::answering(|request, _| {
+            Reply::text(&format!("Later: {}", asked(request).replace('\n', " ")))
+        }),
+        BotApi::start(),
+    );
+    home.config(&config(&model, &api).to_string());
+    let run = |args: &[&str]| {
+        let run = home.bantam().args(args).run();
+        run.exits(0);
+        run
+    };
+    let usage = run(&["usage", "--json", "--days", "36500"]).json();
+    let calls = usage["total"]["calls"].as_u64();
+    assert!(calls >= Some(7), "{usage}");
+    let shown = run(&["sessions", "show", "old"]).stdout;
+    assert!(
+        shown.contains("look around") && shown.contains("Answer to and now?"),
+        "{shown}"
+    );
+    let jobs = run(&["cron", "list"]).stdout;
+    assert!(jobs.contains("daily") && jobs.contains("often"), "{jobs}");
+    let history = run(&["cron", "history"]).stdout;
+    assert!(history.contains("ok"), "{history}");
+    let status = run(&["status"]).stdout;
+    assert!(status.contains("stream_options"), "{status}");
+    run(&["agent", "-s", "old", "-m", "go on"]);
+    let texts = model.request(0).texts("user");
+    assert!(texts[0].contains("look around"), "{texts:?}");
+    assert_eq!(model.request(0).texts("tool").len(), 1);
+
+    api.restart_updates_at(9001);
+    for chat in [OWNER, OTHER] {
+        api.chat(chat);
+    }
+    let gateway = start(home);
+    let all = |chat, parts: &[&str]| {
+        until(&format!("{chat} has {parts:?}"), || {
+            let texts = api.texts(chat);
+            let has = |part: &&str| texts.iter().any(|text| text.contains(part));
+            parts.iter().all(has)
+        });
+    };
+    // What waited to be sent, what was asked, and what became of the task and the job.
+    all(OTHER, &["hold this message", "and this one"]);
+    all(
+        OWNER,
+        &["Ends.", "Answer to tell the weather.", "moon", "cut"],
+    );
+    api.text(OWNER, "what is my name?");
+    all(OWNER, &["Later: what is my name?"]);
+    ends(gateway);
+    let texts = api.texts(OWNER);
+    let begun = texts.iter().filter(|text| text.contains("Begins."));
+    assert_eq!(begun.count(), 0, "it is sent already: {texts:?}");
+    let ended = texts.iter().filter(|text| text.contains("Ends."));
+    assert_eq!(ended.count(), 1, "{texts:?}");
+    let requests = model.requests();
+    let last = requests
+        .iter()
+        .rfind(|request| request.last("user").contains("what is my name?"))
+        .unwrap();
+    let said = last.texts("user").join("\n");
+    assert!(said.contains("my name is Ada"), "{said}");
+    let whole = last.body.to_string();
+    assert!(whole.contains("tell the weather"), "{whole}");
+    home.session("telegram_42").has_one_result_per_call();
+    home.session("telegram_43").has_one_result_per_call();
+}
+
+fn copy(from: &Path, home: &Home) {
+    for path in walk(from) {
+        if path.is_file() {
+            let below = path.strip_prefix(from).unwrap();
+            home.write(below.to_str().unwrap(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_a_crash_leaves_is_read_by_the_next_program() {
+    let home = Home::empty();
+    leave(&home);
+    if let Ok(kept) = std::env::var("BANTAM_KEEP_HOME") {
+        for path in walk(&home.path("")) {
+            let below = path.strip_prefix(home.path("")).unwrap();
+            let is_kept = KEPT.iter().any(|folder| below.starts_with(folder));
+            let is_lock = path.extension().is_some_and(|end| end == "lock");
+            if is_kept && !is_lock && path.is_file() {
+                let to = Path::new(&kept).join(below);
+                fs::create_dir_all(to.parent().unwrap()).unwrap();
+                fs::copy(&path, to).unwrap();
+            }
+        }
+    }
+    is_read(&home);
+}
+
+#[test]
+fn the_homes_of_versions_before_are_read() {
+    let homes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/homes");
+    for version in fs::read_dir(homes).unwrap() {
+        let home = Home::empty();
+        copy(&version.unwrap().path(), &home);
+        // What was learned is forgotten after a month.
+        let learned = home.path("state/quirks.json");
+        let mut rows: Value = serde_json::from_slice(&fs::read(&learned).unwrap()).unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        rows["learned"][0]["at"] = now.as_secs().into();
+        fs::write(&learned, rows.to_string()).unwrap();
+        is_read(&home);
+    }
+}
