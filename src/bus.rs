@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::message::{Media, Usage, add_cost};
 
 /// Where a message came from and where its answer goes.
@@ -213,6 +213,21 @@ pub struct Response {
 }
 
 impl Response {
+    /// Of a turn that could not begin.
+    pub(crate) fn failed(session: &str, e: Error) -> Self {
+        let stop = match e.kind {
+            ErrorKind::Interrupted => TurnStop::Cancelled,
+            ErrorKind::Limit => TurnStop::Limit,
+            _ => TurnStop::Error,
+        };
+        Self {
+            session: session.to_owned(),
+            stop,
+            error: Some(e),
+            ..Self::default()
+        }
+    }
+
     /// Adds `next`, which followed from this one. The time is that of `next`.
     pub fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);

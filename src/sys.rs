@@ -85,6 +85,19 @@ pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
     signal
 }
 
+/// The same, for this time at most; `None` when no signal has come.
+pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
+    let set = set_of(signals);
+    let limit = libc::timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    // SAFETY: the set and the limit are live and initialised; what else is known of the signal is not asked for.
+    let signal =
+        unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const limit) };
+    (signal > 0).then_some(signal)
+}
+
 /// Stops this process until it is continued. Raised in this thread, which goes no further before that.
 pub(crate) fn stop() {
     // SAFETY: raise takes an integer.

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{Dir, MAX_LINKS, open_straight};
+use crate::beneath::{MAX_LINKS, open_straight};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -61,23 +61,6 @@ impl Tree {
             ))),
             Err(e) => Err(Error::from(e).doing(format_args!("opening {path}"))),
         }
-    }
-
-    /// See [`Dir::read_untrusted`]. `None` without the tree, too.
-    pub(crate) fn read_untrusted(&self, path: &str) -> Result<Option<String>> {
-        self.open()?
-            .map_or(Ok(None), |held| Dir::from(held).read_untrusted(path))
-    }
-
-    /// See [`Dir::read_untrusted_end`].
-    pub(crate) fn read_untrusted_end(
-        &self,
-        path: &str,
-        max: usize,
-    ) -> Result<Option<(String, bool)>> {
-        self.open()?.map_or(Ok(None), |held| {
-            Dir::from(held).read_untrusted_end(path, max)
-        })
     }
 
     /// The same tree, known by its device and inode from now on.

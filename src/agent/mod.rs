@@ -32,6 +32,8 @@ use std::time::{Duration, SystemTime};
 
 pub use builder::Builder;
 pub use task::Background;
+pub(crate) use task::report_text;
+pub(crate) use turn::WAITING;
 pub use turn_context::Spending;
 
 use crate::bus::{Origin, Response};
@@ -222,9 +224,9 @@ impl Agent {
         self.limits
     }
 
-    /// `text` without known secrets.
-    pub(crate) fn redact(&self, text: String) -> String {
-        self.redactor.redact(text)
+    /// Removes known secrets from texts.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// The first request of a turn, as JSON for people. Sends and stores nothing.
@@ -236,8 +238,9 @@ impl Agent {
         session.close_turn();
         let mut messages = session.messages;
         let now = SystemTime::now();
+        let held = self.prompt.hold_workspace();
         messages.push(Message::User(User {
-            notes: self.prompt.notes(now).0,
+            notes: self.prompt.notes(now, &held).0,
             ..request.message(&self.prompt, now)
         }));
         if self.history.limit > 0 {
@@ -247,7 +250,7 @@ impl Agent {
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }
-        let mut prompt = self.prompt.build(&self.tools, &request.origin)?;
+        let mut prompt = self.prompt.build(&self.tools, &request.origin, &held)?;
         prompt.set_summary(session.summary.as_deref());
         let Some(first) = self.chain.first() else {
             return Ok(String::new());

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::beneath::{self, MAX_UNTRUSTED};
+use crate::beneath::{self, Dir, MAX_UNTRUSTED};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
@@ -48,6 +48,26 @@ pub(crate) struct PromptFiles {
     pub local_time: LocalTime,
 }
 
+/// The workspace as a turn reads it: opened once, at its beginning. `None` if there is none.
+pub(super) struct HeldWorkspace(Result<Option<Dir>>);
+
+impl HeldWorkspace {
+    fn dir(&self) -> Result<Option<&Dir>> {
+        self.0.as_ref().map(Option::as_ref).map_err(Clone::clone)
+    }
+
+    /// See [`Dir::read_untrusted`].
+    fn read(&self, path: &str) -> Result<Option<String>> {
+        self.dir()?.map_or(Ok(None), |dir| dir.read_untrusted(path))
+    }
+
+    /// See [`Dir::read_untrusted_end`].
+    fn read_end(&self, path: &str, max: usize) -> Result<Option<(String, bool)>> {
+        self.dir()?
+            .map_or(Ok(None), |dir| dir.read_untrusted_end(path, max))
+    }
+}
+
 /// A system prompt.
 #[derive(Default)]
 pub(super) struct SystemPrompt {
@@ -81,11 +101,23 @@ impl Prompt {
             .map_or(String::new(), |files| (files.local_time)(now))
     }
 
+    /// Opens the workspace for one turn.
+    pub(super) fn hold_workspace(&self) -> HeldWorkspace {
+        let files = self.files.as_ref();
+        let opened = files.map_or(Ok(None), |files| files.workspace.open());
+        HeldWorkspace(opened.map(|held| held.map(Dir::from)))
+    }
+
     /// Builds the prompt of one turn. Leaves out missing files, and reports broken ones of the workspace.
     ///
     /// # Errors
     /// Of the kind [`crate::error::Kind::Config`]: a file that the agent obeys cannot be read.
-    pub(super) fn build(&self, tools: &Registry, origin: &Origin) -> Result<SystemPrompt> {
+    pub(super) fn build(
+        &self,
+        tools: &Registry,
+        origin: &Origin,
+        held: &HeldWorkspace,
+    ) -> Result<SystemPrompt> {
         let mut prompt = SystemPrompt::default();
         if let Some(files) = &self.files {
             files.add_instructions(&mut prompt, tools)?;
@@ -135,7 +167,7 @@ impl Prompt {
                     "the memory tool shows them",
                 ),
             ] {
-                match workspace.read_untrusted(name) {
+                match held.read(name) {
                     Ok(text) => {
                         prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
                     }
@@ -148,7 +180,7 @@ impl Prompt {
     }
 
     /// The end of today's and yesterday's notes, which goes with the newest user message only, and problems with them.
-    pub(super) fn notes(&self, now: SystemTime) -> (String, Vec<String>) {
+    pub(super) fn notes(&self, now: SystemTime, held: &HeldWorkspace) -> (String, Vec<String>) {
         let (mut notes, mut notices) = (String::new(), Vec::new());
         let Some(PromptFiles {
             workspace,
@@ -165,7 +197,7 @@ impl Prompt {
         let yesterday = days.filter(|day| *day < today).max();
         for day in yesterday.into_iter().chain([today]) {
             let name = format!("memory/{day}.md");
-            match workspace.read_untrusted_end(&name, SHOWN_OF_A_DAY) {
+            match held.read_end(&name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // Half a line may say something else.
                     let cut = if whole {
@@ -358,7 +390,10 @@ mod tests {
         day("2026-02-28", &"- fed the cat\n".repeat(1000));
         day("2026-03-01", "- sowed ``` peas\n");
         let prompt = of_files(&workspace);
-        let at = |secs: u64| prompt.notes(SystemTime::UNIX_EPOCH + Duration::from_secs(secs));
+        let at = |secs: u64| {
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
+            prompt.notes(now, &prompt.hold_workspace())
+        };
         // 2026-03-01 00:30 and two days later.
         let (notes, notices) = at(1_772_325_000);
         let none = at(1_772_325_000 + 2 * 86_400);
@@ -390,7 +425,9 @@ mod tests {
             chat: "x".into(),
         };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
-        let built = prompt.build(&tools, &origin).unwrap();
+        let built = prompt
+            .build(&tools, &origin, &prompt.hold_workspace())
+            .unwrap();
         assert_eq!(
             (built.text.as_str(), built.mark),
             ("[ONE]\n1\n\n[TWO]\n2", 16)
@@ -455,7 +492,9 @@ mod tests {
             chat: "x".into(),
         };
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
-        let built = prompt.build(&tools, &origin).unwrap();
+        let built = prompt
+            .build(&tools, &origin, &prompt.hold_workspace())
+            .unwrap();
         fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);
         assert!(

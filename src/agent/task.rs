@@ -13,7 +13,11 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::provider::Retry;
 use crate::session::Memory;
+use crate::text::{clip, fenced};
 use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
+
+/// The longest report of a background task that goes to the model, in bytes.
+const MAX_REPORT: usize = 64 << 10;
 
 /// The channel of subagents.
 const CHANNEL: &str = "subagent";
@@ -118,4 +122,23 @@ impl TurnContext<'_> {
         self.spending.begin_subagent()?;
         begin(task, self.spending.clone())
     }
+}
+
+/// What the model is told about the end of a task. The report is fenced as data: the task may have read anything.
+pub(crate) fn report_text(label: &str, result: Result<String>) -> String {
+    let (how, text) = match result {
+        Ok(text) => ("has ended. Its report:", text),
+        Err(e) if e.kind == Kind::Interrupted => ("was stopped:", e.message),
+        Err(e) => ("failed:", e.message),
+    };
+    let shown = clip(text.trim(), MAX_REPORT);
+    let cut = if shown.len() < text.trim().len() {
+        "\n[the rest is cut off]"
+    } else {
+        ""
+    };
+    format!(
+        "[The background task “{label}” {how}]\n{}{cut}",
+        fenced(shown)
+    )
 }

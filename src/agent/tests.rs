@@ -149,7 +149,10 @@ fn run(
     let mut agent = build(Agent::builder().provider(script)).build().unwrap();
     agent.store = store.clone();
     let response = agent.run(&Request::new("go", "s"), &|_| ());
-    let kept = store.load("s", &Cancel::new(None)).unwrap().messages;
+    let kept = store
+        .load("s", &Cancel::new(None), &|| ())
+        .unwrap()
+        .messages;
     let offered = offered.lock().unwrap().clone();
     (response, kept, offered)
 }

@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
-use super::prompt::SystemPrompt;
+use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, Request, history};
 use crate::bus::{CallReport, Event, Response};
@@ -17,21 +17,45 @@ use crate::provider::ProviderError;
 use crate::session::{Entry, Session, TurnEnd};
 use crate::text::{has_text, millis};
 
+/// What the user is told while another process holds the conversation.
+pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
+
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
 impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
+        self.run_with(request, events, |turn| {
+            let is_waiting = || turn.warn(WAITING);
+            self.store
+                .load(&turn.request.session, &turn.cancel, &is_waiting)
+        })
+    }
+
+    /// The same in a conversation that is loaded, and locked, already.
+    pub(crate) fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
+        self.run_with(request, events, |_| Ok(session))
+    }
+
+    fn run_with(
+        &self,
+        request: &Request,
+        events: Events,
+        load: impl FnOnce(&TurnContext) -> Result<Session>,
+    ) -> Response {
         let started = Instant::now();
         let turn = TurnContext::new(request, &self.limits, events, self.model());
         let mut response = Response {
             session: request.session.clone(),
             ..Response::default()
         };
-        let outcome = self
-            .run_turn(&turn, &mut response)
-            .unwrap_or_else(Outcome::of_error);
+        let outcome = if request.session.is_empty() {
+            Err(Error::usage("the conversation has no key"))
+        } else {
+            load(&turn).and_then(|session| self.run_turn(&turn, session, &mut response))
+        };
+        let outcome = outcome.unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
         let reply = outcome.reply.unwrap_or_default();
         (response.output, response.partial) = (reply.text, reply.partial);
@@ -49,11 +73,12 @@ impl Agent {
     }
 
     /// Appends the user's message, runs the steps, and stores how they end.
-    fn run_turn(&self, turn: &TurnContext, response: &mut Response) -> Result<Outcome> {
-        if turn.request.session.is_empty() {
-            return Err(Error::usage("the conversation has no key"));
-        }
-        let mut session = self.store.load(&turn.request.session, &turn.cancel)?;
+    fn run_turn(
+        &self,
+        turn: &TurnContext,
+        mut session: Session,
+        response: &mut Response,
+    ) -> Result<Outcome> {
         for damage in std::mem::take(&mut session.damage) {
             turn.warn(damage);
         }
@@ -71,13 +96,16 @@ impl Agent {
                 Err(e) => turn.warn(e.message),
             }
         }
-        let mut prompt = self.prompt.build(&self.tools, &turn.request.origin)?;
+        let held = self.prompt.hold_workspace();
+        let mut prompt = self
+            .prompt
+            .build(&self.tools, &turn.request.origin, &held)?;
         prompt
             .warnings
             .drain(..)
             .for_each(|warning| turn.warn(warning));
         if !resumed {
-            self.append_user_message(turn, &mut session)?;
+            self.append_user_message(turn, &mut session, &held)?;
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);
@@ -92,7 +120,12 @@ impl Agent {
         Ok(outcome)
     }
 
-    fn append_user_message(&self, turn: &TurnContext, session: &mut Session) -> Result<()> {
+    fn append_user_message(
+        &self,
+        turn: &TurnContext,
+        session: &mut Session,
+        held: &HeldWorkspace,
+    ) -> Result<()> {
         let now = SystemTime::now();
         self.expire_idle(turn, session, now)?;
         let user = turn.request.message(&self.prompt, now);
@@ -102,7 +135,7 @@ impl Agent {
             Durability::Now,
             now,
         )?;
-        let (notes, warnings) = self.prompt.notes(now);
+        let (notes, warnings) = self.prompt.notes(now, held);
         session.close_turn();
         session.messages.push(Message::User(User { notes, ..user }));
         for warning in warnings {

@@ -6,7 +6,7 @@ use super::{Options, Parts, Ready, build};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin, Override};
 use crate::disk::Durability;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::{Message, User};
 use crate::paths::Home;
 use crate::session::{Entry, Files, Session, Store, archive};
@@ -56,18 +56,29 @@ impl AgentFactory {
         build(self.parts(config), &self.options)
     }
 
-    /// The agent for a conversation: with the model chosen there, or the configured one if there is none or it fails.
+    /// The agent for a conversation, with the model that was chosen there.
     pub(crate) fn for_session(&self, session: &str) -> Result<(Loaded, Ready)> {
-        let with_model = |model: Option<&str>| {
-            let loaded = self.load(model)?;
+        self.with_chosen_model(self.chosen_model(session), self.load(None)?)
+    }
+
+    /// The agent for a conversation in which this model was chosen; the model of the configuration `loaded` answers if there
+    /// is none or it fails.
+    pub(crate) fn with_chosen_model(
+        &self,
+        chosen: Option<String>,
+        loaded: Loaded,
+    ) -> Result<(Loaded, Ready)> {
+        let Some(chosen) = chosen.filter(|_| !self.is_model_fixed()) else {
+            let ready = self.build(&loaded.config)?;
+            return Ok((loaded, ready));
+        };
+        let with_chosen = || {
+            let loaded = self.load(Some(&chosen))?;
             let ready = self.build(&loaded.config)?;
             Ok((loaded, ready))
         };
-        let Some(chosen) = self.chosen_model(session) else {
-            return with_model(None);
-        };
-        with_model(Some(&chosen)).or_else(|e| {
-            let (loaded, mut ready) = with_model(None)?;
+        with_chosen().or_else(|e: Error| {
+            let mut ready = self.build(&loaded.config)?;
             let chosen = one_line(&chosen, 80);
             ready.notices.push(format!(
                 "cannot use {chosen}, the model of this conversation: {}",
@@ -75,6 +86,16 @@ impl AgentFactory {
             ));
             Ok((loaded, ready))
         })
+    }
+
+    /// Locks and loads a conversation. Calls `waiting` when another process has held it for a second.
+    pub(crate) fn load_session(
+        &self,
+        session: &str,
+        cancel: &Cancel,
+        waiting: &dyn Fn(),
+    ) -> Result<Session> {
+        self.store().load(session, cancel, waiting)
     }
 
     /// Whether a flag or the environment names the model of every conversation.
@@ -112,7 +133,7 @@ impl AgentFactory {
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
         let store = self.store();
-        let mut session = store.load(session, &Cancel::new(None))?;
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
         let question = question(&session);
         if question.is_some() {
             let undo = session.undo_turn();
@@ -124,7 +145,7 @@ impl AgentFactory {
     /// Stores the model as the one of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
         let store = self.store();
-        let mut session = store.load(session, &Cancel::new(None))?;
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
         store.append(
             &mut session,
             &[Entry::Model(model)],

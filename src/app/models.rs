@@ -96,11 +96,11 @@ fn window(model: &Model, parts: Parts) -> u64 {
 /// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
 /// the user should know.
 pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
+    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 {
+        return None;
+    }
     let mut learned = Learned::of(model, parts.home);
-    if !model.name.starts_with("ollama/")
-        || model.entry.context_window > 0
-        || learned.window().is_some()
-    {
+    if learned.window().is_some() {
         return None;
     }
     let window = ollama::offer(&model.base, &model.id)?.window?;

@@ -1,7 +1,7 @@
 //! What the commands of a conversation do.
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,12 +10,10 @@ use super::agent::fresh_key;
 use super::question::Question;
 use super::repl::Conversation;
 use super::table;
-use super::terminal::Connection;
 use crate::agent::Agent;
 use crate::app::offers::{self, HostOffers, Offer};
 use crate::disk;
 use crate::error::{Context, Error, Result};
-use crate::gateway::Handler;
 use crate::message::{Message, Usage};
 use crate::paths::session_name;
 use crate::session::archive;
@@ -49,12 +47,9 @@ impl Conversation {
     }
 
     /// Lists the models, or changes to one.
-    pub(super) fn model(&self, name: &str) -> Result<String> {
+    pub(super) fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
-            let (model, models) = (
-                self.agent.agent("")?.model().to_owned(),
-                self.repl.models.join(", "),
-            );
+            let (model, models) = (self.agent.model().to_owned(), self.repl.models.join(", "));
             let or = if models.is_empty() { "" } else { ", or " };
             let offers = self.offers(&model).map_or(
                 String::new(),
@@ -90,19 +85,19 @@ impl Conversation {
     }
 
     /// Answers with this model or the configured one, and returns its name.
-    fn set_model(&self, name: Option<&str>) -> Result<String> {
+    fn set_model(&mut self, name: Option<&str>) -> Result<String> {
         let factory = &self.repl.factory;
-        Ok(self.set_agent(factory.build(&factory.load(name)?.config)?.agent))
+        let agent = factory.build(&factory.load(name)?.config)?.agent;
+        Ok(self.set_agent(agent))
     }
 
-    fn set_agent(&self, agent: Agent) -> String {
-        let model = agent.model().to_owned();
-        *self.agent.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(agent);
-        model
+    fn set_agent(&mut self, agent: Agent) -> String {
+        self.agent = Arc::new(agent);
+        self.agent.model().to_owned()
     }
 
     /// Asks the last question again, as if it had not been asked before.
-    pub(super) fn retry(&mut self, dispatcher: &Connection) -> Result<String> {
+    pub(super) fn retry(&mut self) -> Result<String> {
         let question = match self.unanswered.take() {
             Some(question) => question,
             None => match self.repl.factory.undo(&self.repl.session)? {
@@ -115,7 +110,7 @@ impl Conversation {
         };
         self.screen
             .detail(&format!("asking again: {}", one_line(&question.text, 60)));
-        self.turn(dispatcher, question)
+        self.turn(question)
     }
 
     pub(super) fn undo(&mut self) -> Result<String> {
@@ -270,7 +265,7 @@ impl Conversation {
         let cost = cost.map_or(String::new(), |_| {
             format!("; cost {}", super::usage::cost(*cost))
         });
-        let context = self.agent.agent("")?.window_use(&self.repl.session)?;
+        let context = self.agent.window_use(&self.repl.session)?;
         Ok(format!(
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}\n\
              bantam: context: {context}"

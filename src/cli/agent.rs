@@ -2,26 +2,30 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::time::SystemTime;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::attach;
-use super::printer::{Format, Output, Verbosity, response_json};
+use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
+use super::screen::Screen;
+use super::signals::Signals;
 use super::{json_line, notice, print, report, terminal};
-use crate::agent::{Agent, Request};
+use crate::agent::{Request, WAITING};
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
 use crate::app::media;
-use crate::app::{self, Options, Parts};
-use crate::bus::{Inbound, Origin};
+use crate::app::{self, Options};
+use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Env, Origin as Source, Override};
+use crate::config::{self, Config, Env, Loaded, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
+use crate::secret::Redactor;
 use crate::session::{Memory, archive};
 use crate::text::rfc3339;
 
@@ -36,14 +40,14 @@ pub(super) const COMMAND: Command = Command::row(
     ("-m, --message TEXT", "the question"),
     (
         "-s, --session KEY",
-        "continue the conversation KEY (default: default)",
+        "continue the conversation KEY; \"default\" is the one at the terminal",
     ),
     ("-c, --continue", "continue the newest conversation"),
-    ("--new", "start a conversation under a fresh key"),
+    ("--new", "at the terminal, start a conversation of its own"),
     ("--no-session", "remember nothing"),
     ("--model NAME", "a model_list name or vendor/model"),
     ("--system TEXT", "add TEXT to the system prompt"),
-    ("--temperature X", "how varied the answer is: 0 is least"),
+    ("--temperature X", "randomness of the answer (0: least)"),
     (
         "-t, --template NAME",
         "fill agent/prompts/NAME.md; {{input}} is the question",
@@ -93,7 +97,7 @@ pub(super) const COMMAND: Command = Command::row(
 ]);
 
 /// Flags that exclude each other.
-const EXCLUSIVE: [(&str, &str); 8] = [
+const EXCLUSIVE: [(&str, &str); 9] = [
     ("quiet", "verbose"),
     ("json", "events"),
     ("new", "session"),
@@ -101,6 +105,7 @@ const EXCLUSIVE: [(&str, &str); 8] = [
     ("continue", "new"),
     ("continue", "session"),
     ("continue", "no-session"),
+    ("session", "no-session"),
     ("tools", "no-tools"),
 ];
 
@@ -108,100 +113,177 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     EXCLUSIVE
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
-    let (output, factory) = (Output::of(args), factory(args, env)?);
-    let to = args
-        .value("to")
-        .map(telegram_chat)
-        .transpose()?
-        .map(str::to_owned);
-    let chat = match args.value("session") {
-        None if args.has("new") => fresh_key(),
-        None if args.has("continue") => newest(&factory.home)?,
-        key => key.unwrap_or("default").to_owned(),
-    };
-    let session = session_name("cli", &chat)?;
-    let mut question = question::read(args, &factory.home, output.verbosity)?;
+    let output = Output::of(args);
+    let factory = factory(args, env)?;
+    let to = args.value("to").map(telegram_chat).transpose()?;
+    let to = to.map(str::to_owned);
+    let question = question::read(args, &factory.home, output.verbosity)?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
-    let (loaded, ready) = factory.for_session(&session)?;
-    let (config, agent) = (&loaded.config, ready.agent);
-    attach(args, question.as_mut(), factory.parts(config), &agent)?;
-    let origin = Origin {
-        channel: "cli".to_owned(),
-        chat: chat.clone(),
+    let chat = chat(args, &factory.home)?;
+    let session = session_name("cli", &chat)?;
+    let run = Run {
+        args,
+        output,
+        factory,
+        to,
+        origin: Origin {
+            channel: "cli".to_owned(),
+            chat,
+        },
+        session,
     };
-    if let (Some(Question { text, media }), true) = (&question, args.has("dry-run")) {
-        output.warn(loaded.warnings.iter().chain(&ready.notices));
-        let (media, cancel) = (media.clone(), Cancel::new(None));
-        let request = Request {
-            media,
-            session,
-            origin,
-            cancel,
-            ..Request::new(text.clone(), "")
-        };
-        return print(&json_line(agent.preview(&request)?)).map(|()| 0);
+    match question {
+        Some(question) => run.ask(question),
+        None => run.talk(),
     }
-    app::make_workspace(factory.parts(config))?;
-    super::warn_once(output, &factory, &loaded, &ready.notices);
-    let delivery = Delivery::find(&factory.home, config, env, to.as_deref(), notice)?;
-    let is_kept = factory.options.memory.is_none();
-    if is_kept && output.verbosity == Verbosity::Verbose {
-        notice(&format!("session {chat}"));
-    }
-    let Some(Question {
-        text,
-        media: attachments,
-    }) = question
-    else {
-        let code = repl::run(Repl::new(factory, config, chat, session, output), agent);
-        delivery.iter().for_each(Delivery::send_posted);
-        return code;
-    };
-    let inbound = Inbound {
-        attachments,
-        ..Inbound::message(origin, session, text)
-    };
-    let mut response = terminal::ask(agent, inbound, output, env)?;
-    if !is_kept {
-        response.session.clear();
-    }
-    if let Some(delivery) = delivery {
-        let title =
-            format!("The answer to a question on the command line, in the conversation {chat}");
-        delivery.deliver(&mut response, to.map(|chat| (chat, title)));
-    }
-    if output.format != Format::Text {
-        print(&json_line(response_json(&response)))?;
-    }
-    let Some(e) = &response.error else {
-        // Not on the way of the answer.
-        if let Some(model) = config.choose_model(env).ok().flatten() {
-            output.warn(&app::learn_window(factory.parts(config), &model));
-        }
-        return Ok(0);
-    };
-    Ok(report(e))
 }
 
-/// Adds the files of `--attach`. A dry run converts none.
-fn attach(args: &Args, question: Option<&mut Question>, parts: Parts, agent: &Agent) -> Result<()> {
-    let Some(question) = question else {
-        return Ok(());
-    };
-    for path in args.values("attach") {
-        let file = attach::read(path, parts)?;
-        question.attach(
-            if args.has("dry-run") {
-                file
-            } else {
-                media::convert(parts, path, file)?
-            },
-            agent,
-        );
+/// One run of the command.
+struct Run<'a> {
+    args: &'a Args,
+    output: Output,
+    factory: AgentFactory,
+    /// The chat of `--to`.
+    to: Option<String>,
+    origin: Origin,
+    /// The conversation's key, of which the origin has the part after `cli_`.
+    session: String,
+}
+
+impl Run<'_> {
+    /// Asks once, and prints the answer.
+    fn ask(self, mut question: Question) -> Result<u8> {
+        let loaded = self.factory.load(None)?;
+        let screen = Screen::new(&self.factory.env);
+        let signals = Signals::watch(screen.clone(), None)?;
+        self.attach(&mut question, &loaded.config)?;
+        let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
+        let request = Request {
+            media: question.media,
+            origin: self.origin.clone(),
+            cancel: Cancel::new(Some(timeout)),
+            ..Request::new(question.text, &self.session)
+        };
+        if self.args.has("dry-run") {
+            return self.preview(&request);
+        }
+        loaded.config.choose_model(&self.factory.env)?;
+        let printer = Arc::new(Printer::new(self.output, screen));
+        signals.turn_begins(&request.cancel);
+        let waiting = || printer.event(Event::Warning(WAITING.to_owned()));
+        let session = match self
+            .factory
+            .load_session(&self.session, &request.cancel, &waiting)
+        {
+            Ok(session) => session,
+            Err(e) => return self.finish(Response::failed(&self.session, e)),
+        };
+        let (loaded, ready) = self
+            .factory
+            .with_chosen_model(session.model.clone(), loaded)?;
+        let delivery = self.prepare(&loaded, &ready.notices)?;
+        let agent = Arc::new(ready.agent);
+        let mut response =
+            terminal::turn(&agent, Some(session), request, &printer, &signals).response;
+        if let Some(delivery) = delivery {
+            let chat = &self.origin.chat;
+            let title =
+                format!("The answer to a question on the command line, in the conversation {chat}");
+            delivery.deliver(&mut response, self.to.clone().map(|chat| (chat, title)));
+        }
+        let is_answered = response.error.is_none();
+        let code = self.finish(response)?;
+        if is_answered {
+            // Not on the way of the answer.
+            if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
+                let parts = self.factory.parts(&loaded.config);
+                self.output.warn(&app::learn_window(parts, &model));
+            }
+        }
+        Ok(code)
     }
-    Ok(())
+
+    /// Prints the object of `--json` and the error, and returns the exit code.
+    fn finish(&self, mut response: Response) -> Result<u8> {
+        if self.factory.options.memory.is_some() {
+            response.session.clear();
+        }
+        if self.output.format != Format::Text {
+            print(&json_line(response_json(&response)))?;
+        }
+        Ok(response.error.as_ref().map_or(0, report))
+    }
+
+    /// Prints the request that would be sent.
+    fn preview(&self, request: &Request) -> Result<u8> {
+        let (loaded, ready) = self.factory.for_session(&self.session)?;
+        self.output
+            .warn(loaded.warnings.iter().chain(&ready.notices));
+        print(&json_line(ready.agent.preview(request)?)).map(|()| 0)
+    }
+
+    /// Holds a conversation at the terminal.
+    fn talk(self) -> Result<u8> {
+        let screen = Screen::new(&self.factory.env);
+        let resized = repl::resized()?;
+        let signals = Signals::watch(screen.clone(), Some(resized.clone()))?;
+        let (loaded, ready) = self.factory.for_session(&self.session)?;
+        let delivery = self.prepare(&loaded, &ready.notices)?;
+        let repl = Repl::new(
+            self.factory,
+            &loaded.config,
+            self.origin.chat,
+            self.session,
+            self.output,
+        );
+        let code = repl::run(repl, ready.agent, screen, signals, resized);
+        delivery.iter().for_each(Delivery::send_posted);
+        Ok(code)
+    }
+
+    /// Makes the workspace, and tells what the user should know before the turn. Returns the way to the chat of `--to`.
+    fn prepare(&self, loaded: &Loaded, notices: &[String]) -> Result<Option<Delivery>> {
+        let Self {
+            factory, output, ..
+        } = self;
+        app::make_workspace(factory.parts(&loaded.config))?;
+        super::warn_once(*output, factory, loaded, notices);
+        if factory.options.memory.is_none() && output.verbosity == Verbosity::Verbose {
+            notice(&format!("session {}", self.origin.chat));
+        }
+        let (home, env) = (&factory.home, &factory.env);
+        Delivery::find(home, &loaded.config, env, self.to.as_deref(), notice)
+    }
+
+    /// Adds the files of `--attach`. A dry run converts none.
+    fn attach(&self, question: &mut Question, config: &Config) -> Result<()> {
+        let parts = self.factory.parts(config);
+        let redactor = Redactor::new(config.secrets(&self.factory.env));
+        for path in self.args.values("attach") {
+            let mut file = attach::read(path, parts)?;
+            if !self.args.has("dry-run") {
+                file = media::convert(parts, path, file)?;
+            }
+            question.attach(file, &redactor);
+        }
+        Ok(())
+    }
+}
+
+/// The conversation's key without `cli_`.
+fn chat(args: &Args, home: &Home) -> Result<String> {
+    if let Some(key) = args.value("session") {
+        return Ok(key.to_owned());
+    }
+    if args.has("continue") {
+        return newest(home);
+    }
+    if !args.has("new") {
+        return Ok("default".to_owned());
+    }
+    Ok(fresh_key())
 }
 
 /// Applies the flags to the agents of this command.
@@ -234,12 +316,7 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
 
 /// The key of the conversation that was last used here.
 fn newest(home: &Home) -> Result<String> {
-    let list = archive::list(home)?;
-    let newest = list
-        .iter()
-        .find_map(|session| session.key.strip_prefix("cli_"));
-    newest
-        .map(str::to_owned)
+    archive::newest(home, "cli_")?
         .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out -c"))
 }
 

@@ -1,7 +1,6 @@
 //! The commands of a conversation, and what a line typed there is.
 
 use super::repl::Conversation;
-use super::terminal::Connection;
 use crate::error::Result;
 use crate::text::nearest;
 
@@ -17,103 +16,93 @@ pub(super) struct Command {
 }
 
 /// Returns what to tell; `None` ends the conversation.
-type Run = fn(&mut Conversation, &Connection, &str) -> Result<Option<String>>;
+type Run = fn(&mut Conversation, &str) -> Result<Option<String>>;
 
 const COMMANDS: [Command; 14] = [
-    row("/help", "", "show this", &["/?"], |_, _, _| {
-        Ok(Some(help()))
-    }),
+    row("/help", "", "show this", &["/?"], |_, _| Ok(Some(help()))),
     row(
         "/new",
         "",
         "start a new conversation",
         &["/clear", "/reset"],
-        |talk, _, _| talk.start_over().map(Some),
+        |talk, _| talk.start_over().map(Some),
     ),
     row(
         "/model",
         "[NAME]",
         "list the models, or change to one",
         &[],
-        |talk, _, name| talk.model(name).map(Some),
+        |talk, name| talk.model(name).map(Some),
     ),
     row(
         "/attach",
         "FILE",
         "send a file with the next message",
         &[],
-        |talk, _, path| talk.attach_next(path).map(Some),
+        |talk, path| talk.attach_next(path).map(Some),
     ),
     row(
         "/retry",
         "",
         "ask the last question again",
         &[],
-        |talk, dispatcher, _| talk.retry(dispatcher).map(Some),
+        |talk, _| talk.retry().map(Some),
     ),
     row(
         "/undo",
         "",
         "take back the last question and its answer",
         &[],
-        |talk, _, _| talk.undo().map(Some),
+        |talk, _| talk.undo().map(Some),
     ),
     row(
         "/copy",
         "",
         "copy the last answer to the clipboard",
         &[],
-        |talk, _, _| talk.copy().map(Some),
+        |talk, _| talk.copy().map(Some),
     ),
     row(
         "/export",
         "FILE",
         "write the conversation to a new Markdown file",
         &[],
-        |talk, _, path| talk.export(path).map(Some),
+        |talk, path| talk.export(path).map(Some),
     ),
-    row(
-        "/sessions",
-        "",
-        "list the conversations",
-        &[],
-        |talk, _, _| Ok(Some(talk.sessions())),
-    ),
+    row("/sessions", "", "list the conversations", &[], |talk, _| {
+        Ok(Some(talk.sessions()))
+    }),
     row(
         "/resume",
         "KEY",
         "go on with another conversation",
         &[],
-        |talk, _, key| talk.resume(key).map(Some),
+        |talk, key| talk.resume(key).map(Some),
     ),
     row(
         "/thinking",
         "",
         "show what the model thinks, or hide it again",
         &[],
-        |talk, _, _| Ok(Some(talk.toggle_thinking())),
+        |talk, _| Ok(Some(talk.toggle_thinking())),
     ),
     row(
         "/usage",
         "",
         "show tokens and cost so far",
         &[],
-        |talk, _, _| talk.usage().map(Some),
+        |talk, _| talk.usage().map(Some),
     ),
     row(
         "/skills",
         "",
         "list the skills; /NAME runs one",
         &[],
-        |talk, _, _| Ok(Some(talk.skills())),
+        |talk, _| Ok(Some(talk.skills())),
     ),
-    row(
-        "/quit",
-        "",
-        "leave",
-        &["/exit", "exit", "quit"],
-        |_, _, _| Ok(None),
-    ),
+    row("/quit", "", "leave", &["/exit", "exit", "quit"], |_, _| {
+        Ok(None)
+    }),
 ];
 
 const fn row(

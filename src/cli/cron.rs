@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use super::args::{Args, Command};
 use super::printer::Output;
 use super::{json_line, load, notice, print, report, terminal, zone};
+use crate::agent::Request;
 use crate::app;
 use crate::app::deliver::Delivery;
 use crate::app::factory::AgentFactory;
-use crate::bus::{Inbound, Origin, Response};
+use crate::bus::{Origin, Response};
 use crate::config::{self, Env};
 use crate::cron::{Due, Job, Jobs, NewJob, Run, Status, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
@@ -295,8 +296,11 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
         channel: "cron".to_owned(),
         chat: job.id().to_owned(),
     };
-    let inbound = Inbound::message(origin, session, job.message().to_owned());
-    let mut response = terminal::ask(ready.agent, inbound, output, env)?;
+    let request = Request {
+        origin,
+        ..Request::new(job.message(), session)
+    };
+    let mut response = terminal::ask(ready.agent, request, output, env)?;
     if let Some(delivery) = delivery {
         let title = format!(
             "The job “{}” sent this to the chat",

@@ -4,6 +4,7 @@ mod actions;
 mod agent;
 mod args;
 mod attach;
+mod background;
 mod commands;
 mod completions;
 mod config;

@@ -2,16 +2,15 @@
 //!
 //! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
 
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::args::Args;
-
 use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
-use crate::bus::{Event, EventLog, Response, TurnStop};
-use crate::error::{Error, Kind as ErrorKind};
+use crate::bus::{Event, Response};
+use crate::error::Error;
 use crate::markdown::{Look, Markdown};
 use crate::text::{one_line, printable};
 
@@ -68,14 +67,20 @@ impl Output {
     }
 }
 
+/// Shows the events of a question, from every thread that works on it.
 pub(super) struct Printer {
     output: Output,
     screen: Screen,
     /// Text is shown as it arrives.
     streams: bool,
+    printed: Mutex<Printed>,
+}
+
+#[derive(Default)]
+struct Printed {
     markdown: Option<Markdown>,
-    /// Numbers the lines of `--events`.
-    log: EventLog,
+    /// The number of the last line of `--events`.
+    events: u64,
     /// Complete answers so far, where they are not streamed.
     answers: String,
 }
@@ -99,15 +104,11 @@ impl Printer {
             output,
             screen,
             streams,
-            markdown,
-            log: EventLog::new(Duration::ZERO),
-            answers: String::new(),
+            printed: Mutex::new(Printed {
+                markdown,
+                ..Printed::default()
+            }),
         }
-    }
-
-    /// A second has passed without an event.
-    pub(super) fn tick(&self) {
-        self.screen.tick();
     }
 
     pub(super) fn progress(&self, text: &'static str) {
@@ -116,20 +117,22 @@ impl Printer {
         }
     }
 
-    pub(super) fn event(&mut self, event: Event) {
+    pub(super) fn event(&self, event: Event) {
+        let mut printed = self.lock();
         if self.output.format == Format::Events {
-            // A failure to write is reported at the end.
+            printed.events += 1;
             let mut line = event_json(&event);
-            line["number"] = self.log.add(event.clone(), Instant::now()).into();
+            line["number"] = printed.events.into();
+            // A failure to write is reported at the end.
             drop(self.screen.answer(&json_line(line)));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
         let watched =
             verbose || self.output.verbosity == Verbosity::Normal && self.screen.stderr_is_terminal;
         match event {
-            Event::Delta(text) if self.streams => self.delta(&printable(&text)),
+            Event::Delta(text) if self.streams => self.delta(&mut printed, &printable(&text)),
             Event::Thought(text) if self.output.thinking => self.screen.thought(&printable(&text)),
-            Event::Progress(_) if self.streams => self.end_text(),
+            Event::Progress(_) if self.streams => self.end_text(&mut printed),
             Event::Progress(text) if verbose && !text.trim().is_empty() => {
                 self.screen.detail(text.trim());
             }
@@ -158,31 +161,36 @@ impl Printer {
         }
     }
 
-    fn delta(&mut self, text: &str) {
-        let shown = self.markdown.as_mut().map(|markdown| markdown.push(text));
+    fn delta(&self, printed: &mut Printed, text: &str) {
+        let shown = printed
+            .markdown
+            .as_mut()
+            .map(|markdown| markdown.push(text));
         // The text is stored all the same, and a failure to write reported at the end.
         drop(self.screen.answer(shown.as_deref().unwrap_or(text)));
     }
 
-    fn end_text(&mut self) {
-        if let Some(markdown) = &mut self.markdown {
+    fn end_text(&self, printed: &mut Printed) {
+        if let Some(markdown) = &mut printed.markdown {
             drop(self.screen.answer(&markdown.finish()));
         }
         self.screen.end_line();
     }
 
     /// A turn is over; the reports of so many background tasks are still to come.
-    pub(super) fn turn_ends(&mut self, response: &Response, tasks: usize) {
-        self.end_text();
+    pub(super) fn turn_ends(&self, response: &Response, tasks: usize) {
+        let mut printed = self.lock();
+        self.end_text(&mut printed);
         // A pipe gets no half answers.
         if !response.partial && !response.output.is_empty() {
-            let gap = if self.answers.is_empty() { "" } else { "\n" };
+            let gap = if printed.answers.is_empty() { "" } else { "\n" };
             let end = if response.output.ends_with('\n') {
                 ""
             } else {
                 "\n"
             };
-            self.answers
+            printed
+                .answers
                 .push_str(&format!("{gap}{}{end}", response.output));
         }
         if tasks > 0 {
@@ -191,12 +199,16 @@ impl Printer {
     }
 
     /// Prints an answer that was not streamed. A failure to write becomes the response's error.
-    pub(super) fn finish(&mut self, mut response: Response) -> Response {
+    pub(super) fn finish(&self, mut response: Response) -> Response {
         if self.output.format == Format::Text && !self.streams {
-            let written = self.screen.answer(&self.answers);
+            let written = self.screen.answer(&self.lock().answers);
             response.error = response.error.or(written.err());
         }
         response
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Printed> {
+        self.printed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -239,14 +251,5 @@ pub(super) fn response_json(response: &Response) -> Value {
 
 /// The object of `--json` for a failure before the turn.
 pub(super) fn failure_json(e: &Error) -> Value {
-    let stop = if e.kind == ErrorKind::Interrupted {
-        TurnStop::Cancelled
-    } else {
-        TurnStop::Error
-    };
-    response_json(&Response {
-        stop,
-        error: Some(e.clone()),
-        ..Response::default()
-    })
+    response_json(&Response::failed("", e.clone()))
 }

@@ -8,12 +8,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::Args;
 use super::notice;
 use super::printer::Verbosity;
-use crate::agent::Agent;
 use crate::app::media::Attachment;
 use crate::beneath;
 use crate::error::{Context, Error, Result};
 use crate::message::Media;
 use crate::paths::Home;
+use crate::secret::Redactor;
 use crate::template;
 use crate::text::one_line;
 
@@ -84,11 +84,13 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
 
 impl Question {
     /// Adds an attached file. One that tools can write may hold secrets they found, so known ones are redacted.
-    pub(super) fn attach(&mut self, file: Attachment, agent: &Agent) {
+    pub(super) fn attach(&mut self, file: Attachment, redactor: &Redactor) {
         match file {
-            Attachment::Text(text) => self.text.push_str(&format!("\n\n{}", agent.redact(text))),
+            Attachment::Text(text) => self
+                .text
+                .push_str(&format!("\n\n{}", redactor.redact(text))),
             Attachment::Media(media) => self.media.push(Media {
-                text: agent.redact(media.text),
+                text: redactor.redact(media.text),
                 ..media
             }),
         }

@@ -1,7 +1,8 @@
 //! The conversation at a terminal: reads a message or a command, runs the turn, and asks again.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,17 +14,15 @@ use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::screen::Screen;
 use super::signals::Signals;
-use super::terminal::{Connection, serve};
+use super::terminal::{self, Answered};
 use super::tty;
-use crate::agent::Agent;
+use crate::agent::{Agent, Request};
 use crate::app;
 use crate::app::factory::AgentFactory;
 use crate::app::media;
-use crate::bus::{Inbound, Origin};
+use crate::bus::Origin;
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
-use crate::gateway::tasks::Tasks;
-use crate::gateway::{Dispatcher, Handler};
 use crate::message::add_cost;
 use crate::text::{one_line, printable, rfc3339};
 use crate::usage::Totals;
@@ -40,12 +39,20 @@ pub(super) struct Repl {
     pub skills: Vec<String>,
 }
 
+/// What tells the line editor that the terminal has another size.
+pub(super) fn resized() -> Result<Arc<OwnedFd>> {
+    let resized = eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?;
+    Ok(Arc::new(resized))
+}
+
 /// Talks until the user leaves. Returns the exit code.
-pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
-    let screen = Screen::new(&repl.factory.env);
-    let resized =
-        Arc::new(eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?);
-    let signals = Signals::watch(screen.clone(), Some(resized.clone()))?;
+pub(super) fn run(
+    repl: Repl,
+    agent: Agent,
+    screen: Screen,
+    signals: Signals,
+    resized: Arc<OwnedFd>,
+) -> u8 {
     if repl.output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
         screen.note(&format!(
@@ -62,10 +69,9 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
         };
         Editor::new(screen.clone(), resized, repl.completer(), history)
     });
-    let agent = Arc::new(Mutex::new(Arc::new(agent)));
     let mut conversation = Conversation {
         repl,
-        agent: agent.clone(),
+        agent: Arc::new(agent),
         screen,
         signals,
         editor,
@@ -74,11 +80,9 @@ pub(super) fn run(repl: Repl, agent: Agent) -> Result<u8> {
         was_interrupted: false,
         attached: Question::default(),
         unanswered: None,
+        stopped_tasks: Vec::new(),
     };
-    let code = serve(
-        Dispatcher::new(agent, 1, Tasks::default()),
-        move |dispatcher| conversation.run(dispatcher),
-    );
+    let code = conversation.run();
     tty::restore();
     code
 }
@@ -116,18 +120,10 @@ impl Repl {
     }
 }
 
-/// The agent of the conversation, which `/model` replaces.
-pub(super) type CurrentAgent = Mutex<Arc<Agent>>;
-
-impl Handler for CurrentAgent {
-    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
-        Ok(self.lock().unwrap_or_else(PoisonError::into_inner).clone())
-    }
-}
-
 pub(super) struct Conversation {
     pub repl: Repl,
-    pub agent: Arc<CurrentAgent>,
+    /// `/model` replaces it.
+    pub agent: Arc<Agent>,
     pub screen: Screen,
     signals: Signals,
     /// `None` on a terminal that cannot move its cursor.
@@ -142,10 +138,12 @@ pub(super) struct Conversation {
     pub attached: Question,
     /// A question that failed and left no trace.
     pub unanswered: Option<Question>,
+    /// The labels of background tasks that the user has stopped, until the model is told.
+    stopped_tasks: Vec<String>,
 }
 
 impl Conversation {
-    fn run(&mut self, dispatcher: &Connection) -> u8 {
+    fn run(&mut self) -> u8 {
         loop {
             let line = match self.read() {
                 Ok(Outcome::Text(line)) => line,
@@ -166,7 +164,7 @@ impl Conversation {
             let done = match commands::parse(&line, &self.repl.skills) {
                 Input::Empty => continue,
                 Input::Command(command, argument) => {
-                    match self.command(dispatcher, command, &argument).transpose() {
+                    match self.command(command, &argument).transpose() {
                         Some(done) => done,
                         None => return 0,
                     }
@@ -179,7 +177,7 @@ impl Conversation {
                 Input::Message(text) if is_for_a_shell(&text) => {
                     Ok("bantam: that line is for a shell: /quit first".to_owned())
                 }
-                Input::Message(text) => self.message(dispatcher, text),
+                Input::Message(text) => self.message(text),
             };
             match done {
                 Ok(note) if note.is_empty() => {}
@@ -195,23 +193,18 @@ impl Conversation {
         }
     }
 
-    fn command(
-        &mut self,
-        dispatcher: &Connection,
-        command: &Command,
-        argument: &str,
-    ) -> Result<Option<String>> {
+    fn command(&mut self, command: &Command, argument: &str) -> Result<Option<String>> {
         let (name, needed) = (command.name, command.argument);
         if argument.is_empty() && !needed.is_empty() && !needed.starts_with('[') {
             return Err(
                 Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}"))
             );
         }
-        (command.run)(self, dispatcher, argument)
+        (command.run)(self, argument)
     }
 
     /// Asks what was typed, with what is attached.
-    fn message(&mut self, dispatcher: &Connection, text: String) -> Result<String> {
+    fn message(&mut self, text: String) -> Result<String> {
         for path in attach::named_in(&text) {
             // Whoever wrote what was pasted may not choose files.
             let note = match &self.editor {
@@ -223,13 +216,10 @@ impl Conversation {
             self.screen.note(&format!("bantam: {note}"));
         }
         let Question { text: files, media } = std::mem::take(&mut self.attached);
-        self.turn(
-            dispatcher,
-            Question {
-                text: text + &files,
-                media,
-            },
-        )
+        self.turn(Question {
+            text: text + &files,
+            media,
+        })
     }
 
     /// Adds a file to the next message, and returns its name as it can be shown.
@@ -238,27 +228,31 @@ impl Conversation {
         let config = factory.load(None)?.config;
         let parts = factory.parts(&config);
         let file = media::convert(parts, path, attach::read(path, parts)?)?;
-        self.attached.attach(file, &*self.agent.agent("")?);
+        self.attached.attach(file, self.agent.redactor());
         Ok(one_line(path, 200))
     }
 
-    pub(super) fn turn(&mut self, dispatcher: &Connection, question: Question) -> Result<String> {
+    pub(super) fn turn(&mut self, question: Question) -> Result<String> {
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
             channel: "cli".to_owned(),
             chat: self.repl.chat.clone(),
         };
-        let Question { text, media } = question.clone();
-        let message = Inbound::message(origin, self.repl.session.clone(), text);
-        let mut printer = Printer::new(self.repl.output, self.screen.clone());
-        let response = dispatcher.turn(
-            Inbound {
-                attachments: media,
-                ..message
-            },
-            &mut printer,
-            &self.signals,
-        )?;
+        let Question { mut text, media } = question.clone();
+        for label in std::mem::take(&mut self.stopped_tasks) {
+            text.push_str(&format!(
+                "\n\n[The user has stopped the background task “{label}”.]"
+            ));
+        }
+        let request = Request {
+            media,
+            origin,
+            ..Request::new(text, &self.repl.session)
+        };
+        let printer = Arc::new(Printer::new(self.repl.output, self.screen.clone()));
+        let Answered { response, stopped } =
+            terminal::turn(&self.agent, None, request, &printer, &self.signals);
+        self.stopped_tasks = stopped;
         self.total.calls += 1;
         self.total.usage.add(response.usage);
         add_cost(&mut self.total.cost, response.cost);

@@ -1,23 +1,26 @@
 //! Ctrl-C and SIGTERM: the first stops the running turn, the next ends the program.
 
 use std::os::fd::OwnedFd;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::Duration;
 
 use super::screen::Screen;
 use super::tty;
-use crate::bus::{Inbound, Kind};
+use crate::cancel::{Cancel, Why};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::sys;
+
+/// How often a terminal shows how long something takes.
+const TICK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Default)]
 pub(super) struct Signals(Arc<Mutex<SignalState>>);
 
 #[derive(Default)]
 struct SignalState {
-    /// The running turn: its dispatcher, and the message that stops it.
-    turn: Option<(Sender<Inbound>, Inbound)>,
+    /// Stops the running turn.
+    turn: Option<Cancel>,
     /// The turn has been stopped.
     is_stopped: bool,
     /// The program ends after the turn, because of another signal than Ctrl-C.
@@ -25,8 +28,11 @@ struct SignalState {
 }
 
 impl Signals {
-    /// Blocks the signals in every thread started from now on, and starts one that waits for them. In a conversation
-    /// `resized` becomes readable when the terminal has another size.
+    /// Blocks the signals in every thread started from now on, and starts one that waits for them, and that shows how long
+    /// the user of a terminal has waited. In a conversation `resized` becomes readable when the terminal has another size.
+    ///
+    /// To be called before any other thread is started: a thread that does not block them gets the signals first, and with
+    /// them the program ends at once.
     pub(super) fn watch(screen: Screen, resized: Option<Arc<OwnedFd>>) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
@@ -36,12 +42,21 @@ impl Signals {
             sys::ENDING
         };
         sys::block_signals(set);
+        let tick = screen.stderr_is_terminal.then_some(TICK);
         let watching = move || {
             loop {
-                match sys::wait_for_signal(set) {
-                    libc::SIGWINCH => {}
-                    libc::SIGTSTP => tty::suspend(),
-                    signal => watched.end(signal, &screen),
+                let signal = match tick {
+                    Some(tick) => sys::wait_for_signal_within(set, tick),
+                    None => Some(sys::wait_for_signal(set)),
+                };
+                match signal {
+                    None => {
+                        screen.tick();
+                        continue;
+                    }
+                    Some(libc::SIGWINCH) => {}
+                    Some(libc::SIGTSTP) => tty::suspend(),
+                    Some(signal) => watched.end(signal, &screen),
                 }
                 // It fails only when nobody has read it for 2^64 times.
                 resized
@@ -57,8 +72,8 @@ impl Signals {
     fn end(&self, signal: i32, screen: &Screen) {
         let mut state = self.lock();
         match &state.turn {
-            Some((sender, stop)) if !state.is_stopped => {
-                drop(sender.send(stop.clone()));
+            Some(turn) if !state.is_stopped => {
+                turn.stop();
                 state.is_stopped = true;
                 state.is_terminating |= signal != libc::SIGINT;
             }
@@ -70,21 +85,11 @@ impl Signals {
         }
     }
 
-    /// From now on a signal stops the turn that `question` starts.
-    pub(super) fn turn_begins(&self, inbound: &Sender<Inbound>, question: &Inbound) {
-        let Inbound {
-            origin, session, ..
-        } = question;
-        let stop = Inbound::message(origin.clone(), session.clone(), String::new());
+    /// From now on a signal stops this turn.
+    pub(super) fn turn_begins(&self, cancel: &Cancel) {
         let mut state = self.lock();
-        state.turn = Some((
-            inbound.clone(),
-            Inbound {
-                kind: Kind::Stop,
-                ..stop
-            },
-        ));
-        state.is_stopped = false;
+        state.turn = Some(cancel.clone());
+        state.is_stopped = cancel.why() == Some(Why::Stopped);
     }
 
     /// Whether a signal stopped it.

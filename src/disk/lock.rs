@@ -10,7 +10,7 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{make_dir_synced, parent};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind, Result};
 
 /// A lock between processes, held until dropped; the kernel releases it when the process dies. The holder may remove the file:
@@ -50,11 +50,20 @@ impl Lock {
                     format!("still busy after {} s", wait.as_secs()),
                 ));
             }
-            if cancel.sleep(pause).is_err() {
-                return Err(Error::new(
-                    Kind::Interrupted,
-                    "stopped while waiting for another run",
-                ));
+            match cancel.sleep(pause) {
+                Ok(()) => {}
+                Err(Why::Stopped) => {
+                    return Err(Error::new(
+                        Kind::Interrupted,
+                        "stopped while waiting for another run",
+                    ));
+                }
+                Err(Why::Deadline) => {
+                    return Err(Error::new(
+                        Kind::Limit,
+                        "timed out while waiting for another run",
+                    ));
+                }
             }
             pause = (pause * 2).min(Duration::from_millis(200));
         }

@@ -1,6 +1,4 @@
 //! The dispatcher: messages come in from a channel, each conversation has one worker, and a stop acts at once.
-//!
-//! The one-shot command line goes this way too: there is no second path that runs turns.
 
 pub(crate) mod clock;
 
@@ -16,7 +14,7 @@ pub(crate) mod turn_log;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Builder};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::agent::{Agent, Request, Spending};
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound, TurnStop};
@@ -40,17 +38,8 @@ pub(crate) trait Handler: Send + Sync {
     }
 }
 
-/// The same agent for every conversation.
-impl Handler for Arc<Agent> {
-    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
-        Ok(self.clone())
-    }
-}
-
 pub(crate) struct Dispatcher {
     handler: Arc<dyn Handler>,
-    /// The end of all turns and background tasks together, if there is one.
-    deadline: Option<Instant>,
     outbound: OnceLock<Vec<Sender<Outbound>>>,
     queues: Queues,
     tasks: Tasks,
@@ -68,22 +57,12 @@ impl Dispatcher {
         let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
         Self {
             handler,
-            deadline: None,
             outbound,
             queues,
             tasks,
             turns,
             task_slots,
             alone,
-        }
-    }
-
-    /// For one question: the agent's timeout bounds its turn and all that follows from it. The time starts now.
-    pub(crate) fn one_shot(agent: Arc<Agent>) -> Self {
-        let deadline = Instant::now().checked_add(agent.limits().timeout);
-        Self {
-            deadline,
-            ..Self::new(Arc::new(agent), 1, Tasks::default())
         }
     }
 
@@ -218,16 +197,6 @@ impl Dispatcher {
         }
     }
 
-    /// The same flag, with the shared deadline.
-    fn bounded(&self, cancel: Cancel) -> Cancel {
-        match self.deadline {
-            Some(deadline) => {
-                cancel.with_timeout(deadline.saturating_duration_since(Instant::now()))
-            }
-            None => cancel,
-        }
-    }
-
     /// Answers a message, or the report of a background task.
     fn turn(self: &Arc<Self>, message: Inbound, cancel: Cancel) {
         let id = message.first_id();
@@ -290,7 +259,7 @@ impl Dispatcher {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
-            cancel: self.bounded(cancel),
+            cancel,
             spending: Some(spending.clone()),
             background: Some(self.background(
                 &agent,

@@ -13,23 +13,21 @@ use std::thread::Builder;
 use serde_json::json;
 
 use super::Dispatcher;
-use crate::agent::{Agent, Background, Spending};
+use crate::agent::{Agent, Background, Spending, report_text};
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability};
-use crate::error::{Context, Error, Kind as ErrorKind, Result};
+use crate::error::{Context, Error, Result};
 use crate::outbox::{Item, Outbox, fresh_id};
 use crate::paths::{Home, session_name};
 use crate::session::note;
-use crate::text::{clip, fenced, from_json};
+use crate::text::{clip, from_json};
 use crate::tool::Task;
 
 /// Tasks that run at the same time.
 pub(super) const MAX_RUNNING: usize = 4;
 /// Tasks of one conversation whose reports are not answered yet.
 const MAX_OPEN: usize = MAX_RUNNING + 16;
-/// The longest report that goes to the model, in bytes.
-const MAX_REPORT: usize = 64 << 10;
 /// The longest report that goes to the user instead, in bytes.
 const MAX_POSTED: usize = 3000;
 
@@ -235,7 +233,7 @@ impl Dispatcher {
              again.]"
         );
         let to = format!("{}:{}", origin.channel, origin.chat);
-        let cancel = self.bounded(Cancel::new(None));
+        let cancel = Cancel::new(None);
         self.tasks.add(OpenTask {
             id: id.clone(),
             label: label.clone(),
@@ -278,23 +276,4 @@ impl Dispatcher {
             self.enqueue(Inbound { text, ..report });
         }
     }
-}
-
-/// What the model is told about the end of a task. The report is fenced as data: the task may have read anything.
-fn report_text(label: &str, result: Result<String>) -> String {
-    let (how, text) = match result {
-        Ok(text) => ("has ended. Its report:", text),
-        Err(e) if e.kind == ErrorKind::Interrupted => ("was stopped:", e.message),
-        Err(e) => ("failed:", e.message),
-    };
-    let shown = clip(text.trim(), MAX_REPORT);
-    let cut = if shown.len() < text.trim().len() {
-        "\n[the rest is cut off]"
-    } else {
-        ""
-    };
-    format!(
-        "[The background task “{label}” {how}]\n{}{cut}",
-        fenced(shown)
-    )
 }

@@ -113,6 +113,27 @@ pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
     Ok(list)
 }
 
+/// The key, without `prefix`, of the conversation that was last written to. Reads no conversation.
+pub(crate) fn newest(home: &Home, prefix: &str) -> Result<Option<String>> {
+    let mut newest: Option<(SystemTime, String)> = None;
+    for (name, path) in segments::entries(&home.sessions())? {
+        let Some((key, Part::Live)) = segments::part(&name) else {
+            continue;
+        };
+        let Some(key) = key.strip_prefix(prefix) else {
+            continue;
+        };
+        // It may have been removed since.
+        let Ok(written) = fs_err::symlink_metadata(&path).and_then(|meta| meta.modified()) else {
+            continue;
+        };
+        if newest.as_ref().is_none_or(|(last, _)| *last < written) {
+            newest = Some((written, key.to_owned()));
+        }
+    }
+    Ok(newest.map(|(_, key)| key))
+}
+
 fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     let metas: Vec<std::fs::Metadata> = files
         .iter()
@@ -298,7 +319,7 @@ pub(crate) fn reset(
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
-    let mut session = store.load(key, cancel)?;
+    let mut session = store.load(key, cancel, &|| ())?;
     if session.next() <= 1 && session.damage.is_empty() {
         return Ok(None);
     }
@@ -308,7 +329,7 @@ pub(crate) fn reset(
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
 pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Result<()> {
-    let _lock = lock(home, key, cancel)?;
+    let _lock = lock(home, key, cancel, &|| ())?;
     let segments: Vec<PathBuf> = segments::segments(&home.session(key))?
         .into_values()
         .collect();
@@ -318,7 +339,7 @@ pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Resu
 /// Removes every file of the conversation and its lock, and returns the number of files. The live file goes last: if this fails half
 /// way, the conversation is still listed and can be erased again.
 pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
-    let _lock = lock(home, key, cancel)?;
+    let _lock = lock(home, key, cancel, &|| ())?;
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     disk::remove_files(&paths)?;

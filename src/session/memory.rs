@@ -34,7 +34,7 @@ fn push(lines: &mut Vec<Line>, new: Vec<Fields>) {
 }
 
 impl Store for Memory {
-    fn load(&self, name: &str, _: &Cancel) -> Result<Session> {
+    fn load(&self, name: &str, _: &Cancel, _: &dyn Fn()) -> Result<Session> {
         self.peek(name)
     }
 

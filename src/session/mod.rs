@@ -29,6 +29,8 @@ const VERSION: u64 = 1;
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
+/// How much of that passes before the user is told.
+const QUIET_WAIT: Duration = Duration::from_secs(1);
 
 /// The result of a call that was under way when the program ended.
 const INTERRUPTED: &str = "interrupted, outcome unknown";
@@ -244,12 +246,13 @@ impl Session {
 
 /// Where conversations are kept.
 pub trait Store: Send + Sync {
-    /// Loads the conversation `name`, which is empty if it is new, and locks it until the session is dropped.
+    /// Loads the conversation `name`, which is empty if it is new, and locks it until the session is dropped. Calls `waiting`
+    /// when another process has held it for a second.
     ///
     /// # Errors
     /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Config`] when a newer program wrote it, and errors of the
     /// file system.
-    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session>;
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session>;
 
     /// Reads the conversation `name` without locking or changing it.
     ///
@@ -301,8 +304,8 @@ impl Files {
 }
 
 impl Store for Files {
-    fn load(&self, name: &str, cancel: &Cancel) -> Result<Session> {
-        let lock = lock(&self.home, name, cancel).map_err(|e| self.home.hinted(e))?;
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session::new(name);
         let mut file = SessionFile {
@@ -410,8 +413,16 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     Ok((damage, found.torn))
 }
 
-fn lock(home: &Home, name: &str, cancel: &Cancel) -> Result<Lock> {
-    Lock::acquire(&home.lock(name), LOCK_WAIT, cancel).map_err(|e| match e.kind {
+fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {
+    let path = home.lock(name);
+    let lock = match Lock::acquire(&path, QUIET_WAIT, cancel) {
+        Err(e) if e.kind == Kind::Busy => {
+            waiting();
+            Lock::acquire(&path, LOCK_WAIT.saturating_sub(QUIET_WAIT), cancel)
+        }
+        result => result,
+    };
+    lock.map_err(|e| match e.kind {
         Kind::Busy => e
             .doing(format_args!("waiting for session {name}"))
             .hint("another run is using it: wait for that, or use --session with another key"),

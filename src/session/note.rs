@@ -160,7 +160,7 @@ mod tests {
         /// The ids of all messages of the conversation that have one, and the files beside it.
         fn found(&self) -> (Vec<String>, Vec<PathBuf>) {
             let session = Files::new(self.0.clone())
-                .load("telegram_1", &Cancel::new(None))
+                .load("telegram_1", &Cancel::new(None), &|| ())
                 .unwrap();
             let id = |message: &Message| match message {
                 Message::User(user) => Some(user.id.clone()),
@@ -184,7 +184,7 @@ mod tests {
     fn a_note_is_seen_at_once_and_in_the_conversation_from_its_next_turn_on() {
         let Scratch(home) = &Scratch::new("busy");
         let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         note(
             home,
@@ -213,7 +213,7 @@ mod tests {
         drop(held);
         note(home, "telegram_1", "c", "The job sent this", "three").unwrap();
         let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         assert_eq!(session.messages[..2], seen.messages);
         let Message::User(first) = &session.messages[0] else {
@@ -234,7 +234,7 @@ mod tests {
         let Scratch(home) = &Scratch::new("many");
         let text = "x".repeat(1000);
         let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         for n in 0..600 {
             note(
@@ -254,7 +254,7 @@ mod tests {
         }
         drop(held);
         let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         let all: Vec<&User> = session
             .messages
@@ -284,7 +284,7 @@ mod tests {
         }
         drop(session);
         let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         let Message::User(last) = &session.messages[50] else {
             panic!()
@@ -301,7 +301,7 @@ mod tests {
         let scratch = Scratch::new("crash");
         let home = &scratch.0;
         let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None))
+            .load("telegram_1", &Cancel::new(None), &|| ())
             .unwrap();
         for id in ["a", "b"] {
             note(home, "telegram_1", id, "Title", "text").unwrap();
@@ -336,7 +336,7 @@ mod tests {
         let Scratch(home) = &Scratch::new("anew");
         let cancel = Cancel::new(None);
         let mut held = Files::new(home.clone())
-            .load("telegram_1", &cancel)
+            .load("telegram_1", &cancel, &|| ())
             .unwrap();
         note(home, "telegram_1", "a", "Title", "text").unwrap();
         assert_eq!(
@@ -358,13 +358,13 @@ mod tests {
             .unwrap();
         assert!(
             Files::new(home.clone())
-                .load("telegram_1", &cancel)
+                .load("telegram_1", &cancel, &|| ())
                 .unwrap()
                 .messages
                 .is_empty()
         );
         let held = Files::new(home.clone())
-            .load("telegram_1", &cancel)
+            .load("telegram_1", &cancel, &|| ())
             .unwrap();
         note(home, "telegram_1", "b", "Title", "text").unwrap();
         drop(held);

@@ -158,7 +158,7 @@ impl Drop for Scratch {
 }
 
 fn load(store: &impl Store) -> Session {
-    store.load("s", &Cancel::new(None)).unwrap()
+    store.load("s", &Cancel::new(None), &|| ()).unwrap()
 }
 
 fn at(second: u64) -> SystemTime {

@@ -139,7 +139,9 @@ fn measured(home: &Path) {
     let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
     let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
     let (peak, again) = (field("/proc/self/status", "VmHWM:") / 1000.0, processor());
-    let session = Files::at(home).load("s", &Cancel::new(None)).unwrap();
+    let session = Files::at(home)
+        .load("s", &Cancel::new(None), &|| ())
+        .unwrap();
     let load = processor() - again;
     drop(session);
     println!("{took} {} {written} {peak} {load}", after - before);

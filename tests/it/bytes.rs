@@ -66,7 +66,9 @@ fn a_real_session_cut_at_any_byte_loads_and_keeps_what_comes_next() {
     });
     for cut in 0..=bytes.len() {
         let store = holding(&home, &bytes[..cut]);
-        let mut session = store.load("cli_default", &Cancel::new(None)).unwrap();
+        let mut session = store
+            .load("cli_default", &Cancel::new(None), &|| ())
+            .unwrap();
         let kept = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
         // A file without a whole line is one that was never begun.
         let is_cut = kept > 0 && bytes[cut - 1] != b'\n';
@@ -89,7 +91,9 @@ fn a_real_session_cut_at_any_byte_loads_and_keeps_what_comes_next() {
         assert_eq!(after.lines[..kept], whole.lines[..kept], "cut at {cut}");
         assert_eq!(after.texts("user").last(), Some(&"次"), "cut at {cut}");
         after.has_one_result_per_call();
-        let again = store.load("cli_default", &Cancel::new(None)).unwrap();
+        let again = store
+            .load("cli_default", &Cancel::new(None), &|| ())
+            .unwrap();
         let last = again
             .messages
             .last()

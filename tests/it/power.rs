@@ -400,7 +400,7 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
     }
     let store = Files::at(root.clone());
     let loaded = store
-        .load("cli_default", &Cancel::new(None))
+        .load("cli_default", &Cancel::new(None), &|| ())
         .map_err(|e| format!("it does not load: {}", e.message));
     let outcome = loaded.and_then(|mut session| {
         if let Some(damage) = session

@@ -688,7 +688,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
     let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
     fixture.agent.history.ttl = Some(Duration::from_secs(3600));
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);
-    let mut session = fixture.store.load("s", &Cancel::new(None)).unwrap();
+    let mut session = fixture.store.load("s", &Cancel::new(None), &|| ()).unwrap();
     let said = Message::user("long ago");
     let entries = [Entry::Model("x/y"), Entry::Message(&said)];
     fixture
