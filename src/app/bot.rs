@@ -25,8 +25,8 @@ impl Bot {
     /// The bot that the gateway runs, if any. A token without `enabled`, for example in the environment, switches it on.
     pub(super) fn of(loaded: &Loaded, home: &Home, env: &Env) -> Result<Option<Self>> {
         let settings = &loaded.config.channels.telegram;
-        let is_wanted = settings.enabled || !settings.token.is_empty();
-        if is_wanted && is_enabled(loaded) {
+        let is_wanted = settings.enabled.unwrap_or(!settings.token.is_empty());
+        if is_wanted {
             Self::new(settings, home, env).map(Some)
         } else {
             Ok(None)
@@ -122,6 +122,5 @@ impl Bot {
 
 /// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.
 pub(crate) fn is_enabled(loaded: &Loaded) -> bool {
-    loaded.config.channels.telegram.enabled
-        || !loaded.origins.contains_key("channels.telegram.enabled")
+    loaded.config.channels.telegram.enabled != Some(false)
 }

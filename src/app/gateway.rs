@@ -130,7 +130,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let (tasks, damaged) = Tasks::open(&home)?;
     let warn = |text: &String| log.write(Level::Warn, text);
     loaded
-        .warnings
+        .warnings()
         .iter()
         .chain(&notices)
         .chain(&damaged)

@@ -220,7 +220,7 @@ impl Run<'_> {
     fn preview(&self, request: &Request) -> Result<u8> {
         let (loaded, ready) = self.factory.for_session(&self.session)?;
         self.output
-            .warn(loaded.warnings.iter().chain(&ready.notices));
+            .warn(loaded.warnings().iter().chain(&ready.notices));
         print(&json_line(ready.agent.preview(request)?)).map(|()| 0)
     }
 

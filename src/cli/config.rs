@@ -62,19 +62,21 @@ fn setting(path: &str) -> Result<Option<&'static Setting>> {
 fn get(given: &Args, env: &Env) -> Result<u8> {
     let path = &given.words[0];
     let setting = setting(path)?;
-    let Loaded { values, .. } = load(env)?.1;
-    let value = settings::value_at(&values, &names(path)).ok_or_else(|| {
-        Error::failed(format!("config.json has no {path}"))
-            .hint("bantam status shows what is configured")
-    })?;
-    if setting.is_none() && (value.is_object() || value.is_array()) {
+    let loaded = load(env)?.1;
+    let names = names(path);
+    if setting.is_none() && !settings::in_map(&names) {
         return Err(
             Error::usage(format!("{path} is a section, not a setting")).hint(
                 "bantam status shows what is set, and bantam help settings lists every setting",
             ),
         );
     }
-    match viewable(setting, value) {
+    let value = loaded.report().value(&loaded.config, &names);
+    let value = value.ok_or_else(|| {
+        Error::failed(format!("config.json has no {path}"))
+            .hint("bantam status shows what is configured")
+    })?;
+    match viewable(setting, &value) {
         Some(Value::String(text)) => print(&format!("{text}\n")),
         Some(value) => print(&format!("{value}\n")),
         None => Err(
@@ -118,7 +120,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let loaded = edit::set(&home, env, &names(path), &value)?;
     warn(&loaded, env);
-    if let Some(Origin::Env(name)) = loaded.origins.get(path.as_str()) {
+    if let Some((_, Origin::Env(name))) = loaded.report().values.get(path.as_str()) {
         notice(&format!("{name} is set, and wins over config.json"));
     }
     Ok(0)
@@ -126,7 +128,7 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
 
 /// Tells what is wrong with a configuration that can be loaded.
 fn warn(loaded: &Loaded, env: &Env) {
-    loaded.warnings.iter().for_each(|line| notice(line));
+    loaded.warnings().iter().for_each(|line| notice(line));
     if let Err(e) = loaded.config.choose_model(env) {
         report(&e);
     }

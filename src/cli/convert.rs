@@ -398,7 +398,7 @@ mod tests {
         ] {
             let config = converted(text).0.to_string();
             let loaded = Config::load(Some(("c", &config)), &Env::new(), Vec::new()).unwrap();
-            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+            assert!(loaded.warnings().is_empty(), "{:?}", loaded.warnings());
             assert_eq!(loaded.config.agents.defaults.max_tool_iterations, 3);
         }
     }

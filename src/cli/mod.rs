@@ -310,16 +310,15 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
 /// Tells what the user should know before a turn. What is wrong with config.json is told once for each change of it: a job in
 /// a crontab would repeat it for ever.
 fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
-    let told = factory.home.state().join("warned");
-    let change = format!(
-        "{:08x}",
-        disk::crc32(factory.file.as_deref().unwrap_or_default().as_bytes())
-    );
-    let is_new = fs_err::read_to_string(&told).map_or(true, |told| told != change);
-    if is_new && !loaded.warnings.is_empty() && output.verbosity != Verbosity::Quiet {
-        output.warn(&loaded.warnings);
-        // Where nothing can be written, each run warns.
-        drop(disk::replace(&told, change.as_bytes(), Durability::Later));
+    if loaded.has_unknown && output.verbosity != Verbosity::Quiet {
+        let told = factory.home.state().join("warned");
+        let file = factory.file.as_deref().unwrap_or_default();
+        let change = format!("{:08x}", disk::crc32(file.as_bytes()));
+        if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
+            output.warn(&loaded.warnings());
+            // Where nothing can be written, each run warns.
+            drop(disk::replace(&told, change.as_bytes(), Durability::Later));
+        }
     }
     output.warn(notices);
 }

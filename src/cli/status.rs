@@ -88,7 +88,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     status.learned();
     if let Ok(loaded) = &loaded {
         status.object["values"] = values(loaded, env, given.has("verbose")).into();
-        status.warnings.extend_from_slice(&loaded.warnings);
+        status.warnings.extend(loaded.warnings());
     }
     status.object["warnings"] = status.warnings.as_slice().into();
     print(&if given.has("json") {
@@ -136,12 +136,12 @@ impl Status<'_> {
             .display()
             .to_string();
         self.object["workspace"] = workspace.as_str().into();
-        let sandbox = &loaded.values["tools"]["exec"]["sandbox"];
+        let sandbox = json!(loaded.config.tools.exec.sandbox);
         let jail = format!(
             "{} (bantam doctor tests it)",
             sandbox.as_str().unwrap_or_default()
         );
-        self.object["sandbox"] = sandbox.clone();
+        self.object["sandbox"] = sandbox;
         self.lines
             .extend([("workspace", workspace), ("jail", jail)]);
     }
@@ -234,9 +234,9 @@ fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String,
 /// The settings that have a value: path, value, and where it comes from.
 fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
     let redactor = Redactor::new(loaded.config.secrets(env));
-    let shown = |path: &str, from: String| {
+    let set = loaded.report().values;
+    let shown = |path: &str, value: &Value, from: String| {
         let names: Vec<&str> = path.split('.').collect();
-        let value = settings::value_at(&loaded.values, &names).unwrap_or(&Value::Null);
         let value = match viewable(settings::find(&names), value) {
             Some(Value::String(text)) => redactor.redact(text).into(),
             Some(value) => value,
@@ -247,16 +247,25 @@ fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
         };
         json!({"path": path, "value": value, "from": from})
     };
-    let set = loaded.origins.iter().map(|(path, origin)| match origin {
-        Origin::File => shown(path, "config.json".to_owned()),
-        Origin::Env(name) => shown(path, format!("the variable {name}")),
-        Origin::Flag(name) => shown(path, (*name).to_owned()),
-    });
-    let defaults = SETTINGS.iter().filter(|setting| {
-        with_defaults && setting.env_name().is_some() && !loaded.origins.contains_key(setting.path)
-    });
-    set.chain(defaults.map(|setting| shown(setting.path, "default".to_owned())))
-        .collect()
+    let mut rows: Vec<Value> = set
+        .iter()
+        .map(|(path, (value, origin))| {
+            let from = match origin {
+                Origin::File => "config.json".to_owned(),
+                Origin::Env(name) => format!("the variable {name}"),
+                Origin::Flag(name) => (*name).to_owned(),
+            };
+            shown(path, value, from)
+        })
+        .collect();
+    if with_defaults {
+        let defaults = SETTINGS
+            .iter()
+            .filter(|setting| setting.env_name().is_some() && !set.contains_key(setting.path))
+            .map(|setting| shown(setting.path, &setting.default(), "default".to_owned()));
+        rows.extend(defaults);
+    }
+    rows
 }
 
 fn key_source(model: &Model, env: &Env) -> String {

@@ -28,7 +28,7 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     let (tools, missing) = app::tools(&Arc::new(app::hands(parts)?), parts, &Servers::default());
     let failed = app::mcp::failed(&home, &loaded.config);
     loaded
-        .warnings
+        .warnings()
         .iter()
         .chain(&failed)
         .chain(&missing)

@@ -1,11 +1,12 @@
-//! Changes config.json and keeps every byte that it does not mean to change: layout, order and spelling are the user's.
+//! Changes config.json. What it does not mean to change keeps its value, its order and its spelling; the layout may change.
 
+use std::fmt;
 use std::time::Duration;
 
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
-use super::locate::{member, read, value_after};
-use super::settings::{Place, is_known};
+use super::settings::{Place, is_known, is_list, same_name};
 use super::{Env, Loaded, load_for};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
@@ -14,14 +15,7 @@ use crate::paths::Home;
 
 /// Sets the value at `path`, for example `["mcpServers", "time"]`. What is missing on the way is made.
 pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Result<Loaded> {
-    save(home, env, |text| {
-        // What is wrong with the file already is not the fault of this change.
-        load_for(home, Some(text), env, Vec::new())?;
-        with(text, path, value).ok_or_else(|| {
-            Error::config(format!("config.json has no place for {}", path.join(".")))
-                .hint("bantam config edit")
-        })
-    })
+    change(home, env, path, |tree| tree.set(path, 0, value))
 }
 
 /// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
@@ -50,112 +44,197 @@ pub(crate) fn save(
     Ok(loaded)
 }
 
-/// `text`, which is a JSON object, with `value` at `path`. `None` if a list has no such place.
-fn with(text: &str, path: &[&str], value: &Value) -> Option<String> {
-    let mut at = value_after(text, text.len() - text.trim_start_matches('\u{feff}').len());
-    for (n, name) in path.iter().enumerate() {
-        if !text[at..].starts_with(['{', '[']) {
-            return replace(text, at, &nested(&path[n..], value)?);
-        }
-        // Names that the user has chosen are told apart by every letter.
-        let is_setting = is_known(&path[..=n], Place::Setting);
-        match member(text, at, name, is_setting) {
-            Some(found) => at = found,
-            None => return insert(text, at, name, &nested(&path[n + 1..], value)?),
-        }
-    }
-    replace(text, at, value)
-}
-
-/// `value` in objects by the names of `path`, or in a list for the name `0`. A list has no other entry yet.
-fn nested(path: &[&str], value: &Value) -> Option<Value> {
-    path.iter().rev().try_fold(value.clone(), |value, name| {
-        match (*name, name.parse::<usize>()) {
-            ("0", _) => Some(json!([value])),
-            (_, Ok(_)) => None,
-            (name, _) => Some(json!({name: value})),
-        }
+/// Changes the tree of the file. `change` returns `None` if the file has no such place.
+fn change(
+    home: &Home,
+    env: &Env,
+    path: &[&str],
+    change: impl FnOnce(&mut Tree) -> Option<()>,
+) -> Result<Loaded> {
+    save(home, env, |text| {
+        // What is wrong with the file already is not the fault of this change.
+        load_for(home, Some(text), env, Vec::new())?;
+        let mut tree = parse(text).doing("reading config.json")?;
+        change(&mut tree).ok_or_else(|| {
+            Error::config(format!("config.json has no place for {}", path.join(".")))
+                .hint("bantam config edit")
+        })?;
+        Ok(tree.written())
     })
 }
 
-fn replace(text: &str, at: usize, value: &Value) -> Option<String> {
-    let (_, end) = read(text, at)?;
-    Some(format!(
-        "{}{}{}",
-        &text[..at],
-        written(value, text.contains('\n').then(|| indent(text, at))),
-        &text[end..]
-    ))
+fn parse(text: &str) -> serde_json::Result<Tree> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    serde_json::from_slice(text.as_bytes())
 }
 
-/// Adds a member to the object or list at `at`, laid out like the one before it.
-fn insert(text: &str, at: usize, name: &str, value: &Value) -> Option<String> {
-    let is_object = text[at..].starts_with('{');
-    let (mut count, mut end, mut gap) = (0, at + 1, "");
-    let mut next = value_after(text, end);
-    while !text[next..].starts_with(['}', ']']) {
-        gap = text[end..next].trim_start().trim_start_matches(',');
-        gap = if count == 0 { &text[end..next] } else { gap };
-        let start = if is_object {
-            value_after(text, read(text, next)?.1)
-        } else {
-            next
+/// JSON that keeps the order of its names.
+#[derive(Debug)]
+enum Tree {
+    /// Neither a list nor an object.
+    Leaf(Value),
+    List(Vec<Tree>),
+    Object(Vec<(String, Tree)>),
+}
+
+impl Tree {
+    /// Sets the value at `path`, of which the first `at` names lead here. `None` if a list has no such place.
+    fn set(&mut self, path: &[&str], at: usize, value: &Value) -> Option<()> {
+        let Some(name) = path.get(at) else {
+            *self = Self::of(value);
+            return Some(());
         };
-        end = read(text, start)?.1;
-        next = value_after(text, end);
-        count += 1;
-    }
-    if !is_object && name != count.to_string() {
-        return None;
-    }
-    let key = if is_object {
-        format!("{}: ", json!(name))
-    } else {
-        String::new()
-    };
-    if count > 0 {
-        let entry = written(value, gap.rsplit_once('\n').map(|(_, indent)| indent));
-        return Some(format!(
-            "{},{gap}{key}{entry}{}",
-            &text[..end],
-            &text[end..]
-        ));
-    }
-    if !text.trim_end().contains('\n') && next + 1 < text.trim_end().len() {
-        return Some(format!(
-            "{}{key}{}{}",
-            &text[..end],
-            written(value, None),
-            &text[next..]
-        ));
-    }
-    let outer = indent(text, at);
-    let inner = format!("{outer}  ");
-    Some(format!(
-        "{}\n{inner}{key}{}\n{outer}{}",
-        &text[..end],
-        written(value, Some(&inner)),
-        &text[next..]
-    ))
-}
-
-/// The spaces before the line that `at` is on.
-fn indent(text: &str, at: usize) -> &str {
-    let line = &text[text[..at].rfind('\n').map_or(0, |n| n + 1)..];
-    &line[..line.len() - line.trim_start_matches([' ', '\t']).len()]
-}
-
-/// The value as text: objects over several lines where there is an indent, everything else on one.
-fn written(value: &Value, indent: Option<&str>) -> String {
-    let is_long = value.is_object()
-        || value
-            .as_array()
-            .is_some_and(|items| items.iter().any(Value::is_object));
-    match indent {
-        Some(indent) if is_long && *value != json!({}) => {
-            format!("{value:#}").replace('\n', &format!("\n{indent}"))
+        if matches!(self, Self::Leaf(_)) {
+            *self = if is_list(&path[..at]) {
+                Self::List(Vec::new())
+            } else {
+                Self::Object(Vec::new())
+            };
         }
-        _ => value.to_string(),
+        if self.member(path, at).is_none() {
+            match self {
+                Self::List(items) if *name == items.len().to_string() => {
+                    items.push(Self::Leaf(Value::Null));
+                }
+                Self::Object(members) => {
+                    members.push(((*name).to_owned(), Self::Leaf(Value::Null)));
+                }
+                _ => return None,
+            }
+        }
+        self.member(path, at)?.set(path, at + 1, value)
+    }
+
+    /// The member that the name number `at` of `path` leads to.
+    fn member(&mut self, path: &[&str], at: usize) -> Option<&mut Self> {
+        let name = path[at];
+        match self {
+            Self::Leaf(_) => None,
+            Self::List(items) => items.get_mut(name.parse::<usize>().ok()?),
+            Self::Object(members) => {
+                // Names that the user has chosen are told apart by every letter.
+                let is_setting = is_known(&path[..=at], Place::Setting);
+                let is_it = |key: &str| key == name || (is_setting && same_name(key, name));
+                members
+                    .iter_mut()
+                    .find(|(key, _)| is_it(key))
+                    .map(|(_, value)| value)
+            }
+        }
+    }
+
+    fn of(value: &Value) -> Self {
+        match value {
+            Value::Array(items) => Self::List(items.iter().map(Self::of).collect()),
+            Value::Object(members) => Self::Object(
+                members
+                    .iter()
+                    .map(|(name, value)| (name.clone(), Self::of(value)))
+                    .collect(),
+            ),
+            leaf => Self::Leaf(leaf.clone()),
+        }
+    }
+
+    /// The text of a file.
+    fn written(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text, "\n");
+        text.push('\n');
+        text
+    }
+
+    /// Appends the text. `line` is a line feed and the indent of the line that the value begins on.
+    fn write(&self, text: &mut String, line: &str) {
+        let inner = format!("{line}  ");
+        match self {
+            Self::Leaf(value) => text.push_str(&value.to_string()),
+            Self::List(items) if items.iter().all(|item| matches!(item, Self::Leaf(_))) => {
+                text.push('[');
+                for (n, item) in items.iter().enumerate() {
+                    text.push_str(if n > 0 { ", " } else { "" });
+                    item.write(text, line);
+                }
+                text.push(']');
+            }
+            Self::List(items) => {
+                text.push('[');
+                for (n, item) in items.iter().enumerate() {
+                    text.push_str(if n > 0 { "," } else { "" });
+                    text.push_str(&inner);
+                    item.write(text, &inner);
+                }
+                text.push_str(line);
+                text.push(']');
+            }
+            Self::Object(members) if members.is_empty() => text.push_str("{}"),
+            Self::Object(members) => {
+                text.push('{');
+                for (n, (name, value)) in members.iter().enumerate() {
+                    text.push_str(if n > 0 { "," } else { "" });
+                    text.push_str(&format!("{inner}{}: ", json!(name)));
+                    value.write(text, &inner);
+                }
+                text.push_str(line);
+                text.push('}');
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        json.deserialize_any(TreeVisitor)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Leaf(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
+        Ok(Tree::Leaf(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut json: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = json.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut json: A) -> Result<Tree, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = json.next_entry()? {
+            members.push(member);
+        }
+        Ok(Tree::Object(members))
     }
 }
 
@@ -163,15 +242,39 @@ fn written(value: &Value, indent: Option<&str>) -> String {
 mod tests {
     use super::*;
 
+    /// `text` with `value` at `path`.
+    fn with(text: &str, path: &[&str], value: &Value) -> Option<String> {
+        let mut tree = parse(text).unwrap();
+        tree.set(path, 0, value)?;
+        Some(tree.written())
+    }
+
     #[test]
-    fn only_the_value_changes() {
-        let text = "{ \"agents\" : {\n\t\"defaults\": { \"timeout\":5 ,\"maxTokens\": 7}},\r\n  \"x\": [1,\n2] }";
+    fn order_spelling_and_what_is_unknown_stay() {
+        let text = r#"{"zoo":[1,{"b":null,"a":-2.5}],"agents":{"defaults":{"timeout":5,"maxTokens":7}},"x":[]}"#;
+        let laid_out = r#"{
+  "zoo": [
+    1,
+    {
+      "b": null,
+      "a": -2.5
+    }
+  ],
+  "agents": {
+    "defaults": {
+      "timeout": 5,
+      "maxTokens": 7
+    }
+  },
+  "x": []
+}
+"#;
         for (path, value, from, to) in [
             (
                 &["agents", "defaults", "timeout"][..],
                 json!(60),
-                "\"timeout\":5 ,",
-                "\"timeout\":60 ,",
+                "\"timeout\": 5",
+                "\"timeout\": 60",
             ),
             (
                 &["agents", "defaults", "max_tokens"],
@@ -182,25 +285,19 @@ mod tests {
             (
                 &["agents", "defaults", "temperature"],
                 json!(0.5),
-                ": 7}",
-                ": 7,\"temperature\": 0.5}",
-            ),
-            (
-                &["log"],
-                json!({"json": true}),
-                "\n2] }",
-                "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }",
+                ": 7\n",
+                ": 7,\n      \"temperature\": 0.5\n",
             ),
             (
                 &["log", "json"],
                 json!(true),
-                "\n2] }",
-                "\n2],\r\n  \"log\": {\n    \"json\": true\n  } }",
+                "[]\n",
+                "[],\n  \"log\": {\n    \"json\": true\n  }\n",
             ),
         ] {
             assert_eq!(
                 with(text, path, &value).unwrap(),
-                text.replace(from, to),
+                laid_out.replace(from, to),
                 "{path:?}"
             );
         }
@@ -208,35 +305,28 @@ mod tests {
 
     #[test]
     fn lists_grow_by_one() {
-        let text = "{\n  \"model_list\": [\n    {\"model\": \"a/b\"}\n  ]\n}\n";
+        let text = r#"{"model_list":[{"model":"a/b"}]}"#;
         let grown = with(text, &["model_list", "1", "model"], &json!("c/d")).unwrap();
-        assert_eq!(
-            grown,
-            text.replace("\"}\n", "\"},\n    {\n      \"model\": \"c/d\"\n    }\n")
-        );
+        let listed = |text: &str| crate::text::parse_json(text).unwrap()["model_list"].clone();
+        assert_eq!(listed(&grown), json!([{"model": "a/b"}, {"model": "c/d"}]));
         for text in [text, "{}"] {
             assert_eq!(
                 with(text, &["model_list", "2", "model"], &json!("c/d")),
                 None
             );
         }
+        let made = with("{}", &["model_list", "0", "model"], &json!("a/b")).unwrap();
+        assert_eq!(listed(&made), json!([{"model": "a/b"}]));
     }
 
     #[test]
-    fn what_is_empty_gets_lines_of_its_own() {
-        let made = "{\n  \"model_list\": [\n    {\n      \"model\": \"a/b\"\n    }\n  ]\n}\n";
-        assert_eq!(
-            with("{}\n", &["model_list", "0", "model"], &json!("a/b")).unwrap(),
-            made
-        );
-        assert_eq!(
-            with("\u{feff}{\"a\":{}}", &["a", "b"], &json!(1)).unwrap(),
-            "\u{feff}{\"a\":{\"b\": 1}}"
-        );
-        assert_eq!(
-            with("{\"log\":null}", &["log", "json"], &json!(true)).unwrap(),
-            "{\"log\":{\"json\":true}}"
-        );
+    fn what_is_null_or_empty_becomes_a_section() {
+        for text in ["{\"log\":null}", "{\"log\":{}}", "{}", "\u{feff}{}"] {
+            assert_eq!(
+                with(text, &["log", "json"], &json!(true)).unwrap(),
+                "{\n  \"log\": {\n    \"json\": true\n  }\n}\n"
+            );
+        }
     }
 
     #[test]
@@ -248,9 +338,10 @@ mod tests {
             &json!("http://b"),
         )
         .unwrap();
+        let servers = &crate::text::parse_json(changed).unwrap()["mcpServers"];
         assert_eq!(
-            changed,
-            r#"{"mcpServers":{"my_server":{"url":"http://a"},"myServer": {"url":"http://b"}}}"#
+            *servers,
+            json!({"my_server": {"url": "http://a"}, "myServer": {"url": "http://b"}})
         );
     }
 }

@@ -1,17 +1,15 @@
 //! Lays the layers over each other: defaults, config.json, environment, flags.
 //!
-//! The table of settings drives it: what a layer has is looked up in the table, and what is not there is unknown.
+//! Each layer is JSON text that is read straight into the settings. What a layer says in detail is worked out by [`Report`],
+//! for those who show it, and for the error when a layer cannot be read.
 
-use std::collections::BTreeMap;
-
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::locate;
-use super::settings::{self, Place, SECTIONS, SETTINGS, Setting, same_name};
-use super::{Config, Env, Loaded};
+use super::read::read;
+use super::report::{self, Report};
+use super::settings::SETTINGS;
+use super::{Config, Env};
 use crate::error::{Error, Result};
-use crate::text::parse_json;
 
 /// Where a value came from, unless it is a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +24,26 @@ pub(crate) enum Origin {
 /// A layer above the file: the path, its value, and where it came from.
 pub(crate) type Override = (&'static str, Value, Origin);
 
+/// What [`Config::load`] found.
+pub(crate) struct Loaded {
+    pub config: Config,
+    /// There are names that are no settings.
+    pub has_unknown: bool,
+    layers: Vec<Layer>,
+}
+
+/// JSON text with settings.
+pub(super) struct Layer {
+    pub name: String,
+    pub text: String,
+    pub origin: Origin,
+    /// The section that it sets as a whole.
+    pub section: Option<&'static str>,
+}
+
+/// What one variable sets as a whole, in JSON: what is inside has no variable of its own.
+pub(crate) const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
+
 impl Config {
     /// Lays the layers over each other. `file` is the name and the text of config.json.
     pub(crate) fn load(
@@ -33,341 +51,149 @@ impl Config {
         env: &Env,
         flags: Vec<Override>,
     ) -> Result<Loaded> {
-        let sections = sections(env)?;
-        let mut layers = Layers {
-            values: json!({}),
-            origins: BTreeMap::new(),
-            warnings: Vec::new(),
+        let is_flag = |path: &str| flags.iter().any(|(flag, ..)| *flag == path);
+        let ignores = [
+            is_flag("agents.defaults.max_tokens"),
+            is_flag("agents.defaults.temperature"),
+        ];
+        let mut layers = Vec::new();
+        layers.extend(file.map(|(name, text)| Layer::file(name, text)));
+        layers.extend(environment(env)?);
+        layers.extend(flags.into_iter().map(Layer::of_override));
+        let mut config = Self {
+            has_file: file.is_some(),
+            ..Self::default()
         };
-        layers.add_defaults(&[]);
-        if let Some((name, text)) = file {
-            let mut file = Source::parse(name, text, Origin::File)?;
-            refuse_foreign(&file)?;
-            for (section, _) in &sections {
-                file.value
-                    .as_object_mut()
-                    .into_iter()
-                    .for_each(|members| members.retain(|name, _| !same_name(name, section)));
+        let mut has_unknown = false;
+        for layer in &layers {
+            match layer.section {
+                Some("model_list") => config.model_list.clear(),
+                Some(_) => config.mcp_servers.clear(),
+                None => {}
             }
-            layers.add(&file, &file.value, &mut Vec::new())?;
+            has_unknown |= layer.read_into(&mut config)?;
         }
-        for (_, source) in &sections {
-            layers.add(source, &source.value, &mut Vec::new())?;
-        }
-        for (path, value, origin) in environment(env)?.into_iter().chain(flags) {
-            layers.set(path.split('.'), value, origin);
-        }
-        let Layers {
-            values,
-            origins,
-            warnings,
-        } = layers;
-        let mut config = Self::deserialize(&values)
-            .map_err(|e| Error::config(format!("reading the configuration: {e}")))?;
-        config.has_file = file.is_some();
         // A flag wins over a model's own entry, too.
-        let is_flag = |path: &str| matches!(origins.get(path), Some(Origin::Flag(_)));
         for entry in &mut config.model_list {
-            if is_flag("agents.defaults.max_tokens") {
+            if ignores[0] {
                 entry.max_tokens = 0;
             }
-            if is_flag("agents.defaults.temperature") {
+            if ignores[1] {
                 entry.temperature = None;
             }
         }
         Ok(Loaded {
             config,
-            values,
-            origins,
-            warnings,
+            layers,
+            has_unknown,
         })
     }
 }
 
-/// JSON that values are taken from: config.json, or a variable that holds a section.
-struct Source {
-    name: String,
-    text: String,
-    value: Value,
-    origin: Origin,
+impl Loaded {
+    /// One sentence for each unknown setting.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        if self.has_unknown {
+            self.report().warnings
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// What each layer says.
+    pub(crate) fn report(&self) -> Report {
+        // What could not be read is an error of `load`.
+        Report::of(&self.layers).unwrap_or_default()
+    }
 }
 
-impl Source {
-    fn parse(name: &str, text: &str, origin: Origin) -> Result<Self> {
+impl Layer {
+    fn file(name: &str, text: &str) -> Self {
         // Some editors write a byte order mark.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let fail = |what: String| Error::config(format!("{name}{what}"));
-        if text.trim().is_empty() {
-            return Err(fail(" is empty".to_owned()).hint("delete it and run bantam onboard"));
-        }
-        let value: Value = parse_json(text).map_err(|e| {
-            let near = locate::key_before(text, e.line(), e.column());
-            let near = near.map_or(String::new(), |key| format!(", near \"{key}\""));
-            let what = e.to_string();
-            let what = syntax_error(what.split(" at line ").next().unwrap_or_default());
-            fail(format!(
-                ", line {}, column {}{near}: {what}",
-                e.line(),
-                e.column()
-            ))
-            .hint("correct that line; JSON wants double quotes, and no comma after the last entry")
-        })?;
-        if !value.is_object() {
-            return Err(fail(" is not a JSON object".to_owned())
-                .hint("it should begin with { and end with }"));
-        }
-        Ok(Self {
+        Self {
             name: name.to_owned(),
             text: text.to_owned(),
-            value,
+            origin: Origin::File,
+            section: None,
+        }
+    }
+
+    fn of_override((path, value, origin): Override) -> Self {
+        let name = match &origin {
+            Origin::File => "config.json",
+            Origin::Env(name) => name,
+            Origin::Flag(name) => name,
+        };
+        let nested = path
+            .rsplit('.')
+            .fold(value, |value, name| json!({name: value}));
+        Self {
+            name: name.to_owned(),
+            text: nested.to_string(),
             origin,
-        })
-    }
-
-    fn wrong(&self, value: &Value, setting: &Setting, path: &[&str]) -> Error {
-        let unquoted = value
-            .as_str()
-            .filter(|text| setting.check(&setting.parse(text)).is_some());
-        self.error(path, &describe(value, setting.is_secret()))
-            .hint(match unquoted {
-                Some(text) => format!("write {text} without quotes"),
-                None => format!("it must be {}", setting.expected()),
-            })
-    }
-
-    fn error(&self, path: &[&str], value: &str) -> Error {
-        let place = locate::position(&self.text, path).map_or(String::new(), |(line, column)| {
-            format!(", line {line}, column {column}")
-        });
-        Error::config(format!(
-            "{}{place}: {} is {value}",
-            self.name,
-            path.join(".")
-        ))
-    }
-}
-
-/// What is wrong with JSON, in plain words.
-fn syntax_error(what: &str) -> String {
-    match what {
-        what if what.starts_with("EOF") => {
-            "the file ends too early: a bracket, a brace or a quote is not closed".to_owned()
+            section: None,
         }
-        "key must be a string" => "a name in double quotes should be here".to_owned(),
-        "expected value" => "a value should be here".to_owned(),
-        "trailing comma" => "there is a comma after the last entry".to_owned(),
-        "trailing characters" => "there is more text after the end".to_owned(),
-        what if what.starts_with("control character") => {
-            "a text is not closed before the end of its line".to_owned()
-        }
-        what => what.replace('`', "\""),
     }
-}
 
-/// What the layers say so far.
-struct Layers {
-    values: Value,
-    origins: BTreeMap<String, Origin>,
-    warnings: Vec<String>,
-}
-
-impl Layers {
-    /// The defaults of an entry of a list or a map, or outside of them.
-    fn add_defaults(&mut self, names: &[&str]) {
-        for setting in settings::below(names) {
-            let path: Vec<&str> = settings::named(setting, names).collect();
-            let (default, end) = match path.iter().position(|name| matches!(*name, "]" | "*")) {
-                Some(at) if path[at] == "]" => (json!([]), at),
-                Some(at) => (json!({}), at),
-                None => (setting.default(), path.len()),
-            };
-            let slot = slot(&mut self.values, path.into_iter().take(end));
-            if slot.is_null() {
-                *slot = default;
+    /// Returns whether it has unknown names.
+    fn read_into(&self, config: &mut Config) -> Result<bool> {
+        let is_object = self.text.trim_start().starts_with('{');
+        let read = read(&self.text, config);
+        match read {
+            Ok(false) if is_object => Ok(false),
+            Ok(true) if is_object => report::refuse_foreign(self).map(|()| true),
+            read => {
+                let found = Report::of(std::slice::from_ref(self)).err();
+                Err(found.unwrap_or_else(|| {
+                    let why = read.err().map_or(String::new(), |e| e.to_string());
+                    Error::config(format!("cannot read {}: {why}", self.name))
+                }))
             }
         }
     }
-
-    fn set<'a>(
-        &mut self,
-        path: impl Iterator<Item = &'a str> + Clone,
-        value: Value,
-        origin: Origin,
-    ) {
-        self.origins
-            .insert(path.clone().collect::<Vec<_>>().join("."), origin);
-        *slot(&mut self.values, path) = value;
-    }
-
-    /// Adds `value`, which stands at `path` in the source.
-    fn add(&mut self, source: &Source, value: &Value, path: &mut Vec<String>) -> Result<()> {
-        let names: Vec<&str> = path.iter().map(String::as_str).collect();
-        if !names.is_empty() && !settings::is_known(&names, Place::Anywhere) {
-            let meant = settings::meant(&names)
-                .map_or(String::new(), |meant| format!("; did you mean {meant}?"));
-            self.warnings.push(format!(
-                "{}: unknown setting {}{meant}",
-                source.name,
-                names.join(".")
-            ));
-            return Ok(());
-        }
-        if !settings::is_known(&names, Place::Setting) {
-            self.add_defaults(&names);
-        }
-        let setting = settings::find(&names);
-        let is_list = setting.is_none() && settings::is_list(&names);
-        match (setting, value) {
-            // As if it were not there.
-            (_, Value::Null) => Ok(()),
-            (Some(setting), value) => {
-                let Some(checked) = setting.check(value) else {
-                    return Err(source.wrong(value, setting, &names));
-                };
-                self.set(
-                    settings::named(setting, &names),
-                    checked,
-                    source.origin.clone(),
-                );
-                Ok(())
-            }
-            (None, Value::Array(items)) if is_list => {
-                (0..).zip(items).try_for_each(|(n, item): (usize, _)| {
-                    self.add_below(source, &n.to_string(), item, path)
-                })
-            }
-            (None, Value::Object(members)) if !is_list => members
-                .iter()
-                .try_for_each(|(name, value)| self.add_below(source, name, value, path)),
-            (None, value) => {
-                let expected = if is_list {
-                    "a list in brackets"
-                } else {
-                    "an object in braces"
-                };
-                Err(source
-                    .error(&names, &describe(value, false))
-                    .hint(format!("it must be {expected}")))
-            }
-        }
-    }
-
-    fn add_below(
-        &mut self,
-        source: &Source,
-        name: &str,
-        value: &Value,
-        path: &mut Vec<String>,
-    ) -> Result<()> {
-        path.push(name.to_owned());
-        let added = self.add(source, value, path);
-        path.pop();
-        added
-    }
 }
 
-/// The place of a value. What is missing on the way is made.
-fn slot<'a, 'b>(values: &'a mut Value, path: impl Iterator<Item = &'b str>) -> &'a mut Value {
-    path.fold(values, |at, name| match at {
-        Value::Array(items) => {
-            let n = name.parse().unwrap_or(0);
-            items.resize(items.len().max(n + 1), Value::Null);
-            &mut items[n]
-        }
-        at => &mut at[name],
-    })
-}
-
-/// A value for an error message. A long text may be a key in the wrong place, and a list or an object may hold one.
-fn describe(value: &Value, is_secret: bool) -> String {
-    match value {
-        Value::String(text) if text.len() < 12 && !is_secret => format!("\"{text}\" (a string)"),
-        Value::Bool(_) | Value::Number(_) if !is_secret => value.to_string(),
-        Value::String(_) => "a string".to_owned(),
-        Value::Number(_) => "a number".to_owned(),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        Value::Bool(_) | Value::Null => value.to_string(),
-    }
-}
-
-/// What only the configurations of picoclaw, nanobot and `SmartBot` have.
-const FOREIGN: [&str; 6] = [
-    "providers",
-    "channel_list",
-    "model",
-    "gateway_host",
-    "gateway.host",
-    "gateway.port",
-];
-
-/// Other programs' files are converted once, by `onboard --import`.
-fn refuse_foreign(file: &Source) -> Result<()> {
-    let has = |path: &&&str| {
-        settings::value_at(&file.value, &path.split('.').collect::<Vec<_>>()).is_some()
-    };
-    let Some(path) = FOREIGN.iter().find(has) else {
-        return Ok(());
-    };
-    let name = &file.name;
-    Err(Error::config(format!(
-        "{name} is the configuration of another program: it has \"{path}\""
-    ))
-    .hint(format!(
-        "bantam onboard --import {}",
-        shell_words::quote(name)
-    )))
-}
-
-/// The sections that a variable sets.
-fn sections(env: &Env) -> Result<Vec<(&'static str, Source)>> {
-    let mut sections = Vec::new();
-    for section in SECTIONS {
-        let name = format!("BANTAM_{}", section.to_ascii_uppercase());
-        if let Some(text) = env.get(&name).filter(|text| !text.is_empty()) {
-            let text = format!("{{\"{section}\":{text}}}");
-            sections.push((
-                section,
-                Source::parse(&name, &text, Origin::Env(name.clone()))?,
-            ));
-        }
-    }
-    Ok(sections)
-}
-
-/// The variables that name a setting, those with precedence last.
-fn environment(env: &Env) -> Result<Vec<Override>> {
-    let mut found = Vec::new();
-    if let Some(token) = env
-        .get("TELEGRAM_BOT_TOKEN")
-        .filter(|token| !token.is_empty())
-    {
-        let name = "TELEGRAM_BOT_TOKEN".to_owned();
-        found.push((
+/// What the variables set, those with precedence last. Of all settings only those whose variables are there are looked at.
+fn environment(env: &Env) -> Result<Vec<Layer>> {
+    let mut layers = Vec::new();
+    let is_set = |(_, text): &(&String, &String)| !text.is_empty();
+    let ours = env
+        .range("BANTAM_".to_owned()..)
+        .take_while(|(name, _)| name.starts_with("BANTAM_"))
+        .filter(is_set);
+    let token = env.get_key_value("TELEGRAM_BOT_TOKEN").filter(is_set);
+    if let Some((name, token)) = token {
+        layers.push(Layer::of_override((
             "channels.telegram.token",
             token.as_str().into(),
-            Origin::Env(name),
-        ));
+            Origin::Env(name.clone()),
+        )));
     }
-    for (name, text) in env
-        .iter()
-        .filter(|(name, text)| name.starts_with("BANTAM_") && !text.is_empty())
-    {
-        let named = |setting: &&Setting| setting.env_name().as_ref() == Some(name);
-        let Some(setting) = SETTINGS.iter().find(named) else {
+    for (name, text) in ours {
+        let origin = Origin::Env(name.clone());
+        let is_section = |section: &&&str| name["BANTAM_".len()..].eq_ignore_ascii_case(section);
+        if let Some(section) = SECTIONS.iter().find(is_section) {
+            layers.push(Layer {
+                name: name.clone(),
+                text: format!("{{\"{section}\":{text}}}"),
+                origin,
+                section: Some(section),
+            });
+            continue;
+        }
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.is_variable(name)) else {
             continue;
         };
         let value = setting.parse(text);
-        let checked = setting.check(&value).ok_or_else(|| {
-            Error::config(format!(
-                "{name} is {}",
-                describe(&value, setting.is_secret())
-            ))
-            .hint(format!("it must be {}", setting.expected()))
-        })?;
-        found.push((setting.path, checked, Origin::Env(name.clone())));
+        if setting.check(&value).is_none() {
+            let value = report::describe(&value, setting.is_secret());
+            return Err(Error::config(format!("{name} is {value}"))
+                .hint(format!("it must be {}", setting.expected())));
+        }
+        layers.push(Layer::of_override((setting.path, value, origin)));
     }
-    Ok(found)
+    Ok(layers)
 }
 
 #[cfg(test)]
@@ -402,18 +228,18 @@ mod tests {
             Origin::Flag("--model"),
         );
         let layers = Config::load(Some(("c", text)), &env, vec![flag]).unwrap();
-        let defaults = &layers.values["agents"]["defaults"];
-        assert_eq!(defaults["max_tokens"], 7);
-        assert_eq!(defaults["max_retries"], 1);
-        assert_eq!(defaults["timeout"], 600);
-        assert_eq!(defaults["model_name"], "fast");
-        assert_eq!(
-            layers.values["channels"]["telegram"]["allow_from"],
-            json!(["1", "2"])
-        );
-        assert_eq!(layers.values["model_list"].as_array().unwrap().len(), 1);
-        assert_eq!(layers.values["model_list"][0]["request_timeout"], 0);
-        assert_eq!(layers.values["session"]["compact_at"], 0.8);
+        let config = &layers.config;
+        let defaults = &config.agents.defaults;
+        assert_eq!(defaults.max_tokens, 7);
+        assert_eq!(defaults.max_retries, 1);
+        assert_eq!(defaults.timeout, 600);
+        assert_eq!(defaults.model_name, "fast");
+        assert_eq!(config.channels.telegram.allow_from, ["1", "2"]);
+        assert_eq!(config.model_list.len(), 1);
+        assert_eq!(config.model_list[0].model, "openai/x");
+        assert_eq!(config.model_list[0].request_timeout, 0);
+        assert_eq!(config.session.compact_at.to_string(), "0.8");
+        let report = layers.report();
         for (path, origin) in [
             (
                 "agents.defaults.max_tokens",
@@ -427,7 +253,8 @@ mod tests {
                 Some(Origin::Env("BANTAM_MODEL_LIST".into())),
             ),
         ] {
-            assert_eq!(layers.origins.get(path), origin.as_ref(), "{path}");
+            let found = report.values.get(path).map(|(_, origin)| origin);
+            assert_eq!(found, origin.as_ref(), "{path}");
         }
     }
 
@@ -456,13 +283,46 @@ mod tests {
             };
             let env = Env::from([(name.clone(), text)]);
             let loaded = Config::load(Some(("c", "{}")), &env, Vec::new()).unwrap();
-            let found = setting
-                .path
-                .split('.')
-                .fold(&loaded.values, |at, name| &at[name]);
-            assert_eq!(*found, value, "{name}");
-            assert_eq!(loaded.origins.get(setting.path), Some(&Origin::Env(name)));
+            let report = loaded.report();
+            let found = report.values.get(setting.path);
+            assert_eq!(found, Some(&(value, Origin::Env(name))), "{}", setting.path);
         }
+    }
+
+    #[test]
+    fn every_default_of_the_table_is_that_of_its_field() {
+        // A file with every setting at its default reads as an empty one; a wrong kind or range would be refused.
+        let mut tree = json!({});
+        for setting in SETTINGS {
+            let mut at = &mut tree;
+            for name in setting.segments() {
+                at = match name {
+                    "]" => {
+                        if at.is_null() {
+                            *at = json!([{}]);
+                        }
+                        &mut at[0]
+                    }
+                    name => &mut at[name],
+                };
+            }
+            *at = setting.default();
+        }
+        let loaded = file(&tree.to_string()).unwrap();
+        assert!(!loaded.has_unknown);
+        assert_eq!(loaded.config.mcp_servers["*"].network, true);
+        assert_eq!(
+            loaded.config.tools.exec.sandbox,
+            crate::child::Sandbox::Auto
+        );
+        assert_eq!(
+            loaded.config.tools.exec.network,
+            crate::child::Network::None
+        );
+        assert_eq!(
+            loaded.config.model_list[0].price,
+            crate::message::Price::default()
+        );
     }
 
     #[test]
@@ -471,16 +331,12 @@ mod tests {
             r#"{"channels":{"telegram":{"allowFrom":[12,"34"]}},"modelList":[{"apiKey":"k"}]}"#,
         )
         .unwrap();
-        assert_eq!(
-            layers.values["channels"]["telegram"]["allow_from"],
-            json!(["12", "34"])
-        );
-        assert_eq!(layers.values["model_list"][0]["api_key"], "k");
-        assert_eq!(
-            layers.origins.get("model_list.0.api_key"),
-            Some(&Origin::File)
-        );
-        assert!(layers.warnings.is_empty(), "{:?}", layers.warnings);
+        let config = &layers.config;
+        assert_eq!(config.channels.telegram.allow_from, ["12", "34"]);
+        assert_eq!(config.model_list[0].api_key.reveal(), "k");
+        let key = &layers.report().values["model_list.0.api_key"];
+        assert_eq!(*key, (json!("k"), Origin::File));
+        assert!(!layers.has_unknown);
     }
 
     #[test]
@@ -494,7 +350,7 @@ mod tests {
             "config.json: unknown setting model_list.0.modle; did you mean model_list.0.model?",
             "config.json: unknown setting zzzz",
         ];
-        assert_eq!(file(text).unwrap().warnings, expected);
+        assert_eq!(file(text).unwrap().warnings(), expected);
     }
 
     #[test]

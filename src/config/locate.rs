@@ -2,13 +2,11 @@
 
 use serde_json::{Deserializer, Value};
 
-use super::settings::same_name;
-
 /// Line and column, from 1, of the value at `path` in valid JSON.
 pub(super) fn position(text: &str, path: &[&str]) -> Option<(usize, usize)> {
-    let at = path.iter().try_fold(value_after(text, 0), |at, name| {
-        member(text, at, name, true)
-    })?;
+    let at = path
+        .iter()
+        .try_fold(value_after(text, 0), |at, name| member(text, at, name))?;
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     Some((
         text[..at].matches('\n').count() + 1,
@@ -16,8 +14,8 @@ pub(super) fn position(text: &str, path: &[&str]) -> Option<(usize, usize)> {
     ))
 }
 
-/// The offset of a member of the object or list at `at`. The name of a setting has several spellings.
-pub(super) fn member(text: &str, at: usize, name: &str, is_setting: bool) -> Option<usize> {
+/// The offset of a member of the object or list at `at`.
+fn member(text: &str, at: usize, name: &str) -> Option<usize> {
     let is_object = text[at..].starts_with('{');
     let mut at = value_after(text, at + 1);
     for index in 0_usize.. {
@@ -29,7 +27,7 @@ pub(super) fn member(text: &str, at: usize, name: &str, is_setting: bool) -> Opt
             let (name, end) = read(text, at)?;
             (key, at) = (name.as_str()?.to_owned(), value_after(text, end));
         }
-        if name == key || (is_setting && same_name(name, &key)) {
+        if name == key {
             return Some(at);
         }
         at = value_after(text, read(text, at)?.1);
@@ -38,14 +36,14 @@ pub(super) fn member(text: &str, at: usize, name: &str, is_setting: bool) -> Opt
 }
 
 /// The value at `at`, and the offset of its end.
-pub(super) fn read(text: &str, at: usize) -> Option<(Value, usize)> {
+fn read(text: &str, at: usize) -> Option<(Value, usize)> {
     let mut values = Deserializer::from_slice(&text.as_bytes()[at..]).into_iter();
     let value = values.next()?.ok()?;
     Some((value, at + values.byte_offset()))
 }
 
 /// The offset of the next value or key.
-pub(super) fn value_after(text: &str, at: usize) -> usize {
+fn value_after(text: &str, at: usize) -> usize {
     let is_between = |c: char| c.is_ascii_whitespace() || matches!(c, ',' | ':');
     text.len() - text[at..].trim_start_matches(is_between).len()
 }

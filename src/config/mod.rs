@@ -6,6 +6,8 @@ mod load;
 mod locate;
 mod models;
 pub(crate) mod proxy;
+mod read;
+mod report;
 mod setting;
 pub(crate) mod settings;
 #[cfg(test)]
@@ -16,38 +18,13 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::Value;
-
-pub(crate) use load::{Origin, Override};
+pub(crate) use load::{Loaded, Origin, Override};
 pub(crate) use models::Model;
-use settings::{Agents, Channels, Cron, Gateway, Heartbeat, Log, Memory, Session, Tools};
-pub(crate) use settings::{Budget, Exec, McpServer, ModelEntry, Telegram};
+pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram};
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::secret::Secret;
-
-/// The values that the program uses, by the names of [`settings`]. Each has a default, so none is optional here.
-#[derive(Clone, Deserialize)]
-pub(crate) struct Config {
-    pub agents: Agents,
-    pub model_list: Vec<ModelEntry>,
-    pub channels: Channels,
-    pub tools: Tools,
-    pub gateway: Gateway,
-    pub memory: Memory,
-    pub session: Session,
-    pub budget: Budget,
-    pub cron: Cron,
-    pub heartbeat: Heartbeat,
-    pub log: Log,
-    #[serde(rename = "mcpServers")]
-    pub mcp_servers: BTreeMap<String, McpServer>,
-    /// There is a config.json.
-    #[serde(skip)]
-    pub has_file: bool,
-}
 
 impl McpServer {
     /// What its headers and its environment may hold of secrets. A path is none.
@@ -84,17 +61,6 @@ impl Telegram {
             .filter_map(|written| user_id(written))
             .collect()
     }
-}
-
-/// What [`Config::load`] found.
-pub(crate) struct Loaded {
-    pub config: Config,
-    /// The same as JSON, with the defaults filled in.
-    pub values: Value,
-    /// By path; a path that is missing has its default.
-    pub origins: BTreeMap<String, Origin>,
-    /// One sentence for each unknown setting.
-    pub warnings: Vec<String>,
 }
 
 /// The settings of a home: `file` is the text of its config.json.

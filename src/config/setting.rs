@@ -38,6 +38,53 @@ pub(crate) struct Setting {
 
 use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, Texts, Whole};
 
+impl Type {
+    pub(super) fn default(self) -> Value {
+        match self {
+            Text | Secret => json!(""),
+            Bool(default) => json!(default),
+            Whole(_, default) => json!(default),
+            Number(_, default) => json!(default),
+            Optional => Value::Null,
+            OneOf(default, _) => json!(default),
+            Texts | Secrets => json!([]),
+            Map | Any => json!({}),
+        }
+    }
+
+    /// The value; `None` if it is not of this type. A single text becomes a list of one, and numbers in a list become text.
+    pub(super) fn check(self, value: Value) -> Option<Value> {
+        let fits = match self {
+            Text | Secret => value.is_string(),
+            Bool(_) => value.is_boolean(),
+            Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
+            Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
+            Optional => value.as_f64().is_some_and(|n| n >= 0.0),
+            OneOf(default, words) => value
+                .as_str()
+                .is_some_and(|word| word == default || words.contains(&word)),
+            Texts | Secrets => return texts(value),
+            Map => value
+                .as_object()
+                .is_some_and(|map| map.values().all(Value::is_string)),
+            Any => value.is_object(),
+        };
+        fits.then_some(value)
+    }
+}
+
+fn texts(value: Value) -> Option<Value> {
+    let text = |value: Value| match value {
+        Value::String(text) => Some(Value::String(text)),
+        Value::Number(number) => Some(number.to_string().into()),
+        _ => None,
+    };
+    match value {
+        Value::Array(items) => items.into_iter().map(text).collect(),
+        single => text(single).map(|text| json!([text])),
+    }
+}
+
 impl Setting {
     /// The parts of the path, with `]` for each entry of a list: `model_list`, `]`, `model`.
     pub(crate) fn segments(&self) -> impl Iterator<Item = &'static str> + Clone + use<> {
@@ -55,49 +102,30 @@ impl Setting {
         })
     }
 
+    /// Whether this is the variable of the setting.
+    pub(super) fn is_variable(&self, name: &str) -> bool {
+        let Some(name) = name.strip_prefix("BANTAM_") else {
+            return false;
+        };
+        let is_fixed = !self.path.contains(['[', '*']);
+        let letters = self.path.bytes().map(|b| match b {
+            b'.' => b'_',
+            b => b.to_ascii_uppercase(),
+        });
+        is_fixed && letters.eq(name.bytes())
+    }
+
     pub(crate) fn default(&self) -> Value {
-        match self.kind {
-            Text | Secret => json!(""),
-            Bool(default) => json!(default),
-            Whole(_, default) => json!(default),
-            Number(_, default) => json!(default),
-            Optional => Value::Null,
-            OneOf(default, _) => json!(default),
-            Texts | Secrets => json!([]),
-            Map | Any => json!({}),
-        }
+        self.kind.default()
     }
 
     pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, Secret | Secrets | Map | Any)
     }
 
-    /// The value in the table's form; `None` if it is not of this type.
+    /// See [`Type::check`].
     pub(crate) fn check(&self, value: &Value) -> Option<Value> {
-        let text = |value: &Value| match value {
-            Value::String(text) => Some(json!(text)),
-            Value::Number(number) => Some(json!(number.to_string())),
-            _ => None,
-        };
-        let fits = match self.kind {
-            Text | Secret => value.is_string(),
-            Bool(_) => value.is_boolean(),
-            Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
-            Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
-            Optional => value.as_f64().is_some_and(|n| n >= 0.0),
-            OneOf(_, words) => value.as_str().is_some_and(|word| words.contains(&word)),
-            Texts | Secrets => {
-                return match value {
-                    Value::Array(items) => items.iter().map(text).collect(),
-                    single => text(single).map(|text| json!([text])),
-                };
-            }
-            Map => value
-                .as_object()
-                .is_some_and(|map| map.values().all(Value::is_string)),
-            Any => value.is_object(),
-        };
-        fits.then(|| value.clone())
+        self.kind.check(value.clone())
     }
 
     /// What [`Setting::check`] accepts.

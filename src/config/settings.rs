@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::de::MapAccess;
 use serde_json::{Map, Value};
 
+use super::read::{Field, Members, Section};
 pub(crate) use super::setting::{Setting, Type};
 use crate::child::{Network, Sandbox};
 use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
-/// Generates the struct of each section, which the program uses, and a row of [`SETTINGS`] for each setting. A field without
-/// `= ...` is a nested section; with `{...}` it lists that section's settings here.
+/// Declares the sections. It generates the struct of each one with its defaults, reads its settings from JSON, and makes a row
+/// of [`SETTINGS`] for each. A field with a type and a help text is a setting, one without is a section, a list or a map of
+/// sections; a section in `{...}` has its struct elsewhere.
 macro_rules! sections {
     ($(
         $(#[$meta:meta])*
@@ -25,15 +27,31 @@ macro_rules! sections {
     )*) => {
         $(
             $(#[$meta])*
-            #[derive(Clone, Deserialize)]
+            #[derive(Clone)]
             pub(crate) struct $name {$(
                 $(#[$note])*
                 pub $field: $type,
             )*}
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self {$(
+                        $field: sections!(@default $($kind $(($($limit),*))?)?),
+                    )*}
+                }
+            }
+
+            sections!(@section $name {$(
+                $field $(= $kind $(($($limit),*))?)?;
+            )*});
+
+            $($(sections!(@section $type {$(
+                $inner = $inner_kind;
+            )*});)?)*
         )*
 
-        /// The table of every setting. It alone drives defaults, environment names, the check for unknown settings, the types
-        /// of values, where each value came from, and the reference in docs/settings.md.
+        /// The table of every setting, for what looks at settings by their paths: names of variables, unknown settings, where a
+        /// value came from, what may be written, and the reference in docs/settings.md.
         pub(crate) const SETTINGS: &[Setting] = &[$($(
             $(Setting {
                 path: concat!($path, ".", stringify!($field)),
@@ -47,7 +65,69 @@ macro_rules! sections {
             },)*)?
         )*)*];
     };
+
+    (@section $name:ty {$(
+        $field:ident $(= $kind:ident $(($($limit:expr),*))?)?;
+    )*}) => {
+        impl Section for $name {
+            fn read<'de, A: MapAccess<'de>>(
+                &mut self,
+                name: &str,
+                members: &mut Members<'_, A>,
+            ) -> Result<(), A::Error> {
+                $(if same_name(name, stringify!($field)) {
+                    sections!(@read self.$field, members $(, $kind $(($($limit),*))?)?);
+                    return Ok(());
+                })*
+                members.unknown()
+            }
+        }
+    };
+
+    (@default) => { Default::default() };
+    (@default $kind:ident $(($($limit:expr),*))?) => { Field::default_of(Type::$kind $(($($limit),*))?) };
+
+    (@read $place:expr, $members:ident) => { $members.section(&mut $place)? };
+    (@read $place:expr, $members:ident, $kind:ident $(($($limit:expr),*))?) => {
+        if let Some(value) = $members.setting(Type::$kind $(($($limit),*))?)? {
+            $place = Field::from_checked(value);
+        }
+    };
 }
+
+/// The values that the program uses. Each has a default, so none is optional here.
+#[derive(Clone, Default)]
+pub(crate) struct Config {
+    pub agents: Agents,
+    pub model_list: Vec<ModelEntry>,
+    pub channels: Channels,
+    pub tools: Tools,
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub memory: Memory,
+    pub session: Session,
+    pub cron: Cron,
+    pub heartbeat: Heartbeat,
+    pub gateway: Gateway,
+    pub budget: Budget,
+    pub log: Log,
+    /// There is a config.json.
+    pub has_file: bool,
+}
+
+sections!(@section Config {
+    agents;
+    model_list;
+    channels;
+    tools;
+    mcp_servers;
+    memory;
+    session;
+    cron;
+    heartbeat;
+    gateway;
+    budget;
+    log;
+});
 
 sections! {
     Agents at "agents" {
@@ -69,7 +149,6 @@ sections! {
         retry_initial_delay: f64 = Number(0.0, 1.0), "seconds before the first retry, at most; then doubled";
     }
 
-    #[derive(Default)]
     ModelEntry at "model_list[]" {
         model_name: String = Text, "your name for it";
         model: String = Text,
@@ -101,7 +180,8 @@ sections! {
     }
 
     Telegram at "channels.telegram" {
-        enabled: bool = Bool(false), "run the bot";
+        /// Unless it is set, a token switches the bot on.
+        enabled: Option<bool> = Bool(false), "run the bot; a token switches it on, unless this is false";
         token: Secret = Secret, "from @BotFather";
         /// As written; only numbers count.
         allow_from: Vec<String> = Texts, "numeric ids of the users who may talk to it; the first is the owner";
@@ -197,7 +277,7 @@ sections! {
     }
 
     /// What may be spent per day; 0 is no limit.
-    #[derive(Copy, Default)]
+    #[derive(Copy)]
     Budget at "budget" {
         daily_tokens: u64 = Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit";
         daily_cost: f64 = Number(0.0, 0.0), "most cost per day, by model_list[].price; 0: no limit";
@@ -209,9 +289,6 @@ sections! {
         json: bool = Bool(false), "log JSON Lines";
     }
 }
-
-/// Sections that one variable sets as a whole, in JSON: what is inside them has no variable of its own.
-pub(crate) const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
 
 /// What a path may lead to.
 #[derive(Clone, Copy, PartialEq, Eq)]

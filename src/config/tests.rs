@@ -1,6 +1,7 @@
 //! The reference in docs/settings.md says what the tables say.
 
-use super::settings::{SECTIONS, SETTINGS};
+use super::load::SECTIONS;
+use super::settings::SETTINGS;
 use super::vendors::{Protocol, VENDORS};
 
 /// Compares a section of the page with what it should be, or writes it when `BANTAM_BLESS` is set.

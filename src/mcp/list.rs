@@ -181,11 +181,10 @@ mod tests {
     #[test]
     fn programs_that_list_the_same_server_at_once_do_not_disturb_one_another() {
         let dir = std::env::temp_dir().join(format!("bantam-mcp-list-{}", std::process::id()));
-        let entry = json!({
-            "command": "", "args": [], "env": {}, "cwd": "", "url": "http://127.0.0.1:1", "headers": {},
-            "read": [], "write": [], "network": false, "memory_mb": 0
-        });
-        let entry: McpServer = serde_json::from_value(entry).unwrap();
+        let entry = McpServer {
+            url: "http://127.0.0.1:1".to_owned(),
+            ..McpServer::default()
+        };
         let list = || {
             let connect = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
             let server = Servers::default().get("fake", &entry, dir.join("fake.json"), connect);

@@ -380,30 +380,51 @@ fn a_home_is_made_for_its_owner_only() {
 }
 
 #[test]
-fn a_setting_is_changed_and_the_rest_of_the_file_stays_as_it_is() {
+fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
     let home = Home::empty();
-    let text = "{\n    \"agents\": { \"defaults\": {\"timeout\":5} },\n    \"model_list\": [ {\"model\": \"demo/demo\"} ]\n}\n";
-    home.config(text);
+    home.config(concat!(
+        r#"{"model_list":[{"model":"demo/demo","extra_body":{"hens":[1,{"b":null}],"a":2}}],"#,
+        r#""agents":{"defaults":{"timeout":5}}}"#
+    ));
     let set = |path: &str, value: &str| home.bantam().args(["config", "set", path, value]).run();
     let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
-    set("agents.defaults.timeout", "60")
-        .exits(0)
-        .prints("")
-        .is_quiet();
-    assert_eq!(written(), text.replace(":5", ":60"));
-    set("channels.telegram.allowFrom", "12, 34")
-        .exits(0)
-        .is_quiet();
+    let run = set("agents.defaults.timeout", "60");
+    run.exits(0).prints("").is_quiet();
+    let run = set("channels.telegram.allowFrom", "12, 34");
+    run.exits(0).is_quiet();
     set("model_list[0].headers.X-Title", "hens")
         .exits(0)
         .is_quiet();
-    let made = text.replace(":5", ":60").replace(
-        "demo\"} ]\n",
-        concat!(
-            "demo\",\"headers\": {\"X-Title\":\"hens\"}} ],\n    \"channels\": {\n      \"telegram\": {\n",
-            "        \"allowFrom\": [\n          \"12\",\n          \"34\"\n        ]\n      }\n    }\n"
-        ),
-    );
+    let made = r#"{
+  "model_list": [
+    {
+      "model": "demo/demo",
+      "extra_body": {
+        "hens": [
+          1,
+          {
+            "b": null
+          }
+        ],
+        "a": 2
+      },
+      "headers": {
+        "X-Title": "hens"
+      }
+    }
+  ],
+  "agents": {
+    "defaults": {
+      "timeout": 60
+    }
+  },
+  "channels": {
+    "telegram": {
+      "allowFrom": ["12", "34"]
+    }
+  }
+}
+"#;
     assert_eq!(written(), made);
 
     for (path, value, says) in [
