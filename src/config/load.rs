@@ -84,8 +84,8 @@ impl Config {
         }
         Ok(Loaded {
             config,
-            layers,
             has_unknown,
+            layers,
         })
     }
 }
@@ -310,7 +310,7 @@ mod tests {
         }
         let loaded = file(&tree.to_string()).unwrap();
         assert!(!loaded.has_unknown);
-        assert_eq!(loaded.config.mcp_servers["*"].network, true);
+        assert!(loaded.config.mcp_servers["*"].network);
         assert_eq!(
             loaded.config.tools.exec.sandbox,
             crate::child::Sandbox::Auto

@@ -281,7 +281,7 @@ fn the_secrets_of_an_entry_are_redacted_in_its_results() {
 }
 
 #[test]
-fn a_server_is_added_with_every_other_byte_kept_and_tested() {
+fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
     let home = Home::empty();
     let before = "{\n    \"model_list\" :[ ],\n\t\"mcpServers\": {}\n}\n";
     home.config(before);
@@ -305,11 +305,16 @@ fn a_server_is_added_with_every_other_byte_kept_and_tested() {
         .exits(0)
         .prints("Added fake: 1 tool\n")
         .says("bantam: fake: it has no network\n");
-    let entry = "{\n\t  \"fake\": {\n\t    \"args\": [\n\t      \"server.py\",\n\t      \"good\",\n\t      \"-x\"\n\t    ],\n\t    \
-                 \"command\": \"python3\",\n\t    \"env\": {\n\t      \"A\": \"b=c\"\n\t    },\n\t    \"network\": false\n\t  }\n\t}";
+    let written = fs::read_to_string(home.path("config.json")).unwrap();
+    let entry = json!({
+        "args": ["server.py", "good", "-x"],
+        "command": "python3",
+        "env": { "A": "b=c" },
+        "network": false
+    });
     assert_eq!(
-        fs::read_to_string(home.path("config.json")).unwrap(),
-        before.replace("{}", entry)
+        serde_json::from_str::<serde_json::Value>(&written).unwrap(),
+        json!({ "model_list": [], "mcpServers": { "fake": entry } })
     );
     home.bantam().args(add).run().exits(2).fails_with_a_hint();
 
