@@ -53,10 +53,10 @@ impl Tree {
         match self.open_known() {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::ACCESS) => Ok(None),
-            Err(Errno::LOOP) => Err(Error::failed(format!(
+            Err(Errno::LOOP) => Err(Error::config(format!(
                 "{path} is, or goes through, a link that was not there before"
             ))),
-            Err(Errno::STALE) => Err(Error::failed(format!(
+            Err(Errno::STALE) => Err(Error::config(format!(
                 "{path} was replaced while it was in use"
             ))),
             Err(e) => Err(Error::from(e).doing(format_args!("opening {path}"))),

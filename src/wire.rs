@@ -224,6 +224,8 @@ impl Job {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Header {
+    /// The process has confined itself and waits for the job. The first thing that it says.
+    Ready,
     /// The body is the text asked for.
     Text,
     /// The body is an image file.
@@ -232,7 +234,7 @@ pub(crate) enum Header {
     Part(String),
     /// The job failed; the reason is for the model.
     Refused { why: String },
-    /// This confinement is unavailable. Sent instead of reading the job.
+    /// This confinement is unavailable. Said instead of [`Header::Ready`].
     Unavailable { why: String },
     /// A command has ended; the body is its output.
     Exited {
@@ -246,10 +248,13 @@ impl Header {
     /// The error for a caller that expected another header.
     pub(crate) fn into_error(self) -> Error {
         match self {
-            Self::Refused { why } | Self::Unavailable { why } => Error::failed(why),
-            Self::Text | Self::Image | Self::Part(_) | Self::Exited { .. } => {
-                Error::failed("unexpected reply from the hands process")
-            }
+            Self::Refused { why } => Error::failed(why),
+            Self::Ready
+            | Self::Unavailable { .. }
+            | Self::Text
+            | Self::Image
+            | Self::Part(_)
+            | Self::Exited { .. } => Error::failed("unexpected reply from the hands process"),
         }
     }
 }

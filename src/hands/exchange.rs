@@ -1,4 +1,5 @@
-//! The caller's side of one call: sends the job, reads the reply, and passes on a stop, a deadline or a fork bomb.
+//! The caller's side of one call: waits until the process has confined itself, sends the job, reads the reply, and passes on a
+//! stop, a deadline or a fork bomb.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,56 +18,76 @@ use crate::wire::{Header, Job, Reply, Termination, encode_job, receive_reply};
 
 /// How long a process may take beyond its job's own time, and to clean up when told to stop.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long it may take to confine itself.
+const CONFINING: Duration = Duration::from_secs(60);
 /// How often descendants are counted.
 const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Has `child` do `job`, and waits until it has closed its output. `count_processes` ends a command that has too many.
+/// Waits until `child` has confined itself. The error within is why it cannot.
+///
+/// Nothing of the job has reached the process by then, so what it says of the jail is nobody else's word.
+pub(super) fn confined(child: &mut Child, cancel: &Cancel) -> Result<Result<(), String>> {
+    let mut reader = ReplyReader::new(child, cancel, CONFINING)?;
+    let greeting = receive_reply(&mut reader);
+    let told_to_stop = reader.stopped.is_none();
+    reader.give_back(child);
+    match greeting.map(|reply| reply.header) {
+        Ok(Header::Ready) => Ok(Ok(())),
+        Ok(Header::Unavailable { why }) => Ok(Err(why)),
+        Ok(other) => Err(other.into_error()),
+        Err(e) => Err(of_turn(e, cancel, told_to_stop)),
+    }
+}
+
+/// Has `child`, which is confined, do `job`, and waits until it has closed its output. `count_processes` ends a command that
+/// has too many.
 pub(super) fn exchange(
     child: &mut Child,
     job: &Job,
     cancel: &Cancel,
     count_processes: bool,
 ) -> Result<Reply> {
-    let mut reader = ReplyReader::send(
-        child,
-        job,
-        cancel,
-        Duration::from_secs(job.seconds()) + GRACE,
-    )?;
+    let time = Duration::from_secs(job.seconds()) + GRACE;
+    let mut reader = ReplyReader::new(child, cancel, time)?;
+    reader.send(job)?;
     reader.counted = count_processes.then(|| child.id());
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
     // The process closes its output by ending. After the grace the caller kills it.
     reader.tell_to_stop();
     io::copy(&mut reader, &mut io::sink()).ok();
-    match (result, cancel.why()) {
-        (
-            Ok(Reply {
-                header: Header::Exited { dropped, .. },
-                body,
-            }),
-            _,
-        ) if reader.too_many => Ok(Reply {
+    match result {
+        Ok(Reply {
+            header: Header::Exited { dropped, .. },
+            body,
+        }) if reader.too_many => Ok(Reply {
             header: Header::Exited {
                 end: Termination::TooManyProcesses,
                 dropped,
             },
             body,
         }),
-        (Ok(reply), _) => Ok(reply),
-        (Err(_), Some(Why::Deadline)) => Err(Error::new(Kind::Limit, "the turn timed out")),
-        (Err(_), Some(Why::Stopped)) if told_to_stop => {
-            Err(Error::new(Kind::Interrupted, "stopped"))
-        }
-        (Err(e), _) => Err(e),
+        Ok(reply) => Ok(reply),
+        Err(e) => Err(of_turn(e, cancel, told_to_stop)),
     }
 }
 
-/// Sends `job` to a process that keeps running, and waits for its first reply. Its pipes are `child`'s again afterwards.
+/// What an error means for the turn, if that has been stopped.
+fn of_turn(e: Error, cancel: &Cancel, told_to_stop: bool) -> Error {
+    match cancel.why() {
+        Some(Why::Deadline) => Error::new(Kind::Limit, "the turn timed out"),
+        Some(Why::Stopped) if told_to_stop => Error::new(Kind::Interrupted, "stopped"),
+        _ => e,
+    }
+}
+
+/// Sends `job` to a confined process that keeps running, and waits for its first reply. Its pipes are `child`'s again
+/// afterwards.
 pub(super) fn begin(child: &mut Child, job: &Job, cancel: &Cancel) -> Result<Reply> {
-    let mut reader = ReplyReader::send(child, job, cancel, Duration::from_secs(job.seconds()))?;
+    let mut reader = ReplyReader::new(child, cancel, Duration::from_secs(job.seconds()))?;
+    reader.send(job)?;
     let reply = receive_reply(&mut reader);
-    (child.stdin, child.stdout) = (reader.input, Some(reader.output));
+    reader.give_back(child);
     reply
 }
 
@@ -84,29 +105,42 @@ struct ReplyReader {
 }
 
 impl ReplyReader {
-    /// Sends a job, whose reply has this much time, and no more than the turn.
-    fn send(child: &mut Child, job: &Job, cancel: &Cancel, time: Duration) -> Result<Self> {
-        let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+    /// Takes the pipes of a process that has this much time, and no more than the turn.
+    fn new(child: &mut Child, cancel: &Cancel, time: Duration) -> Result<Self> {
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::failed("the hands process has no pipes"));
         };
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let hook = cancel.on_stop(move || drop(stop));
-        let deadline = Instant::now() + cancel.remaining(time);
-        // A process that cannot confine itself replies without reading the job.
-        let header = encode_job(job)?;
-        let sent = input
-            .write_all(&header)
-            .and_then(|()| input.write_all(job.body()));
-        let input = sent.is_ok().then_some(input);
         Ok(Self {
-            input,
+            input: Some(input),
             output,
             stopped: Some(stopped),
             _hook: hook,
-            deadline,
+            deadline: Instant::now() + cancel.remaining(time),
             counted: None,
             too_many: false,
         })
+    }
+
+    fn send(&mut self, job: &Job) -> Result<()> {
+        let header = encode_job(job)?;
+        let Some(input) = &mut self.input else {
+            return Ok(());
+        };
+        let sent = input
+            .write_all(&header)
+            .and_then(|()| input.write_all(job.body()));
+        // One that has ended has said why.
+        if sent.is_err() {
+            self.input = None;
+        }
+        Ok(())
+    }
+
+    fn give_back(self, child: &mut Child) {
+        child.stdin = self.input;
+        child.stdout = Some(self.output);
     }
 
     fn tell_to_stop(&mut self) {
@@ -158,7 +192,7 @@ mod tests {
 
     use super::*;
     use crate::child;
-    use crate::wire::FileJob;
+    use crate::wire::{FileJob, send_reply};
 
     #[test]
     fn a_job_too_large_to_be_sent_is_refused_at_once() {
@@ -176,5 +210,47 @@ mod tests {
         let error = exchange(&mut waiting, &job, &cancel, false).unwrap_err();
         waiting.kill().and_then(|()| waiting.wait()).unwrap();
         assert!(error.message.contains("too large"), "{error}");
+    }
+
+    /// A process that says these things, one before and one after it has read a line.
+    fn saying(first: Header, then: Header) -> Child {
+        let told = [first, then].map(|header| {
+            let mut bytes = Vec::new();
+            let body = Vec::new();
+            send_reply(&mut bytes, &Reply { header, body }).unwrap();
+            let octal = bytes.iter().map(|b| format!("\\{b:03o}"));
+            octal.collect::<Vec<_>>().concat()
+        });
+        let script = format!(
+            "printf '{}'; head -c 8 >/dev/null; printf '{}'",
+            told[0], told[1]
+        );
+        child::command(Path::new("/bin/sh"))
+            .args(["-c", &script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_process_that_has_its_job_cannot_say_that_there_is_no_jail() {
+        let unavailable = || Header::Unavailable { why: "so".into() };
+        let cancel = Cancel::new(Some(Duration::from_secs(60)));
+        let mut lacking = saying(unavailable(), Header::Text);
+        assert_eq!(confined(&mut lacking, &cancel).unwrap(), Err("so".into()));
+        lacking.kill().and_then(|()| lacking.wait()).unwrap();
+
+        let mut forging = saying(Header::Ready, unavailable());
+        assert_eq!(confined(&mut forging, &cancel).unwrap(), Ok(()));
+        let reply = exchange(&mut forging, &Job::Layers, &cancel, false).unwrap();
+        forging.wait().unwrap();
+        let error = reply.into_text().unwrap_err();
+        assert!(error.message.contains("unexpected reply"), "{error}");
+
+        let mut early = saying(Header::Text, Header::Text);
+        let error = confined(&mut early, &cancel).unwrap_err();
+        early.kill().and_then(|()| early.wait()).unwrap();
+        assert!(error.message.contains("unexpected reply"), "{error}");
     }
 }

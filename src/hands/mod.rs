@@ -13,9 +13,8 @@ mod processes;
 mod reaper;
 mod serve;
 
-use std::process::{Child, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 pub(crate) use process::main;
 
@@ -24,7 +23,7 @@ use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
 pub(crate) use crate::jail::readable;
-use crate::proxy::listener;
+use crate::proxy::{Proxy, listener};
 use crate::text::one_line;
 use crate::tree::Tree;
 pub(crate) use crate::wire::Confinement;
@@ -37,8 +36,13 @@ pub(crate) const INNER_ROLE: &str = "hands-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
 pub(crate) const SETUP: &str = "BANTAM_HANDS_SETUP";
 
-/// How long calls settle for a confinement before stronger ones are tried again: what kept one away may have passed.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// The jail that holds this process's calls, or why there is none. The first call chooses it, before any job has left this
+/// process, and nothing changes it again: no command can make the next one's jail weaker.
+static CHOSEN: Mutex<Option<Result<Confinement, String>>> = Mutex::new(None);
+
+fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
+    CHOSEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs jobs, one process each.
 pub(crate) struct Hands {
@@ -47,8 +51,20 @@ pub(crate) struct Hands {
     turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
-    /// What confined the last call, and when a stronger one was last tried.
-    selected: Mutex<Option<(Confinement, Instant)>>,
+}
+
+/// A process that has confined itself and waits for its job.
+struct Confined {
+    child: Child,
+    confinement: Confinement,
+    /// Serves as long as the process runs.
+    proxy: Option<Proxy>,
+}
+
+/// Kills a process, if it has not ended.
+fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
+    child.kill()?;
+    child.wait()
 }
 
 impl Hands {
@@ -59,101 +75,113 @@ impl Hands {
             turn: Mutex::default(),
             sandbox,
             guard,
-            selected: Mutex::default(),
         }
     }
 
-    /// Does one job in the strongest confinement available, and waits for the end of its process.
+    /// Does one job in the jail, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        self.in_strongest(job, &mut |confinement| self.run(confinement, job, cancel))
+        let confined = self.start(job, cancel)?;
+        finish(confined, job, cancel)
     }
 
-    /// Starts a program in the strongest jail available. From then on the child's standard input and output are the
-    /// program's, which ends when its input does.
+    /// Starts a program in the jail. From then on the child's standard input and output are the program's, which ends when
+    /// its input does.
     pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
-        let (job, mut started) = (Job::Serve(job), None);
-        let reply = self.in_strongest(&job, &mut |confinement| {
-            let child = started.insert(self.spawn(confinement, Stdio::null(), cancel)?);
-            let reply = exchange::begin(child, &job, cancel);
-            if !matches!(
-                reply,
-                Ok(Reply {
-                    header: Header::Text,
-                    ..
-                })
-            ) {
-                drop(child.kill().and_then(|()| child.wait()));
+        let job = Job::Serve(job);
+        let mut confined = self.start(&job, cancel)?;
+        let begun = exchange::begin(&mut confined.child, &job, cancel).and_then(Reply::into_text);
+        match begun {
+            Ok(_) => Ok(confined.child),
+            Err(e) => {
+                drop(end(&mut confined.child));
+                Err(e)
             }
-            reply
-        })?;
-        let child = started.ok_or_else(|| Error::failed("nothing was started"))?;
-        reply.into_text().map(|_| child)
+        }
     }
 
-    /// Tries the confinements that will do for a job, strongest first, until one is available.
-    fn in_strongest(
-        &self,
-        job: &Job,
-        attempt: &mut dyn FnMut(Confinement) -> Result<Reply>,
-    ) -> Result<Reply> {
-        let candidates = self.candidates(job);
-        let known = *self.lock_selected();
-        let settled = known.filter(|(known, tried)| {
-            tried.elapsed() < RETRY_INTERVAL && candidates.contains(known)
-        });
-        let mut refusals = Vec::new();
-        for &confinement in candidates {
-            // Never a weaker one than before: no process can talk the next one into that.
-            if settled.is_some_and(|(known, _)| confinement < known)
-                || known.is_some_and(|(known, _)| confinement > known)
-            {
-                continue;
+    /// Starts a process for a job in the confinement that all calls have.
+    fn start(&self, job: &Job, cancel: &Cancel) -> Result<Confined> {
+        if self.sandbox == Sandbox::Off {
+            return self.start_in(Confinement::Disabled, job, cancel);
+        }
+        let mut chosen = lock_chosen();
+        let jail = match chosen.clone() {
+            Some(jail) => {
+                drop(chosen);
+                jail
             }
-            match attempt(confinement)? {
-                Reply {
-                    header: Header::Unavailable { why },
-                    ..
-                } => refusals.push(why),
-                reply => {
-                    if settled.is_none() {
-                        *self.lock_selected() = Some((confinement, Instant::now()));
-                    }
-                    return Ok(reply);
+            None => match self.start_in_strongest(job, cancel)? {
+                Ok(confined) => {
+                    *chosen = Some(Ok(confined.confinement));
+                    return Ok(confined);
                 }
-            }
-        }
-        if known.is_some_and(|(known, _)| known.is_sandboxed()) {
-            return Err(Error::failed(refusals.join("; ")).doing("entering the jail"));
-        }
-        let what = match job {
-            Job::Serve(_) => "servers are",
-            _ if self.sandbox == Sandbox::Require => "tools are",
-            _ => "commands are",
+                Err(refusals) => chosen.insert(Err(refusals)).clone(),
+            },
         };
-        Err(Error::failed(format!(
-            "{what} refused: this system offers no jail ({}). `bantam doctor` says what would help. To run commands with \
-             all the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json",
-            refusals.join("; ")
-        )))
-    }
-
-    /// The confinements that will do for a job, strongest first.
-    fn candidates(&self, job: &Job) -> &'static [Confinement] {
-        match (self.sandbox, job) {
-            (Sandbox::Off, _) => &[Confinement::Disabled],
-            (Sandbox::Auto, Job::File(_) | Job::Layers) => &[
-                Confinement::Namespaces,
-                Confinement::Landlock,
-                Confinement::Unconfined,
-            ],
-            (Sandbox::Auto | Sandbox::Require, _) => {
-                &[Confinement::Namespaces, Confinement::Landlock]
-            }
+        let needs_none = self.sandbox == Sandbox::Auto && matches!(job, Job::File(_) | Job::Layers);
+        match jail {
+            Ok(confinement) => self.start_in(confinement, job, cancel),
+            Err(_) if needs_none => self.start_in(Confinement::Unconfined, job, cancel),
+            Err(refusals) => Err(no_jail(self.sandbox, job, &refusals)),
         }
     }
 
-    fn lock_selected(&self) -> MutexGuard<'_, Option<(Confinement, Instant)>> {
-        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Tries the jails, the strongest first. The error within says why there is none.
+    fn start_in_strongest(&self, job: &Job, cancel: &Cancel) -> Result<Result<Confined, String>> {
+        let mut refusals = Vec::new();
+        for jail in [Confinement::Namespaces, Confinement::Landlock] {
+            match self.try_to_start(jail, job, cancel)? {
+                Ok(confined) => return Ok(Ok(confined)),
+                Err(why) => refusals.push(why),
+            }
+        }
+        Ok(Err(refusals.join("; ")))
+    }
+
+    fn start_in(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Confined> {
+        self.try_to_start(confinement, job, cancel)?
+            .map_err(|why| Error::failed(why).doing("entering the jail"))
+    }
+
+    /// Starts a process and waits until it has confined itself. The error within says why this confinement is unavailable.
+    fn try_to_start(
+        &self,
+        confinement: Confinement,
+        job: &Job,
+        cancel: &Cancel,
+    ) -> Result<Result<Confined, String>> {
+        let network = match (job, self.setup.network) {
+            (Job::File(_), _) | (Job::Layers, Network::Guarded) => Network::None,
+            (_, network) => network,
+        };
+        let is_guarded = confinement == Confinement::Namespaces && network == Network::Guarded;
+        let (receiver, stderr) = if is_guarded {
+            let (ours, theirs) = listener::pair()?;
+            (Some(ours), Stdio::from(theirs))
+        } else {
+            (None, Stdio::null())
+        };
+        let setup = Setup {
+            confinement,
+            network,
+            ..self.setup_of(cancel)?
+        };
+        let mut child = spawn(&setup, stderr)?;
+        let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard));
+        let told = exchange::confined(&mut child, cancel);
+        let refusal = match (told, proxy.transpose()) {
+            (Ok(Ok(())), Ok(proxy)) => {
+                return Ok(Ok(Confined {
+                    child,
+                    confinement,
+                    proxy: proxy.flatten(),
+                }));
+            }
+            (Ok(Err(why)), _) => Ok(Err(why)),
+            (Err(e), _) | (_, Err(e)) => Err(e),
+        };
+        drop(end(&mut child));
+        refusal
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
@@ -194,7 +222,11 @@ impl Hands {
 
     /// How calls are confined, once one has been made.
     pub(crate) fn confinement(&self) -> Option<Confinement> {
-        self.lock_selected().map(|(confinement, _)| confinement)
+        match (self.sandbox, &*lock_chosen()) {
+            (Sandbox::Off, _) => Some(Confinement::Disabled),
+            (_, Some(Ok(jail))) => Some(*jail),
+            _ => None,
+        }
     }
 
     /// The tree that jobs work in.
@@ -203,47 +235,18 @@ impl Hands {
     }
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
-    /// unavailable. Selects nothing for other calls.
+    /// unavailable. Chooses nothing for other calls.
     pub(crate) fn try_confinement(
         &self,
         confinement: Confinement,
         cancel: &Cancel,
     ) -> Result<Result<String, String>> {
-        match self.run(confinement, &Job::Layers, cancel)? {
-            Reply {
-                header: Header::Unavailable { why },
-                ..
-            } => Ok(Err(why)),
-            reply => Ok(Ok(reply.into_text()?.trim_end().to_owned())),
-        }
-    }
-
-    fn run(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Reply> {
-        let guarded =
-            confinement == Confinement::Namespaces && self.setup.network == Network::Guarded;
-        let (receiver, stderr) = if guarded {
-            let (ours, theirs) = listener::pair()?;
-            (Some(ours), Stdio::from(theirs))
-        } else {
-            (None, Stdio::null())
-        };
-        let mut child = self.spawn(confinement, stderr, cancel)?;
-        let proxy = receiver
-            .map(|receiver| receiver.start_proxy(&self.guard))
-            .transpose();
-        let count_processes = confinement.is_sandboxed()
-            && matches!(job, Job::Exec { .. })
-            && rustix::process::geteuid().is_root();
-        let result = exchange::exchange(&mut child, job, cancel, count_processes);
-        // It has ended by now, or used up its grace.
-        let ended = child.kill().and_then(|()| child.wait());
-        match (proxy.and(result), ended) {
-            (Ok(reply), Ok(_)) => Ok(reply),
-            (Err(e), Ok(status)) if e.kind == Kind::Failed => {
-                Err(e.doing(format_args!("hands process ({status})")))
+        match self.try_to_start(confinement, &Job::Layers, cancel)? {
+            Ok(confined) => {
+                let layers = finish(confined, &Job::Layers, cancel)?.into_text()?;
+                Ok(Ok(layers.trim_end().to_owned()))
             }
-            (Err(e), _) => Err(e),
-            (_, Err(e)) => Err(Error::from(e).doing("ending the hands process")),
+            Err(why) => Ok(Err(why)),
         }
     }
 
@@ -258,18 +261,50 @@ impl Hands {
                 .clone()),
         }
     }
+}
 
-    fn spawn(&self, confinement: Confinement, stderr: Stdio, turn: &Cancel) -> Result<Child> {
-        let setup = serde_json::to_string(&Setup {
-            confinement,
-            ..self.setup_of(turn)?
-        })?;
-        let mut command = child::again(ROLE);
-        command
-            .env(SETUP, setup)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr);
-        command.spawn().doing("starting the hands process")
+fn spawn(setup: &Setup, stderr: Stdio) -> Result<Child> {
+    let mut command = child::again(ROLE);
+    command
+        .env(SETUP, serde_json::to_string(setup)?)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(stderr);
+    command.spawn().doing("starting the hands process")
+}
+
+/// Has a confined process do its job, and ends it.
+fn finish(confined: Confined, job: &Job, cancel: &Cancel) -> Result<Reply> {
+    let Confined {
+        mut child,
+        confinement,
+        proxy,
+    } = confined;
+    let count_processes = confinement.is_sandboxed()
+        && matches!(job, Job::Exec(_))
+        && rustix::process::geteuid().is_root();
+    let result = exchange::exchange(&mut child, job, cancel, count_processes);
+    // It has ended by now, or used up its grace.
+    let ended = end(&mut child);
+    drop(proxy);
+    match (result, ended) {
+        (Ok(reply), Ok(_)) => Ok(reply),
+        (Err(e), Ok(status)) if e.kind == Kind::Failed => {
+            Err(e.doing(format_args!("hands process ({status})")))
+        }
+        (Err(e), _) => Err(e),
+        (_, Err(e)) => Err(Error::from(e).doing("ending the hands process")),
     }
+}
+
+fn no_jail(sandbox: Sandbox, job: &Job, refusals: &str) -> Error {
+    let what = match job {
+        Job::Serve(_) => "servers are",
+        _ if sandbox == Sandbox::Require => "tools are",
+        _ => "commands are",
+    };
+    Error::failed(format!(
+        "{what} refused: this system offers no jail ({refusals}). `bantam doctor` says what would help. To run commands with \
+         all the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json"
+    ))
 }

@@ -16,7 +16,7 @@ use super::reaper::Reaper;
 use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
 use crate::beneath::Dir;
 use crate::child;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
 use crate::jail;
 use crate::sys;
@@ -39,19 +39,36 @@ pub(crate) fn main(role: &str, setup: Option<&str>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         // When the caller has gone, nobody needs to know.
-        Err(e) => match wire::send_reply(&mut io::stdout(), &refused(&e)) {
+        Err(e) => match send(refused(&e)) {
             Ok(()) | Err(_) => ExitCode::FAILURE,
         },
     }
 }
 
-fn refused(e: &Error) -> Reply {
-    Reply {
-        header: Header::Refused {
+fn refused(e: &Error) -> Header {
+    Header::Refused {
+        why: e.message.clone(),
+    }
+}
+
+/// Sends a header without a body.
+fn send(header: Header) -> Result<()> {
+    let reply = Reply {
+        header,
+        body: Vec::new(),
+    };
+    wire::send_reply(&mut io::stdout(), &reply)
+}
+
+/// Says why this process cannot confine itself. A tree that is not as it was is no lack of the system's, so no other
+/// confinement is tried for it.
+fn not_confined(e: &Error) -> Result<()> {
+    send(match e.kind {
+        Kind::Config => refused(e),
+        _ => Header::Unavailable {
             why: e.message.clone(),
         },
-        body: Vec::new(),
-    }
+    })
 }
 
 fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
@@ -83,7 +100,7 @@ fn run_outer(setup: &Setup) -> Result<()> {
     }
     let mut reaper = match made {
         Ok(reaper) => reaper,
-        Err(e) => return unavailable(&e),
+        Err(e) => return not_confined(&e),
     };
     sys::deny_inspection().doing("denying inspection by other processes")?;
     let mut inner = child::again(INNER_ROLE)
@@ -116,19 +133,6 @@ fn wait_for(inner: &mut Child) -> Result<()> {
         .doing("ending the inner process")
 }
 
-fn unavailable(e: &Error) -> Result<()> {
-    let header = Header::Unavailable {
-        why: e.message.clone(),
-    };
-    wire::send_reply(
-        &mut io::stdout(),
-        &Reply {
-            header,
-            body: Vec::new(),
-        },
-    )
-}
-
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
     let (max_processes, mount_points) =
@@ -142,18 +146,16 @@ fn do_job(setup: &Setup) -> Result<()> {
         Confinement::Unconfined => jail::become_owner(setup),
         Confinement::Disabled => jail::enter_workspace(setup),
     };
-    if let Err(e) = confined {
-        return if setup.confinement.is_sandboxed() {
-            unavailable(&e)
-        } else {
-            Err(e)
-        };
+    match confined {
+        Err(e) if setup.confinement.is_sandboxed() => return not_confined(&e),
+        result => result?,
     }
     sys::deny_inspection().doing("denying inspection by other processes")?;
     set_limits(setup, max_processes)?;
     // The working directory, because only root may be able to pass through the directories of its path.
     let workspace = Dir::open(".".as_ref()).doing("opening the workspace")?;
     let trees = Trees::open(workspace, setup, mount_points)?;
+    send(Header::Ready)?;
 
     // Not buffered: what follows the job belongs to the program that it starts.
     let mut input = fs_err::File::from_parts(
@@ -172,7 +174,10 @@ fn do_job(setup: &Setup) -> Result<()> {
             body: jail::layers(setup).into_bytes(),
         }),
     };
-    wire::send_reply(&mut io::stdout(), &reply.unwrap_or_else(|e| refused(&e)))
+    match reply {
+        Ok(reply) => wire::send_reply(&mut io::stdout(), &reply),
+        Err(e) => send(refused(&e)),
+    }
 }
 
 /// The caller sends nothing after the job, so readable input is its end.

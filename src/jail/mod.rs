@@ -56,16 +56,12 @@ pub(crate) fn readable(path: &Path) -> Option<&'static str> {
 }
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
-    let workspace = setup
-        .workspace
-        .open()
-        .and_then(|dir| dir.ok_or_else(|| Errno::NOENT.into()));
-    workspace
-        .and_then(|dir| Ok(rustix::process::fchdir(dir)?))
-        .doing(format_args!(
-            "entering the workspace {}",
-            setup.workspace.path.display()
-        ))
+    let path = setup.workspace.path.display();
+    let entering = format_args!("entering the workspace {path}");
+    let Some(dir) = setup.workspace.open().doing(entering)? else {
+        return Err(Error::config(format!("there is no workspace {path}")));
+    };
+    rustix::process::fchdir(dir).doing(entering)
 }
 
 /// Enters the workspace and drops root's ids for those of its owner.

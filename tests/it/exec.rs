@@ -279,44 +279,59 @@ fn the_processes_of_a_jailed_command_show_nobody_its_settings() {
     running.finish().exits(130);
 }
 
-/// Runs bantam in a user namespace that allows no others until `open` is in the home.
-const NO_NAMESPACES_FOR_NOW: &str = r#"
+/// Runs bantam in a user namespace that allows `$FIRST` others, and `$THEN` once `changed` is in the home.
+const NAMESPACES_CHANGE: &str = r#"
 exec unshare -Ur /bin/sh -c '
-echo 0 >/proc/sys/user/max_user_namespaces
-{ until [ -e "$BANTAM_HOME/open" ]; do sleep .1; done; echo 99 >/proc/sys/user/max_user_namespaces; } >/dev/null 2>&1 &
+echo "$FIRST" >/proc/sys/user/max_user_namespaces
+{ until [ -e "$BANTAM_HOME/changed" ]; do sleep .1; done
+echo "$THEN" >/proc/sys/user/max_user_namespaces
+touch "$BANTAM_HOME/workspace/done"; } >/dev/null 2>&1 &
 exec "$0" "$@"' "$0" "$@"
 "#;
 
-#[test]
-fn a_jail_that_was_unavailable_for_a_moment_is_used_as_soon_as_it_is_there() {
+/// What two commands of one process tell, the second one when the namespaces that this machine allows have changed.
+fn before_and_after(first: &str, then: &str) -> [String; 2] {
     let slot: Arc<OnceLock<PathBuf>> = Arc::default();
-    let open = Arc::clone(&slot);
+    let home_dir = Arc::clone(&slot);
     let model = Model::answering(move |request, number| {
-        if number > 0 {
-            // In namespaces the host has this name.
-            let held_by_namespaces = request.last("tool").starts_with("bantam\n");
-            assert!(
-                number > 1 || !held_by_namespaces,
-                "namespaces were there from the beginning"
-            );
-            if held_by_namespaces {
-                return Reply::text("Done.");
-            }
-            fs::write(open.get().unwrap(), "").unwrap();
+        if number == 1 {
+            let home = home_dir.get().unwrap();
+            fs::write(home.join("changed"), "").unwrap();
+            until("the limit has changed", || {
+                home.join("workspace/done").exists()
+            });
         }
-        Reply::call(
-            "exec",
-            &json!({ "command": format!("hostname; sleep 1; : {number}") }),
-        )
+        // In namespaces the host has this name.
+        let command = format!("hostname; : {number}");
+        match request.texts("tool").len() {
+            2 => Reply::text("Done."),
+            _ => Reply::call("exec", &json!({ "command": command })),
+        }
     });
     let home = Home::with(&model.config());
-    slot.set(home.path("open")).unwrap();
+    slot.set(home.path("")).unwrap();
     home.bantam()
         .args(["agent", "-m", "run it"])
-        .after(NO_NAMESPACES_FOR_NOW)
+        .after(NAMESPACES_CHANGE)
+        .env("FIRST", first)
+        .env("THEN", then)
         .run()
-        .exits(0)
-        .prints("Done.\n");
+        .exits(0);
+    let told = model.requests().pop().unwrap().texts("tool");
+    told.try_into().unwrap()
+}
+
+#[test]
+fn the_jail_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
+    let [first, second] = before_and_after("0", "99");
+    assert_ne!(
+        first, "bantam\n",
+        "namespaces were there from the beginning"
+    );
+    assert_eq!(second, first, "by Landlock alone, as before");
+    let [first, second] = before_and_after("99", "0");
+    assert_eq!(first, "bantam\n", "the control: namespaces were there");
+    assert!(second.contains("entering the jail"), "{second}");
 }
 
 #[test]
