@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Parts;
-use super::models::host;
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
+use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
@@ -23,7 +23,7 @@ pub(super) fn endpoint(
         return Ok(None);
     }
     let model = parts.config.named(name, parts.env).doing(setting)?;
-    let host = host(&model, model.keys.first(), parts, &Redactor::default());
+    let host = connect(&model, model.keys.first(), parts, &Redactor::default());
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
         Some(host) => Ok(Some(Endpoint { setting, host })),
         None => Err(

@@ -8,9 +8,7 @@ pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
 mod monitor;
-pub(crate) mod offers;
-pub(crate) mod ollama;
-mod pool;
+pub(crate) mod pool;
 #[cfg(test)]
 mod tests;
 mod trees;
@@ -21,6 +19,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
 use crate::child::{Network, Sandbox};
+pub(crate) use crate::config::Parts;
+use crate::config::proxy::http_settings;
 use crate::config::{self, Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
@@ -52,16 +52,8 @@ use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
 use factory::AgentFactory;
-pub(crate) use models::{chain, learn_window};
+pub(crate) use models::chain;
 pub(crate) use trees::{Layout, paths, workspace};
-
-/// What an agent is built from.
-#[derive(Clone, Copy)]
-pub(crate) struct Parts<'a> {
-    pub home: &'a Home,
-    pub config: &'a Config,
-    pub env: &'a Env,
-}
 
 /// What the command that builds an agent decides.
 #[derive(Default)]
@@ -397,24 +389,6 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
         web_fetch(guarded, timeout, fetch.max_chars),
         web_search(engines, search.max_results),
     ]
-}
-
-/// The proxy and the certificates for requests to `url`; the `proxy` of an entry comes before the environment's.
-fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
-    let proxy = if proxy.is_empty() {
-        config::proxy::proxy(url, env)
-    } else {
-        proxy.to_owned()
-    };
-    let ca_file = env
-        .get("SSL_CERT_FILE")
-        .filter(|file| !file.is_empty())
-        .map(Into::into);
-    http::Settings {
-        proxy,
-        ca_file,
-        guard: None,
-    }
 }
 
 /// Local time, which decides where the days of notes and of usage begin and end.

@@ -1,21 +1,16 @@
 //! Builds the model chain: the configured model and its fallbacks, else an Ollama that answers, else the demo.
 
-use std::sync::Arc;
-
-use super::{Parts, http_settings, ollama};
-use crate::config::Model;
-use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
+use crate::config::{Model, Parts};
 use crate::error::{Error, Result};
 use crate::http::authority;
-use crate::provider::Provider;
-use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::chain::ModelChain;
+use crate::provider::connect::connect;
 use crate::provider::demo::Demo;
-use crate::provider::host::Host;
 use crate::provider::learned::Learned;
-use crate::provider::openai::{AZURE, OPENAI};
-use crate::secret::{Redactor, Secret};
+use crate::provider::offers::learn_window;
+use crate::provider::{Provider, ollama};
+use crate::secret::Redactor;
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
 /// what the user should know about the choice.
@@ -93,30 +88,9 @@ fn window(model: &Model, parts: Parts) -> u64 {
     }
 }
 
-/// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
-/// the user should know.
-pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
-    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 {
-        return None;
-    }
-    let mut learned = Learned::of(model, parts.home);
-    if learned.window().is_some() {
-        return None;
-    }
-    let window = ollama::offer(&model.base, &model.id)?.window?;
-    learned.keep_window(window);
-    (window < parts.config.agents.defaults.context_window).then(|| {
-        format!(
-            "{} reads {window} tokens at once: for more, start Ollama with OLLAMA_CONTEXT_LENGTH=32768; \
-             set its context_window if this is wrong",
-            model.name
-        )
-    })
-}
-
 /// A model, once for each of its keys.
 fn providers(model: &Model, parts: Parts, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
-    let provider = |key| match host(model, key, parts, redactor) {
+    let provider = |key| match connect(model, key, parts, redactor) {
         Some(host) => Box::new(host) as Box<dyn Provider>,
         None => Box::new(Demo),
     };
@@ -126,36 +100,4 @@ fn providers(model: &Model, parts: Parts, redactor: &Redactor) -> Vec<Box<dyn Pr
     } else {
         keys
     }
-}
-
-/// The host of a model; `None` for the demo.
-pub(super) fn host(
-    model: &Model,
-    key: Option<&Secret>,
-    parts: Parts,
-    redactor: &Redactor,
-) -> Option<Host> {
-    let dialect = match model.protocol {
-        Protocol::OpenAi => &OPENAI,
-        Protocol::Azure => &AZURE,
-        Protocol::Anthropic => &ANTHROPIC,
-        Protocol::Demo => return None,
-    };
-    let Parts { home, env, .. } = parts;
-    let key = key.map(|key| {
-        ApiKey::new(
-            key.clone(),
-            Arc::new(env.clone()),
-            home.config(),
-            redactor.clone(),
-        )
-    });
-    let settings = http_settings(&model.base, &model.entry.proxy, env);
-    Some(Host::new(
-        dialect,
-        model.clone(),
-        key,
-        settings,
-        Learned::of(model, home),
-    ))
 }

@@ -25,6 +25,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
+use crate::provider::offers::learn_window;
 use crate::secret::Redactor;
 use crate::session::{Memory, archive};
 use crate::text::rfc3339;
@@ -199,7 +200,7 @@ impl Run<'_> {
             // Not on the way of the answer.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);
-                self.output.warn(&app::learn_window(parts, &model));
+                self.output.warn(&learn_window(parts, &model));
             }
         }
         Ok(code)

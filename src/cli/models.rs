@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::args::{Args, Command};
 use super::{error_json, list, load, print, report};
 use crate::app::Parts;
-use crate::app::offers::{self, HostOffers, Offer};
 use crate::config::Env;
 use crate::error::Result;
+use crate::provider::offers::{self, HostOffers, Offer};
 
 pub(super) const COMMAND: Command = Command::row(
     "models",

@@ -6,14 +6,14 @@ use super::onboard::{ask_until, offer};
 use super::tty::Hidden;
 use super::{doctor, table, tell};
 use crate::app::Parts;
-use crate::app::offers::{self, Offer};
-use crate::app::ollama;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Env, keys, vendors};
 use crate::doctor::Verdict;
 use crate::error::{Kind, Result};
 use crate::http::authority;
 use crate::paths::Home;
+use crate::provider::offers::{self, Offer};
+use crate::provider::ollama;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
 

@@ -63,6 +63,14 @@ impl Telegram {
     }
 }
 
+/// A home with its settings and the environment: what an agent, a bot and requests are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub home: &'a Home,
+    pub config: &'a Config,
+    pub env: &'a Env,
+}
+
 /// The settings of a home: `file` is the text of its config.json.
 pub(crate) fn load_for(
     home: &Home,

@@ -4,6 +4,7 @@
 use std::net::Ipv4Addr;
 
 use super::Env;
+use crate::http;
 
 /// The proxy for a URL; empty for a direct connection.
 pub(crate) fn proxy(url: &str, env: &Env) -> String {
@@ -26,6 +27,24 @@ pub(crate) fn proxy(url: &str, env: &Env) -> String {
         "HTTP_PROXY"
     };
     set(name).or_else(|| set("ALL_PROXY")).unwrap_or_default()
+}
+
+/// The proxy and the certificates for requests to `url`; the `proxy` of an entry comes before the environment's.
+pub(crate) fn http_settings(url: &str, proxy: &str, env: &Env) -> http::Settings {
+    let proxy = if proxy.is_empty() {
+        self::proxy(url, env)
+    } else {
+        proxy.to_owned()
+    };
+    let ca_file = env
+        .get("SSL_CERT_FILE")
+        .filter(|file| !file.is_empty())
+        .map(Into::into);
+    http::Settings {
+        proxy,
+        ca_file,
+        guard: None,
+    }
 }
 
 /// The host of a URL, in lower case, without brackets and port.

@@ -32,7 +32,7 @@ pub(crate) fn is_there(env: &Env) -> bool {
 }
 
 /// Its first model that can use tools, else the first.
-pub(super) fn pick_model(env: &Env) -> Option<String> {
+pub(crate) fn pick_model(env: &Env) -> Option<String> {
     let base = &usual_base(env);
     let tags = ask(base, "tags", None)?;
     let names: Vec<&str> = tags["models"]

@@ -1,19 +1,18 @@
-//! What the configured hosts offer: their models, and what they tell of each. Learns the windows of the configured ones.
+//! What the configured hosts offer: their models, and what they tell about each. Learns the windows of the configured ones.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::models::host;
-use super::{Parts, ollama};
+use super::connect::connect;
+use super::learned::Learned;
+use super::{ProviderError, ollama};
 use crate::cancel::{Cancel, Why};
 use crate::config::vendors::{Protocol, VENDORS};
-use crate::config::{Config, Env, Model};
+use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Kind, Result};
 use crate::http::authority;
 use crate::order;
-use crate::provider::ProviderError;
-use crate::provider::learned::Learned;
 use crate::secret::Redactor;
 use crate::text::nearest;
 
@@ -150,7 +149,7 @@ fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
 
 fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
     let redactor = Redactor::new(parts.config.secrets(parts.env));
-    let Some(host) = host(model, model.keys.first(), parts, &redactor) else {
+    let Some(host) = connect(model, model.keys.first(), parts, &redactor) else {
         return Ok(vec![Offer {
             id: model.id.clone(),
             tools: Some(true),
@@ -256,6 +255,27 @@ fn keep(offer: &Offer, host: &Model, parts: Parts) {
     for model in models.filter(|model| model.base == host.base && model.id == offer.id) {
         Learned::of(&model, parts.home).keep_window(window);
     }
+}
+
+/// Asks an Ollama, once in a while, how much its model reads at once: it cuts longer requests without a word. Returns what
+/// the user should know.
+pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
+    if !model.name.starts_with("ollama/") || model.entry.context_window > 0 {
+        return None;
+    }
+    let mut learned = Learned::of(model, parts.home);
+    if learned.window().is_some() {
+        return None;
+    }
+    let window = ollama::offer(&model.base, &model.id)?.window?;
+    learned.keep_window(window);
+    (window < parts.config.agents.defaults.context_window).then(|| {
+        format!(
+            "Ollama gives {} a context of {window} tokens; for more, start it with OLLAMA_CONTEXT_LENGTH=32768; \
+             if this is wrong, set context_window",
+            model.id
+        )
+    })
 }
 
 #[cfg(test)]
