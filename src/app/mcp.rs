@@ -186,6 +186,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     };
     let hands = Hands::new(
         setup,
+        layout.home(),
         parts.config.tools.exec.sandbox,
         AddressGuard::new(false),
     );

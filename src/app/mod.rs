@@ -25,7 +25,7 @@ use crate::config::{self, Config, Env};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{self, Confinement, Hands};
+use crate::hands::{Confinement, Hands};
 use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
@@ -238,15 +238,8 @@ fn history(config: &Config, window: u64) -> History {
 
 /// Runs the file and exec jobs of all tools.
 pub(crate) fn hands(parts: Parts) -> Result<Hands> {
-    let Parts { home, config, .. } = parts;
+    let config = parts.config;
     let (layout, exec, tools) = (Layout::new(parts)?, &config.tools.exec, &config.tools);
-    if let Some(tree) = hands::readable(layout.home()).filter(|_| exec.sandbox != Sandbox::Off) {
-        let root = home.root().display();
-        return Err(Error::config(format!(
-            "{root} is in {tree}, which commands can read: they could read its keys"
-        ))
-        .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"));
-    }
     let mut trees = layout.trees(&[
         ("tools.write_paths", &tools.write_paths, Access::Write),
         ("tools.read_paths", &tools.read_paths, Access::Read),
@@ -265,6 +258,7 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
     };
     Ok(Hands::new(
         setup,
+        layout.home(),
         exec.sandbox,
         AddressGuard::new(config.tools.web.fetch.allow_private),
     ))

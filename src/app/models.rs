@@ -5,9 +5,9 @@ use crate::config::{Model, Parts};
 use crate::error::{Error, Result};
 use crate::http::authority;
 use crate::provider::chain::ModelChain;
-use crate::provider::connect::connect;
+use crate::provider::connect::connect_as;
 use crate::provider::demo::Demo;
-use crate::provider::learned::Learned;
+use crate::provider::learned::{self, Learned, Row};
 use crate::provider::offers::learn_window;
 use crate::provider::{Provider, ollama};
 use crate::secret::Redactor;
@@ -24,7 +24,8 @@ pub(crate) fn chain(
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));
     };
-    let window = window(&first, parts);
+    let rows = learned::read(parts.home);
+    let window = window(&first, &rows, parts);
     let mut models = vec![first];
     models.extend(parts.config.same_name(&models[0], parts.env));
     chain.share_load(models.len());
@@ -43,7 +44,7 @@ pub(crate) fn chain(
         }
     }
     for model in &models {
-        chain.push(providers(model, parts, redactor));
+        chain.push(providers(model, &rows, parts, redactor));
     }
     Ok((chain, window))
 }
@@ -77,11 +78,11 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 /// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked
 /// for: each request with a full one costs what it holds.
-fn window(model: &Model, parts: Parts) -> u64 {
+fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => Learned::of(model, parts.home)
+        0 => Learned::among(rows, model, parts.home)
             .window()
             .map_or(default, |window| window.min(default)),
         window => window,
@@ -89,8 +90,14 @@ fn window(model: &Model, parts: Parts) -> u64 {
 }
 
 /// A model, once for each of its keys.
-fn providers(model: &Model, parts: Parts, redactor: &Redactor) -> Vec<Box<dyn Provider>> {
-    let provider = |key| match connect(model, key, parts, redactor) {
+fn providers(
+    model: &Model,
+    rows: &[Row],
+    parts: Parts,
+    redactor: &Redactor,
+) -> Vec<Box<dyn Provider>> {
+    let learned = Learned::among(rows, model, parts.home);
+    let provider = |key| match connect_as(model, key, learned.clone(), parts, redactor) {
         Some(host) => Box::new(host) as Box<dyn Provider>,
         None => Box::new(Demo),
     };

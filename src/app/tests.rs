@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::*;
+use crate::cancel::Cancel;
 use crate::provider::anthropic::ANTHROPIC;
 use crate::provider::assembler::Assembler;
 use crate::provider::openai::OPENAI;
@@ -163,4 +164,21 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
         "{preview}"
     );
     fs_err::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn no_call_enters_a_jail_that_would_show_the_home() {
+    let home = Home::new("/usr/lib/bantam-home".into());
+    let env = Env::new();
+    let factory = AgentFactory::new(&home, &env).unwrap();
+    let config = factory.load(None).unwrap().config;
+    let parts = Parts {
+        home: &home,
+        config: &config,
+        env: &env,
+    };
+    let hands = hands(parts).unwrap();
+    let job = crate::wire::Job::Layers;
+    let refused = hands.call(&job, &Cancel::new(None)).unwrap_err();
+    assert!(refused.message.contains("in /usr, which commands can read"));
 }

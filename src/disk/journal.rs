@@ -233,9 +233,10 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
 
 impl Contents {
     fn read(file: &mut File, path: &Path) -> Result<Self> {
-        let mut bytes = Vec::new();
-        // The standard library's file asks for its length first, and needs no series of small reads.
-        file.file().read_to_end(&mut bytes)?;
+        // One read: whoever appends meanwhile is read the next time.
+        let len = file.metadata()?.len();
+        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
+        file.take(len).read_to_end(&mut bytes)?;
         let complete = bytes
             .iter()
             .rposition(|b| *b == b'\n')

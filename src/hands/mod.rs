@@ -13,6 +13,7 @@ mod processes;
 mod reaper;
 mod serve;
 
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +23,7 @@ use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
-pub(crate) use crate::jail::readable;
+use crate::jail::readable;
 use crate::proxy::{Proxy, listener};
 use crate::text::one_line;
 use crate::tree::Tree;
@@ -47,6 +48,8 @@ fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
 /// Runs jobs, one process each.
 pub(crate) struct Hands {
     setup: Setup,
+    /// Holds the keys: no jail may show it.
+    home: PathBuf,
     /// The setup of the turn that made the last call: its trees are found once.
     turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
@@ -69,9 +72,10 @@ fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
 
 impl Hands {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
-    pub(crate) fn new(setup: Setup, sandbox: Sandbox, guard: AddressGuard) -> Self {
+    pub(crate) fn new(setup: Setup, home: &Path, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self {
             setup,
+            home: home.to_owned(),
             turn: Mutex::default(),
             sandbox,
             guard,
@@ -255,11 +259,25 @@ impl Hands {
         let mut known = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((of, setup)) if of.is_same_turn(turn) => Ok(setup.clone()),
-            _ => Ok(known
-                .insert((turn.clone(), self.setup.identified()?))
-                .1
-                .clone()),
+            _ => {
+                self.check_home()?;
+                let setup = self.setup.identified()?;
+                Ok(known.insert((turn.clone(), setup)).1.clone())
+            }
         }
+    }
+
+    /// Fails where commands could read the home. Looked at before the first call of a turn: it reads all the links of the
+    /// system's trees.
+    fn check_home(&self) -> Result<()> {
+        let Some(tree) = readable(&self.home).filter(|_| self.sandbox != Sandbox::Off) else {
+            return Ok(());
+        };
+        Err(Error::config(format!(
+            "{} is in {tree}, which commands can read: they could read its keys",
+            self.home.display()
+        ))
+        .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"))
     }
 }
 

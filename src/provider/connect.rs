@@ -19,6 +19,17 @@ pub(crate) fn connect(
     parts: Parts,
     redactor: &Redactor,
 ) -> Option<Host> {
+    connect_as(model, key, Learned::of(model, parts.home), parts, redactor)
+}
+
+/// The same, with what was learned about it.
+pub(crate) fn connect_as(
+    model: &Model,
+    key: Option<&Secret>,
+    learned: Learned,
+    parts: Parts,
+    redactor: &Redactor,
+) -> Option<Host> {
     let dialect = match model.protocol {
         Protocol::OpenAi => &OPENAI,
         Protocol::Azure => &AZURE,
@@ -35,11 +46,5 @@ pub(crate) fn connect(
         )
     });
     let settings = http_settings(&model.base, &model.entry.proxy, env);
-    Some(Host::new(
-        dialect,
-        model.clone(),
-        key,
-        settings,
-        Learned::of(model, home),
-    ))
+    Some(Host::new(dialect, model.clone(), key, settings, learned))
 }

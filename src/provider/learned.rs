@@ -105,6 +105,11 @@ pub(crate) struct Learned {
 
 impl Learned {
     pub(crate) fn of(model: &Model, home: &Home) -> Self {
+        Self::among(&read(home), model, home)
+    }
+
+    /// What these rows, which [`read`] has returned, say of a model.
+    pub(crate) fn among(rows: &[Row], model: &Model, home: &Home) -> Self {
         let (host, id) = (authority(&model.base).to_owned(), model.id.clone());
         let key = Row {
             host,
@@ -112,10 +117,10 @@ impl Learned {
             entry: fingerprint(model),
             ..Row::default()
         };
-        let mut known: Vec<String> = read(home)
-            .into_iter()
+        let mut known: Vec<String> = rows
+            .iter()
             .filter(|row| row.is_of(&key))
-            .map(|row| row.quirk)
+            .map(|row| row.quirk.clone())
             .collect();
         if model.name.starts_with("mistral/") && !known.iter().any(|quirk| quirk == SHORT_IDS) {
             known.push(SHORT_IDS.to_owned());
