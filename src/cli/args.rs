@@ -156,6 +156,12 @@ pub(super) fn parse(
                 parsed.words.push(utf8(word)?);
                 continue;
             }
+            // A negative number.
+            Arg::Short(c) if c.is_ascii_digit() => {
+                let rest = parser.optional_value().unwrap_or_default();
+                parsed.words.push(format!("-{c}{}", utf8(rest)?));
+                continue;
+            }
             Arg::Long(name) => (
                 command.flags().find(|f| f.long == name),
                 format!("--{name}"),
@@ -230,6 +236,7 @@ mod tests {
         assert_eq!(given.words, ["a", "-b"]);
         assert_eq!(given.value("message"), Some("x y"));
         assert!(given.has("json") && !given.has("message-not"));
+        assert_eq!(parsed(&["-50", "-0.5"]).unwrap().words, ["-50", "-0.5"]);
         assert_eq!(
             parsed(&["a", "--message=x"]).unwrap().value("message"),
             Some("x")

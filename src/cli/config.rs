@@ -8,11 +8,14 @@ use serde_json::Value;
 use super::args::{Args, Command};
 use super::status::viewable;
 use super::{ask, load, notice, print, report};
+use crate::app;
 use crate::child;
+use crate::config::edit::{self, Change};
 use crate::config::settings::{self, Place, Setting};
-use crate::config::{self, Env, Loaded, Origin, edit};
+use crate::config::{self, Config, Env, Loaded, Origin, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
+use crate::paths::Home;
 use crate::text::{one_line, parse_json};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -33,6 +36,16 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&[
         "bantam config set agents.defaults.timeout 900",
         "bantam config set channels.telegram.token - <token.txt",
+    ]),
+    Command::row(
+        "config unset",
+        "PATH",
+        unset,
+        "take a setting, or a whole entry or section, out of config.json: its default applies again",
+    )
+    .with_examples(&[
+        "bantam config unset agents.defaults.timeout",
+        "bantam config unset mcpServers.time",
     ]),
     Command::row("config edit", "", edit, "open config.json in $EDITOR, and check it before it is saved")
         .with_examples(&["EDITOR=nano bantam config edit"]),
@@ -115,18 +128,45 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             "JSON, for example {\"a\": \"b\"}".to_owned(),
             Setting::expected,
         );
-        Error::usage(format!("cannot set {path}{shown}")).hint(format!("it must be {expected}"))
+        Error::config(format!("cannot set {path}{shown}")).hint(format!("it must be {expected}"))
     })?;
+    change(path, &Change::Set(&value), env)
+}
+
+fn unset(given: &Args, env: &Env) -> Result<u8> {
+    // A name that bantam does not know can be taken out, too.
+    change(&given.words[0], &Change::Unset, env)
+}
+
+fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let loaded = edit::set(&home, env, &names(path), &value)?;
+    let check = |config: &Config| problems(&home, config, env);
+    let loaded = edit::change(&home, env, &names(path), change, &check)?;
     warn(&loaded, env);
-    if let Some((_, Origin::Env(name))) = loaded.report().values.get(path.as_str()) {
+    if let Some((_, Origin::Env(name))) = loaded.report().values.get(path) {
         notice(&format!("{name} is set, and wins over config.json"));
     }
     Ok(0)
 }
 
-/// Tells what is wrong with a configuration that can be loaded.
+/// Trees that cannot be used.
+fn problems(home: &Home, config: &Config, env: &Env) -> Vec<Error> {
+    let parts = Parts { home, config, env };
+    let workspace = app::workspace(parts).ok().filter(|path| path.is_file());
+    let workspace = workspace.map(|path| {
+        Error::config(format!(
+            "the workspace {} is a file, not a directory",
+            path.display()
+        ))
+        .hint("set agents.defaults.workspace to a directory that you can write")
+    });
+    workspace
+        .into_iter()
+        .chain(app::hands(parts).err())
+        .collect()
+}
+
+/// Tells what is still missing in a configuration that can be loaded.
 fn warn(loaded: &Loaded, env: &Env) {
     loaded.warnings().iter().for_each(|line| notice(line));
     if let Err(e) = loaded.config.choose_model(env) {
@@ -159,7 +199,8 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
     loop {
         open(editor, &draft)?;
         let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
-        match edit::save(&home, env, |_| Ok(text)) {
+        let check = |config: &Config| problems(&home, config, env);
+        match edit::save(&home, env, &check, |_| Ok(text)) {
             Ok(loaded) => {
                 disk::remove(&draft)?;
                 warn(&loaded, env);

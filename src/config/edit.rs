@@ -7,22 +7,62 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Value, json};
 
 use super::settings::{Place, is_known, is_list, same_name};
-use super::{Env, Loaded, load_for};
+use super::{Config, Env, Loaded, load_for};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
-/// Sets the value at `path`, for example `["mcpServers", "time"]`. What is missing on the way is made.
-pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Result<Loaded> {
-    change(home, env, path, |tree| tree.set(path, 0, value))
+/// Finds what can never work in a configuration that can be loaded.
+pub(crate) type Check<'a> = &'a dyn Fn(&Config) -> Vec<Error>;
+
+/// What to do with the value at a path.
+pub(crate) enum Change<'a> {
+    /// What is missing on the way is made.
+    Set(&'a Value),
+    Unset,
 }
 
-/// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded.
+/// Sets the value at `path`, for example `["mcpServers", "time"]`.
+pub(crate) fn set(home: &Home, env: &Env, path: &[&str], value: &Value) -> Result<Loaded> {
+    change(home, env, path, &Change::Set(value), &|_| Vec::new())
+}
+
+/// Changes the value at `path`.
+pub(crate) fn change(
+    home: &Home,
+    env: &Env,
+    path: &[&str],
+    change: &Change,
+    check: Check,
+) -> Result<Loaded> {
+    save(home, env, check, |text| {
+        let text = text.unwrap_or("{}");
+        // What is wrong with the file already is not the fault of this change.
+        load_for(home, Some(text), env, Vec::new())?;
+        let mut tree = parse(text).doing("reading config.json")?;
+        let path_text = || path.join(".");
+        match change {
+            Change::Set(value) => tree.set(path, 0, value).ok_or_else(|| {
+                Error::config(format!("config.json has no place for {}", path_text()))
+                    .hint("bantam config edit")
+            })?,
+            Change::Unset => tree.unset(path, 0).ok_or_else(|| {
+                Error::failed(format!("config.json does not set {}", path_text()))
+                    .hint("bantam status shows what is set")
+            })?,
+        }
+        Ok(tree.written())
+    })
+}
+
+/// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded and brings nothing
+/// that can never work. The problems of the old one may stay.
 pub(crate) fn save(
     home: &Home,
     env: &Env,
-    change: impl FnOnce(&str) -> Result<String>,
+    check: Check,
+    change: impl FnOnce(Option<&str>) -> Result<String>,
 ) -> Result<Loaded> {
     let lock = Lock::acquire(
         &home.lock("config"),
@@ -32,8 +72,19 @@ pub(crate) fn save(
     .doing("changing config.json");
     let _lock = lock.map_err(|e| home.hinted(e))?;
     let old = super::read(home)?;
-    let new = change(old.as_deref().unwrap_or("{}\n"))?;
+    let new = change(old.as_deref())?;
     let loaded = load_for(home, Some(&new), env, Vec::new())?;
+    let problems = |config: &Config| {
+        let mut problems = config.problems();
+        problems.extend(check(config));
+        problems
+    };
+    let had = load_for(home, old.as_deref(), env, Vec::new())
+        .map_or(Vec::new(), |old| problems(&old.config));
+    let is_new = |problem: &Error| had.iter().all(|old| old.message != problem.message);
+    if let Some(problem) = problems(&loaded.config).into_iter().find(is_new) {
+        return Err(problem);
+    }
     if old.as_ref() != Some(&new) {
         // A link to the file stays a link.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
@@ -42,25 +93,6 @@ pub(crate) fn save(
         written.map_err(|e| home.hinted(e))?;
     }
     Ok(loaded)
-}
-
-/// Changes the tree of the file. `change` returns `None` if the file has no such place.
-fn change(
-    home: &Home,
-    env: &Env,
-    path: &[&str],
-    change: impl FnOnce(&mut Tree) -> Option<()>,
-) -> Result<Loaded> {
-    save(home, env, |text| {
-        // What is wrong with the file already is not the fault of this change.
-        load_for(home, Some(text), env, Vec::new())?;
-        let mut tree = parse(text).doing("reading config.json")?;
-        change(&mut tree).ok_or_else(|| {
-            Error::config(format!("config.json has no place for {}", path.join(".")))
-                .hint("bantam config edit")
-        })?;
-        Ok(tree.written())
-    })
 }
 
 fn parse(text: &str) -> serde_json::Result<Tree> {
@@ -105,20 +137,40 @@ impl Tree {
         self.member(path, at)?.set(path, at + 1, value)
     }
 
+    /// Removes the value at `path`, of which the first `at` names lead here. `None` if there is none.
+    fn unset(&mut self, path: &[&str], at: usize) -> Option<()> {
+        if at + 1 < path.len() {
+            return self.member(path, at)?.unset(path, at + 1);
+        }
+        let n = self.position(path, at)?;
+        match self {
+            Self::Leaf(_) => {}
+            Self::List(items) => drop(items.remove(n)),
+            Self::Object(members) => drop(members.remove(n)),
+        }
+        Some(())
+    }
+
     /// The member that the name number `at` of `path` leads to.
     fn member(&mut self, path: &[&str], at: usize) -> Option<&mut Self> {
+        let n = self.position(path, at)?;
+        match self {
+            Self::Leaf(_) => None,
+            Self::List(items) => items.get_mut(n),
+            Self::Object(members) => members.get_mut(n).map(|(_, value)| value),
+        }
+    }
+
+    fn position(&self, path: &[&str], at: usize) -> Option<usize> {
         let name = path[at];
         match self {
             Self::Leaf(_) => None,
-            Self::List(items) => items.get_mut(name.parse::<usize>().ok()?),
+            Self::List(items) => name.parse().ok().filter(|n| *n < items.len()),
             Self::Object(members) => {
                 // Names that the user has chosen are told apart by every letter.
                 let is_setting = is_known(&path[..=at], Place::Setting);
                 let is_it = |key: &str| key == name || (is_setting && same_name(key, name));
-                members
-                    .iter_mut()
-                    .find(|(key, _)| is_it(key))
-                    .map(|(_, value)| value)
+                members.iter().position(|(key, _)| is_it(key))
             }
         }
     }

@@ -89,26 +89,36 @@ pub(crate) fn resolve(written: &Secret, env: &Env, config: &Path) -> Result<Secr
         ("cmd:", command) => run_command(command, env, config)?,
         (_, key) => key.to_owned(),
     };
-    let key = key.trim();
+    check(key.trim()).map(Secret::new)
+}
+
+/// Fails if no request could carry the key.
+fn check(key: &str) -> Result<&str> {
+    let fail =
+        |what: &str, hint: &str| Err(Error::config(format!("reading a key: {what}")).hint(hint));
     let is_name = |name: &str| {
         name.bytes()
             .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
     };
     match key.strip_prefix('$') {
-        _ if key.is_empty() => fail(
-            "it is empty".to_owned(),
-            "check its \"api_key\" in config.json".to_owned(),
-        ),
+        _ if key.is_empty() => fail("it is empty", "check its \"api_key\" in config.json"),
         Some(name) if is_name(name) => fail(
-            format!("\"{key}\" looks like a variable"),
-            format!("write \"${{{name}}}\" in config.json"),
+            &format!("\"{key}\" looks like a variable"),
+            &format!("write \"${{{name}}}\" in config.json"),
         ),
-        // No header could carry it.
         _ if !key.bytes().all(|b| b.is_ascii_graphic()) => fail(
-            "it contains a space or a control character".to_owned(),
-            "its source should hold the key and nothing else".to_owned(),
+            "it contains a space or a control character",
+            "its source should hold the key and nothing else",
         ),
-        _ => Ok(Secret::new(key)),
+        _ => Ok(key),
+    }
+}
+
+/// Fails for a key that stands in the file itself and can never be used.
+pub(super) fn check_written(written: &Secret) -> Result<()> {
+    match parse(written) {
+        ("", key) if !key.is_empty() => check(key).map(drop),
+        _ => Ok(()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The configuration: finds the home, reads config.json, and turns it into the values that the program uses.
 
+mod check;
 pub(crate) mod edit;
 pub(crate) mod keys;
 mod load;

@@ -1,5 +1,7 @@
 //! Chooses the model: from a name, the model list and the environment to an address and a key.
 
+use std::borrow::Cow;
+
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
@@ -74,11 +76,17 @@ impl Config {
 
     /// The model called `name`: an entry of the list, or `vendor/model`.
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
+        let (entry, model) = self.entry(name)?;
+        self.resolve(&entry, model, env)
+    }
+
+    /// The entry that a name leads to, and the model to ask for there. Fails if it is the name of nothing.
+    pub(super) fn entry<'a>(&'a self, name: &'a str) -> Result<(Cow<'a, ModelEntry>, &'a str)> {
         let find =
             |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
         if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name))
         {
-            return self.resolve(entry, &entry.model, env);
+            return Ok((Cow::Borrowed(entry), &entry.model));
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         // `vendor/*` stands for every model of a vendor.
@@ -88,16 +96,16 @@ impl Config {
                 .strip_suffix("/*")
                 .is_some_and(|v| vendors::canonical(v) == canonical)
         }) {
-            return self.resolve(entry, name, env);
+            return Ok((Cow::Borrowed(entry), name));
         }
         // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
         let of_vendor = |e: &ModelEntry| {
             vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical
         };
         match find(&of_vendor) {
-            Some(entry) => self.resolve(&entry.host(), name, env),
+            Some(entry) => Ok((Cow::Owned(entry.host()), name)),
             None if vendors::find(vendor).is_none() => Err(self.unknown(name, vendor)),
-            None => self.resolve(&ModelEntry::default(), name, env),
+            None => Ok((Cow::Owned(ModelEntry::default()), name)),
         }
     }
 
@@ -248,7 +256,7 @@ impl Config {
 }
 
 /// Checks the address that the setting or variable `from` gives.
-fn check_base(from: &str, base: &str) -> Result<()> {
+pub(super) fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
         Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => Err(fail(

@@ -107,12 +107,11 @@ impl Setting {
         let Some(name) = name.strip_prefix("BANTAM_") else {
             return false;
         };
-        let is_fixed = !self.path.contains(['[', '*']);
         let letters = self.path.bytes().map(|b| match b {
             b'.' => b'_',
             b => b.to_ascii_uppercase(),
         });
-        is_fixed && letters.eq(name.bytes())
+        letters.eq(name.bytes()) && !self.path.contains(['[', '*'])
     }
 
     pub(crate) fn default(&self) -> Value {

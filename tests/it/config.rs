@@ -448,10 +448,10 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
         ("model_list.0.api_key", "", ""),
     ] {
         let run = set(path, value);
-        if says.is_empty() {
-            run.exits(0)
-        } else {
-            run.exits(2).prints("").fails_with_a_hint().says(says)
+        match says {
+            "" => run.exits(0),
+            says if says.starts_with("did you mean") => run.exits(2).fails_with_a_hint().says(says),
+            says => run.exits(3).prints("").fails_with_a_hint().says(says),
         };
     }
     set("model_list.7.model", "a/b")
@@ -483,6 +483,93 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
     let run = get("channels.telegram.token");
     run.exits(1).prints("").fails_with_a_hint();
     assert!(!run.stderr.contains(CANARY));
+}
+
+#[test]
+fn a_value_that_can_never_work_is_not_saved() {
+    let home = Home::empty();
+    home.config(r#"{"model_list":[{"model":"openai/x"}],"hens":1}"#);
+    let written = || std::fs::read_to_string(home.path("config.json")).unwrap();
+    let set = |path: &str, value: &str| home.bantam().args(["config", "set", path, value]).run();
+    let before = written();
+    for (path, value, says) in [
+        ("agents.defaults.model_name", "nosuch", "no model named"),
+        (
+            "agents.defaults.model_fallbacks",
+            "nosuch",
+            "no model named",
+        ),
+        ("tools.transcribe.model", "nosuch", "no model named"),
+        ("agents.defaults.timeout", "-5", "at least 1"),
+        ("agents.defaults.temperature", "-0.5", "at least 0"),
+        ("agents.defaults.workspace", "/etc/passwd", "is a file"),
+        (
+            "agents.defaults.workspace",
+            "/",
+            "agents.defaults.workspace",
+        ),
+        ("tools.read_paths", "/no/such/tree", "does not exist"),
+        ("model_list.0.api_base", "127.0.0.1:1/v1", "has no scheme"),
+        (
+            "model_list.0.api_base",
+            "http://models.example.com/v1",
+            "public host",
+        ),
+        ("model_list.0.api_key", "$NOPE", "looks like a variable"),
+        ("channels.telegram.allow_from", "@me", "not a numeric id"),
+        (
+            "channels.telegram.api_base",
+            "api.example.com",
+            "must begin with",
+        ),
+        (
+            "tools.web.search.base_url",
+            "searx.example.com",
+            "must begin with",
+        ),
+        ("heartbeat.to", "me", "invalid destination"),
+    ] {
+        let run = set(path, value);
+        run.exits(3).prints("").fails_with_a_hint().says(says);
+        assert_eq!(written(), before, "{path}");
+    }
+
+    // What is only incomplete may be completed, and a problem that was there already stays where it is.
+    set("model_list.1.model", "acme/x").exits(0);
+    set("model_list.1.api_base", "http://127.0.0.1:1/v1").exits(0);
+    home.config(r#"{"agents":{"defaults":{"model_name":"nosuch"}}}"#);
+    set("agents.defaults.timeout", "60")
+        .exits(0)
+        .says("no model named");
+}
+
+#[test]
+fn a_setting_is_taken_out_again() {
+    let home = Home::empty();
+    home.config(concat!(
+        r#"{"agents":{"defaults":{"timeout":5,"maxTokens":7}},"hens":1,"#,
+        r#""model_list":[{"model":"demo/demo"},{"model":"demo/other"}]}"#
+    ));
+    let unset = |path: &str| home.bantam().args(["config", "unset", path]).run();
+    let written = || -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap()
+    };
+    unset("hens").exits(0).prints("").is_quiet();
+    unset("agents.defaults.max_tokens").exits(0).is_quiet();
+    unset("model_list[1]").exits(0).is_quiet();
+    let left = json!({
+        "agents": { "defaults": { "timeout": 5 } },
+        "model_list": [{ "model": "demo/demo" }]
+    });
+    assert_eq!(written(), left);
+    for path in ["hens", "agents.defaults.max_tokens", "model_list.1", "log"] {
+        unset(path)
+            .exits(1)
+            .prints("")
+            .fails_with_a_hint()
+            .says("does not set");
+    }
+    assert_eq!(written(), left);
 }
 
 #[test]

@@ -163,11 +163,13 @@ const MISTAKES: &[Mistake] = &[
         "unknown setting \"timeout\"",
         "agents.defaults.timeout",
     ),
-    typed(
-        &["config", "set", "log.json", "maybe"],
-        "cannot set log.json to \"maybe\"",
-        "true or false",
-    ),
+    Mistake {
+        file: ("", ""),
+        args: &["config", "set", "log.json", "maybe"],
+        code: 3,
+        error: "cannot set log.json to \"maybe\"",
+        hint: "true or false",
+    },
     typed(
         &["completions", "ksh"],
         "no completions for \"ksh\"",
