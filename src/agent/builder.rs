@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, Filter, History, Limits};
+use super::{Agent, Filter, History, Limits, Renewal};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::provider::Provider;
@@ -23,6 +23,8 @@ pub struct Builder {
     pub(crate) redactor: Redactor,
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// Makes tools again that change while a turn runs.
+    pub(crate) renewal: Option<Renewal>,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
@@ -121,6 +123,8 @@ impl Builder {
             redactor: self.redactor,
             is_subagent: false,
             ledger: self.ledger,
+            // A choice by name holds for the whole turn.
+            renewal: self.renewal.filter(|_| self.only.is_none()),
         };
         Ok(agent.with_tools(tools))
     }

@@ -1,21 +1,23 @@
 //! Runs the calls of one reply: neighbouring calls that are parallel (they only read, or start subagents) run together, all
 //! others in their order. Each call gets one result.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime};
 
-use super::Agent;
 use super::breaker::Breaker;
 use super::turn_context::TurnContext;
+use super::{Agent, Renewal, offers};
 use crate::bus::{CallReport, Event};
 use crate::cancel::Why;
 use crate::disk::Durability;
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
+use crate::provider::ToolOffer;
 use crate::session::{Entry, Session};
 use crate::text::millis;
 use crate::tool::pages::Pages;
-use crate::tool::{PreparedCall, Turn};
+use crate::tool::{PreparedCall, Registry, Turn};
 
 /// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
 const AT_ONCE: usize = 8;
@@ -26,6 +28,14 @@ pub(super) struct Calls<'a> {
     pub turn: &'a TurnContext<'a>,
     pages: Pages,
     breaker: Breaker,
+    /// The tools that servers have made others since the turn began.
+    renewed: Option<Arc<Renewed>>,
+}
+
+struct Renewed {
+    generation: u64,
+    tools: Registry,
+    offers: Vec<ToolOffer>,
 }
 
 /// A call, and the reason not to run it, if there is one.
@@ -38,7 +48,41 @@ impl<'a> Calls<'a> {
             turn,
             pages: Pages::default(),
             breaker: Breaker::default(),
+            renewed: None,
         }
+    }
+
+    /// Takes over the tools of servers that have changed since the step before.
+    pub(super) fn renew(&mut self) {
+        let Some(Renewal { generation, renew }) = &self.agent.renewal else {
+            return;
+        };
+        let known = self
+            .renewed
+            .as_ref()
+            .map_or(*generation, |renewed| renewed.generation);
+        let made = renew(known, &self.turn.cancel, &|event| (self.turn.events)(event));
+        if let Some((generation, tools)) = made {
+            let tools = self.agent.tools.renewed(tools);
+            self.renewed = Some(Arc::new(Renewed {
+                generation,
+                offers: offers(&tools),
+                tools,
+            }));
+        }
+    }
+
+    /// What the model is offered now.
+    pub(super) fn offers(&self) -> &[ToolOffer] {
+        self.renewed
+            .as_ref()
+            .map_or(&self.agent.offers, |renewed| &renewed.offers)
+    }
+
+    pub(super) fn tools(&self) -> &Registry {
+        self.renewed
+            .as_ref()
+            .map_or(&self.agent.tools, |renewed| &renewed.tools)
     }
 
     /// Whether the model repeats itself, so that it should get no more tools.
@@ -57,7 +101,10 @@ impl<'a> Calls<'a> {
     ) -> Result<()> {
         self.breaker.next_reply();
         let mut left = calls.len();
-        let tools = &self.agent.tools;
+        let renewed = self.renewed.clone();
+        let tools = renewed
+            .as_ref()
+            .map_or(&self.agent.tools, |renewed| &renewed.tools);
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();

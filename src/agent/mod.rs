@@ -45,7 +45,7 @@ use crate::provider::{self, Provider, Retry, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::text::rfc3339;
-use crate::tool::{Registry, ToolSpec};
+use crate::tool::{Registry, Renew, ToolSpec};
 use crate::usage::Ledger;
 use prompt::Prompt;
 
@@ -120,6 +120,14 @@ impl History {
     }
 }
 
+/// How tools that have changed come into a turn that runs.
+#[derive(Clone)]
+pub(crate) struct Renewal {
+    /// Of the tools that the agent was built with.
+    pub generation: u64,
+    pub renew: Arc<Renew>,
+}
+
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
@@ -137,6 +145,7 @@ pub struct Agent {
     redactor: Redactor,
     is_subagent: bool,
     ledger: Option<Arc<Ledger>>,
+    renewal: Option<Renewal>,
 }
 
 /// Chooses or changes the messages of each request; the store keeps them as they are.
@@ -280,12 +289,7 @@ impl Agent {
     }
 
     fn with_tools(self, tools: Registry) -> Self {
-        let offer = |spec: &ToolSpec| ToolOffer {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            schema: spec.schema.clone(),
-        };
-        let offers: Vec<ToolOffer> = tools.specs().map(offer).collect();
+        let offers = offers(&tools);
         Self {
             offers_weight: history::weight_of_offers(&offers),
             offers,
@@ -293,4 +297,14 @@ impl Agent {
             ..self
         }
     }
+}
+
+/// What requests say of these tools.
+fn offers(tools: &Registry) -> Vec<ToolOffer> {
+    let offer = |spec: &ToolSpec| ToolOffer {
+        name: spec.name.clone(),
+        description: spec.description.clone(),
+        schema: spec.schema.clone(),
+    };
+    tools.specs().map(offer).collect()
 }

@@ -157,10 +157,11 @@ impl Agent {
         loop {
             step += 1;
             let limit = self.limit_reached(turn, step, calls.is_stuck());
+            calls.renew();
             let offers = if limit.is_some() || answered_nothing {
                 &[][..]
             } else {
-                &self.offers
+                calls.offers()
             };
             let mut reply = match compaction.ask_with_compaction(session, offers) {
                 Ok(reply) => reply,
@@ -177,7 +178,8 @@ impl Agent {
             };
             response.steps += 1;
             let wants_tools = !reply.calls.is_empty();
-            if offers.is_empty() || reply.stop != Stop::Done {
+            let was_offered_none = offers.is_empty();
+            if was_offered_none || reply.stop != Stop::Done {
                 // Calls of tools that were not offered, or perhaps cut short.
                 reply.calls.clear();
             }
@@ -246,8 +248,8 @@ impl Agent {
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = self
-                .tools
+            call.name = calls
+                .tools()
                 .meant(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);

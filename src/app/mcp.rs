@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::trees::Layout;
 use super::{Parts, http_settings, make_workspace};
+use crate::agent::Renewal;
+use crate::bus::Event;
 use crate::cancel::Cancel;
-use crate::child::Network;
+use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, McpServer, keys};
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
 use crate::http::Client;
+use crate::jail;
 use crate::mcp::{
     Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh,
 };
@@ -53,6 +56,42 @@ pub(super) fn add_tools(
             notices.push(missing(name, &e.message));
         }
     }
+}
+
+/// How the tools of servers that change them come into a turn that runs.
+pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
+    if parts.config.mcp_servers.is_empty() {
+        return None;
+    }
+    let servers = servers.clone();
+    let home = parts.home.clone();
+    let config = parts.config.clone();
+    let env = parts.env.clone();
+    let generation = servers.generation();
+    let renew = move |known: u64, cancel: &Cancel, events: &dyn Fn(Event)| {
+        let tell = |text| events(Event::Notice(text));
+        servers.renew(cancel, &tell);
+        let now = servers.generation();
+        if now == known {
+            return None;
+        }
+        let parts = Parts {
+            home: &home,
+            config: &config,
+            env: &env,
+        };
+        let (mut tools, mut notices) = (Vec::new(), Vec::new());
+        add_tools(&servers, parts, &mut tools, &mut notices);
+        notices.into_iter().for_each(tell);
+        let boxed = tools
+            .into_iter()
+            .map(|tool| Box::new(tool) as Box<dyn Tool>);
+        Some((now, boxed.collect()))
+    };
+    Some(Renewal {
+        generation,
+        renew: Arc::new(renew),
+    })
 }
 
 fn missing(name: &str, why: &str) -> String {
@@ -158,6 +197,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
         (&read, &entry.read, Access::Read),
     ])?;
     let changeable = layout.changeable_trees();
+    let shown: Vec<PathBuf> = trees.iter().map(|tree| tree.real.clone()).collect();
     let of_workspace = trees[0].real.clone();
     let own = Resolved::of(&parts.home.mcp_home(name)).real;
     let network = if entry.network {
@@ -190,6 +230,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
         parts.config.tools.exec.sandbox,
         AddressGuard::new(false),
     );
+    let sandbox = parts.config.tools.exec.sandbox;
     let (name, entry) = (name.to_owned(), entry.clone());
     Ok(Box::new(move |cancel| {
         make_own_directory(&own, &of_workspace)?;
@@ -199,6 +240,14 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
             env: &env,
             working_dir: &working_dir,
             changeable: &changeable,
+            is_shown: &|path| {
+                sandbox == Sandbox::Off
+                    || jail::readable(path).is_some()
+                    || shown
+                        .iter()
+                        .chain([&own])
+                        .any(|tree| path.starts_with(tree))
+            },
         };
         launch.check()?;
         let child = hands.serve(job.clone(), cancel)?;

@@ -121,6 +121,7 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     if let Some(names) = &options.tools {
         builder = builder.only(names);
     }
+    builder.renewal = mcp::renewal(&options.servers, parts);
     Ok(Ready {
         agent: builder.build()?,
         notices,

@@ -1,6 +1,7 @@
 //! The gateway's agents, and its answers to control messages.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -22,6 +23,8 @@ pub(super) struct AgentPool {
     token: Option<Secret>,
     /// By the name of the model; `None` is the configured one.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
+    /// Of the servers whose tools these agents have.
+    generation: AtomicU64,
 }
 
 impl AgentPool {
@@ -30,13 +33,15 @@ impl AgentPool {
             factory,
             token,
             agents: Mutex::default(),
+            generation: AtomicU64::new(0),
         }
     }
 
     /// The agent for a model, and notices about a new one.
     pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
         let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.factory.options.servers.take_changed() {
+        let generation = self.factory.options.servers.generation();
+        if self.generation.swap(generation, Ordering::SeqCst) != generation {
             agents.clear();
         }
         let key = model.map(str::to_owned);

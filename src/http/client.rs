@@ -61,8 +61,22 @@ impl Client {
             && system_certificates().is_some()
     }
 
-    /// Begins a request on a thread of its own.
+    /// Begins a POST, or a GET where there is no body, on a thread of its own.
     pub(crate) fn send(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
+        let method = if request.body.is_some() {
+            "POST"
+        } else {
+            "GET"
+        };
+        self.begin(method, request, cancel)
+    }
+
+    /// Begins a DELETE.
+    pub(crate) fn delete(&self, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
+        self.begin("DELETE", request, cancel)
+    }
+
+    fn begin(&self, method: &'static str, request: Outgoing, cancel: &Cancel) -> Result<Exchange> {
         let kept = self
             .idle
             .lock()
@@ -95,7 +109,13 @@ impl Client {
         thread::Builder::new()
             .name("http".to_owned())
             .spawn(move || {
-                let result = transfer(&worker, &proxy, request, &tx, (&sent, &is_unknown));
+                let result = transfer(
+                    &worker,
+                    &proxy,
+                    (method, request),
+                    &tx,
+                    (&sent, &is_unknown),
+                );
                 // Fails when the exchange is gone.
                 drop(tx.send(result.map(|()| Event::End)));
             })

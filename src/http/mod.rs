@@ -40,7 +40,7 @@ const ABANDON_AFTER: Duration = Duration::from_millis(100);
 pub(crate) struct Outgoing {
     pub url: String,
     pub headers: Vec<(String, Secret)>,
-    /// `None` makes it a GET.
+    /// `None` makes it a GET, or a DELETE.
     pub body: Option<Body>,
 }
 
@@ -272,11 +272,13 @@ impl Drop for Exchange {
 fn transfer(
     agent: &Agent,
     proxy: &str,
-    request: Outgoing,
+    (method, request): (&str, Outgoing),
     events: &Events,
     (is_sent, is_unknown): (&Arc<AtomicBool>, &AtomicBool),
 ) -> Result<(), Fault> {
-    let mut builder = ureq::http::Request::builder().uri(&request.url);
+    let mut builder = ureq::http::Request::builder()
+        .method(method)
+        .uri(&request.url);
     for (name, value) in &request.headers {
         builder = builder.header(name, value.reveal());
     }
@@ -288,7 +290,6 @@ fn transfer(
             reader,
         }) => {
             builder = builder
-                .method("POST")
                 .header("content-type", content_type)
                 .header("content-length", len);
             SendBody::from_owned_reader(Upload {

@@ -1,5 +1,7 @@
-//! The protocol: JSON-RPC 2.0 requests, one at a time, and what a server may say in between.
+//! The protocol: JSON-RPC 2.0 requests, and what a server may say in between.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -7,21 +9,20 @@ use serde_json::{Value, json};
 use super::list::{RemoteTool, bounded};
 use super::{Transport, ended};
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::text::one_line;
 
 /// The revisions that this client speaks, the newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// Messages that a server may send before the answer to a request.
-const MAX_ASIDES: usize = 10_000;
 /// Pages of a list of tools, and tools.
 const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 500;
 /// JSON-RPC: no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
-
 /// The least time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a server has to take the word that nobody waits any more.
+const GIVE_UP: Duration = Duration::from_millis(100);
 
 /// How long to wait for an answer.
 pub(super) struct Patience<'a> {
@@ -43,28 +44,140 @@ impl Patience<'_> {
     }
 }
 
+/// What a server says that answers no request.
+#[derive(Default)]
+pub(crate) struct Asides {
+    /// Its tools are others now.
+    list_changed: AtomicBool,
+    /// Called when it says so.
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl Asides {
+    /// Takes note of it; returns the reply that it asks for.
+    pub(super) fn hear(&self, message: &Value) -> Option<Value> {
+        let method = message["method"].as_str()?;
+        let id = &message["id"];
+        if id.is_null() {
+            if method == "notifications/tools/list_changed" {
+                self.list_changed.store(true, Ordering::SeqCst);
+                if let Some(tell) = self.on_change.get() {
+                    tell();
+                }
+            }
+            return None;
+        }
+        if method == "ping" {
+            return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+        }
+        let text = format!("{} is not offered here", one_line(method, 80));
+        let error = json!({"code": METHOD_NOT_FOUND, "message": text});
+        Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+    }
+}
+
+/// What a message means to the one that waits for an answer.
+pub(super) enum Heard {
+    Answer(Value),
+    /// The server asks for this reply.
+    Reply(Value),
+    Nothing,
+}
+
+/// The wait for the answer to one request.
+pub(crate) struct Wait<'a> {
+    pub(super) id: u64,
+    pub(super) cancel: &'a Cancel,
+    silence: Duration,
+    until: Instant,
+    latest: Instant,
+    progress: &'a dyn Fn(&str),
+    reported: Option<Instant>,
+}
+
+impl<'a> Wait<'a> {
+    fn new(id: u64, patience: &Patience<'a>, cancel: &'a Cancel) -> Self {
+        let now = Instant::now();
+        let latest = now + patience.most;
+        Self {
+            id,
+            cancel,
+            silence: patience.silence,
+            until: (now + patience.silence).min(latest),
+            latest,
+            progress: patience.progress,
+            reported: None,
+        }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        let left = self.until.saturating_duration_since(Instant::now());
+        self.cancel.remaining(left)
+    }
+
+    pub(super) fn until(&self) -> Instant {
+        self.until
+    }
+
+    /// The server shows that it still works on the request.
+    pub(super) fn is_alive(&mut self) {
+        self.until = (Instant::now() + self.silence).min(self.latest);
+    }
+
+    pub(super) fn hear(&mut self, message: Value, asides: &Asides) -> Heard {
+        if message["method"].is_null() {
+            // The answer to a request that was given up, or to none, means nothing.
+            return if message["id"] == self.id {
+                Heard::Answer(message)
+            } else {
+                Heard::Nothing
+            };
+        }
+        if progress_token(&message) == Some(self.id) {
+            self.is_alive();
+            if self
+                .reported
+                .is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL)
+            {
+                self.reported = Some(Instant::now());
+                (self.progress)(&progress(&message["params"]));
+            }
+            return Heard::Nothing;
+        }
+        asides.hear(&message).map_or(Heard::Nothing, Heard::Reply)
+    }
+}
+
+/// The request whose progress a message reports.
+pub(super) fn progress_token(message: &Value) -> Option<u64> {
+    let is_progress = message["method"] == "notifications/progress";
+    message["params"]["progressToken"]
+        .as_u64()
+        .filter(|_| is_progress)
+}
+
 /// A conversation with a server that has been introduced.
 pub(crate) struct Client {
     transport: Box<dyn Transport>,
-    last_id: u64,
-    /// The server has said that its tools are others now.
-    list_changed: bool,
-    /// The transport still carries messages.
-    is_sound: bool,
+    asides: Arc<Asides>,
+    last_id: AtomicU64,
+    /// It has not answered in time.
+    is_silent: AtomicBool,
 }
 
 impl Client {
-    /// Introduces this program.
+    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed.
     pub(super) fn start(
         transport: Box<dyn Transport>,
+        on_change: Box<dyn Fn() + Send + Sync>,
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Self> {
-        let mut client = Self {
+        let client = Self {
+            asides: transport.asides(),
             transport,
-            last_id: 0,
-            list_changed: false,
-            is_sound: true,
+            last_id: AtomicU64::new(0),
+            is_silent: AtomicBool::new(false),
         };
         let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
         let params =
@@ -77,150 +190,80 @@ impl Client {
                 "it speaks revision {revision:?} of the protocol, which is not known here"
             )));
         }
+        let tells_changes = answer["capabilities"]["tools"]["listChanged"] == true;
+        client.transport.agreed(revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        client
-            .transport
-            .send(&ready, Instant::now() + within, cancel)?;
+        client.transport.notify(&ready, within)?;
+        drop(client.asides.on_change.set(on_change));
+        if tells_changes {
+            client.transport.listen();
+        }
         Ok(client)
     }
 
     pub(super) fn is_sound(&self) -> bool {
-        self.is_sound
+        !self.is_silent.load(Ordering::SeqCst) && self.transport.is_sound()
+    }
+
+    /// Whether the server does not know this conversation any more, and has run nothing of the last request.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.transport.is_forgotten()
     }
 
     /// Whether the server has said since this was asked last that its tools have changed.
-    pub(super) fn take_list_changed(&mut self) -> bool {
-        std::mem::take(&mut self.list_changed)
+    pub(super) fn take_list_changed(&self) -> bool {
+        self.asides.list_changed.swap(false, Ordering::SeqCst)
     }
 
     /// Asks, and waits for the answer.
     pub(super) fn request(
-        &mut self,
+        &self,
         method: &str,
-        params: Value,
+        mut params: Value,
         patience: &Patience,
         cancel: &Cancel,
     ) -> Result<Value> {
-        self.last_id += 1;
-        let id = self.last_id;
-        let mut params = params;
+        let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
         if patience.most > patience.silence {
             params["_meta"] = json!({"progressToken": id});
         }
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let result = self.exchange(&request, id, patience, cancel);
-        match (&result, cancel.why()) {
-            (Err(_), Some(why)) => {
-                self.give_up(id);
-                Err(ended(why))
-            }
-            _ => result,
+        let mut wait = Wait::new(id, patience, cancel);
+        let error = match self.transport.request(&request, &mut wait) {
+            Ok(message) => return answer(message),
+            Err(e) => e,
+        };
+        if let Some(why) = cancel.why() {
+            self.give_up(id);
+            return Err(ended(why));
         }
-    }
-
-    fn exchange(
-        &mut self,
-        request: &Value,
-        id: u64,
-        patience: &Patience,
-        cancel: &Cancel,
-    ) -> Result<Value> {
-        let (silence, latest) = (patience.silence, Instant::now() + patience.most);
-        let mut until = (Instant::now() + silence).min(latest);
-        let mut reported = None::<Instant>;
-        self.carried(|transport| transport.send(request, until, cancel))?;
-        for _ in 0..MAX_ASIDES {
-            let message = match self.carried(|transport| transport.receive(until, cancel)) {
-                Err(_) if Instant::now() >= until && cancel.why().is_none() => {
-                    self.give_up(id);
-                    // It is started anew for the next call.
-                    self.is_sound = false;
-                    return Err(Error::failed(format!(
-                        "no answer within {} s",
-                        silence.as_secs()
-                    )));
-                }
-                message => message?,
-            };
-            let method = message["method"].as_str();
-            match (method, &message["id"]) {
-                (None, answered) if *answered == id => return answer(message),
-                // The answer to a request that was given up, or to none.
-                (None, _) => {}
-                (Some("ping"), asked) if !asked.is_null() => {
-                    self.reply(asked, "result", &json!({}), until, cancel)?;
-                }
-                (Some(method), asked) if !asked.is_null() => {
-                    let text = format!("{} is not offered here", one_line(method, 80));
-                    self.reply(
-                        asked,
-                        "error",
-                        &json!({"code": METHOD_NOT_FOUND, "message": text}),
-                        until,
-                        cancel,
-                    )?;
-                }
-                (Some("notifications/progress"), _) if message["params"]["progressToken"] == id => {
-                    until = (Instant::now() + silence).min(latest);
-                    if reported.is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL) {
-                        reported = Some(Instant::now());
-                        (patience.progress)(&progress(&message["params"]));
-                    }
-                }
-                (Some("notifications/tools/list_changed"), _) => self.list_changed = true,
-                (Some(_), _) => {}
-            }
+        if Instant::now() < wait.until {
+            return Err(error);
         }
-        self.is_sound = false;
+        self.give_up(id);
+        // It is started anew for the next call.
+        self.is_silent.store(true, Ordering::SeqCst);
         Err(Error::failed(format!(
-            "{MAX_ASIDES} messages came, and none of them is the answer"
+            "no answer within {} s",
+            patience.silence.as_secs()
         )))
     }
 
-    fn reply(
-        &mut self,
-        id: &Value,
-        name: &str,
-        content: &Value,
-        until: Instant,
-        cancel: &Cancel,
-    ) -> Result<()> {
-        let reply = json!({"jsonrpc": "2.0", "id": id, name: content});
-        self.carried(|transport| transport.send(&reply, until, cancel))
-    }
-
     /// Tells the server that nobody waits for an answer any more.
-    fn give_up(&mut self, id: u64) {
+    fn give_up(&self, id: u64) {
         let params = json!({"requestId": id, "reason": "nobody waits any more"});
         let message =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        let until = Instant::now() + Duration::from_millis(100);
-        self.is_sound &= self
-            .transport
-            .send(&message, until, &Cancel::default())
-            .is_ok();
-    }
-
-    /// Uses the transport; where it fails, it is at its end.
-    fn carried<T>(&mut self, work: impl FnOnce(&mut dyn Transport) -> Result<T>) -> Result<T> {
-        let result = work(&mut *self.transport);
-        // A stop or a deadline of the turn leaves it as it is.
-        self.is_sound &= result
-            .as_ref()
-            .err()
-            .is_none_or(|e| matches!(e.kind, Kind::Interrupted | Kind::Limit));
-        result
+        // A server that cannot be told anything has ended, which the next request finds out.
+        drop(self.transport.notify(&message, GIVE_UP));
     }
 
     /// All tools, page by page, within bounds.
-    pub(super) fn list_tools(
-        &mut self,
-        within: Duration,
-        cancel: &Cancel,
-    ) -> Result<Vec<RemoteTool>> {
-        let (mut tools, mut params) = (Vec::new(), json!({}));
+    pub(super) fn list_tools(&self, within: Duration, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
+        let mut tools = Vec::new();
+        let mut params = json!({});
         let until = Instant::now() + within;
-        self.list_changed = false;
+        self.take_list_changed();
         for _ in 0..MAX_PAGES {
             let patience = Patience::of(until.saturating_duration_since(Instant::now()));
             let page = self.request("tools/list", params, &patience, cancel)?;

@@ -1,138 +1,333 @@
 //! A server on the network: streamable HTTP (2025-03-26 and later). Each message is a POST; the answer is one JSON object
-//! or a stream of events that ends with it.
+//! or a stream of events that ends with it. A server may close such a stream before the answer, which goes on where the client
+//! asks for it by GET (SEP-1699).
 
-use std::collections::VecDeque;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::client::{Asides, Heard, Wait};
 use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::http::{Body, Client, Exchange, Outgoing, left};
+use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
+/// How long to wait before a stream is asked for again, unless the server says otherwise, and at most.
+const RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// Messages that a server may send before the answer to a request, and times that it may close its stream.
+const MAX_ASIDES: usize = 10_000;
+const MAX_RESUMES: usize = 1_000;
+/// How long a server has to take a reply that it asked for, and the end of the session.
+const REPLY: Duration = Duration::from_secs(10);
+const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a stream that tells of changes may be silent: longer than anybody looks at it.
+const LISTEN: Duration = Duration::from_secs(24 * 60 * 60);
+
 pub(crate) struct Http {
+    remote: Arc<Remote>,
+    /// Ends the stream that tells of changes.
+    listening: Cancel,
+}
+
+struct Remote {
     client: Client,
     url: String,
     headers: Vec<(String, Secret)>,
+    agreed: Mutex<Agreed>,
+    asides: Arc<Asides>,
+    is_forgotten: AtomicBool,
+    is_sound: AtomicBool,
+}
+
+/// What the server and this client have agreed on.
+#[derive(Clone, Default)]
+struct Agreed {
     /// Given by the server with its first answer.
     session: Option<String>,
-    /// The revision that was agreed upon.
     revision: Option<String>,
-    messages: VecDeque<Value>,
-    /// A stream that has more to say.
-    stream: Option<(Exchange, Decoder, usize)>,
+}
+
+/// A stream of events that is being read.
+struct Stream {
+    exchange: Exchange,
+    decoder: Decoder,
 }
 
 impl Http {
     pub(crate) fn new(client: Client, url: String, headers: Vec<(String, Secret)>) -> Self {
-        Self {
+        let remote = Remote {
             client,
             url,
             headers,
-            session: None,
-            revision: None,
-            messages: VecDeque::new(),
-            stream: None,
+            agreed: Mutex::default(),
+            asides: Arc::default(),
+            is_forgotten: AtomicBool::new(false),
+            is_sound: AtomicBool::new(true),
+        };
+        Self {
+            remote: Arc::new(remote),
+            listening: Cancel::default(),
         }
     }
 }
 
-impl Transport for Http {
-    fn send(&mut self, message: &Value, until: Instant, cancel: &Cancel) -> Result<()> {
+impl Remote {
+    fn agreed(&self) -> MutexGuard<'_, Agreed> {
+        self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outgoing(&self, accept: &str, last_event: Option<&str>, body: Option<Body>) -> Outgoing {
         let mut headers = self.headers.clone();
-        headers.push((
-            "accept".to_owned(),
-            Secret::new("application/json, text/event-stream"),
-        ));
-        headers.extend(
-            self.session
-                .iter()
-                .map(|id| ("mcp-session-id".to_owned(), Secret::new(id))),
-        );
-        headers.extend(
-            self.revision
-                .iter()
-                .map(|r| ("mcp-protocol-version".to_owned(), Secret::new(r))),
-        );
-        let request = Outgoing {
+        let mut add = |name: &str, value: &str| headers.push((name.to_owned(), Secret::new(value)));
+        add("accept", accept);
+        let agreed = self.agreed();
+        if let Some(session) = &agreed.session {
+            add("mcp-session-id", session);
+        }
+        if let Some(revision) = &agreed.revision {
+            add("mcp-protocol-version", revision);
+        }
+        if let Some(id) = last_event {
+            add("last-event-id", id);
+        }
+        Outgoing {
             url: self.url.clone(),
             headers,
-            body: Some(Body::json(message)),
-        };
+            body,
+        }
+    }
+
+    /// Posts a message. Returns the answer's beginning, which is a success.
+    fn post(&self, message: &Value, until: Instant, cancel: &Cancel) -> Result<(Exchange, Head)> {
+        let body = Some(Body::json(message));
+        let request = self.outgoing("application/json, text/event-stream", None, body);
         let mut exchange = self.client.send(request, cancel)?;
         let head = exchange.head(left(until))?;
-        match head.status {
-            200..=299 => {}
-            401 | 403 => {
-                return Err(Error::failed(format!(
-                    "it refuses this client (status {}): put its key into the entry's headers; signing in by OAuth is not \
-                     supported",
-                    head.status
-                )));
-            }
-            404 if self.session.is_some() => {
-                return Err(Error::failed("it has forgotten this session"));
-            }
-            300..=399 => {
-                return Err(Error::failed(format!(
-                    "it redirects (status {}): put the new address into its entry",
-                    head.status
-                )));
-            }
-            status => return Err(Error::failed(format!("it answered with status {status}"))),
-        }
+        self.check(&head)?;
         if let Some(session) = head.header("mcp-session-id") {
-            self.session = Some(session.to_owned());
+            self.agreed().session = Some(session.to_owned());
         }
-        if head
-            .header("content-type")
-            .is_some_and(|kind| kind.contains("text/event-stream"))
-        {
-            self.stream = Some((exchange, Decoder::default(), 0));
+        Ok((exchange, head))
+    }
+
+    fn check(&self, head: &Head) -> Result<()> {
+        let has_session = self.agreed().session.is_some();
+        if head.is_success() {
             return Ok(());
         }
-        let text = exchange.whole_body(MAX_MESSAGE, until)?;
+        if has_session {
+            self.is_sound.store(false, Ordering::SeqCst);
+        }
+        let status = head.status;
+        Err(Error::failed(match status {
+            401 | 403 => format!(
+                "it refuses this client (status {status}): put its key into the entry's headers; signing in by OAuth is not \
+                 supported"
+            ),
+            404 if has_session => {
+                self.is_forgotten.store(true, Ordering::SeqCst);
+                "it has forgotten this session".to_owned()
+            }
+            300..=399 => {
+                format!("it redirects (status {status}): put the new address into its entry")
+            }
+            _ => format!("it answered with status {status}"),
+        }))
+    }
+
+    /// Asks for the rest of a stream, or for one that tells of changes.
+    fn get(&self, last_event: Option<&str>, within: Duration, cancel: &Cancel) -> Result<Stream> {
+        let request = self.outgoing("text/event-stream", last_event, None);
+        let mut exchange = self.client.send(request, cancel)?;
+        let head = exchange.head(within)?;
+        if !is_stream(&head) {
+            return Err(Error::failed(format!(
+                "it does not go on with its stream (status {})",
+                head.status
+            )));
+        }
+        Ok(Stream::new(exchange, last_event))
+    }
+
+    /// Reads a stream until the answer comes.
+    fn read_answer(&self, mut stream: Stream, wait: &mut Wait) -> Result<Value> {
+        let mut resumes = 0;
+        let mut asides = 0;
+        loop {
+            let (messages, is_open) = stream.next(wait.left())?;
+            for message in messages {
+                asides += 1;
+                match wait.hear(message, &self.asides) {
+                    Heard::Answer(answer) => return Ok(answer),
+                    Heard::Reply(reply) => self.reply(&reply),
+                    Heard::Nothing => {}
+                }
+            }
+            if asides > MAX_ASIDES {
+                return Err(Error::failed(format!(
+                    "{MAX_ASIDES} messages came, and none of them is the answer"
+                )));
+            }
+            if is_open {
+                continue;
+            }
+            let Some(last) = stream.decoder.last_id().map(str::to_owned) else {
+                return Err(Error::failed("it answered without a message"));
+            };
+            resumes += 1;
+            if resumes > MAX_RESUMES {
+                return Err(Error::failed("it closes its stream over and over"));
+            }
+            let pause = stream.pause().min(wait.left());
+            wait.cancel.sleep(pause).map_err(super::ended)?;
+            stream = self.get(Some(&last), wait.left(), wait.cancel)?;
+            wait.is_alive();
+        }
+    }
+
+    /// Sends a reply that the server asked for. One that does not take it learns nothing.
+    fn reply(&self, reply: &Value) {
+        drop(self.post(reply, Instant::now() + REPLY, &Cancel::default()));
+    }
+
+    /// Reads what the server says by itself until it has none of it to offer, or the listener is stopped.
+    fn listen(&self, cancel: &Cancel) {
+        let mut last = None::<String>;
+        while cancel.why().is_none() {
+            let Ok(mut stream) = self.get(last.as_deref(), REPLY, cancel) else {
+                return;
+            };
+            while let Ok((messages, is_open)) = stream.next(LISTEN) {
+                for message in messages {
+                    if let Some(reply) = self.asides.hear(&message) {
+                        self.reply(&reply);
+                    }
+                }
+                if !is_open {
+                    break;
+                }
+            }
+            last = stream.decoder.last_id().map(str::to_owned);
+            if cancel.sleep(stream.pause()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+impl Stream {
+    fn new(exchange: Exchange, last_event: Option<&str>) -> Self {
+        Self {
+            exchange,
+            decoder: Decoder::following(last_event, MAX_MESSAGE),
+        }
+    }
+
+    /// The next messages, and whether more may come. A connection that breaks off between two events that have ids can be
+    /// resumed like one that the server closes.
+    fn next(&mut self, within: Duration) -> Result<(Vec<Value>, bool)> {
+        let (events, is_open) = match self.exchange.body(within) {
+            Ok(Some(piece)) => (self.decoder.push(&piece).map_err(|_| too_long())?, true),
+            Err(crate::http::Fault::Broken(why)) if self.decoder.last_id().is_none() => {
+                return Err(Error::failed(why));
+            }
+            Ok(None) | Err(crate::http::Fault::Broken(_)) => {
+                (self.decoder.take_last().into_iter().collect(), false)
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        let mut messages = Vec::new();
+        for event in events {
+            messages.extend(parse(&event)?);
+        }
+        Ok((messages, is_open))
+    }
+
+    /// How long the server wants to be left alone before it is asked for the rest.
+    fn pause(&self) -> Duration {
+        self.decoder
+            .retry()
+            .map_or(RETRY, Duration::from_millis)
+            .min(MAX_RETRY)
+    }
+}
+
+fn is_stream(head: &Head) -> bool {
+    head.is_success()
+        && head
+            .header("content-type")
+            .is_some_and(|kind| kind.contains("text/event-stream"))
+}
+
+impl Transport for Http {
+    fn asides(&self) -> Arc<Asides> {
+        self.remote.asides.clone()
+    }
+
+    fn agreed(&self, revision: &str) {
+        self.remote.agreed().revision = Some(revision.to_owned());
+    }
+
+    fn notify(&self, message: &Value, within: Duration) -> Result<()> {
+        let until = Instant::now() + within;
+        self.remote
+            .post(message, until, &Cancel::default())
+            .map(drop)
+    }
+
+    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value> {
+        let remote = &self.remote;
+        let (mut exchange, head) = remote.post(request, wait.until(), wait.cancel)?;
+        if is_stream(&head) {
+            return remote.read_answer(Stream::new(exchange, None), wait);
+        }
+        let text = exchange.whole_body(MAX_MESSAGE, wait.until())?;
         if text.len() > MAX_MESSAGE {
             return Err(too_long());
         }
-        self.messages
-            .extend(parse(&String::from_utf8_lossy(&text))?);
-        Ok(())
+        for message in parse(&String::from_utf8_lossy(&text))? {
+            match wait.hear(message, &remote.asides) {
+                Heard::Answer(answer) => return Ok(answer),
+                Heard::Reply(reply) => remote.reply(&reply),
+                Heard::Nothing => {}
+            }
+        }
+        Err(Error::failed("it answered without a message"))
     }
 
-    fn receive(&mut self, until: Instant, _: &Cancel) -> Result<Value> {
-        loop {
-            if let Some(message) = self.messages.pop_front() {
-                if let Some(revision) = message["result"]["protocolVersion"].as_str() {
-                    self.revision = Some(revision.to_owned());
-                }
-                return Ok(message);
-            }
-            let Some((exchange, decoder, bytes)) = &mut self.stream else {
-                return Err(Error::failed("it answered without a message"));
-            };
-            let events = match exchange.body(left(until))? {
-                Some(piece) => {
-                    *bytes += piece.len();
-                    let events = decoder.push(&piece).map_err(|_| too_long())?;
-                    if *bytes > MAX_MESSAGE {
-                        return Err(too_long());
-                    }
-                    events
-                }
-                None => self
-                    .stream
-                    .take()
-                    .and_then(|(_, decoder, _)| decoder.finish())
-                    .into_iter()
-                    .collect(),
-            };
-            for event in events {
-                self.messages.extend(parse(&event)?);
-            }
+    fn listen(&self) {
+        let (remote, cancel) = (self.remote.clone(), self.listening.clone());
+        let work = move || remote.listen(&cancel);
+        // Without the thread, changes are heard with the next answer.
+        drop(thread::Builder::new().name("mcp".to_owned()).spawn(work));
+    }
+
+    fn is_sound(&self) -> bool {
+        self.remote.is_sound.load(Ordering::SeqCst)
+    }
+
+    fn is_forgotten(&self) -> bool {
+        self.remote.is_forgotten.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        self.listening.stop();
+        let remote = &self.remote;
+        if remote.agreed().session.is_none() || !self.is_sound() {
+            return;
+        }
+        // A server that does not let its sessions be ended says so, which changes nothing.
+        let request = remote.outgoing("application/json", None, None);
+        if let Ok(mut exchange) = remote.client.delete(request, &Cancel::default()) {
+            drop(exchange.head(FAREWELL));
         }
     }
 }

@@ -28,6 +28,9 @@ pub(crate) struct RemoteTool {
     pub description: String,
     /// A JSON Schema whose type is `object`, as JSON.
     pub schema: String,
+    /// It says that it changes nothing.
+    #[serde(default)]
+    pub read_only: bool,
 }
 
 /// The file `state/mcp/NAME.json`.
@@ -150,12 +153,16 @@ pub(super) fn checksum(entry: &McpServer) -> String {
     format!("{:08x}", disk::crc32(text.to_string().as_bytes()))
 }
 
-/// `None` for a tool that cannot be offered: without a name, or with a schema that is none or too long.
+/// `None` for a tool that cannot be offered: without a name, with a schema that is too long, or one that is only run as a
+/// task.
 pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
     let name = tool["name"]
         .as_str()
         .filter(|name| !name.is_empty() && name.len() <= 200)?
         .to_owned();
+    if tool["execution"]["taskSupport"] == "required" {
+        return None;
+    }
     let description = tool["description"]
         .as_str()
         .or(tool["title"].as_str())
@@ -170,6 +177,7 @@ pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
         name,
         description: clip(description.trim(), MAX_DESCRIPTION).to_owned(),
         schema,
+        read_only: tool["annotations"]["readOnlyHint"] == true,
     })
 }
 

@@ -12,8 +12,8 @@ mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
-use crate::text::parse_json;
+use crate::text::{one_line, parse_json};
 pub(crate) use client::Client;
-use client::Patience;
+use client::{Asides, Patience, Wait};
 pub(crate) use http::Http;
 pub(crate) use list::{RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
@@ -40,16 +40,35 @@ const PERIOD: Duration = Duration::from_secs(600);
 
 /// How often a call looks whether the one before it has ended.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// The most bytes of one message, and the most values in it: in memory a value may take hundreds of bytes.
-const MAX_MESSAGE: usize = 4 << 20;
+/// The most bytes of one message, which hold an image of 8 MB in base64, and the most values in it: in memory a value may take
+/// hundreds of bytes. A message that is larger is skipped.
+const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
 
 /// Carries messages to a server and back.
-pub(crate) trait Transport: Send {
-    fn send(&mut self, message: &Value, until: Instant, cancel: &Cancel) -> Result<()>;
+pub(crate) trait Transport: Send + Sync {
+    /// What the server says between answers.
+    fn asides(&self) -> Arc<Asides>;
 
-    /// Waits for the next message.
-    fn receive(&mut self, until: Instant, cancel: &Cancel) -> Result<Value>;
+    /// The revision of the protocol that the server has chosen.
+    fn agreed(&self, _revision: &str) {}
+
+    /// Sends a message that has no answer.
+    fn notify(&self, message: &Value, within: Duration) -> Result<()>;
+
+    /// Sends a request, and waits for its answer. Several may wait at once.
+    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value>;
+
+    /// Hears what the server says by itself from now on, where that takes a connection.
+    fn listen(&self) {}
+
+    /// Whether it still carries messages.
+    fn is_sound(&self) -> bool;
+
+    /// Whether the server has refused a request because it does not know this conversation any more.
+    fn is_forgotten(&self) -> bool {
+        false
+    }
 }
 
 /// Starts a server, or connects to one.
@@ -62,24 +81,33 @@ pub(crate) struct Server {
     /// Where the list of its tools is kept, and the checksum of its entry.
     list: PathBuf,
     checksum: String,
+    /// It is a program that this one starts.
+    is_local: bool,
     connect: Box<Connect>,
     state: Mutex<State>,
-    /// Set when its tools have changed; see [`Servers::take_changed`].
+    /// Calls that only read run side by side, any other alone.
+    calls: RwLock<()>,
+    /// Set when it says that its tools have changed; see [`Servers::renew`].
     changed: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct State {
-    client: Option<Client>,
+    client: Option<Arc<Client>>,
     /// When it was started lately.
     starts: VecDeque<Instant>,
+    /// Why it had to be started again, or could not be.
+    last_error: String,
 }
 
 /// The servers that this program has to do with, by name. Conversations share them.
 #[derive(Default)]
 pub(crate) struct Servers {
     by_name: Mutex<BTreeMap<String, Arc<Server>>>,
+    /// A server has said that its tools have changed.
     changed: Arc<AtomicBool>,
+    /// How often lists have changed.
+    generation: AtomicU64,
 }
 
 impl Servers {
@@ -97,70 +125,69 @@ impl Servers {
         if let Some(known) = servers.get(name).filter(|known| known.checksum == checksum) {
             return known.clone();
         }
-        let (name, state, changed) = (name.to_owned(), Mutex::default(), self.changed.clone());
         let server = Arc::new(Server {
-            name: name.clone(),
+            name: name.to_owned(),
             list,
             checksum,
+            is_local: entry.url.is_empty(),
             connect,
-            state,
-            changed,
+            state: Mutex::default(),
+            calls: RwLock::default(),
+            changed: self.changed.clone(),
         });
-        servers.insert(name, server.clone());
+        servers.insert(name.to_owned(), server.clone());
         server
     }
 
-    /// Whether a server has changed its tools since this was asked last: who holds their list has to make it again.
-    pub(crate) fn take_changed(&self) -> bool {
-        self.changed.swap(false, Ordering::Relaxed)
+    /// Changes whenever the list of a server's tools does: who holds their tools has to make them again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Asks the servers that have said so for their new lists, and tells of tools that describe themselves otherwise than
+    /// before.
+    pub(crate) fn renew(&self, cancel: &Cancel, tell: &dyn Fn(String)) {
+        if !self.changed.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let servers: Vec<Arc<Server>> = servers.values().cloned().collect();
+        for server in servers {
+            if let Some(changes) = server.list_again(cancel) {
+                self.generation.fetch_add(1, Ordering::SeqCst);
+                changes.into_iter().for_each(tell);
+            }
+        }
     }
 }
 
 impl Server {
-    /// Waits for the calls of other conversations to end, unless its own turn ends first.
-    fn lock(&self, cancel: &Cancel) -> Result<MutexGuard<'_, State>> {
-        loop {
-            match self.state.try_lock() {
-                Ok(state) => return Ok(state),
-                Err(TryLockError::Poisoned(e)) => return Ok(e.into_inner()),
-                Err(TryLockError::WouldBlock) => cancel.sleep(LOCK_INTERVAL).map_err(ended)?,
-            }
-        }
-    }
-
-    /// Calls a tool; one call of a server at a time. `tell` hears of progress, and of tools that describe themselves otherwise
-    /// than before.
+    /// Calls a tool. `tell` hears of progress.
     ///
     /// # Errors
     /// In words for the model. A server that broke off is started again by the next call.
     pub(crate) fn call(
         &self,
-        tool: &str,
+        tool: &RemoteTool,
         arguments: &Value,
         cancel: &Cancel,
         tell: &dyn Fn(String),
     ) -> Result<Value> {
-        let params = json!({"name": tool, "arguments": arguments});
+        let params = json!({"name": tool.name, "arguments": arguments});
         let progress = |text: &str| tell(format!("MCP server {}: {text}", self.name));
         let patience = Patience {
             silence: CALL,
             most: CALL_WITH_PROGRESS,
             progress: &progress,
         };
-        self.with_client(cancel, |client| {
-            let result = client.request("tools/call", params, &patience, cancel)?;
-            if client.take_list_changed() {
-                // The result counts, whatever comes of this.
-                if let Ok(tools) = client.list_tools(CALL, cancel) {
-                    let kept = list::keep(self, Ok(tools), SystemTime::now());
-                    kept.into_iter()
-                        .flat_map(|(_, changes)| changes)
-                        .for_each(tell);
-                    self.changed.store(true, Ordering::Relaxed);
-                }
-            }
-            Ok(result)
-        })
+        let ask = |client: &Client| client.request("tools/call", params.clone(), &patience, cancel);
+        if tool.read_only {
+            let _side_by_side = take(|| self.calls.try_read(), cancel)?;
+            self.with_client(cancel, ask)
+        } else {
+            let _alone = take(|| self.calls.try_write(), cancel)?;
+            self.with_client(cancel, ask)
+        }
     }
 
     /// Asks for its tools.
@@ -168,39 +195,114 @@ impl Server {
         self.with_client(cancel, |client| client.list_tools(START, cancel))
     }
 
-    fn with_client<T>(
-        &self,
-        cancel: &Cancel,
-        work: impl FnOnce(&mut Client) -> Result<T>,
-    ) -> Result<T> {
-        let mut state = self.lock(cancel)?;
-        let State { client, starts } = &mut *state;
-        let client = match client {
-            Some(client) => client,
-            None => {
-                starts.retain(|start| start.elapsed() < PERIOD);
-                if starts.len() == MAX_STARTS {
-                    let e = format!(
-                        "it was started {MAX_STARTS} times within {} minutes",
-                        PERIOD.as_secs() / 60
-                    );
-                    return Err(Error::failed(e).doing(format_args!("MCP server {}", self.name)));
-                }
-                starts.push_back(Instant::now());
-                let started = (self.connect)(cancel)
-                    .and_then(|transport| Client::start(transport, START, cancel));
-                let starting = format!("starting MCP server {}", self.name);
-                client.insert(started.map_err(|e| with_grants(e, &self.name).doing(starting))?)
-            }
-        };
-        let result = work(client);
-        if !client.is_sound() {
-            state.client = None;
+    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` where there is
+    /// nothing new.
+    fn list_again(&self, cancel: &Cancel) -> Option<Vec<String>> {
+        let client = take(|| self.state.try_lock(), cancel)
+            .ok()?
+            .client
+            .clone()?;
+        if !client.take_list_changed() {
+            return None;
+        }
+        let tools = client.list_tools(CALL, cancel).ok()?;
+        let (_, changes) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
+        Some(changes)
+    }
+
+    fn with_client<T>(&self, cancel: &Cancel, work: impl Fn(&Client) -> Result<T>) -> Result<T> {
+        let client = self.client(cancel)?;
+        let mut result = work(&client);
+        if result.is_err() && client.is_forgotten() {
+            // Nothing was run: a new conversation begins with the same request.
+            self.put_away(&client, "it has forgotten this session");
+            let client = self.client(cancel)?;
+            result = work(&client);
+            self.check(&client, &result);
+        } else {
+            self.check(&client, &result);
         }
         result.map_err(|e| match e.kind {
             Kind::Interrupted => e,
             _ => e.doing(format_args!("MCP server {}", self.name)),
         })
+    }
+
+    /// Puts a client away that can be used no more.
+    fn check<T>(&self, client: &Arc<Client>, result: &Result<T>) {
+        if !client.is_sound() {
+            let why = result.as_ref().err().map_or("it ended", |e| &e.message);
+            self.put_away(client, why);
+        }
+    }
+
+    fn put_away(&self, client: &Arc<Client>, why: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state
+            .client
+            .as_ref()
+            .is_some_and(|known| Arc::ptr_eq(known, client))
+        {
+            state.client = None;
+            state.last_error = one_line(why, 300);
+        }
+    }
+
+    /// The running server, started if it has to be.
+    fn client(&self, cancel: &Cancel) -> Result<Arc<Client>> {
+        let mut state = take(|| self.state.try_lock(), cancel)?;
+        if let Some(client) = state.client.as_ref().filter(|client| client.is_sound()) {
+            return Ok(client.clone());
+        }
+        // One that ended while nobody asked it anything.
+        state.client = None;
+        if self.is_local {
+            self.count_start(&mut state)?;
+        }
+        let changed = self.changed.clone();
+        let on_change = Box::new(move || changed.store(true, Ordering::SeqCst));
+        let started = (self.connect)(cancel)
+            .and_then(|transport| Client::start(transport, on_change, START, cancel))
+            .map_err(|e| with_grants(e, &self.name));
+        match started {
+            Ok(client) => Ok(state.client.insert(Arc::new(client)).clone()),
+            Err(e) => {
+                state.last_error = one_line(&e.message, 300);
+                Err(e.doing(format_args!("starting MCP server {}", self.name)))
+            }
+        }
+    }
+
+    /// # Errors
+    /// A program that ends again and again is left alone for a while.
+    fn count_start(&self, state: &mut State) -> Result<()> {
+        state.starts.retain(|start| start.elapsed() < PERIOD);
+        let Some(first) = state
+            .starts
+            .front()
+            .filter(|_| state.starts.len() == MAX_STARTS)
+        else {
+            state.starts.push_back(Instant::now());
+            return Ok(());
+        };
+        let minutes = (PERIOD.saturating_sub(first.elapsed()).as_secs() / 60) + 1;
+        let e = Error::failed(format!(
+            "it was started {MAX_STARTS} times within {} minutes, and is tried again in {minutes} min; the last time: {}",
+            PERIOD.as_secs() / 60,
+            state.last_error
+        ));
+        Err(e.doing(format_args!("MCP server {}", self.name)))
+    }
+}
+
+/// Waits for a lock, unless the turn ends first.
+fn take<G>(attempt: impl Fn() -> Result<G, TryLockError<G>>, cancel: &Cancel) -> Result<G> {
+    loop {
+        match attempt() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(e)) => return Ok(e.into_inner()),
+            Err(TryLockError::WouldBlock) => cancel.sleep(LOCK_INTERVAL).map_err(ended)?,
+        }
     }
 }
 

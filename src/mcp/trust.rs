@@ -1,6 +1,7 @@
 //! What a local server runs must not lie where tools can change it: whoever writes there would have the server's keys and its
 //! network.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::child::PATH;
@@ -38,7 +39,14 @@ pub(crate) struct Launch<'a> {
     pub env: &'a [(String, String)],
     pub working_dir: &'a Path,
     pub changeable: &'a [Changeable],
+    /// Where a program may be for the jail to show it.
+    pub is_shown: &'a dyn Fn(&Path) -> bool,
 }
+
+/// Interpreters of interpreters that are looked at.
+const MAX_INTERPRETERS: usize = 4;
+/// The longest line that names an interpreter, in bytes.
+const MAX_LINE: usize = 256;
 
 impl Launch<'_> {
     /// # Errors
@@ -56,6 +64,7 @@ impl Launch<'_> {
         if let Some(program) = self.program() {
             self.apart("command", &program)?;
         }
+        self.is_visible()?;
         let places = self.directories();
         for argument in &self.entry.args {
             for place in &places {
@@ -76,6 +85,34 @@ impl Launch<'_> {
         path.split(':')
             .map(|dir| self.working_dir.join(dir).join(command))
             .find(|file| file.is_file())
+    }
+
+    /// # Errors
+    /// The program, or what interprets it, is where its jail does not show it, as the interpreter of a virtual environment often
+    /// is.
+    fn is_visible(&self) -> Result<()> {
+        let mut next = self.program();
+        for _ in 0..MAX_INTERPRETERS {
+            let Some(program) = next else { break };
+            let real = Resolved::of(&program).real;
+            if !real.is_file() {
+                break;
+            }
+            if !(self.is_shown)(&real) {
+                let name = self.name;
+                let tree = tree_of(&real).display();
+                return Err(Error::config(format!(
+                    "its jail does not show {}, which {} leads to",
+                    real.display(),
+                    self.entry.command
+                ))
+                .hint(format!(
+                    "add {tree} to mcpServers.{name}.read (--read {tree})"
+                )));
+            }
+            next = interpreter(&real);
+        }
+        Ok(())
     }
 
     /// Where relative arguments may be meant: the working directory, and directories among the arguments.
@@ -133,4 +170,28 @@ fn value_of(argument: &str) -> &str {
         Some((flag, value)) if flag.starts_with('-') => value,
         _ => argument,
     }
+}
+
+/// What to show of a program: all that is installed with it.
+fn tree_of(program: &Path) -> &Path {
+    let dir = program.parent().unwrap_or(program);
+    match dir.parent() {
+        // A user's own programs are beside everything else of theirs.
+        Some(above) if dir.ends_with("bin") && above.components().count() > 3 => above,
+        _ => dir,
+    }
+}
+
+/// The program that a script names in its first line.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut start = Vec::new();
+    let file = fs_err::File::open(script).ok()?;
+    file.take(MAX_LINE as u64).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?;
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let text = String::from_utf8_lossy(line);
+    let program = text.split_whitespace().next()?;
+    Path::new(program)
+        .is_absolute()
+        .then(|| PathBuf::from(program))
 }

@@ -1,6 +1,6 @@
 //! Tools that are functions: their arguments match the schema when they are called.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::error::Result;
@@ -10,9 +10,10 @@ type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
 pub(crate) struct Function {
     spec: ToolSpec,
-    /// The arguments that a summary shows.
+    /// The arguments that a summary shows; empty: all of them.
     shown: &'static [&'static str],
     always_parallel: bool,
+    takes_any: bool,
     is_safe: fn(&Value) -> bool,
     run: Box<Run>,
 }
@@ -27,6 +28,7 @@ impl Function {
             spec,
             shown,
             always_parallel: false,
+            takes_any: false,
             is_safe: |_| false,
             run: Box::new(run),
         }
@@ -36,6 +38,14 @@ impl Function {
     pub(super) fn always_parallel(self) -> Self {
         Self {
             always_parallel: true,
+            ..self
+        }
+    }
+
+    /// Passes arguments on that the schema does not name.
+    pub(super) fn takes_any(self) -> Self {
+        Self {
+            takes_any: true,
             ..self
         }
     }
@@ -63,7 +73,19 @@ impl Tool for Function {
         self.always_parallel || self.risk(args) == Risk::Safe
     }
 
+    fn takes_any(&self) -> bool {
+        self.takes_any
+    }
+
     fn summary(&self, args: &Value) -> String {
+        if self.shown.is_empty() {
+            let is_bare = args.as_object().is_some_and(Map::is_empty);
+            return if is_bare {
+                String::new()
+            } else {
+                one_line(&args.to_string(), 120)
+            };
+        }
         let shown = self.shown.iter().filter_map(|name| args.get(name));
         let words: Vec<String> = shown
             .map(|value| {

@@ -34,11 +34,18 @@ pub(crate) fn mcp_tools(
             risk: Risk::Runs,
             source: server.name.clone().into(),
         };
-        let (server, remote) = (server.clone(), remote.name.clone());
-        Function::new(spec, &[], move |args, turn| {
+        let (server, remote) = (server.clone(), remote.clone());
+        let only_reads = remote.read_only;
+        let function = Function::new(spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
             Ok(output(&server.call(&remote, args, turn.cancel, &tell)?))
-        })
+        });
+        let function = function.takes_any();
+        if only_reads {
+            function.always_parallel()
+        } else {
+            function
+        }
     };
     tools.iter().map(tool).collect()
 }
@@ -56,7 +63,7 @@ fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String 
     name
 }
 
-/// The result of a call: texts within a boundary that they cannot close, and images.
+/// The result of a call: texts within a boundary that they cannot close, and media.
 fn output(result: &Value) -> ToolOutput {
     let mut output = ToolOutput {
         failed: result["isError"] == true,
@@ -67,19 +74,31 @@ fn output(result: &Value) -> ToolOutput {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
             "text" => texts.push(text("text").to_owned()),
-            "image" => match STANDARD
-                .decode(text("data"))
-                .ok()
-                .and_then(|bytes| Media::image(&bytes))
-            {
-                Some(image) => output.images.push(image),
-                None => texts.push("[an image of a kind that cannot be shown]".to_owned()),
+            "image" | "audio" => match media(text("data")) {
+                Some(media) => output.images.push(media),
+                None => texts.push(format!(
+                    "[{} of a kind that cannot be shown]",
+                    if text("type") == "image" {
+                        "an image"
+                    } else {
+                        "a recording"
+                    }
+                )),
             },
             "resource" => {
                 let resource = &part["resource"];
                 let uri = one_line(resource["uri"].as_str().unwrap_or_default(), 500);
-                let content = resource["text"].as_str().unwrap_or("[not text]");
+                let shown = resource["blob"].as_str().and_then(media);
+                let content = match (&shown, resource["text"].as_str()) {
+                    (Some(media), _) => format!("[{}]", media.mime),
+                    (None, Some(text)) => text.to_owned(),
+                    (None, None) => {
+                        let kind = resource["mimeType"].as_str().unwrap_or("not text");
+                        format!("[{}: cannot be shown]", one_line(kind, 60))
+                    }
+                };
                 texts.push(format!("{uri}:\n{content}"));
+                output.images.extend(shown);
             }
             "resource_link" => {
                 let about = [text("name"), text("uri"), text("description")]
@@ -97,4 +116,12 @@ fn output(result: &Value) -> ToolOutput {
         "(no output)".clone_into(&mut output.text);
     }
     output
+}
+
+/// An image, a recording or a PDF, known by its bytes.
+fn media(base64: &str) -> Option<Media> {
+    STANDARD
+        .decode(base64)
+        .ok()
+        .and_then(|bytes| Media::of(&bytes))
 }

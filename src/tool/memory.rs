@@ -68,7 +68,7 @@ fn only_looks(args: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::schema::check;
+    use crate::tool::schema::{Unknown, check};
     use crate::tool::schema_of;
     use serde_json::json;
 
@@ -78,7 +78,10 @@ mod tests {
         let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(check(&schema, args.clone()).unwrap(), args);
+            assert_eq!(
+                check(&schema, args.clone(), Unknown::LeaveOut).unwrap(),
+                args
+            );
             let request: MemoryRequest = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(request).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));

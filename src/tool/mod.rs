@@ -191,6 +191,11 @@ pub trait Tool: Send + Sync {
         self.risk(args) == Risk::Safe
     }
 
+    /// Whether arguments that the schema does not name are passed on: what takes them checks them itself.
+    fn takes_any(&self) -> bool {
+        false
+    }
+
     /// One line for a person: what this call is about to do. `args` contains no secrets.
     fn summary(&self, args: &Value) -> String {
         one_line(&args.to_string(), 80)
@@ -202,6 +207,10 @@ pub trait Tool: Send + Sync {
     /// In words for the model: what went wrong and, where it helps, what to do instead.
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput>;
 }
+
+/// The tools of servers may change while a turn runs: makes them again if they have since this generation, and returns theirs.
+pub(crate) type Renew =
+    dyn Fn(u64, &Cancel, &dyn Fn(Event)) -> Option<(u64, Vec<Box<dyn Tool>>)> + Send + Sync;
 
 /// A string argument; `""` where it is absent.
 fn text<'a>(args: &'a Value, name: &str) -> &'a str {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::pages::{READ_MORE, read_more};
+use super::schema::Unknown;
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
@@ -58,6 +59,19 @@ impl Registry {
         self.tools
             .retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
         Ok(())
+    }
+
+    /// The same, with these in place of all tools of servers.
+    pub(crate) fn renewed(&self, tools: Vec<Box<dyn Tool>>) -> Self {
+        let mut renewed = self.clone();
+        renewed
+            .tools
+            .retain(|name, tool| !name.starts_with(&format!("{}__", tool.spec().source)));
+        for tool in tools {
+            let name = tool.spec().name.to_string();
+            renewed.tools.entry(name).or_insert_with(|| tool.into());
+        }
+        renewed
     }
 
     pub(crate) fn without(&self, names: &[&str]) -> Self {
@@ -147,7 +161,12 @@ impl Registry {
             |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
-        let args = schema::check(&schema, args).map_err(invalid)?;
+        let unknown = if tool.takes_any() {
+            Unknown::PassOn
+        } else {
+            Unknown::LeaveOut
+        };
+        let args = schema::check(&schema, args, unknown).map_err(invalid)?;
         if !args.is_object() {
             return Err(invalid(format!(
                 "they must be a JSON object, not {}",

@@ -10,16 +10,25 @@ use crate::text::{nearest, one_line, parse_json};
 /// The sentence has to be short, and one error often causes others.
 const MAX_ERRORS: usize = 3;
 
+/// What becomes of arguments that a schema does not name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unknown {
+    /// They are left out, and refused where one may be a slip.
+    LeaveOut,
+    /// They go to the tool as they are, unless the schema excludes them.
+    PassOn,
+}
+
 /// The arguments in the form that the schema asks for, or what is wrong with them.
 ///
 /// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
 /// objects as strings. All of that is unambiguous, so it is not worth another request.
-pub(super) fn check(schema: &Value, args: Value) -> Result<Value, String> {
-    checked(schema, args, "")
+pub(super) fn check(schema: &Value, args: Value, unknown: Unknown) -> Result<Value, String> {
+    checked(schema, args, "", unknown)
 }
 
 /// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
-fn checked(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
+fn checked(schema: &Value, value: Value, path: &str, unknown: Unknown) -> Result<Value, String> {
     let types = types(schema);
     let value = if types.is_empty() || types.iter().any(|kind| has_type(&value, kind)) {
         value
@@ -28,11 +37,11 @@ fn checked(schema: &Value, value: Value, path: &str) -> Result<Value, String> {
         coerced.ok_or_else(|| mismatch(path, &value, &expected(schema)))?
     };
     match constrained(schema, value, path)? {
-        Value::Object(map) => object(schema, map, path).map(Value::Object),
+        Value::Object(map) => object(schema, map, path, unknown).map(Value::Object),
         Value::Array(list) => {
             let items = schema.get("items").unwrap_or(&Value::Null);
             let list = list.into_iter().enumerate();
-            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]")))
+            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]"), unknown))
                 .collect()
         }
         other => Ok(other),
@@ -83,6 +92,7 @@ fn object(
     schema: &Value,
     mut given: Map<String, Value>,
     path: &str,
+    unknown: Unknown,
 ) -> Result<Map<String, Value>, String> {
     let none = Map::new();
     let properties = schema
@@ -104,7 +114,7 @@ fn object(
         let types = types(schema);
         let is_absent = value.is_null() && !types.is_empty() && !types.contains(&"null");
         if !is_absent {
-            taken.insert(name.clone(), checked(schema, value, &join(name))?);
+            taken.insert(name.clone(), checked(schema, value, &join(name), unknown)?);
         }
     }
     let required = schema
@@ -113,15 +123,24 @@ fn object(
         .into_iter()
         .flatten()
         .filter_map(Value::as_str);
-    let missing = required.filter(|name| !taken.contains_key(*name) && !given.contains_key(*name));
+    // A tool that has a default needs nothing, whatever its schema requires.
+    let has_default = |name: &str| {
+        properties
+            .get(name)
+            .is_some_and(|property| property.get("default").is_some())
+    };
+    let missing = required.filter(|name| {
+        !taken.contains_key(*name) && !given.contains_key(*name) && !has_default(name)
+    });
     let expected = |name| properties.get(name).map_or("a value".to_owned(), expected);
     let mut wrong: Vec<String> = missing
         .map(|name| format!("\"{}\" is missing: {}", join(name), expected(name)))
         .collect();
     let more = schema.get("additionalProperties").unwrap_or(&Value::Null);
-    if more.is_object() || *more == Value::Bool(true) || (more.is_null() && properties.is_empty()) {
+    let is_open = more.is_null() && (properties.is_empty() || unknown == Unknown::PassOn);
+    if more.is_object() || *more == Value::Bool(true) || is_open {
         for (name, value) in given {
-            let value = checked(more, value, &join(&one_line(&name, 40)))?;
+            let value = checked(more, value, &join(&one_line(&name, 40)), unknown)?;
             taken.insert(name, value);
         }
     } else {
@@ -255,6 +274,36 @@ fn expected(schema: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn check(schema: &Value, args: Value) -> Result<Value, String> {
+        super::check(schema, args, Unknown::LeaveOut)
+    }
+
+    #[test]
+    fn a_tool_that_checks_its_arguments_gets_what_is_not_plainly_wrong() {
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "default": "png"},
+                "name": {"type": "string"},
+            },
+            "required": ["type"],
+        });
+        for given in [json!({}), json!({"type": "png"})] {
+            assert_eq!(check(&schema, given.clone()), Ok(given));
+        }
+        let unnamed = json!({"nmae": "x", "deep": {"a": 1}});
+        assert_eq!(
+            super::check(&schema, unnamed.clone(), Unknown::PassOn),
+            Ok(unnamed)
+        );
+        let wrong = super::check(&schema, json!({"name": {}}), Unknown::PassOn);
+        assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
+        let mut closed = schema;
+        closed["additionalProperties"] = false.into();
+        let left = super::check(&closed, json!({"why": "x"}), Unknown::PassOn);
+        assert_eq!(left, Ok(json!({})));
+    }
 
     fn schema() -> Value {
         json!({

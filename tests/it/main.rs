@@ -51,6 +51,7 @@ mod keys;
 mod kills;
 mod life;
 mod mcp;
+mod mcp_remote;
 mod mcp_trust;
 mod memory;
 mod messages;

@@ -1,13 +1,15 @@
 //! MCP servers: real ones, and one that misbehaves in every way that could be thought of.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Run, merged, until};
+use crate::harness::{Home, merged, until};
+use crate::mcp_remote::remote;
 use crate::model::{Model, Reply, Request, call};
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
@@ -169,11 +171,11 @@ fn whatever_a_server_says_the_turn_goes_on() {
         ("half", "MCP server fake: it ended"),
         (
             "endless",
-            "MCP server fake: it sent a message of more than 4 MB",
+            "MCP server fake: it sent a message of more than 12 MB",
         ),
         (
             "oversized",
-            "MCP server fake: it sent a message of more than 4 MB",
+            "MCP server fake: it sent a message of more than 12 MB",
         ),
         (
             "flood",
@@ -192,7 +194,7 @@ fn whatever_a_server_says_the_turn_goes_on() {
     }
 }
 
-/// KB. The largest message has 4 MB, and its values take many times that.
+/// KB. The largest message has 12 MB, and its values take many times that.
 const MAX_PEAK: u64 = 64 << 10;
 
 #[test]
@@ -239,6 +241,9 @@ fn progress_and_changed_tools_are_told() {
     home.agent(["-v", "--new", "-m", "call it"])
         .exits(0)
         .says(told);
+    // The next step of the same turn has them.
+    let last = model.requests().pop().unwrap();
+    assert_eq!(offered(&last), ["fake__more", "fake__say"]);
     home.agent(["--new", "-m", "call it"]).exits(0).is_quiet();
     let last = model.requests().pop().unwrap();
     assert_eq!(offered(&last), ["fake__more", "fake__say"]);
@@ -515,73 +520,127 @@ fn what_a_server_started_ends_with_the_program() {
     }
 }
 
-/// A server over HTTP: what it answers to a method.
-fn remote(events: bool) -> Model {
-    Model::answering(move |request, _| {
-        let method = request.body["method"].as_str().unwrap_or_default();
-        let result = match method {
-            "initialize" => {
-                json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} })
-            }
-            "tools/list" => {
-                json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] })
-            }
-            "tools/call" => json!({ "content": [{ "type": "text", "text": "from afar" }] }),
-            _ => return Reply::json(202, &Value::Null),
-        };
-        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
-        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
-        let reply = if events {
-            Reply::stream([
-                format!("data: {progress}\n\n"),
-                format!("data: {answer}\n\n"),
-            ])
-        } else {
-            Reply::json(200, &answer)
-        };
-        reply.header("Mcp-Session-Id", "session-7")
-    })
-}
-
-#[track_caller]
-fn asked_afar(server: &Model, headers: &Value) -> Run {
-    let model = calling("far__say");
-    let entry = json!({ "url": server.base(), "headers": headers });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "far": entry } }),
-    ));
-    home.bantam()
-        .args(["agent", "-m", "call it"])
-        .env("FAR_KEY", "key-of-the-far-server")
-        .run()
+/// A model that makes these calls one after another, each in a reply of its own.
+fn making(calls: &[(&'static str, Value)]) -> Model {
+    let replies = calls
+        .iter()
+        .map(|(tool, arguments)| Reply::call(tool, arguments));
+    Model::scripted(replies.chain([Reply::text("Done.")]).collect::<Vec<_>>())
 }
 
 #[test]
-fn a_server_over_http_answers_in_json_or_events() {
-    for events in [false, true] {
-        let server = remote(events);
-        asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" }))
-            .exits(0)
-            .prints("```\nfrom afar\n```\n");
-        let call = server
-            .requests()
-            .into_iter()
-            .find(|request| request.body["method"] == "tools/call")
-            .unwrap();
-        assert_eq!(
-            call.header("authorization"),
-            Some("Bearer key-of-the-far-server")
-        );
-        assert_eq!(call.header("mcp-session-id"), Some("session-7"));
-        assert_eq!(call.header("mcp-protocol-version"), Some("2025-06-18"));
+fn a_message_that_is_too_long_is_skipped_and_the_server_keeps_its_state() {
+    let model = making(&[
+        ("fake__say", json!({ "text": "one" })),
+        ("fake__say", json!({ "text": "too long" })),
+        ("fake__say", json!({ "text": "three" })),
+    ]);
+    let home = home(&model, "counting");
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.request(3).texts("tool");
+    assert!(said[0].contains("call 1: one"), "{}", said[0]);
+    assert!(said[1].contains("more than 12 MB"), "{}", said[1]);
+    assert!(said[2].contains("call 3: three"), "{}", said[2]);
+}
+
+#[test]
+fn a_server_that_ends_again_and_again_is_left_alone_with_its_reason() {
+    let calls = (0..4).map(|n| ("fake__say", json!({ "text": n.to_string() })));
+    let model = making(&calls.collect::<Vec<_>>());
+    home(&model, "crash").agent(["-m", "call it"]).exits(0);
+    let last = model.request(4).texts("tool").pop().unwrap();
+    let expected = "it was started 3 times within 10 minutes, and is tried again in 10 min; the last time: it ended";
+    assert!(last.contains(expected), "{last}");
+}
+
+#[test]
+fn calls_that_only_read_run_side_by_side() {
+    let pair =
+        |tool: &str| Reply::calls(["1", "2"].map(|id| call(id, tool, &json!({ "text": id }))));
+    let model = Model::scripted([pair("fake__look"), pair("fake__say"), Reply::text("Done.")]);
+    let home = home(&model, "meeting");
+    home.agent(["-m", "call them"]).exits(0);
+    let said = model.request(2).texts("tool");
+    // Each answer says how many calls the server had when it gave it.
+    assert_eq!(said.len(), 4);
+    assert!(
+        said[..2].iter().all(|text| text.contains("2 together")),
+        "{said:?}"
+    );
+    assert!(
+        said[2..].iter().all(|text| text.contains("1 together")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn what_a_call_is_asked_to_do_is_shown() {
+    let model = making(&[("fake__say", json!({ "text": "the words" }))]);
+    home(&model, "good")
+        .agent(["-v", "-m", "call it"])
+        .exits(0)
+        .says("fake__say {\"text\":\"the words\"}");
+}
+
+#[test]
+fn images_and_recordings_in_resources_arrive_as_such() {
+    let model = making(&[("fake__say", json!({}))]);
+    home(&model, "media").agent(["-m", "call it"]).exits(0);
+    let request = model.request(1);
+    let said = request.last("tool");
+    assert!(said.contains("file:///chart:\n[image/png]"), "{said}");
+    assert!(
+        said.contains("file:///table:\n[text/csv: cannot be shown]"),
+        "{said}"
+    );
+    let parts: Vec<&str> = request.messages().last().unwrap()["content"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|part| part["type"].as_str())
+        .collect();
+    assert_eq!(parts, ["text", "image_url", "input_audio", "image_url"]);
+}
+
+#[test]
+fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
+    let model = making(&[("fake__shot", json!({ "note": "kept" }))]);
+    home(&model, "hard_tools").agent(["-m", "call it"]).exits(0);
+    assert_eq!(offered(&model.request(0)), ["fake__shot"]);
+    let said = model.request(1).last("tool");
+    assert!(said.contains("{\"note\": \"kept\"}"), "{said}");
+}
+
+/// A virtual environment names its interpreter by a link, which may lead out of what the jail shows.
+#[test]
+fn an_interpreter_outside_read_is_named_with_what_to_add() {
+    let elsewhere = Home::empty();
+    elsewhere.write("python/bin/python3", "#!/bin/sh\n");
+    let real = elsewhere.path("python/bin/python3");
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
+    let venv = elsewhere.dir("venv/bin");
+    symlink(&real, venv.join("python")).unwrap();
+    elsewhere.write(
+        "venv/bin/server",
+        format!("#!{}\n", venv.join("python").display()),
+    );
+    let script = venv.join("server");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    let model = Model::scripted([]);
+    for program in [venv.join("python"), script] {
+        let entry = json!({ "command": program, "read": [elsewhere.path("venv")] });
+        let home = Home::with(&merged(
+            model.config(),
+            &json!({ "mcpServers": { "fake": entry } }),
+        ));
+        home.bantam()
+            .args(["mcp", "test", "fake"])
+            .run()
+            .exits(1)
+            .says(&format!("its jail does not show {}", real.display()))
+            .says(&format!(
+                "add {} to mcpServers.fake.read",
+                elsewhere.path("python").display()
+            ));
     }
-}
-
-#[test]
-fn a_server_that_wants_a_sign_in_says_what_to_do() {
-    let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
-    let run = asked_afar(&server, &json!({}));
-    run.says("it refuses this client (status 401)")
-        .says("signing in by OAuth is not supported");
 }

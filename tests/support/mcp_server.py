@@ -14,6 +14,9 @@ WRONG = [
     {"content": [{"type": 7}]}, {"isError": "yes"}, {"structuredContent": 7},
 ]
 changed = False
+count = 0
+# What `meeting` has not answered yet.
+met = []
 
 
 def send(message):
@@ -23,6 +26,17 @@ def send(message):
 
 def tool(name, description="Says something.", **more):
     return {"name": name, "description": description, "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}, **more}
+
+
+def meet(identity, name):
+    """Answers two calls of `look` when both are there, and any other at once."""
+    met.append(identity)
+    if name == "look" and len(met) < 2:
+        return
+    for each in met:
+        text = [{"type": "text", "text": f"{len(met)} together"}]
+        send({"jsonrpc": "2.0", "id": each, "result": {"content": text}})
+    met.clear()
 
 
 def call(identity, arguments, token):
@@ -37,7 +51,22 @@ def call(identity, arguments, token):
         while True:
             out.write(b"x" * 65536)
     elif mode == "oversized":
-        answer["result"]["content"][0]["text"] = "x" * (9 << 20)
+        answer["result"]["content"][0]["text"] = "x" * (13 << 20)
+    elif mode == "counting":
+        global count
+        count += 1
+        if arguments["text"] == "too long":
+            text["content"].append({"type": "text", "text": "x" * (13 << 20)})
+        text["content"][0]["text"] = f"call {count}: {arguments['text']}"
+    elif mode == "media":
+        png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+        wav = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
+        blob = lambda name, kind, data: {"type": "resource", "resource": {"uri": f"file:///{name}", "mimeType": kind, "blob": data}}
+        answer["result"] = {"content": [
+            blob("chart", "image/png", png), blob("table", "text/csv", "YQ=="),
+            {"type": "audio", "data": wav, "mimeType": "audio/wav"}, {"type": "image", "data": png, "mimeType": "image/png"}]}
+    elif mode == "hard_tools":
+        text["content"][0]["text"] = json.dumps(arguments)
     elif mode == "half":
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[' % identity)
         out.flush()
@@ -143,6 +172,11 @@ def main():
                 tools.append(tool("more"))
             if mode == "odd_names":
                 tools = [tool("a b/c"), tool("a_b_c"), tool("x" * 300), tool(""), tool("ü" * 50), {"name": 7}, "nothing", tool("list", inputSchema=[1]), tool("long", "d" * 100000), tool("deep", inputSchema={"x": "y" * 100000})]
+            if mode == "meeting":
+                tools.append(tool("look", annotations={"readOnlyHint": True}))
+            if mode == "hard_tools":
+                schema = {"type": "object", "properties": {"type": {"type": "string", "default": "png"}}, "required": ["type"]}
+                tools = [tool("shot", inputSchema=schema), tool("long_one", execution={"taskSupport": "required"})]
             if mode == "not_a_list":
                 tools = "none"
             if mode == "no_object":
@@ -158,6 +192,9 @@ def main():
                 continue
             send({"jsonrpc": "2.0", "id": identity, "result": {"tools": tools}})
         elif method == "tools/call":
+            if mode == "meeting":
+                meet(identity, message["params"]["name"])
+                continue
             call(identity, message["params"].get("arguments") or {}, message["params"]["_meta"]["progressToken"])
     if mode == "deaf":
         time.sleep(600)

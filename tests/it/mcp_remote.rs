@@ -1,0 +1,274 @@
+//! MCP servers over HTTP: sessions that are forgotten, streams that are resumed, and changes that are told.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Run, merged};
+use crate::model::{Model, Reply, Request};
+
+/// A model that calls this tool with `text`, and then repeats what came of it.
+fn calling(tool: &'static str) -> Model {
+    Model::answering(move |request, _| match request.texts("tool").pop() {
+        None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
+        Some(result) => Reply::text(&result),
+    })
+}
+
+/// A server over HTTP: what it answers to a method.
+pub(crate) fn remote(events: bool) -> Model {
+    Model::answering(move |request, _| {
+        let method = request.body["method"].as_str().unwrap_or_default();
+        let result = match method {
+            "initialize" => {
+                json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} })
+            }
+            "tools/list" => {
+                json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] })
+            }
+            "tools/call" => json!({ "content": [{ "type": "text", "text": "from afar" }] }),
+            _ => return Reply::json(202, &Value::Null),
+        };
+        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
+        let reply = if events {
+            Reply::stream([
+                format!("data: {progress}\n\n"),
+                format!("data: {answer}\n\n"),
+            ])
+        } else {
+            Reply::json(200, &answer)
+        };
+        reply.header("Mcp-Session-Id", "session-7")
+    })
+}
+
+#[track_caller]
+fn asked_afar(server: &Model, headers: &Value) -> Run {
+    let model = calling("far__say");
+    let entry = json!({ "url": server.base(), "headers": headers });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "far": entry } }),
+    ));
+    home.bantam()
+        .args(["agent", "-m", "call it"])
+        .env("FAR_KEY", "key-of-the-far-server")
+        .run()
+}
+
+#[test]
+fn a_server_over_http_answers_in_json_or_events() {
+    for events in [false, true] {
+        let server = remote(events);
+        asked_afar(&server, &json!({ "Authorization": "Bearer ${FAR_KEY}" }))
+            .exits(0)
+            .prints("```\nfrom afar\n```\n");
+        let call = server
+            .requests()
+            .into_iter()
+            .find(|request| request.body["method"] == "tools/call")
+            .unwrap();
+        assert_eq!(
+            call.header("authorization"),
+            Some("Bearer key-of-the-far-server")
+        );
+        assert_eq!(call.header("mcp-session-id"), Some("session-7"));
+        assert_eq!(call.header("mcp-protocol-version"), Some("2025-06-18"));
+    }
+}
+
+#[test]
+fn a_server_that_wants_a_sign_in_says_what_to_do() {
+    let server = Model::answering(|_, _| Reply::error(401, "who are you?"));
+    let run = asked_afar(&server, &json!({}));
+    run.says("it refuses this client (status 401)")
+        .says("signing in by OAuth is not supported");
+}
+
+fn said(method: &str) -> impl Fn(&&Request) -> bool + '_ {
+    move |request| request.body["method"] == method
+}
+
+fn count(server: &Model, method: &str) -> usize {
+    let requests = server.requests();
+    requests.iter().filter(said(method)).count()
+}
+
+fn introduction() -> Value {
+    json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": { "listChanged": true } }, "serverInfo": {} })
+}
+
+fn list(names: &[&str]) -> Value {
+    let tool = |name: &&str| json!({ "name": name, "inputSchema": { "type": "object" } });
+    json!({ "tools": names.iter().map(tool).collect::<Vec<_>>() })
+}
+
+fn result(request: &Request, result: &Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result })
+}
+
+fn text(said: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": said }] })
+}
+
+/// A server that gives each client a session of its own, and answers the other methods so.
+fn with_sessions(answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static) -> Model {
+    let sessions = AtomicUsize::new(0);
+    Model::answering(move |request, _| {
+        let method = request.body["method"].as_str().unwrap_or_default();
+        if method == "initialize" {
+            let session = format!("session-{}", sessions.fetch_add(1, Ordering::SeqCst) + 1);
+            return Reply::json(200, &result(request, &introduction()))
+                .header("Mcp-Session-Id", &session);
+        }
+        answer(request, method)
+    })
+}
+
+fn accepted() -> Reply {
+    Reply::json(202, &Value::Null)
+}
+
+/// Nothing was run: the specification has the client begin anew.
+#[test]
+fn a_forgotten_session_begins_anew_with_the_same_call() {
+    let server = with_sessions(|request, method| {
+        let session = request.header("mcp-session-id").unwrap_or("none");
+        let answer = match method {
+            "tools/list" => list(&["say"]),
+            "tools/call" if session == "session-1" => return Reply::error(404, "who?"),
+            "tools/call" => text(session),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    asked_afar(&server, &json!({}))
+        .exits(0)
+        .prints("```\nsession-2\n```\n");
+    assert_eq!(count(&server, "initialize"), 2);
+    assert_eq!(count(&server, "tools/call"), 2);
+}
+
+/// A model that calls `far__say` so often, and a home with this server.
+fn asking(server: &Model, times: usize) -> (Model, Home) {
+    let model = Model::answering(move |request, _| match request.texts("tool").len() {
+        n if n < times => Reply::call("far__say", &json!({ "text": n.to_string() })),
+        _ => Reply::text("Done."),
+    });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "far": { "url": server.base() } } }),
+    ));
+    (model, home)
+}
+
+#[test]
+fn a_remote_server_is_not_started_and_so_never_too_often() {
+    let server = with_sessions(|request, method| match method {
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => Reply::error(404, "who?"),
+        _ => accepted(),
+    });
+    let (model, home) = asking(&server, 5);
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.requests().pop().unwrap().texts("tool");
+    assert_eq!(said.len(), 5);
+    assert!(
+        said[4].contains("it has forgotten this session"),
+        "{}",
+        said[4]
+    );
+    assert_eq!(count(&server, "tools/call"), 10);
+}
+
+#[test]
+fn a_message_that_is_too_long_costs_its_call_and_not_the_session() {
+    let server = with_sessions(|request, method| {
+        let answer = match (method, request.body["params"]["arguments"]["text"].as_str()) {
+            ("tools/list", _) => list(&["say"]),
+            ("tools/call", Some("0")) => text(&"x".repeat(13 << 20)),
+            ("tools/call", _) => text(request.header("mcp-session-id").unwrap()),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    let (model, home) = asking(&server, 2);
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.requests().pop().unwrap().texts("tool");
+    assert!(said[0].contains("more than 12 MB"), "{}", said[0]);
+    assert!(said[1].contains("session-1"), "{}", said[1]);
+}
+
+/// SEP-1699: the server closes the stream, and the client asks for the rest when it is told to.
+#[test]
+fn a_stream_that_the_server_closes_is_asked_for_again() {
+    let called = Mutex::new(Value::Null);
+    let server = with_sessions(move |request, method| {
+        if request.method == "GET" {
+            let answer = match request.header("last-event-id") {
+                None => return Reply::error(405, "not here"),
+                // Closed once more.
+                Some("a-1") => "id: a-2\nretry: 100\ndata:\n\n".to_owned(),
+                Some(_) => format!("id: a-3\ndata: {}\n\n", called.lock().unwrap()),
+            };
+            return Reply::stream([answer]);
+        }
+        match method {
+            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+            "tools/call" => {
+                *called.lock().unwrap() = result(request, &text("resumed"));
+                Reply::stream(["id: a-1\nretry: 700\ndata:\n\n".to_owned()])
+            }
+            _ => accepted(),
+        }
+    });
+    asked_afar(&server, &json!({}))
+        .exits(0)
+        .prints("```\nresumed\n```\n");
+    let requests = server.requests();
+    let at = |id: &str| {
+        let found = requests
+            .iter()
+            .find(|request| request.header("last-event-id") == Some(id));
+        found.unwrap().at
+    };
+    let called = requests.iter().find(said("tools/call")).unwrap().at;
+    assert!(at("a-1") - called >= Duration::from_millis(700));
+    assert!(at("a-2") - at("a-1") >= Duration::from_millis(100));
+}
+
+/// The server says so by itself, on a stream that answers nothing.
+#[test]
+fn a_change_of_tools_that_is_told_in_a_turn_reaches_its_next_step() {
+    let listed = AtomicUsize::new(0);
+    let server = with_sessions(move |request, method| {
+        if request.method == "GET" {
+            let told = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+            return Reply::stream([format!("data: {told}\n\n")]);
+        }
+        let answer = match method {
+            "tools/list" if listed.fetch_add(1, Ordering::SeqCst) == 0 => list(&["say"]),
+            "tools/list" => list(&["more", "say"]),
+            "tools/call" => text("said"),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    let model = Model::answering(|request, n| {
+        if request.tools().contains(&"far__more") {
+            Reply::text("There it is.")
+        } else {
+            Reply::call("far__say", &json!({ "text": n.to_string() }))
+        }
+    });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "far": { "url": server.base() } } }),
+    ));
+    home.agent(["--max-steps", "500", "-m", "call it"])
+        .exits(0)
+        .prints("There it is.\n");
+}
