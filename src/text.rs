@@ -32,9 +32,8 @@ pub(crate) fn clip(text: &str, max: usize) -> &str {
 /// single spaces; `…` marks a cut.
 pub(crate) fn one_line(text: &str, max: usize) -> String {
     let (mut out, mut length) = (String::new(), 0);
-    let overrides = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     for word in text
-        .split(|c: char| c.is_whitespace() || c.is_control() || overrides(c))
+        .split(|c: char| c.is_whitespace() || c.is_control() || is_reordering(c))
         .filter(|w| !w.is_empty())
     {
         if !out.is_empty() {
@@ -135,11 +134,37 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     }
 }
 
-/// Removes control characters other than tabs and line feeds, so that text cannot control a terminal.
+/// Removes control characters other than tabs and line feeds.
+pub(crate) fn without_controls(text: &str) -> String {
+    text.chars().filter(|c| !is_control(*c)).collect()
+}
+
+/// Text that cannot control a terminal: without control characters, and with the code of whatever reorders a line or breaks it.
+/// Right-to-left letters and marks stay as they are.
 pub(crate) fn printable(text: &str) -> String {
-    text.chars()
-        .filter(|c| matches!(c, '\n' | '\t') || !c.is_control())
-        .collect()
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().filter(|c| !is_control(*c)) {
+        if is_reordering(c) {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Whether a terminal may act on it, or show something else than the text says.
+pub(crate) fn is_unsafe_to_show(c: char) -> bool {
+    is_control(c) || is_reordering(c)
+}
+
+fn is_control(c: char) -> bool {
+    c.is_control() && !matches!(c, '\n' | '\t')
+}
+
+/// Bidirectional embeddings, overrides and isolates, and the separators of lines and paragraphs.
+fn is_reordering(c: char) -> bool {
+    matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether there is anything to see in it. Telegram refuses a message of white space, control and format characters alone.
@@ -296,7 +321,16 @@ mod tests {
 
     #[test]
     fn printable_text_cannot_steer_a_terminal() {
-        assert_eq!(printable("a\x1b]0;x\x07\u{9b}31m\r\n\tb"), "a]0;x31m\n\tb");
+        let text = "a\x1b]0;x\x07\u{9b}31m\r\n\tb";
+        assert_eq!(printable(text), "a]0;x31m\n\tb");
+        assert_eq!(without_controls(text), printable(text));
+        assert_eq!(
+            printable("gpj\u{202e}exe\u{2028}"),
+            "gpj\\u{202e}exe\\u{2028}"
+        );
+        for text in ["שלום \u{200f}(x)", "سلام\u{200c}ها", "👨\u{200d}👩"] {
+            assert_eq!(printable(text), text);
+        }
     }
 
     #[test]

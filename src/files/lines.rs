@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::Instant;
 
-use crate::text::printable;
+use crate::text::without_controls;
 
 /// A file whose reads fail with `TimedOut` after a deadline, or once the caller has hung up. A sparse file can be larger
 /// than anything that could be read.
@@ -46,7 +46,7 @@ pub(super) fn excerpt(line: &str, at: usize) -> String {
     let mut rest = line.chars().skip(skipped);
     let shown: String = rest.by_ref().take(EXCERPT).collect();
     let [start, end] = [skipped > 0, rest.next().is_some()].map(|cut| if cut { "…" } else { "" });
-    printable(&format!("{start}{shown}{end}"))
+    without_controls(&format!("{start}{shown}{end}"))
 }
 
 #[cfg(test)]
