@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::process::Command;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -161,18 +160,6 @@ fn a_long_page_is_read_page_by_page_within_its_boundary() {
         second.starts_with("````\n") && second.ends_with(", the last]"),
         "{}",
         &second[second.len() - 200..]
-    );
-}
-
-#[test]
-fn the_table_of_encodings_is_pythons() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/charsets.py");
-    assert!(
-        Command::new("python3")
-            .args([script, "--check"])
-            .status()
-            .unwrap()
-            .success()
     );
 }
 

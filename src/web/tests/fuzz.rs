@@ -140,7 +140,6 @@ fn a_spoilt_page_is_still_read_in_bounds() {
     while Instant::now() < until {
         let state = rng.0;
         let page = mutated(&pages, &mut rng);
-        // Unpacking the table of encodings takes longer than all else.
         let label = LABELS
             .get(usize::try_from(rng.below(64)).unwrap())
             .unwrap_or(&"");
