@@ -12,8 +12,6 @@ mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
-mod unicode;
 
 pub(crate) use html::{Piece, pieces};
 pub(crate) use terminal::{Look, Markdown};
-pub(crate) use unicode::{begins_cluster, width};

@@ -8,9 +8,10 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
+use unicode_segmentation::UnicodeSegmentation;
+
 use super::html::switch;
 use super::styled::{CODE, LINK, PRE, Style, StyledText, WHOLE};
-use super::unicode::begins_cluster;
 use crate::text::is_invisible;
 
 /// The most text of a message, in UTF-16 code units.
@@ -78,13 +79,12 @@ fn reach(styled: &StyledText, start: usize) -> usize {
 /// The best place to end a message, up to `most`; of several alike, the last.
 fn cut(styled: &StyledText, start: usize, most: usize) -> usize {
     let half = usize::midpoint(start, most);
-    let mut before = None;
     let indentation = styled.text[start..].len() - styled.text[start..].trim_start().len();
-    let begins = |(at, c): &(usize, char)| {
-        begins_cluster(before.replace(*c), *c) && !c.is_whitespace() && *at > indentation
-    };
+    // What people see as one character stays whole.
+    let begins =
+        |(at, seen): &(usize, &str)| !seen.starts_with(char::is_whitespace) && *at > indentation;
     let text = styled.text[start..]
-        .char_indices()
+        .grapheme_indices(true)
         .take_while(|(at, _)| *at <= most - start);
     let places = text.filter(begins).map(|(at, _)| start + at);
     places

@@ -1,8 +1,9 @@
 //! Tables become fixed-width text with aligned columns: Telegram has none.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::inline::{self, PLAIN};
 use super::styled::StyledText;
-use super::unicode::width;
 
 /// No column is made wider than this for the sake of its longest cell.
 const MAX_COLUMN: usize = 40;
@@ -127,6 +128,6 @@ impl Table {
 pub(super) fn plain(cell: &str, _: bool) -> (String, usize) {
     let mut styled = StyledText::default();
     inline::read(cell, 0, PLAIN, &mut styled);
-    let columns = width(&styled.text);
+    let columns = styled.text.width();
     (styled.text, columns)
 }

@@ -3,11 +3,12 @@
 //! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark or a link is open, and
 //! never over the end of its line. A table is shown when it is complete.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::blocks::{BULLET, Fence, Line};
 use super::inline::{self, PLAIN, TERMINAL};
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
 use super::table::{self, Table};
-use super::unicode::width;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Default)]
@@ -249,7 +250,7 @@ impl Markdown {
             let styles = if self.look.links { TERMINAL } else { PLAIN };
             inline::read(text, if is_header { BOLD } else { 0 }, styles, &mut styled);
             self.paint_styled(&styled, &mut shown);
-            (shown, width(&styled.text))
+            (shown, styled.text.width())
         };
         if table::begins(first, lines.get(1)) {
             let table = Table::read(&lines, cell);
