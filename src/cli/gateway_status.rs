@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::status::Status;
 use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
-use crate::order;
 use crate::outbox::Outbox;
 use crate::session::archive;
 use crate::telegram::inbox;
@@ -127,7 +126,7 @@ fn jobs(to: &mut Status) -> Vec<Value> {
             }
         })
         .collect();
-    order::sort_by(&mut jobs, |(a, _), (b, _)| a.cmp(b));
+    jobs.sort_by_key(|(at, _)| *at);
     let mut shown = Vec::new();
     for (next, job) in &jobs {
         let (name, next, last) = (

@@ -17,7 +17,6 @@ use crate::beneath::{Dir, Links};
 use crate::config;
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
-use crate::order;
 use crate::paths::Home;
 use crate::text::{counted, one_line, parse_json};
 
@@ -203,9 +202,7 @@ impl ForeignHome {
                 .position(|(part, ..)| name == part)
                 .unwrap_or(PARTS.len())
         };
-        order::sort_by(&mut names, |a, b| {
-            place(a).cmp(&place(b)).then_with(|| a.cmp(b))
-        });
+        names.sort_by(|a, b| place(a).cmp(&place(b)).then_with(|| a.cmp(b)));
         Ok(names)
     }
 

@@ -10,7 +10,6 @@ use serde_json::Value;
 use super::{Check, quoted};
 use crate::config::{self, Loaded};
 use crate::error::{Error, Result};
-use crate::order;
 use crate::paths::Home;
 use crate::session;
 use crate::text::{counted, parse_json};
@@ -141,7 +140,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
     paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
-    order::sort_by(&mut paths, Ord::cmp);
+    paths.sort();
     let mut checks = Vec::new();
     for path in &paths {
         let (damage, torn) = session::inspect(path).unwrap_or_else(|e| (vec![e.message], None));

@@ -1,5 +1,6 @@
 //! The agent's notes: the files `memory/KEY.md` of the workspace.
 
+use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::io::{BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +16,6 @@ use super::ranking::{rank, terms};
 use super::{Target, edit, escape_controls, read, text_reply};
 use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::order;
 use crate::text::{clip, one_line, size};
 use crate::wire::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
@@ -218,7 +218,7 @@ fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
 
 fn list(workspace: &Dir) -> Result<Reply> {
     let (mut notes, omitted) = read_all(workspace, HEAD)?;
-    order::sort_by(&mut notes, |a, b| b.modified.cmp(&a.modified));
+    notes.sort_by_key(|note| Reverse(note.modified));
     let mut out = String::new();
     for note in notes.iter().take(MAX_LISTED) {
         let first = note
@@ -247,7 +247,7 @@ fn list(workspace: &Dir) -> Result<Reply> {
 /// What the notes say, the newest first, as far as one reply holds.
 pub(super) fn passages(workspace: &Dir) -> Result<Reply> {
     let (mut notes, _) = read_all(workspace, MAX_NOTE)?;
-    order::sort_by(&mut notes, |a, b| b.modified.cmp(&a.modified));
+    notes.sort_by_key(|note| Reverse(note.modified));
     let mut out = String::new();
     for note in &notes {
         for (line, text) in split(&note.text) {

@@ -1,7 +1,8 @@
 //! Ranks the lines of notes by how well they match a query.
 
+use std::cmp::Reverse;
+
 use super::notes::Note;
-use crate::order;
 
 /// The most words of a query that count: one bit each.
 const MAX_TERMS: usize = 32;
@@ -60,7 +61,7 @@ pub(super) fn rank(notes: &[Note], terms: &[String]) -> Vec<Match> {
             .sum();
     }
     let rank = |found: &Match| (found.score, notes[found.note].modified);
-    order::sort_by(&mut matches, |a, b| rank(b).cmp(&rank(a)));
+    matches.sort_by_key(|found| Reverse(rank(found)));
     matches
 }
 

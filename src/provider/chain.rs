@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::demo::Demo;
 use super::{Provider, ProviderError, Request};
 use crate::message::{Price, Reply};
-use crate::order;
 
 /// How often and how soon to retry.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +175,7 @@ impl ModelChain {
             .into_iter()
             .for_each(|alike| alike.rotate_left(turn % alike.len()));
         let is_down = |model: &Model| model.health().down_until.is_some_and(|until| until > now);
-        order::sort_by(&mut models, |a, b| is_down(a).cmp(&is_down(b)));
+        models.sort_by_key(|model| is_down(model));
         models
     }
 }

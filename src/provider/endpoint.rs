@@ -13,7 +13,6 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::Body;
 use crate::message::Media;
-use crate::order;
 
 /// A model that does something else than chat.
 pub(crate) struct Endpoint {
@@ -59,7 +58,7 @@ impl Endpoint {
         }
         let body = Body::json(&json!({"model": self.host.model.id, "input": texts}));
         let mut rows = self.post::<Rows>("/embeddings", body, cancel)?.data;
-        order::sort_by(&mut rows, |a, b| a.index.cmp(&b.index));
+        rows.sort_by_key(|row| row.index);
         if rows.len() != texts.len() {
             let (given, wanted) = (rows.len(), texts.len());
             return Err(Error::failed(format!(

@@ -12,7 +12,6 @@ use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Kind, Result};
 use crate::http::authority;
-use crate::order;
 use crate::secret::Redactor;
 use crate::text::nearest;
 
@@ -192,7 +191,7 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
             offer.window = window;
         }
     }
-    order::sort_by(&mut offers, |a, b| a.id.cmp(&b.id));
+    offers.sort_by(|a, b| a.id.cmp(&b.id));
     Ok(offers)
 }
 

@@ -21,7 +21,6 @@ use crate::disk;
 use crate::disk::segments::{self, Part};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
-use crate::order;
 use crate::paths::Home;
 use crate::text::{one_line, rfc3339};
 
@@ -96,7 +95,7 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
         }
     }
     for files in found.values_mut() {
-        order::sort_by(files, Ord::cmp);
+        files.sort();
     }
     Ok(found)
 }
@@ -107,9 +106,7 @@ pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
         .iter()
         .map(|(key, files)| summary(home, key, files))
         .collect();
-    order::sort_by(&mut list, |a, b| {
-        b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key))
-    });
+    list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     Ok(list)
 }
 

@@ -14,7 +14,6 @@ use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::hands::Hands;
-use crate::order;
 use crate::text::{first_lines, from_json};
 use crate::wire::{FileJob, Job};
 
@@ -68,7 +67,7 @@ impl Meaning {
             .map(|vector| cosine(&query, vector))
             .zip(&passages)
             .collect();
-        order::sort_by(&mut ranked, |(a, _), (b, _)| b.total_cmp(a));
+        ranked.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let shown = ranked.iter().take(SHOWN);
         let shown: Vec<String> = shown
             .map(|(_, (key, line, text))| {

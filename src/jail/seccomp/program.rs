@@ -5,8 +5,6 @@ use libc::{
     SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO, SECCOMP_RET_KILL_PROCESS, c_long, sock_filter,
 };
 
-use crate::order;
-
 /// `AUDIT_ARCH_*` of `linux/audit.h`.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ARCH: u32 = 0xC000_003E;
@@ -109,7 +107,7 @@ pub(super) fn program(rules: &[Rule], allowed: Option<&mut Vec<c_long>>) -> Vec<
         out.push(allow);
         return out;
     };
-    order::sort_by(allowed, Ord::cmp);
+    allowed.sort_unstable();
     // A number is asked for its place among the ranges, so that most calls take few steps. Those of x32, which have the
     // architecture of x86-64, are above all of them.
     for range in allowed.chunk_by(|call, next| *next <= call + 1) {
