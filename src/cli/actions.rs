@@ -1,16 +1,22 @@
 //! What the commands of a conversation do.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::agent::fresh_key;
 use super::question::Question;
 use super::repl::Conversation;
 use super::table;
 use crate::agent::Agent;
+use crate::app::{Layout, Parts};
+use crate::beneath::{self, Links};
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::message::{Message, Usage};
@@ -175,9 +181,10 @@ impl Conversation {
             return Ok("bantam: the conversation is empty".to_owned());
         }
         let shown = one_line(path, 200);
-        if !disk::write_new(Path::new(path), page.as_bytes())
-            .doing(format_args!("writing {shown}"))?
-        {
+        let config = self.repl.factory.load(None)?.config;
+        let is_new = write_new(path, page.as_bytes(), self.repl.factory.parts(&config))
+            .doing(format_args!("writing {shown}"))?;
+        if !is_new {
             return Err(
                 Error::usage(format!("{shown} exists already")).hint("/export another name")
             );
@@ -270,5 +277,20 @@ impl Conversation {
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}\n\
              bantam: context: {context}"
         ))
+    }
+}
+
+/// Writes a new file that the user named. `false` when something is there. In a tree that a model can change no link is
+/// followed, as `-a` follows none.
+fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
+    let path = Path::new(path);
+    let Some((tree, below)) = Layout::new(parts)?.hold_in(path)? else {
+        return disk::write_new(path, content);
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    match tree.open_at(&below, flags, Mode::RUSR | Mode::WUSR, Links::Refuse) {
+        Ok(file) => Ok(File::from(file).write_all(content).map(|()| true)?),
+        Err(Errno::EXIST) => Ok(false),
+        Err(e) => Err(beneath::explain(e, path)),
     }
 }
