@@ -27,7 +27,7 @@
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
-//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal`; widths of characters (`unicode`) |
+//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |
 //! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 //! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
@@ -37,7 +37,7 @@
 //! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `beneath`, `order`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `cancel`, `child`, `beneath`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
@@ -86,7 +86,6 @@ mod markdown;
 mod mcp;
 pub mod message;
 mod notify;
-mod order;
 mod outbox;
 mod packed;
 mod paths;

@@ -47,14 +47,11 @@ pub(crate) fn deny_inspection() -> io::Result<()> {
 
 /// The signals that end a run.
 pub(crate) const ENDING: &[libc::c_int] = &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
-/// Those of a conversation: these, a new size of the terminal, and Ctrl-Z.
-pub(crate) const CONVERSATION: &[libc::c_int] = &[
-    libc::SIGINT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGWINCH,
-    libc::SIGTSTP,
-];
+/// Those that a conversation waits for: these, and Ctrl-Z.
+pub(crate) const CONVERSATION: &[libc::c_int] =
+    &[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGTSTP];
+/// A new size of the terminal.
+pub(crate) const RESIZED: &[libc::c_int] = &[libc::SIGWINCH];
 
 fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the whole set before it is read, and the numbers are valid signals.
@@ -74,6 +71,13 @@ pub(crate) fn block_signals(signals: &[libc::c_int]) {
     let set = set_of(signals);
     // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Lets this thread receive these signals again.
+pub(crate) fn unblock_signals(signals: &[libc::c_int]) {
+    let set = set_of(signals);
+    // SAFETY: the set is initialised and lives through the call; the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
 /// Waits for one of the blocked signals and returns its number.

@@ -158,7 +158,7 @@ impl Run<'_> {
     fn ask(self, mut question: Question) -> Result<u8> {
         let loaded = self.factory.load(None)?;
         let screen = Screen::new(&self.factory.env);
-        let signals = Signals::watch(screen.clone(), None)?;
+        let signals = Signals::watch(screen.clone(), false)?;
         self.attach(&mut question, &loaded.config)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
@@ -228,8 +228,7 @@ impl Run<'_> {
     /// Holds a conversation at the terminal.
     fn talk(self) -> Result<u8> {
         let screen = Screen::new(&self.factory.env);
-        let resized = repl::resized()?;
-        let signals = Signals::watch(screen.clone(), Some(resized.clone()))?;
+        let signals = Signals::watch(screen.clone(), true)?;
         let (loaded, ready) = self.factory.for_session(&self.session)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let repl = Repl::new(
@@ -239,7 +238,7 @@ impl Run<'_> {
             self.session,
             self.output,
         );
-        let code = repl::run(repl, ready.agent, screen, signals, resized);
+        let code = repl::run(repl, ready.agent, screen, signals)?;
         delivery.iter().for_each(Delivery::send_posted);
         Ok(code)
     }

@@ -10,24 +10,40 @@ use crate::app::{Layout, Parts};
 use crate::beneath::Links;
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
-use crate::text::{fence, one_line};
+use crate::text::{fence, one_line, size};
 
 /// The largest text, in bytes. More than any model reads well.
 const MAX_TEXT: usize = 1 << 20;
 /// The largest image, in bytes. Servers refuse larger ones, and later turns send it again.
 const MAX_IMAGE: usize = 4 << 20;
 
-/// The files that a message names as `@PATH`.
-pub(super) fn named_in(text: &str) -> impl Iterator<Item = &str> {
-    let is_file = |path: &&str| std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    let paths = text
-        .split_whitespace()
-        .filter_map(|word| word.strip_prefix('@'));
-    paths.filter_map(move |path| {
-        Some(path).filter(is_file).or_else(|| {
-            Some(path.trim_end_matches([',', '.', ';', ':', '!', '?', ')'])).filter(is_file)
-        })
-    })
+/// The files that a message names as `@PATH`, each once, with their sizes in bytes.
+pub(super) fn named_in(text: &str) -> Vec<(&str, u64)> {
+    let bytes = |path: &str| {
+        let meta = std::fs::metadata(path).ok()?;
+        meta.is_file().then_some(meta.len())
+    };
+    let mut named: Vec<(&str, u64)> = Vec::new();
+    for word in text.split_whitespace() {
+        let Some(path) = word.strip_prefix('@') else {
+            continue;
+        };
+        let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
+        let found = [path, bare]
+            .into_iter()
+            .find_map(|path| Some((path, bytes(path)?)));
+        named.extend(found.filter(|file| !named.contains(file)));
+    }
+    named
+}
+
+/// Asks whether to attach these files.
+pub(super) fn question(files: &[(&str, u64)]) -> String {
+    let files: Vec<String> = files
+        .iter()
+        .map(|(path, bytes)| format!("{}, {}", one_line(path, 200), size(*bytes)))
+        .collect();
+    format!("attach {}? y/N ", files.join("; "))
 }
 
 /// Reads a file: a text comes in a fence, with the file's name.

@@ -125,7 +125,8 @@ const KEYS: &str = "\
 Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
 Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
 searches what was typed before, Tab completes. @FILE in a message attaches the
-file. To send a line that looks like a command, put a space before it.";
+file, once you have said yes. To send a line that looks like a command, put a
+space before it.";
 
 pub(super) enum Input {
     Message(String),

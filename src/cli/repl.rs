@@ -1,15 +1,12 @@
 //! The conversation at a terminal: reads a message or a command, runs the turn, and asks again.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::attach;
 use super::commands::{self, Command, Input};
-use super::editor::{CONTINUATION, Completer, Editor, History, Outcome, PROMPT};
+use super::editor::{Completer, Editor, Line, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::screen::Screen;
@@ -24,7 +21,7 @@ use crate::bus::Origin;
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
-use crate::text::{one_line, printable, rfc3339};
+use crate::text::{one_line, rfc3339, without_controls};
 use crate::usage::Totals;
 
 pub(super) struct Repl {
@@ -39,36 +36,22 @@ pub(super) struct Repl {
     pub skills: Vec<String>,
 }
 
-/// What tells the line editor that the terminal has another size.
-pub(super) fn resized() -> Result<Arc<OwnedFd>> {
-    let resized = eventfd(0, EventfdFlags::CLOEXEC).doing("watching the terminal's size")?;
-    Ok(Arc::new(resized))
-}
-
 /// Talks until the user leaves. Returns the exit code.
-pub(super) fn run(
-    repl: Repl,
-    agent: Agent,
-    screen: Screen,
-    signals: Signals,
-    resized: Arc<OwnedFd>,
-) -> u8 {
+pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) -> Result<u8> {
     if repl.output.verbosity != Verbosity::Quiet {
         let (version, model) = (env!("CARGO_PKG_VERSION"), agent.model());
         screen.note(&format!(
             "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
         ));
     }
-    let editor = screen.can_move_the_cursor(&repl.factory.env).then(|| {
+    let editor = if screen.can_move_the_cursor(&repl.factory.env) {
         tty::restore_on_panic();
         let is_kept = repl.factory.options.memory.is_none();
-        let history = if is_kept {
-            History::load(&repl.factory.home)
-        } else {
-            History::default()
-        };
-        Editor::new(screen.clone(), resized, repl.completer(), history)
-    });
+        let history = is_kept.then(|| repl.factory.home.history());
+        Some(Editor::new(&screen, repl.completer(), history)?)
+    } else {
+        None
+    };
     let mut conversation = Conversation {
         repl,
         agent: Arc::new(agent),
@@ -84,7 +67,7 @@ pub(super) fn run(
     };
     let code = conversation.run();
     tty::restore();
-    code
+    Ok(code)
 }
 
 impl Repl {
@@ -146,15 +129,15 @@ impl Conversation {
     fn run(&mut self) -> u8 {
         loop {
             let line = match self.read() {
-                Ok(Outcome::Text(line)) => line,
-                Ok(Outcome::Interrupted { had_text }) => {
+                Ok(Line::Text(line)) => line,
+                Ok(Line::Interrupted { had_text }) => {
                     if std::mem::replace(&mut self.was_interrupted, true) && !had_text {
                         return ErrorKind::Interrupted.exit_code();
                     }
                     self.screen.note("(Ctrl-C once more, or Ctrl-D, ends)");
                     continue;
                 }
-                Ok(Outcome::End) => {
+                Ok(Line::End) => {
                     self.screen.end_line();
                     return 0;
                 }
@@ -205,15 +188,15 @@ impl Conversation {
 
     /// Asks what was typed, with what is attached.
     fn message(&mut self, text: String) -> Result<String> {
-        for path in attach::named_in(&text) {
-            // Whoever wrote what was pasted may not choose files.
-            let note = match &self.editor {
-                Some(editor) if editor.has_paste => {
-                    format!("@{path} was pasted: not attached; /attach FILE does that")
-                }
-                _ => format!("attached {}", self.attach(path)?),
-            };
-            self.screen.note(&format!("bantam: {note}"));
+        let named = attach::named_in(&text);
+        // Whoever wrote a text that is pasted may not choose files.
+        if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {
+            for (path, _) in named {
+                let shown = self.attach(path)?;
+                self.screen.note(&format!("bantam: attached {shown}"));
+            }
+        } else if !named.is_empty() {
+            self.screen.note("bantam: sent without the files");
         }
         let Question { text: files, media } = std::mem::take(&mut self.attached);
         self.turn(Question {
@@ -273,7 +256,7 @@ impl Conversation {
     }
 
     /// The next message or command.
-    fn read(&mut self) -> Result<Outcome> {
+    fn read(&mut self) -> Result<Line> {
         self.screen.end_line();
         if std::mem::take(&mut self.follows_answer) {
             self.screen.note("");
@@ -282,9 +265,9 @@ impl Conversation {
             return read_plain(&self.screen);
         };
         let outcome = editor.read()?;
-        if let Outcome::Text(line) = &outcome {
+        if let Line::Text(line) = &outcome {
             if !line.trim().is_empty() && !is_for_a_shell(line) {
-                if let Err(e) = editor.history.add(line) {
+                if let Err(e) = editor.remember(line) {
                     self.screen
                         .note(&format!("bantam: {}", e.doing("adding to state/history")));
                 }
@@ -299,7 +282,7 @@ fn is_for_a_shell(text: &str) -> bool {
 }
 
 /// Reads lines that the terminal edits. One that ends in a backslash goes on.
-fn read_plain(screen: &Screen) -> Result<Outcome> {
+fn read_plain(screen: &Screen) -> Result<Line> {
     let (mut message, mut prompt) = (String::new(), PROMPT);
     loop {
         if screen.stderr_is_terminal {
@@ -310,17 +293,17 @@ fn read_plain(screen: &Screen) -> Result<Outcome> {
             .read_line(&mut message)
             .doing("reading what is typed")?;
         if message.is_empty() {
-            return Ok(Outcome::End);
+            return Ok(Line::End);
         }
         if message.ends_with('\n') {
             screen.entered();
             message.pop();
         }
         if read == 0 || !message.ends_with('\\') {
-            return Ok(Outcome::Text(printable(&message)));
+            return Ok(Line::Text(without_controls(&message)));
         }
         message.pop();
         message.push('\n');
-        prompt = CONTINUATION;
+        prompt = ". ";
     }
 }

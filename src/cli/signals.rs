@@ -1,6 +1,5 @@
 //! Ctrl-C and SIGTERM: the first stops the running turn, the next ends the program.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -29,14 +28,16 @@ struct SignalState {
 
 impl Signals {
     /// Blocks the signals in every thread started from now on, and starts one that waits for them, and that shows how long
-    /// the user of a terminal has waited. In a conversation `resized` becomes readable when the terminal has another size.
+    /// the user of a terminal has waited. Those of a conversation include Ctrl-Z; a new size of the terminal is left to the
+    /// thread that edits lines.
     ///
     /// To be called before any other thread is started: a thread that does not block them gets the signals first, and with
     /// them the program ends at once.
-    pub(super) fn watch(screen: Screen, resized: Option<Arc<OwnedFd>>) -> Result<Self> {
+    pub(super) fn watch(screen: Screen, is_conversation: bool) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
-        let set = if resized.is_some() {
+        let set = if is_conversation {
+            sys::block_signals(sys::RESIZED);
             sys::CONVERSATION
         } else {
             sys::ENDING
@@ -50,18 +51,10 @@ impl Signals {
                     None => Some(sys::wait_for_signal(set)),
                 };
                 match signal {
-                    None => {
-                        screen.tick();
-                        continue;
-                    }
-                    Some(libc::SIGWINCH) => {}
+                    None => screen.tick(),
                     Some(libc::SIGTSTP) => tty::suspend(),
                     Some(signal) => watched.end(signal, &screen),
                 }
-                // It fails only when nobody has read it for 2^64 times.
-                resized
-                    .as_ref()
-                    .map(|told| rustix::io::write(told, &1_u64.to_ne_bytes()).ok());
             }
         };
         Builder::new().spawn(watching).doing("starting a thread")?;

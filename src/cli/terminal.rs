@@ -26,7 +26,7 @@ pub(super) struct Answered {
 /// Asks one question and prints the answer, but for the object of `--json`.
 pub(super) fn ask(agent: Agent, request: Request, output: Output, env: &Env) -> Result<Response> {
     let screen = Screen::new(env);
-    let signals = Signals::watch(screen.clone(), None)?;
+    let signals = Signals::watch(screen.clone(), false)?;
     let cancel = Cancel::new(Some(agent.limits().timeout));
     let request = Request { cancel, ..request };
     let printer = Arc::new(Printer::new(output, screen));

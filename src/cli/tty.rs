@@ -1,11 +1,14 @@
 //! The modes of the terminal on standard input. Whatever ends the program restores the original one.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rustix::event::PollFlags;
 use rustix::termios::{
-    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize,
-    tcsetattr,
+    LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
+    tcgetwinsize, tcsetattr,
 };
 
 use super::screen::Screen;
@@ -13,13 +16,16 @@ use super::signals::Signals;
 use crate::config::Env;
 use crate::error::{Context, Result};
 use crate::sys;
+use crate::text::printable;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// What is typed is not shown.
     Hidden,
-    /// Every key is read at once, also Ctrl-C, and a paste is marked as one.
+    /// The original one, which the line editor changes and restores.
     Editing,
+    /// A question is answered by a line, and no key is a signal.
+    Asking,
     /// What is typed is not shown but kept for later; Ctrl-C is a signal.
     Waiting,
 }
@@ -44,29 +50,29 @@ pub(super) fn set(mode: Mode) -> Result<()> {
         None => tcgetattr(io::stdin()).doing("reading the terminal's settings")?,
     };
     let mut wanted = original.clone();
-    wanted.local_modes.remove(LocalModes::ECHO);
     match mode {
-        // These keys would end or stop the program without restoring the terminal; 0 disables them.
+        Mode::Editing => {}
+        Mode::Asking => {
+            wanted.local_modes.remove(LocalModes::ISIG);
+            // Ctrl-C ends the line, which is no answer then.
+            wanted.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+        }
+        // Ctrl-\ and Ctrl-Z would end or stop the program without restoring the terminal; 0 disables them.
         Mode::Hidden => {
+            wanted.local_modes.remove(LocalModes::ECHO);
             wanted.local_modes.insert(LocalModes::ECHONL);
             wanted.special_codes[SpecialCodeIndex::VQUIT] = 0;
             wanted.special_codes[SpecialCodeIndex::VSUSP] = 0;
         }
-        Mode::Editing => {
+        Mode::Waiting => {
             wanted
                 .local_modes
-                .remove(LocalModes::ICANON | LocalModes::ISIG | LocalModes::IEXTEN);
-            wanted
-                .input_modes
-                .remove(InputModes::ICRNL | InputModes::IXON);
-        }
-        Mode::Waiting => {
-            wanted.local_modes.remove(LocalModes::ICANON);
+                .remove(LocalModes::ECHO | LocalModes::ICANON);
             wanted.special_codes[SpecialCodeIndex::VQUIT] = 0;
+            wanted.special_codes[SpecialCodeIndex::VMIN] = 1;
+            wanted.special_codes[SpecialCodeIndex::VTIME] = 0;
         }
     }
-    wanted.special_codes[SpecialCodeIndex::VMIN] = 1;
-    wanted.special_codes[SpecialCodeIndex::VTIME] = 0;
     *changed = Some(Changed { original, mode });
     tcsetattr(io::stdin(), OptionalActions::Now, &wanted).doing("changing the terminal's settings")
 }
@@ -86,9 +92,37 @@ pub(super) fn restore() {
     }
 }
 
-/// Asks the terminal to mark pastes, or not to.
-pub(super) const PASTE_ON: &str = "\x1b[?2004h";
-pub(super) const PASTE_OFF: &str = "\x1b[?2004l";
+/// Tells the terminal not to mark pastes any more, as the line editor asked it to.
+const PASTE_OFF: &str = "\x1b[?2004l";
+
+const CTRL_C: u8 = 3;
+/// Input that comes within this time after other input belongs to it.
+const QUIET: Duration = Duration::from_millis(200);
+
+/// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
+pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
+    set(Mode::Asking)?;
+    loop {
+        tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
+        let stdin = io::stdin();
+        if !sys::poll(&[(stdin.as_fd(), PollFlags::IN)], Some(QUIET)).doing("asking")?[0] {
+            break;
+        }
+    }
+    tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
+    screen.draw(&printable(question));
+    // The terminal gives a line at once, which Ctrl-C ends without a line feed.
+    let mut answer = [0; 64];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
+    restore();
+    let answer = String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned();
+    if answer.ends_with('\n') {
+        screen.entered();
+    } else {
+        screen.end_line();
+    }
+    Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+}
 
 /// Stops the program as Ctrl-Z does, until the shell continues it.
 pub(super) fn suspend() {
@@ -125,7 +159,7 @@ impl Hidden {
     /// Turns the echo off. A signal restores it before it ends the program, if no other thread runs yet: signals are blocked
     /// only in threads started from now on.
     pub(super) fn begin(env: &Env) -> Result<Self> {
-        Signals::watch(Screen::new(env), None)?;
+        Signals::watch(Screen::new(env), false)?;
         set(Mode::Hidden).map(|()| Self(()))
     }
 }

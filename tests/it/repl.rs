@@ -21,9 +21,9 @@ fn lines_are_answered_one_after_the_other_until_quit() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("hi\n");
-    talk.wait_for_stdout("Hello.\r\n\r\n> ");
+    talk.wait_for_stdout("Hello.\r\n\r\n\u{1b}[?2004h");
     talk.types("two and two?\n");
-    talk.wait_for_stdout("Four.\r\n\r\n> ");
+    talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/quit\n");
     talk.finish().exits(0);
     assert_eq!(model.request(1).texts("user").len(), 2, "one conversation");
@@ -66,16 +66,17 @@ fn ctrl_c_at_the_prompt_throws_the_line_away_and_twice_ends_it() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("never mind\x03");
-    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends)\r\n> ");
+    talk.wait_for_stdout("(Ctrl-C once more, or Ctrl-D, ends)\r\n\u{1b}[?2004h");
     talk.types("hi\n");
-    talk.wait_for_stdout("Here.\r\n\r\n> ");
+    talk.wait_for_stdout("Here.\r\n\r\n\u{1b}[?2004h");
     assert!(
         model.request(0).last("user").ends_with("\nhi"),
         "{}",
         model.request(0).body
     );
     talk.types("\x03");
-    talk.wait_for_stdout("\r\n\r\n> \u{1b}[?2004h\r\u{1b}[J> \u{1b}[?2004l^C\r\n");
+    talk.wait_for_next_stdout("(Ctrl-C once more");
+    talk.wait_for_next_stdout("(Ctrl-C once more");
     talk.types("\x03");
     talk.finish().exits(130);
 }
@@ -98,9 +99,9 @@ fn a_new_conversation_knows_nothing_of_the_old_one_which_is_kept() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("first\n");
-    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("/new\n");
-    talk.wait_for_stdout("started a new conversation; the old one is kept\r\n> ");
+    talk.wait_for_stdout("started a new conversation; the old one is kept\r\n\u{1b}[?2004h");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
@@ -128,13 +129,13 @@ fn another_model_goes_on_with_the_conversation() {
         let asked = home.bantam().arg("agent").args(args);
         let mut talk = asked.silent_stdin().on_a_clever_terminal(80).spawn();
         talk.types("first\n");
-        talk.wait_for_stdout("One.\r\n\r\n> ");
+        talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
         talk.types("/model\n");
         talk.wait_for_stdout("/model NAME changes it: test, other, or vendor/model");
         talk.types("/model nobody\n");
         talk.wait_for_stdout("hint: ");
         talk.types("/model other\n");
-        talk.wait_for_stdout("the model is now openai/other-model\r\n> ");
+        talk.wait_for_stdout("the model is now openai/other-model\r\n\u{1b}[?2004h");
         talk.types("second\n");
         talk.wait_for_stdout("Two.");
         talk.types("/quit\n");
@@ -159,7 +160,7 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.types("/usgae\n");
     talk.wait_for_stdout("did you mean /usage?");
     talk.types("two and two?\n");
-    talk.wait_for_stdout("Four.\r\n\r\n> ");
+    talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/usage\n");
     talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
     talk.wait_for_stdout("bantam: context: about ");
@@ -177,9 +178,9 @@ fn pasted_and_continued_lines_are_one_message() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("\x1b[200~fn f() {\n    grüße(世界) \\\n\n}\n\x1b[201~\r");
-    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("first \\\n");
-    talk.wait_for_stdout("> first \r\n. ");
+    talk.wait_for_stdout("> first \\\r\n");
     talk.types("second\n");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\n");
@@ -237,7 +238,7 @@ fn a_tool_is_shown_while_it_runs_and_can_be_stopped() {
     talk.types("sleep\n");
     talk.wait_for_stdout(" exec sleep 60");
     talk.types("\x03");
-    talk.wait_for_stdout("bantam: stopped\r\n\r\n> ");
+    talk.wait_for_stdout("bantam: stopped\r\n\r\n\u{1b}[?2004h");
     talk.types("awake?\n");
     talk.wait_for_stdout("Yes.");
     talk.types("/quit\n");
@@ -309,19 +310,19 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.types("/copy\r");
         talk.wait_for_stdout("bantam: there is no answer yet");
         talk.types("first\r");
-        talk.wait_for_stdout("One.\r\n\r\n> ");
+        talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
         talk.types("second\r");
-        talk.wait_for_stdout("Two.\r\n\r\n> ");
+        talk.wait_for_stdout("Two.\r\n\r\n\u{1b}[?2004h");
         talk.types("/retry\r");
         talk.wait_for_stdout("asking again: second");
-        talk.wait_for_stdout("Two again.\r\n\r\n> ");
+        talk.wait_for_stdout("Two again.\r\n\r\n\u{1b}[?2004h");
         talk.types("/copy\r");
         talk.wait_for_stdout("\u{1b}]52;c;VHdvIGFnYWluLg==\u{7}");
         // One that left no trace is asked again itself.
         talk.types("third\r");
         talk.wait_for_stdout("no such key");
         talk.types("/retry\r");
-        talk.wait_for_stdout("Three.\r\n\r\n> ");
+        talk.wait_for_stdout("Three.\r\n\r\n\u{1b}[?2004h");
         talk.types("/undo\r");
         talk.wait_for_stdout("bantam: took back: third");
         talk.types("/undo\r");
@@ -364,18 +365,22 @@ fn files_go_with_a_message_by_command_and_by_name() {
     let mut talk = conversation(&home, []);
     talk.types(&format!("/attach {}\r", one.display()));
     talk.wait_for_stdout("it goes with the next message");
+    let shown = two.display().to_string();
     talk.types(&format!(
         "compare with @{}\t, @nobody\r",
-        &two.display().to_string()[..two.display().to_string().len() - 3]
+        &shown[..shown.len() - 3]
     ));
-    talk.wait_for_stdout("One.\r\n\r\n> ");
+    talk.wait_for_stdout(&format!("attach {shown}, 5 bytes? y/N "));
+    talk.types("y\n");
+    talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("/attach /no/such/file\r");
     talk.wait_for_stdout("there is no such file");
-    talk.types(&format!(
-        "\u{1b}[200~and @{} now?\u{1b}[201~\r",
-        two.display()
-    ));
-    talk.wait_for_stdout("two.txt was pasted: not attached; /attach FILE does that\r\n");
+    talk.wait_for_next_stdout("y/N ");
+    talk.types(&format!("\u{1b}[200~and @{shown} now?\u{1b}[201~\r"));
+    talk.wait_for_next_stdout("now?");
+    talk.wait_for_next_stdout("y/N ");
+    talk.types("\n");
+    talk.wait_for_stdout("bantam: sent without the files");
     talk.wait_for_stdout("Two.");
     talk.types("/quit\r");
     talk.finish().exits(0);
@@ -390,6 +395,94 @@ fn files_go_with_a_message_by_command_and_by_name() {
         "{}",
         model.request(1).body
     );
+}
+
+/// Whoever wrote a text that is pasted may not choose files: no part of a paste answers the question.
+#[test]
+fn a_paste_attaches_nothing() {
+    for (term, paste) in [
+        // A terminal without paste marks, and a paste that ends its own mark.
+        ("dumb", "read @SECRET please\ny\nyes\n"),
+        (
+            "xterm",
+            "\u{1b}[200~read\u{1b}[201~ @SECRET please\ry\ryes\r",
+        ),
+    ] {
+        let model = Model::answering(|_, _| Reply::text("Fine."));
+        let home = Home::with(&model.config());
+        let secret = home.write("secret.txt", "basil\n").display().to_string();
+        let mut talk = home
+            .bantam()
+            .arg("agent")
+            .silent_stdin()
+            .on_a_terminal()
+            .env("TERM", term)
+            .spawn();
+        talk.wait_for_stdout("> ");
+        talk.types(&paste.replace("SECRET", &secret));
+        talk.wait_for_stdout("6 bytes? y/N ");
+        talk.types("\n");
+        talk.wait_for_stdout("sent without the files");
+        talk.wait_for_stdout("Fine.");
+        talk.types("\u{15}/quit\n");
+        talk.finish().exits(0);
+        assert!(
+            !model.request(0).body.to_string().contains("basil"),
+            "{}",
+            model.request(0).body
+        );
+    }
+}
+
+/// What was pasted comes back by the up arrow as if it were typed.
+#[test]
+fn a_line_from_the_history_asks_before_it_attaches() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let home = Home::with(&model.config());
+    let secret = home.write("secret.txt", "basil\n").display().to_string();
+    let mut talk = conversation(&home, []);
+    talk.types(&format!("\u{1b}[200~read @{secret}\u{1b}[201~\r"));
+    talk.wait_for_next_stdout("y/N ");
+    talk.types("n\n");
+    talk.wait_for_next_stdout("One.\r\n\r\n\u{1b}[?2004h");
+    talk.types("\u{1b}[A\r");
+    talk.wait_for_next_stdout("y/N ");
+    talk.types("\x03");
+    talk.wait_for_next_stdout("Two.");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    for n in 0..2 {
+        assert!(!model.request(n).body.to_string().contains("basil"));
+    }
+}
+
+/// A model can make links in its workspace, but none that leads an export out of it.
+#[test]
+fn an_export_follows_no_link_of_the_workspace() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let outside = home.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let workspace = home.path("workspace");
+    std::fs::create_dir_all(workspace.join("notes")).unwrap();
+    std::os::unix::fs::symlink(&outside, workspace.join("exports")).unwrap();
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    talk.wait_for_next_stdout("One.");
+    talk.types(&format!(
+        "/export {}/exports/talk.md\n",
+        workspace.display()
+    ));
+    talk.wait_for_next_stdout("which tools can change, leads out of their trees");
+    talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));
+    talk.wait_for_next_stdout("bantam: wrote /");
+    talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));
+    talk.wait_for_next_stdout("exists already");
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    let written = std::fs::read_to_string(workspace.join("notes/talk.md")).unwrap();
+    assert!(written.contains("One."), "{written}");
 }
 
 #[test]

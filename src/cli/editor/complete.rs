@@ -18,7 +18,7 @@ const MOST: usize = 200;
 
 impl Completer {
     /// Where the word before the cursor begins, and the words that it may become.
-    pub(super) fn complete(&self, before: &str) -> (usize, Vec<String>) {
+    pub(super) fn words(&self, before: &str) -> (usize, Vec<String>) {
         let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let word = &before[start..];
         let of = |names: &[String]| {
@@ -91,7 +91,7 @@ mod tests {
             models,
             home: Home::new("/nowhere".into()),
         }
-        .complete(before)
+        .words(before)
     }
 
     #[test]

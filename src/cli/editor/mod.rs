@@ -1,31 +1,45 @@
-//! The line editor of a conversation.
+//! The line editor of a conversation: rustyline, with our completion, keys and history.
 
-mod buffer;
 mod complete;
-mod history;
-mod keys;
-mod layout;
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustyline::completion::Pair;
+use rustyline::config::Configurer;
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::FileHistory;
+use rustyline::validate::Validator;
+use rustyline::{
+    Behavior, Cmd, ConditionalEventHandler, Config, Context as LineContext, Event, EventContext,
+    EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
+};
 
 use super::screen::Screen;
 use super::tty::{self, Mode};
-use crate::error::Result;
-use crate::text::printable;
-use buffer::{Buffer, Motion};
+use crate::disk::{self, Durability};
+use crate::error::{Context, Error, Result};
+use crate::sys;
+use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
-pub(super) use history::History;
-use keys::{Happened, Key, Keys};
-use layout::{Layout, layout};
 
-/// Before a message, and before each of its lines but the first.
+/// Before a message.
 pub(super) const PROMPT: &str = "> ";
-pub(super) const CONTINUATION: &str = ". ";
+
+/// How many messages are kept, and the largest of them in bytes: `state/history` stays below 8 MB.
+const MAX_ENTRIES: usize = 500;
+const MAX_ENTRY: usize = 16 << 10;
+
+/// The first line of a history that rustyline reads with `\n` and `\\` for line feeds and backslashes.
+const HISTORY_FORMAT: &str = "#V2";
 
 /// How reading a message ends.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Line {
     Text(String),
     /// Ctrl-C; whether there was text.
     Interrupted {
@@ -36,286 +50,217 @@ pub(super) enum Outcome {
 }
 
 pub(super) struct Editor {
-    completer: Completer,
-    pub history: History,
-    screen: Screen,
-    /// Becomes readable when the terminal has another size.
-    resized: Arc<OwnedFd>,
-    keys: Keys,
-    buffer: Buffer,
-    /// The number of the entry of the history that is shown; its length while that is a new text.
-    entry: usize,
-    /// The new text, while an entry of the history is shown.
-    draft: String,
-    /// What is looked for in the history.
-    search: Option<String>,
-    /// Part of the text was pasted.
-    pub has_paste: bool,
-    /// What is on the screen, from its first row on, and the columns it was drawn for.
-    drawn: Layout,
-    columns: usize,
+    reader: rustyline::Editor<Completer, FileHistory>,
+    /// The text when Ctrl-C or Ctrl-Z was pressed.
+    left: Arc<Mutex<Left>>,
+    /// `None` keeps no history.
+    history: Option<PathBuf>,
+}
+
+/// What a key that ends the reading left behind.
+#[derive(Default)]
+struct Left {
+    before_cursor: String,
+    after_cursor: String,
+    is_suspended: bool,
 }
 
 impl Editor {
     pub(super) fn new(
-        screen: Screen,
-        resized: Arc<OwnedFd>,
+        screen: &Screen,
         completer: Completer,
-        history: History,
-    ) -> Self {
-        Self {
-            completer,
-            history,
-            screen,
-            resized,
-            keys: Keys::default(),
-            buffer: Buffer::default(),
-            entry: 0,
-            draft: String::new(),
-            search: None,
-            has_paste: false,
-            drawn: Layout::default(),
-            columns: 80,
+        history: Option<PathBuf>,
+    ) -> Result<Self> {
+        let behavior = if screen.stdout_is_terminal {
+            Behavior::Stdio
+        } else {
+            Behavior::PreferTerm
+        };
+        let config = Config::builder()
+            .behavior(behavior)
+            .completion_show_all_if_ambiguous(true)
+            .build();
+        let mut reader =
+            rustyline::Editor::<_, FileHistory>::with_config(config).map_err(|e| failed(&e))?;
+        reader
+            .set_max_history_size(MAX_ENTRIES)
+            .map_err(|e| failed(&e))?;
+        reader.set_helper(Some(completer));
+        let left = Arc::new(Mutex::new(Left::default()));
+        for key in ['C', 'Z'] {
+            let leave = Box::new(Leave(left.clone()));
+            reader.bind_sequence(KeyEvent::ctrl(key), EventHandler::Conditional(leave));
         }
+        for key in [
+            KeyEvent(KeyCode::Enter, Modifiers::NONE),
+            KeyEvent::ctrl('J'),
+        ] {
+            reader.bind_sequence(key, EventHandler::Conditional(Box::new(GoOn)));
+        }
+        let alt_enter = KeyEvent(KeyCode::Enter, Modifiers::ALT);
+        reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
+        if let Some(path) = &history {
+            // A history that cannot be read is as good as an empty one.
+            if begin_history(path).is_ok() {
+                reader.load_history(path).ok();
+            }
+        }
+        Ok(Self {
+            reader,
+            left,
+            history,
+        })
     }
 
     /// Reads a message or a command.
-    pub(super) fn read(&mut self) -> Result<Outcome> {
-        (self.entry, self.search, self.has_paste) = (self.history.entries.len(), None, false);
-        tty::set(Mode::Editing)?;
-        self.draw();
-        self.screen.draw(tty::PASTE_ON);
-        let outcome = loop {
-            let key = match self.keys.next(self.resized.as_fd()) {
-                Happened::Key(key) => key,
-                Happened::Resized => {
-                    self.draw();
-                    continue;
+    pub(super) fn read(&mut self) -> Result<Line> {
+        // rustyline notices a new size when the signal interrupts the thread that reads the keys.
+        sys::unblock_signals(sys::RESIZED);
+        let mut initial = (String::new(), String::new());
+        loop {
+            tty::set(Mode::Editing)?;
+            let read = self
+                .reader
+                .readline_with_initial(PROMPT, (&initial.0, &initial.1));
+            tty::set(Mode::Waiting)?;
+            match read {
+                Ok(text) => return Ok(Line::Text(joined(&text))),
+                Err(ReadlineError::Interrupted) => {
+                    let left = std::mem::take(&mut *self.left());
+                    if !left.is_suspended {
+                        let had_text =
+                            !left.before_cursor.is_empty() || !left.after_cursor.is_empty();
+                        return Ok(Line::Interrupted { had_text });
+                    }
+                    tty::suspend();
+                    initial = (left.before_cursor, left.after_cursor);
                 }
-                Happened::Gone => break Outcome::End,
-            };
-            let key = if self.search.is_some() {
-                self.search_key(key)
-            } else {
-                Some(key)
-            };
-            if let Some(outcome) = key.and_then(|key| self.press(key)) {
-                break outcome;
-            }
-            self.draw();
-        };
-        self.leave(if matches!(outcome, Outcome::Interrupted { .. }) {
-            "^C"
-        } else {
-            ""
-        });
-        tty::set(Mode::Waiting)?;
-        self.buffer.take();
-        Ok(outcome)
-    }
-
-    /// Does what a key says.
-    fn press(&mut self, key: Key) -> Option<Outcome> {
-        match key {
-            Key::Text(text) => self.buffer.insert(&printable(&text)),
-            Key::Paste(text) => {
-                self.has_paste = true;
-                self.buffer.insert(&printable(&text));
-            }
-            Key::Enter => return self.enter(),
-            Key::Newline => self.buffer.insert("\n"),
-            Key::Tab => self.complete(),
-            Key::Go(motion) => {
-                let moved = self.buffer.go(motion);
-                match motion {
-                    Motion::Up if !moved && self.entry > 0 => self.show_entry(self.entry - 1),
-                    Motion::Down if !moved => self.show_entry(self.entry + 1),
-                    _ => {}
+                // What is not UTF-8 throws the line away.
+                Err(ReadlineError::Io(e)) if e.kind() == io::ErrorKind::InvalidData => {
+                    return Ok(Line::Interrupted { had_text: true });
                 }
-            }
-            Key::Delete(motion) => self.buffer.delete(motion),
-            Key::Cut(motion) => self.buffer.cut(motion),
-            Key::PutBack => self.buffer.paste(),
-            Key::Search => {
-                self.draft = self.buffer.text().to_owned();
-                self.search = Some(String::new());
-            }
-            Key::Clear => {
-                self.screen.draw("\x1b[H\x1b[2J");
-                self.drawn = Layout::default();
-            }
-            Key::Interrupt => {
-                return Some(Outcome::Interrupted {
-                    had_text: !self.buffer.text().is_empty(),
-                });
-            }
-            Key::End if self.buffer.text().is_empty() => return Some(Outcome::End),
-            Key::End => self.buffer.delete(Motion::Right),
-            Key::Suspend => {
-                self.leave("");
-                tty::suspend();
-                self.screen.draw(tty::PASTE_ON);
-            }
-            Key::Cancel | Key::Unknown => {}
-        }
-        None
-    }
-
-    /// Ends the message, unless it goes on behind a backslash.
-    fn enter(&mut self) -> Option<Outcome> {
-        if !self.buffer.before().ends_with('\\') {
-            return Some(Outcome::Text(self.buffer.text().to_owned()));
-        }
-        self.buffer.delete(Motion::Left);
-        self.buffer.insert("\n");
-        None
-    }
-
-    /// Shows another entry of the history; behind the last one is the new text.
-    fn show_entry(&mut self, entry: usize) {
-        let last = self.history.entries.len();
-        if self.entry == last && entry < last {
-            self.draft = self.buffer.text().to_owned();
-        }
-        if entry <= last {
-            self.entry = entry;
-            self.buffer.set(
-                self.history
-                    .entries
-                    .get(entry)
-                    .unwrap_or(&self.draft)
-                    .clone(),
-            );
-        }
-    }
-
-    /// Searches on, or ends the search and returns the key.
-    fn search_key(&mut self, key: Key) -> Option<Key> {
-        let text = self.search.take().unwrap_or_default();
-        let last = self.history.entries.len();
-        let (text, from) = match key {
-            Key::Text(more) | Key::Paste(more) => (text + &more, last),
-            Key::Delete(Motion::Left) => (
-                text.chars()
-                    .take(text.chars().count().saturating_sub(1))
-                    .collect(),
-                last,
-            ),
-            Key::Search => (text, self.entry),
-            Key::Cancel | Key::Interrupt => {
-                self.entry = last;
-                self.buffer.set(std::mem::take(&mut self.draft));
-                return None;
-            }
-            key => return Some(key),
-        };
-        if let Some(found) = self.history.find(&text, from).filter(|_| !text.is_empty()) {
-            self.entry = found;
-            self.buffer.set(self.history.entries[found].clone());
-        }
-        self.search = Some(text);
-        None
-    }
-
-    fn complete(&mut self) {
-        let (start, found) = self.completer.complete(self.buffer.before());
-        let word = self.buffer.before()[start..].to_owned();
-        let Some(first) = found.first() else { return };
-        let common = found.iter().fold(first.as_str(), |common, other| {
-            let same = common
-                .char_indices()
-                .zip(other.chars())
-                .find(|((_, a), b)| a != b)
-                .map(|((at, _), _)| at);
-            &common[..same.unwrap_or(common.len().min(other.len()))]
-        });
-        if found.len() == 1 {
-            let end = if first.ends_with('/') { "" } else { " " };
-            self.buffer.replace_from(start, &format!("{first}{end}"));
-        } else if common.len() > word.len() {
-            self.buffer.replace_from(start, common);
-        } else {
-            self.leave("");
-            self.screen.note(&found.join("  "));
-            self.screen.draw(tty::PASTE_ON);
-        }
-    }
-
-    fn layout(&self, cursor: usize) -> Layout {
-        let prompt = self
-            .search
-            .as_ref()
-            .map_or(PROMPT.to_owned(), |text| format!("(search: {text}) "));
-        layout(&prompt, self.buffer.text(), cursor, self.columns)
-    }
-
-    /// Draws the text. Of one that is higher than the screen, only the rows around the cursor.
-    fn draw(&mut self) {
-        let before = self.columns;
-        let (columns, rows) = tty::size();
-        self.columns = columns;
-        let mut layout = self.layout(self.buffer.cursor());
-        let top = layout
-            .cursor
-            .0
-            .saturating_sub(rows - 1)
-            .max(layout.cursor.0.min(layout.rows.len().saturating_sub(rows)));
-        layout.rows.drain(..top);
-        layout.rows.truncate(rows);
-        layout.cursor.0 -= top;
-        self.paint(layout, before);
-    }
-
-    /// Draws everything, and goes to the line below.
-    fn leave(&mut self, mark: &str) {
-        self.search = None;
-        self.paint(self.layout(self.buffer.text().len()), self.columns);
-        self.drawn = Layout::default();
-        self.screen.draw(&format!("{}{mark}\n", tty::PASTE_OFF));
-    }
-
-    /// Replaces what is drawn, which was drawn `columns` wide.
-    fn paint(&mut self, layout: Layout, columns: usize) {
-        let mut out = String::new();
-        if !self.drawn.rows.is_empty() {
-            // A terminal that became narrower has wrapped each row.
-            let wraps = |width: usize| {
-                if columns > self.columns {
-                    width.saturating_sub(1) / self.columns
-                } else {
-                    0
+                Err(ReadlineError::Eof | ReadlineError::Io(_) | ReadlineError::Errno(_)) => {
+                    return Ok(Line::End);
                 }
-            };
-            let (row, column) = self.drawn.cursor;
-            let above: usize = self.drawn.rows[..row]
-                .iter()
-                .map(|row| 1 + wraps(crate::markdown::width(row)))
-                .sum();
-            let up = above + wraps(column + 1);
-            if up > 0 {
-                out.push_str(&format!("\x1b[{up}A"));
-            }
-            out.push_str("\r\x1b[J");
-        }
-        out.push_str(&layout.rows.join("\n"));
-        let (row, column) = layout.cursor;
-        let (last, end) = (
-            layout.rows.len() - 1,
-            layout
-                .rows
-                .last()
-                .map_or(0, |row| crate::markdown::width(row)),
-        );
-        if (row, column) != (last, end) {
-            if row < last {
-                out.push_str(&format!("\x1b[{}A", last - row));
-            }
-            out.push('\r');
-            if column > 0 {
-                out.push_str(&format!("\x1b[{column}C"));
+                Err(e) => return Err(failed(&e)),
             }
         }
-        self.screen.draw(&out);
-        self.drawn = layout;
+    }
+
+    /// Adds a message to the history.
+    pub(super) fn remember(&mut self, text: &str) -> Result<()> {
+        if text.len() > MAX_ENTRY {
+            return Ok(());
+        }
+        self.reader
+            .add_history_entry(text)
+            .map_err(|e| failed(&e))?;
+        match &self.history {
+            Some(path) => self.reader.append_history(path).map_err(|e| failed(&e)),
+            None => Ok(()),
+        }
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The message, without the backslashes that Enter was typed behind.
+fn joined(text: &str) -> String {
+    without_controls(&text.replace(&format!("\\{TYPED}\n"), "\n"))
+}
+
+fn failed(e: &ReadlineError) -> Error {
+    Error::failed(e.to_string())
+}
+
+/// Makes sure that the history has its first line, which the versions before rustyline did not write.
+fn begin_history(path: &Path) -> Result<()> {
+    let old = match fs_err::read(path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e.into()),
+    };
+    if old.starts_with(format!("{HISTORY_FORMAT}\n").as_bytes()) {
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        disk::make_dir(dir).doing("making the directory of the history")?;
+    }
+    let text = format!("{HISTORY_FORMAT}\n{}", String::from_utf8_lossy(&old));
+    disk::replace(path, text.as_bytes(), Durability::Later)
+}
+
+/// Ctrl-C and Ctrl-Z: end the reading, and keep the text.
+struct Leave(Arc<Mutex<Left>>);
+
+impl ConditionalEventHandler for Leave {
+    fn handle(&self, key: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
+        let (before, after) = line.line().split_at(line.pos());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Left {
+            before_cursor: before.to_owned(),
+            after_cursor: after.to_owned(),
+            is_suspended: key.get(0) == Some(&KeyEvent::ctrl('Z')),
+        };
+        Some(Cmd::Interrupt)
+    }
+}
+
+/// Enter behind a backslash begins another line instead of ending the message.
+struct GoOn;
+
+/// Behind a backslash, it is Enter that follows: a pasted backslash at the end of a line stays. It is not shown.
+const TYPED: char = '\u{1}';
+
+impl ConditionalEventHandler for GoOn {
+    fn handle(&self, _: &Event, _: RepeatCount, _: bool, line: &EventContext) -> Option<Cmd> {
+        let goes_on = line.line()[..line.pos()].ends_with('\\');
+        goes_on.then(|| Cmd::Insert(1, format!("{TYPED}\n")))
+    }
+}
+
+impl rustyline::completion::Completer for Completer {
+    type Candidate = Pair;
+
+    fn complete(
+        &self,
+        line: &str,
+        cursor: usize,
+        _: &LineContext<'_>,
+    ) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let (start, found) = self.words(&line[..cursor]);
+        let is_only_one = found.len() == 1;
+        let pair = |word: String| {
+            let end = if is_only_one && !word.ends_with('/') {
+                " "
+            } else {
+                ""
+            };
+            Pair {
+                replacement: format!("{word}{end}"),
+                display: word,
+            }
+        };
+        Ok((start, found.into_iter().map(pair).collect()))
+    }
+}
+
+impl Highlighter for Completer {
+    /// Takes out what could control the terminal: a paste may hold it.
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        if line.contains(is_unsafe_to_show) {
+            line.chars().filter(|c| !is_unsafe_to_show(*c)).collect()
+        } else {
+            line.into()
+        }
+    }
+}
+
+impl Hinter for Completer {
+    type Hint = String;
+}
+
+impl Validator for Completer {}
+
+impl Helper for Completer {}
