@@ -15,7 +15,7 @@
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `answer`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), its replies (`assembler`, `replies`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), the `demo` |
-//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), the journal of messages (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`) |
+//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what a turn tells it (`ack`, `activity`), delivery (`send`, `upload`) |
 //! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`); one file for each family of tools, and the search of notes by `meaning` |
 //! | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
@@ -26,7 +26,7 @@
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
-//! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
+//! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |
 //! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
@@ -36,7 +36,7 @@
 //! | 0 | `wire` | the messages between bantam and a hands process |
 //! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
-//! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), locks (`lock`) |
+//! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
 //! | 0 | `cancel`, `child`, `beneath`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life

@@ -1,23 +1,26 @@
 //! Messages to chats, kept until they are delivered.
 //!
-//! A journal, `state/outbox.jsonl`. Any process may post, under the lock; the holder of the sender's lock delivers: the gateway, or
-//! another process while none runs. Its lines are `{"post":ID,"to","text",..}`, which replaces an earlier line about that message;
-//! `{"said":ID,"pieces":N}` after each piece of a long message; and at the end `{"over":ID}`, with `"why"` when it was given up.
-//! Delivery is at least once: `over` is written when Telegram has answered and is not synced, so a power cut may repeat what was sent
-//! last. `{"answered":[..]}` holds what an earlier file knew to be answered. Files to send are copies in `state/outbox/`.
+//! They are items of the home's [`Queue`], `state/queue.jsonl`, which also has what came in and is not answered yet, and the
+//! background tasks. Any process may post; the holder of the sender's lock delivers: the gateway, or another process while none
+//! runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last. Files to
+//! send are copies in `state/outbox/`.
+
+mod earlier;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Journal, Line, Lock, NewFile, fields};
-use crate::error::{Context, Result};
-use crate::paths::{Home, telegram_chat};
+use crate::disk::{self, Entry, Lock, NewFile, Queue};
+use crate::error::{Context, Error, Kind, Result};
+use crate::notify;
+use crate::paths::{Home, session_name, telegram_chat};
+use crate::session::note;
 use crate::text::one_line;
 
 /// A message to a chat.
@@ -28,8 +31,6 @@ pub(crate) struct Item {
     pub to: String,
     /// Markdown.
     pub text: String,
-    /// The ids of the incoming messages that it answers.
-    pub answers: Vec<String>,
     /// A file to send along, by its name in `state/outbox/`; empty for none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
@@ -38,18 +39,26 @@ pub(crate) struct Item {
     pub name: String,
 }
 
+impl Item {
+    pub(crate) fn text(to: &str, text: &str) -> Self {
+        Self {
+            to: to.to_owned(),
+            text: text.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
 /// A message that is not delivered yet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Pending {
-    #[serde(rename = "post")]
     pub id: String,
-    #[serde(flatten)]
     pub item: Item,
     /// How many of its pieces are sent.
     pub pieces: usize,
 }
 
+/// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Pending,
@@ -58,27 +67,83 @@ pub(crate) enum Outcome {
     GivenUp(String),
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct Outbox {
-    home: Home,
+/// What the conversation of a chat is told of a message that comes from elsewhere.
+pub(crate) struct Note<'a> {
+    /// Says where it comes from.
+    pub title: &'a str,
+    /// The conversation that sends it. If it is the chat's own, it needs no note.
+    pub from: &'a str,
+    /// The text, if it is not the message's.
+    pub text: &'a str,
 }
 
-/// How long to wait for the lock, which others hold for one write.
-const LOCK_WAIT: Duration = Duration::from_secs(10);
-/// Compacts above this size in bytes. The file is read whole for every message.
-const COMPACT_AT: u64 = 32 << 10;
-/// Answered messages, and outcomes, to remember when compacting: more than an inbox can have open.
-const REMEMBERED: usize = 500;
+/// A message that is on disk.
+pub(crate) struct Posted {
+    pub id: String,
+    /// Whether the chat's conversation knows of it.
+    pub noted: Result<()>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Outbox {
+    home: Home,
+    queue: Arc<Queue>,
+}
+
+/// Which items of the queue are messages to chats.
+const KIND: &str = "out";
+/// Items that are done with, to remember: more than a poll brings in, with what was said to each.
+const REMEMBERED: usize = 1000;
 /// The longest reason for giving up, in bytes.
 const MAX_REASON: usize = 200;
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
-        Self { home }
+        let (path, lock, state) = (
+            home.state().join("queue.jsonl"),
+            home.lock("queue"),
+            home.state(),
+        );
+        let first = move || earlier::lines(&state);
+        let queue = Arc::new(Queue::new(path, lock, REMEMBERED, first));
+        Self { home, queue }
     }
 
-    fn path(&self) -> PathBuf {
-        self.home.state().join("outbox.jsonl")
+    /// The queue that holds the messages. The gateway's: an earlier version keeps its own files until it ends.
+    pub(crate) fn queue(&self) -> &Arc<Queue> {
+        &self.queue
+    }
+
+    /// Takes over what an earlier version left. The caller holds the gateway's lock.
+    pub(crate) fn adopt(&self) -> Result<()> {
+        let left = earlier::files(&self.home.state());
+        if left.is_empty() {
+            return Ok(());
+        }
+        if !self.queue.path().exists() {
+            self.queue
+                .create()
+                .doing("taking over the messages of an earlier version")?;
+        }
+        disk::remove_files(&left)
+    }
+
+    /// The queue, ready to be changed by a process that may not be the gateway.
+    fn writable(&self) -> Result<&Queue> {
+        if !self.queue.path().exists() && !earlier::files(&self.home.state()).is_empty() {
+            let lock = self.home.lock("gateway");
+            let _lock = Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None)).map_err(|e| {
+                match e.kind {
+                    Kind::Busy => {
+                        Error::new(Kind::Busy, "a gateway of an earlier version is running")
+                            .hint("restart it, for example with: systemctl --user restart bantam")
+                    }
+                    _ => e,
+                }
+            })?;
+            self.adopt()?;
+        }
+        Ok(&self.queue)
     }
 
     fn files(&self) -> PathBuf {
@@ -96,35 +161,64 @@ impl Outbox {
         Ok((NewFile::begin(&self.file(&name))?, name))
     }
 
-    /// Posts a message and returns its id. On disk when this returns.
-    pub(crate) fn post(&self, item: &Item) -> Result<String> {
+    /// Posts a message and returns its id. `answered` are the items of the queue that it ends. On disk when this returns.
+    pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
         telegram_chat(&item.to)?;
-        let new = Pending {
-            id: fresh_id(),
-            item: item.clone(),
-            ..Pending::default()
-        };
-        self.append(&json!(new), Durability::Now)
+        let id = fresh_id();
+        self.writable()?
+            .add_for(&Entry::new(&id, KIND, item), answered)
             .doing("keeping a message to be sent")?;
-        Ok(new.id)
+        Ok(id)
+    }
+
+    /// The same for a message that comes from elsewhere: notes it in the conversation of its chat, so that a reply there has
+    /// something to refer to, and tells a running gateway to deliver it.
+    pub(crate) fn post_and_note(
+        &self,
+        item: &Item,
+        answered: &[String],
+        note: &Note,
+    ) -> Result<Posted> {
+        let id = self.post(item, answered)?;
+        notify::signal(&self.home);
+        let noted = self
+            .note(item, &id, note)
+            .doing(format_args!("noting in {} what was sent there", item.to));
+        Ok(Posted { id, noted })
+    }
+
+    fn note(&self, item: &Item, id: &str, told: &Note) -> Result<()> {
+        let Some((channel, chat)) = item.to.split_once(':') else {
+            return Ok(());
+        };
+        let session = session_name(channel, chat)?;
+        if session == told.from {
+            return Ok(());
+        }
+        let text = if told.text.is_empty() {
+            &item.text
+        } else {
+            told.text
+        };
+        note(&self.home, &session, id, told.title, text)
     }
 
     /// Records how many pieces are sent.
     pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
-        self.append(&json!({"said": id, "pieces": pieces}), Durability::Later)
+        self.writable()?
+            .part(id, u32::try_from(pieces).unwrap_or(u32::MAX))
     }
 
     /// Records that a message is sent.
     pub(crate) fn done(&self, id: &str) -> Result<()> {
-        self.append(&json!({"over": id}), Durability::Later)
+        self.writable()?.done(&[id.to_owned()])?;
+        self.remove_orphans()
     }
 
     /// Records that a message will never be accepted.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.append(
-            &json!({"over": id, "why": one_line(why, MAX_REASON)}),
-            Durability::Later,
-        )
+        self.writable()?.give_up(id, &one_line(why, MAX_REASON))?;
+        self.remove_orphans()
     }
 
     /// Redirects the rest of a message to another chat.
@@ -133,36 +227,32 @@ impl Outbox {
             to,
             ..pending.item.clone()
         };
-        self.append(
-            &json!(Pending {
-                item,
-                ..pending.clone()
-            }),
-            Durability::Now,
-        )
+        self.writable()?
+            .add(&[Entry::new(&pending.id, KIND, &item)])
     }
 
     /// The messages to send, the oldest first.
     pub(crate) fn pending(&self) -> Result<Vec<Pending>> {
-        Ok(self.read()?.pending)
+        let entries = self.queue.entries(KIND).doing("reading the outbox")?;
+        let pending = |entry: Entry| Pending {
+            item: entry.read(),
+            id: entry.id,
+            pieces: entry.part as usize,
+        };
+        Ok(entries.into_iter().map(pending).collect())
     }
 
     /// What became of a message. One that is not remembered counts as sent.
     pub(crate) fn outcome(&self, id: &str) -> Result<Outcome> {
-        let state = self.read()?;
-        if let Some((_, why)) = state.given_up.iter().find(|(given_up, _)| given_up == id) {
-            return Ok(Outcome::GivenUp(why.clone()));
+        if let Some(why) = self.queue.given_up(id)? {
+            return Ok(Outcome::GivenUp(why));
         }
-        Ok(if state.pending.iter().any(|pending| pending.id == id) {
+        let is_pending = !self.queue.find(&[id.to_owned()])?.is_empty();
+        Ok(if is_pending {
             Outcome::Pending
         } else {
             Outcome::Sent
         })
-    }
-
-    /// The ids of the incoming messages that have an answer here, sent or not.
-    pub(crate) fn answered(&self) -> Result<Vec<String>> {
-        Ok(self.read()?.answered)
     }
 
     /// The lock to hold while delivering: two senders would send messages twice.
@@ -170,49 +260,16 @@ impl Outbox {
         Lock::acquire(&self.home.lock("sender"), wait, cancel)
     }
 
-    fn read(&self) -> Result<OutboxState> {
-        let found = disk::read_journal(&self.path()).doing("reading the outbox")?;
-        Ok(OutboxState::of(&found.unwrap_or_default().lines))
-    }
-
-    fn append(&self, line: &Value, durability: Durability) -> Result<()> {
-        let _lock = Lock::acquire(&self.home.lock("outbox"), LOCK_WAIT, &Cancel::new(None))?;
-        let path = self.path();
-        let opened = Journal::open_or_create(&path)?;
-        let mut journal = opened.journal;
-        journal.append(&fields(std::slice::from_ref(line)), durability)?;
-        if line.get("over").is_none() {
-            return Ok(());
-        }
-        let mut state = OutboxState::of(&opened.lines);
-        state.apply(line);
-        self.remove_orphans(&state)?;
-        let len = fs_err::metadata(&path)?.len();
-        if len > COMPACT_AT {
-            let kept = state.lines();
-            // Twice what stays, so that waiting messages are not rewritten each time.
-            if len
-                > 2 * kept
-                    .iter()
-                    .map(|line| line.to_string().len() as u64)
-                    .sum::<u64>()
-            {
-                journal.restart(fields(&kept))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Removes the files that no pending message has: of those sent, and of crashes.
-    fn remove_orphans(&self, state: &OutboxState) -> Result<()> {
+    fn remove_orphans(&self) -> Result<()> {
         let entries = match fs_err::read_dir(self.files()) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
+        let pending = self.pending()?;
         for entry in entries {
             let entry = entry?;
-            if state
-                .pending
+            if pending
                 .iter()
                 .any(|pending| entry.file_name() == pending.item.file.as_str())
             {
@@ -239,74 +296,6 @@ pub(crate) fn fresh_id() -> String {
         std::process::id(),
         COUNT.fetch_add(1, Ordering::Relaxed)
     )
-}
-
-/// What the lines of an outbox add up to.
-#[derive(Default)]
-struct OutboxState {
-    /// The oldest first.
-    pending: Vec<Pending>,
-    answered: Vec<String>,
-    /// The ids of messages that were given up, and why.
-    given_up: Vec<(String, String)>,
-}
-
-impl OutboxState {
-    fn of(lines: &[Line]) -> Self {
-        let mut state = Self::default();
-        for line in lines {
-            state.apply(&line.fields);
-        }
-        state
-    }
-
-    fn apply(&mut self, line: &Value) {
-        if line.get("post").is_some() {
-            let new = Pending::deserialize(line).unwrap_or_default();
-            self.answered.extend(new.item.answers.iter().cloned());
-            match self.pending.iter_mut().find(|pending| pending.id == new.id) {
-                Some(pending) => *pending = new,
-                None => self.pending.push(new),
-            }
-        }
-        if let Some(pending) = self
-            .pending
-            .iter_mut()
-            .find(|pending| line["said"] == pending.id)
-        {
-            pending.pieces = line["pieces"]
-                .as_u64()
-                .and_then(|count| count.try_into().ok())
-                .unwrap_or(0);
-        }
-        if let Some(id) = line["over"].as_str() {
-            self.pending.retain(|pending| pending.id != id);
-            self.given_up.extend(
-                line["why"]
-                    .as_str()
-                    .map(|why| (id.to_owned(), why.to_owned())),
-            );
-        }
-        let answered = line["answered"].as_array().into_iter().flatten();
-        self.answered
-            .extend(answered.filter_map(Value::as_str).map(str::to_owned));
-    }
-
-    /// The lines of a compacted journal.
-    fn lines(&self) -> Vec<Value> {
-        let mut lines = vec![json!({"v": 1})];
-        let given_up = &self.given_up[self.given_up.len().saturating_sub(REMEMBERED)..];
-        lines.extend(
-            given_up
-                .iter()
-                .map(|(id, why)| json!({"over": id, "why": why})),
-        );
-        lines.push(
-            json!({"answered": self.answered[self.answered.len().saturating_sub(REMEMBERED)..]}),
-        );
-        lines.extend(self.pending.iter().map(|pending| json!(pending)));
-        lines
-    }
 }
 
 #[cfg(test)]

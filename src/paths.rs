@@ -88,15 +88,20 @@ impl Home {
         self.state().join("locks").join(format!("{name}.lock"))
     }
 
+    pub(crate) fn cron(&self) -> PathBuf {
+        self.root.join("cron")
+    }
+
     pub(crate) fn cron_jobs(&self) -> PathBuf {
-        self.root.join("cron").join("jobs.json")
+        self.cron().join("jobs.json")
     }
 
-    pub(crate) fn cron_runs(&self) -> PathBuf {
-        self.root.join("cron").join("runs.jsonl")
+    /// What became of the runs of jobs.
+    pub(crate) fn cron_history(&self) -> PathBuf {
+        self.cron().join("history.jsonl")
     }
 
-    /// Guards both files of `cron/`. No session has this name.
+    /// Guards the jobs. No session has this name.
     pub(crate) fn cron_lock(&self) -> PathBuf {
         self.lock("cron")
     }

@@ -9,10 +9,8 @@ use crate::cancel::Cancel;
 use crate::config::{Config, Env};
 use crate::error::{Error, Result};
 use crate::gateway::status::is_running;
-use crate::notify;
-use crate::outbox::{Item, Outbox, Outcome};
-use crate::paths::{Home, session_name};
-use crate::session::note;
+use crate::outbox::{Item, Note, Outbox, Outcome};
+use crate::paths::Home;
 use crate::telegram::api::Api;
 use crate::telegram::{CHANNEL, MessageSender};
 use crate::text::one_line;
@@ -80,18 +78,18 @@ impl Delivery {
             return Ok(());
         }
         let to = format!("{CHANNEL}:{chat}");
-        let id = self.outbox.post(&Item {
-            to: to.clone(),
-            text: text.to_owned(),
-            ..Item::default()
-        })?;
-        notify::signal(&self.home);
-        let session = session_name(CHANNEL, chat)?;
-        if session != response.session {
-            if let Err(e) = note(&self.home, &session, &id, title, text) {
-                (self.notice)(&one_line(&e.message, 300));
-            }
+        let note = Note {
+            title,
+            from: &response.session,
+            text,
+        };
+        let posted = self
+            .outbox
+            .post_and_note(&Item::text(&to, text), &[], &note)?;
+        if let Err(e) = posted.noted {
+            (self.notice)(&one_line(&e.message, 300));
         }
+        let id = posted.id;
         let last =
             self.send_until(&|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");

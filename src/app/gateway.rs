@@ -128,22 +128,20 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let account = bot
         .as_ref()
         .map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
-    let (tasks, damaged) = Tasks::open(&home)?;
+    let outbox = Outbox::new(home.clone());
+    outbox.adopt()?;
+    let tasks = Tasks::open(&outbox)?;
     let warn = |text: &String| log.write(Level::Warn, text);
-    loaded
-        .warnings()
-        .iter()
-        .chain(&notices)
-        .chain(&damaged)
-        .for_each(warn);
+    loaded.warnings().iter().chain(&notices).for_each(warn);
     let dispatcher = Arc::new(Dispatcher::new(
         Arc::new(pool),
         config.gateway.workers,
         tasks,
     ));
     let sender = bot.as_ref().map(|bot| {
-        let (outbox, log) = (Outbox::new(home.clone()), log.sink("telegram"));
-        MessageSender::new(bot.api.clone(), outbox, shutdown.cancel.clone(), log)
+        let log = log.sink("telegram");
+        let cancel = shutdown.cancel.clone();
+        MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log)
     });
     let (change, changed) = sync_channel(1);
     let (clock, sending) = (change.clone(), sender.clone());
@@ -173,6 +171,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let gateway = Gateway {
         parts,
         cancel: shutdown.cancel.clone(),
+        outbox,
         wake,
         log,
     };
@@ -206,6 +205,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
 struct Gateway<'a> {
     parts: Parts<'a>,
     cancel: Cancel,
+    outbox: Outbox,
     wake: Wake,
     log: Log,
 }
@@ -238,8 +238,7 @@ impl Gateway<'_> {
             grace: i64::try_from(config.cron.grace_minutes)
                 .unwrap_or(i64::MAX)
                 .saturating_mul(60_000),
-            outbox: Outbox::new(home.clone()),
-            posted: self.wake.clone(),
+            outbox: self.outbox.clone(),
             cancel: self.cancel.clone(),
             log: self.log.sink("jobs"),
         });
@@ -265,10 +264,7 @@ impl Gateway<'_> {
         hands: Hands,
         watch: Watch,
     ) -> Result<Telegram> {
-        let (inbox, damaged) = Inbox::open(&self.parts.home.state(), bot.id())?;
-        for damage in &damaged {
-            self.log.write(Level::Warn, damage);
-        }
+        let inbox = Inbox::new(self.outbox.queue().clone(), bot.id());
         let (settings, hands, local_time) = (
             bot.channel_settings(),
             Arc::new(hands),

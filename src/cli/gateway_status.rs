@@ -18,9 +18,10 @@ const MAX_JOBS: usize = 5;
 /// Adds `gateway`. What cannot be read becomes a warning.
 pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64]) {
     let home = to.home;
-    let mut inbox = to.or_warn(inbox::status(&home.state()));
+    let outbox = Outbox::new(home.clone());
+    let mut inbox = to.or_warn(inbox::status(outbox.queue()));
     inbox.unknown_users.retain(|user| !allowed.contains(user));
-    let pending = to.or_warn(Outbox::new(home.clone()).pending());
+    let pending = to.or_warn(outbox.pending());
     // An id begins with the time of posting, in hexadecimal milliseconds.
     let posted = |id: &str| i64::from_str_radix(id.split('-').next()?, 16).ok();
     let oldest = pending

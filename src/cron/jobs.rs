@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::file::JobsFile;
 use super::job::{Due, Job};
 use super::new::NewJob;
-use super::runs::{self, Outcome, Run, Status};
+use super::runs::{Outcome, Run, Runs, Status};
 use super::schedule::{Millis, Schedule};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
@@ -20,6 +20,7 @@ use crate::zone::Zone;
 #[derive(Clone)]
 pub(crate) struct Jobs {
     home: Home,
+    runs: Runs,
     /// The variables that name a time zone.
     env: BTreeMap<String, String>,
 }
@@ -69,7 +70,8 @@ impl Jobs {
     pub(crate) fn new(home: Home, env: &BTreeMap<String, String>) -> Self {
         let mut env = env.clone();
         env.retain(|name, _| matches!(name.as_str(), "TZ" | "TZDIR"));
-        Self { home, env }
+        let runs = Runs::of(&home);
+        Self { home, runs, env }
     }
 
     /// The zone of that name, else the zone of this machine.
@@ -106,7 +108,7 @@ impl Jobs {
 
     /// Every run on record, the oldest first, then those under way or cut short.
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
-        let mut runs = runs::read(&self.home.cron_runs())?;
+        let mut runs = self.runs.read()?;
         for job in self.list()? {
             for status in [Status::Running, Status::Unknown] {
                 let run = Run::last(&job, status);
@@ -299,7 +301,9 @@ impl Jobs {
         };
         // The program may have ended after it had recorded the end.
         let run = Run::last(job, Status::Unknown);
-        let recorded = runs::read(&self.home.cron_runs())?
+        let recorded = self
+            .runs
+            .read()?
             .into_iter()
             .rev()
             .find(|other| other.is(&run));
@@ -308,7 +312,7 @@ impl Jobs {
     }
 
     fn record(&self, run: &Run) -> Result<()> {
-        runs::record(&self.home.cron_runs(), run)
+        self.runs.record(run)
     }
 
     fn run_lock(&self, job: &Job, wait: Duration) -> Result<Lock> {

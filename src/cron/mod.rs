@@ -1,4 +1,4 @@
-//! Scheduled jobs: `cron/jobs.json` holds them and how each stands, `cron/runs.jsonl` what became of their runs.
+//! Scheduled jobs: `cron/jobs.json` holds them and how each stands, `cron/history.jsonl` what became of their runs.
 //!
 //! One rule keeps a job from running twice for one time: before a run begins, the job's next time and the status `running`
 //! are synced to `jobs.json` ([`Jobs::start`]). A job that is `running` while nobody holds the lock of its runs was cut short,

@@ -1,14 +1,16 @@
-//! The record of runs, `cron/runs.jsonl`: a line for each run that has ended, was cut short or was missed.
+//! The record of runs, `cron/history.jsonl`: each run that has ended, was cut short or was missed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::job::Job;
 use super::schedule::Millis;
-use crate::disk::{self, Durability, Journal, Line, fields};
+use crate::disk::{self, Entry, Queue};
 use crate::error::{Context, Result};
+use crate::paths::Home;
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -83,57 +85,70 @@ impl Run {
     }
 }
 
-/// A record of this many lines is cut to its last runs.
-const MAX_LINES: usize = 1000;
+/// Runs to remember.
 const KEPT_RUNS: usize = 300;
+/// Which items of the queue are runs.
+const KIND: &str = "run";
 
-/// All runs on record, the oldest first. Changes nothing and takes no lock.
-pub(super) fn read(path: &Path) -> Result<Vec<Run>> {
-    Ok(runs(
-        &disk::read_journal(path)
-            .doing("reading the record of runs")?
-            .unwrap_or_default()
-            .lines,
-    ))
+/// The runs on record: a queue that runs leave when enough newer ones are there.
+#[derive(Clone)]
+pub(super) struct Runs {
+    queue: Arc<Queue>,
+    /// The record that an earlier version kept.
+    earlier: PathBuf,
 }
 
-fn runs(lines: &[Line]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    // The first line is the header, and no run.
-    for run in lines
+impl Runs {
+    pub(super) fn of(home: &Home) -> Self {
+        let earlier = home.cron().join("runs.jsonl");
+        let left = earlier.clone();
+        let queue = Queue::new(home.cron_history(), home.lock("history"), 0, move || {
+            earlier_lines(&left)
+        });
+        Self {
+            queue: Arc::new(queue),
+            earlier,
+        }
+    }
+
+    /// All runs on record, the oldest first. Changes nothing.
+    pub(super) fn read(&self) -> Result<Vec<Run>> {
+        let entries = self.queue.entries(KIND);
+        let entries = entries.doing("reading the record of runs")?;
+        Ok(entries
+            .iter()
+            .filter_map(|entry| Run::deserialize(&entry.item).ok())
+            .collect())
+    }
+
+    /// Records a run, or what became of one; on disk before this returns.
+    pub(super) fn record(&self, run: &Run) -> Result<()> {
+        let new = entry(run);
+        let others = self.queue.entries(KIND)?.into_iter();
+        let mut old: Vec<String> = others
+            .map(|entry| entry.id)
+            .filter(|id| *id != new.id)
+            .collect();
+        old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
+        self.queue.add_for(&new, &old)?;
+        if self.earlier.exists() {
+            disk::remove(&self.earlier)?;
+        }
+        Ok(())
+    }
+}
+
+/// A run recorded as unknown may have ended after all: then it has the same id.
+fn entry(run: &Run) -> Entry {
+    Entry::new(&format!("{}:{}", run.job, run.at), KIND, run)
+}
+
+/// The lines of a queue with the runs in this file, a line each.
+fn earlier_lines(path: &Path) -> Result<Vec<Value>> {
+    let found = disk::read_journal(path)?.unwrap_or_default();
+    let runs = found
+        .lines
         .iter()
-        .filter_map(|line| Run::deserialize(&line.fields).ok())
-    {
-        // A run recorded as unknown may have ended after all.
-        match runs.iter_mut().rev().find(|other| other.is(&run)) {
-            Some(other) => *other = run,
-            None => runs.push(run),
-        }
-    }
-    runs
-}
-
-/// Appends a run; on disk before this returns. The caller holds the lock.
-pub(super) fn record(path: &Path, run: &Run) -> Result<()> {
-    let mut lines = vec![json!({"v": 1})];
-    let opened = Journal::open(path)?;
-    if let Some(mut opened) = opened {
-        if opened.lines.len() < MAX_LINES {
-            return opened
-                .journal
-                .append(&fields(&[json!(run)]), Durability::Now);
-        }
-        lines.extend(
-            runs(&opened.lines)
-                .iter()
-                .rev()
-                .take(KEPT_RUNS)
-                .rev()
-                .map(|run| json!(run)),
-        );
-        lines.push(json!(run));
-        return opened.journal.restart(fields(&lines));
-    }
-    lines.push(json!(run));
-    Journal::create(path, &fields(&lines)).map(drop)
+        .filter_map(|line| Run::deserialize(&line.fields).ok());
+    Ok(runs.map(|run| json!(entry(&run))).collect())
 }

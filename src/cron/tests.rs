@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::jobs::Tick;
-use super::runs::Run;
+use super::runs::{Run, Runs};
 use super::schedule::{Millis, Schedule};
 use super::*;
 use crate::disk;
@@ -462,7 +462,7 @@ fn a_jump_backwards_repeats_nothing_and_nothing_sleeps_until_the_old_time() {
 #[test]
 fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     let scratch = Scratch::new("record");
-    let path = scratch.home.cron_runs();
+    let runs = Runs::of(&scratch.home);
     let run = |at, status, ended| Run {
         job: "a".into(),
         at,
@@ -471,15 +471,15 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
         error: String::new(),
         answer: String::new(),
     };
-    assert_eq!(runs::read(&path).unwrap(), []);
+    assert_eq!(runs.read().unwrap(), []);
     for at in 0..1200 {
-        runs::record(&path, &run(at, Status::Ok, Some(at + 5))).unwrap();
+        runs.record(&run(at, Status::Ok, Some(at + 5))).unwrap();
     }
-    runs::record(&path, &run(1200, Status::Missed, None)).unwrap();
-    runs::record(&path, &run(1201, Status::Unknown, None)).unwrap();
-    runs::record(&path, &run(1201, Status::Ok, Some(1205))).unwrap();
-    let runs = runs::read(&path).unwrap();
-    assert!((300..600).contains(&runs.len()), "{}", runs.len());
+    runs.record(&run(1200, Status::Missed, None)).unwrap();
+    runs.record(&run(1201, Status::Unknown, None)).unwrap();
+    runs.record(&run(1201, Status::Ok, Some(1205))).unwrap();
+    let runs = runs.read().unwrap();
+    assert_eq!(runs.len(), 300);
     assert_eq!(
         runs[runs.len() - 3..],
         [
@@ -488,7 +488,7 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
             run(1201, Status::Ok, Some(1205))
         ]
     );
-    assert_eq!(fs_err::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    assert_eq!(fs_err::read_dir(scratch.home.cron()).unwrap().count(), 1);
 }
 
 #[test]
@@ -531,9 +531,9 @@ fn a_record_of_runs_cut_at_any_byte_keeps_the_runs() {
     };
     run(1000);
     run(2000);
-    let bytes = fs_err::read(scratch.home.cron_runs()).unwrap();
+    let bytes = fs_err::read(scratch.home.cron_history()).unwrap();
     for cut in 0..=bytes.len() {
-        fs_err::write(scratch.home.cron_runs(), &bytes[..cut]).unwrap();
+        fs_err::write(scratch.home.cron_history(), &bytes[..cut]).unwrap();
         // A header, and a line for each run.
         let whole = bytes[..cut]
             .iter()

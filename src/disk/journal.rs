@@ -151,6 +151,11 @@ impl Journal {
         self.next
     }
 
+    /// The length of its lines in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
     /// Appends these lines with one write. On an error, none of them is in the file.
     pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines

@@ -1,9 +1,10 @@
 //! The only writer of files: whole files, append logs of checked lines (`journal`) in `segments`, files below directories that
-//! others can write, too (`below`), and locks between processes (`lock`).
+//! others can write, too (`below`), durable queues (`queue`), and locks between processes (`lock`).
 
 mod below;
 mod journal;
 mod lock;
+pub(crate) mod queue;
 pub(crate) mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -20,6 +21,7 @@ pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, Line, crc32, fields, read_file};
 pub(crate) use lock::Lock;
+pub(crate) use queue::{Entry, Queue};
 pub(crate) use segments::read_journal;
 
 use crate::cancel::Cancel;

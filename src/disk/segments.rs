@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, Opened, fields, read_file};
+use super::journal::{Contents, Fields, Journal, Opened, read_file};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -92,19 +92,6 @@ impl Journal {
         Ok(opened)
     }
 
-    /// Opens a log likewise, or creates one that begins with a header.
-    pub(crate) fn open_or_create(path: &Path) -> Result<Opened> {
-        if let Some(opened) = Self::open(path)? {
-            return Ok(opened);
-        }
-        let journal = Self::create(path, &fields(&[json!({"v": 1})]))?;
-        Ok(Opened {
-            journal,
-            lines: Vec::new(),
-            damage: Vec::new(),
-        })
-    }
-
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
     pub(crate) fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
         let path = self.path.clone();
@@ -142,13 +129,16 @@ impl Journal {
         Ok(old)
     }
 
-    /// Begins a new segment and removes all earlier ones.
-    pub(crate) fn restart(&mut self, first: Vec<Fields>) -> Result<()> {
-        self.renew(first)?;
-        for old in segments(&self.path).unwrap_or_default().into_values() {
-            drop(fs_err::remove_file(old));
-        }
-        Ok(())
+    /// Replaces all lines by these. On disk before this returns; after a crash either all of them count or none.
+    pub(super) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
+        let path = self.path.clone();
+        let new = unfinished(&path);
+        remove_unfinished(&path)?;
+        let mut journal = Self::create(&new, lines)?;
+        fs_err::rename(&new, &path)?;
+        journal.path = path;
+        *self = journal;
+        sync_dir(parent(&self.path))
     }
 }
 

@@ -31,23 +31,17 @@ pub(crate) fn restore_dir(dir: &Path, files: &Image) {
 }
 
 /// The directory after each step of a compaction of the journal `name`, which began with `before` and ended with `after`.
-pub(crate) fn restart_steps(name: &str, before: &Image, after: &Image) -> Vec<Image> {
-    let (old, new) = (&before[name], &after[name]);
-    let [successor, aside] = [format!("{name}.new"), name.replace(".jsonl", ".1.jsonl")];
+pub(crate) fn replace_steps(name: &str, before: &Image, after: &Image) -> Vec<Image> {
+    let new = &after[name];
+    let successor = format!("{name}.new");
     let mut states = Vec::new();
     for cut in (0..=new.len())
         .step_by(new.len().div_ceil(10))
         .chain([new.len()])
     {
-        states.push(
-            [
-                (name.to_owned(), old.clone()),
-                (successor.clone(), new[..cut].to_vec()),
-            ]
-            .into(),
-        );
+        let mut state = before.clone();
+        state.insert(successor.clone(), new[..cut].to_vec());
+        states.push(state);
     }
-    states.push([(aside.clone(), old.clone()), (successor, new.clone())].into());
-    states.push([(aside, old.clone()), (name.to_owned(), new.clone())].into());
     states
 }

@@ -9,9 +9,10 @@ use crate::cancel::Cancel;
 use crate::cron::{ActiveRun, Job, Jobs, Outcome, heartbeat, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
-use crate::outbox::{Item, Outbox};
+use crate::notify;
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, session_name};
-use crate::session::{archive, note};
+use crate::session::archive;
 use crate::text::one_line;
 
 /// The name of the channel.
@@ -53,8 +54,6 @@ pub(crate) struct RunContext {
     /// A run that would start later than this, in milliseconds, is recorded as missed.
     pub grace: i64,
     pub outbox: Outbox,
-    /// Called after an item was posted to the outbox.
-    pub posted: Arc<dyn Fn() + Send + Sync>,
     pub cancel: Cancel,
     pub log: Sink,
 }
@@ -72,10 +71,10 @@ impl RunContext {
         if interrupted.is_empty() {
             return;
         }
-        let answered = self.outbox.answered().unwrap_or_default();
         for job in interrupted {
             let at = job.last_run().unwrap_or_default();
-            if answered.contains(&run_id(job.id(), at)) {
+            let is_answered = self.outbox.queue().is_done(&run_id(job.id(), at));
+            if is_answered.unwrap_or_default() {
                 // The answer was posted; only the record of the run is missing.
                 self.logged(self.jobs.finish(job.id(), at, &Ok(String::new()), None));
             } else {
@@ -91,22 +90,10 @@ impl RunContext {
     pub(super) fn report(&self, job: &Job, what: &str) {
         let text = format!("The job “{}” {what}", one_line(job.name(), 80));
         (self.log)(Level::Warn, &text);
-        self.post(job, &text, Vec::new());
-    }
-
-    /// Posts to the chat of a job, if it has one, and returns the chat and the id of the item. `answers`: the id of the run
-    /// that the text answers.
-    fn post(&self, job: &Job, text: &str, answers: Vec<String>) -> Option<(String, String)> {
-        let to = job.to().filter(|_| !text.is_empty())?;
-        let item = Item {
-            to: to.clone(),
-            text: text.to_owned(),
-            answers,
-            ..Item::default()
-        };
-        let id = self.logged(self.outbox.post(&item))?;
-        (self.posted)();
-        Some((to, id))
+        if let Some(to) = job.to() {
+            self.logged(self.outbox.post(&Item::text(&to, &text), &[]));
+            notify::signal(&self.home);
+        }
     }
 }
 
@@ -164,11 +151,18 @@ impl Run {
         {
             return;
         }
-        if let Some((to, id)) = self.context.post(job, text, vec![self.id()]) {
-            let title = format!("The job “{name}” sent this to the chat");
-            let noted = self.note(&to, &id, &title, text);
-            self.context
-                .logged(noted.doing(format_args!("noting in {to} what a job sent there")));
+        if let Some(to) = job.to().filter(|_| !text.is_empty()) {
+            let note = Note {
+                title: &format!("The job “{name}” sent this to the chat"),
+                from: &self.session,
+                text,
+            };
+            let item = Item::text(&to, text);
+            let posted = self
+                .context
+                .outbox
+                .post_and_note(&item, &[self.id()], &note);
+            self.context.logged(posted.and_then(|posted| posted.noted));
         }
         let recorded = self
             .context
@@ -183,20 +177,6 @@ impl Run {
             "⚠️ The job “{}” failed: {why}",
             one_line(self.active.job.name(), 80)
         )
-    }
-
-    /// Notes the text in the conversation of the chat, so that a reply there has something to refer to.
-    fn note(&self, to: &str, id: &str, title: &str, text: &str) -> Result<()> {
-        let Some((channel, chat)) = to.split_once(':') else {
-            return Ok(());
-        };
-        let session = session_name(channel, chat)?;
-        // A job may continue that very conversation.
-        if session == self.session {
-            Ok(())
-        } else {
-            note(&self.context.home, &session, id, title, text)
-        }
     }
 }
 

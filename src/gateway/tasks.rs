@@ -1,27 +1,22 @@
 //! Background tasks: work that a conversation has handed to a subagent without waiting for it.
 //!
-//! Each task has a thread. Its report comes back as a message of the conversation, and a turn answers it. A gateway stores in
-//! `state/tasks.json` what the user gets if the program ends before that: the report or, while the task runs, that it was
-//! interrupted. The next program posts it and runs nothing again.
+//! Each task has a thread. Its report comes back as a message of the conversation, and a turn answers it. A gateway's queue
+//! holds what the user gets if the program ends before that: the report or, while the task runs, that it was interrupted. The
+//! next program posts it and runs nothing again.
 
 use std::collections::HashMap;
-use std::io::ErrorKind as IoErrorKind;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-
-use serde_json::json;
 
 use super::Dispatcher;
 use crate::agent::{Agent, Background, Spending, report_text};
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability};
+use crate::disk::{Entry, Queue};
 use crate::error::{Context, Error, Result};
-use crate::outbox::{Item, Outbox, fresh_id};
-use crate::paths::{Home, session_name};
-use crate::session::note;
-use crate::text::{clip, from_json};
+use crate::outbox::{Item, Note, Outbox, fresh_id};
+use crate::paths::telegram_chat;
+use crate::text::clip;
 use crate::tool::Task;
 
 /// Tasks that run at the same time.
@@ -31,6 +26,9 @@ const MAX_OPEN: usize = MAX_RUNNING + 16;
 /// The longest report that goes to the user instead, in bytes.
 const MAX_POSTED: usize = 3000;
 
+/// Which items of the queue are background tasks.
+const KIND: &str = "task";
+
 /// The background tasks of all conversations.
 #[derive(Default)]
 pub(crate) struct Tasks(Mutex<TaskState>);
@@ -38,7 +36,7 @@ pub(crate) struct Tasks(Mutex<TaskState>);
 #[derive(Default)]
 struct TaskState {
     /// `None` for a process that waits for its tasks.
-    file: Option<PathBuf>,
+    queue: Option<Arc<Queue>>,
     /// The oldest first, until their reports are answered.
     open: Vec<OpenTask>,
     /// Labels by conversation, until its model is told.
@@ -58,49 +56,28 @@ struct OpenTask {
 }
 
 impl Tasks {
-    /// The tasks of a gateway, which alone has the file open, and what is wrong with the file. Posts the reports that an
-    /// earlier gateway left to their chats, and notes them in the conversations.
-    pub(crate) fn open(home: &Home) -> Result<(Self, Option<String>)> {
-        let file = home.state().join("tasks.json");
-        let (mut left, mut damage) = (Vec::new(), None);
-        match fs_err::read(&file) {
-            Err(e) if e.kind() == IoErrorKind::NotFound => {}
-            text => match from_json::<Vec<Item>>(&text?) {
-                Ok(items) => left = items,
-                Err(e) => {
-                    damage = Some(format!(
-                        "{} is damaged and was left out: {e}",
-                        file.display()
-                    ));
-                }
-            },
-        }
-        let outbox = Outbox::new(home.clone());
-        let answered = outbox.answered()?;
-        for mut item in left {
-            let [id] = &*item.answers else { continue };
-            let Some((channel, chat)) = item.to.split_once(':').filter(|_| !answered.contains(id))
-            else {
-                continue;
+    /// The tasks of a gateway. Posts the reports that an earlier one left to their chats, and notes them in the conversations.
+    pub(crate) fn open(outbox: &Outbox) -> Result<Self> {
+        for entry in outbox.queue().entries(KIND)? {
+            let mut item: Item = entry.read();
+            let text = std::mem::take(&mut item.text);
+            clip(&text, MAX_POSTED).clone_into(&mut item.text);
+            let told = Note {
+                title: "This was sent to the chat",
+                from: "",
+                text: &text,
             };
-            note(
-                home,
-                &session_name(channel, chat)?,
-                id,
-                "This was sent to the chat",
-                &item.text,
-            )?;
-            item.text.truncate(clip(&item.text, MAX_POSTED).len());
-            outbox.post(&item)?;
+            if telegram_chat(&item.to).is_ok() {
+                outbox.post_and_note(&item, &[entry.id], &told)?.noted?;
+            } else {
+                outbox.queue().done(&[entry.id])?;
+            }
         }
-        disk::remove(&file)?;
-        Ok((
-            Self(Mutex::new(TaskState {
-                file: Some(file),
-                ..TaskState::default()
-            })),
-            damage,
-        ))
+        let state = TaskState {
+            queue: Some(outbox.queue().clone()),
+            ..TaskState::default()
+        };
+        Ok(Self(Mutex::new(state)))
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskState> {
@@ -124,8 +101,9 @@ impl Tasks {
             )));
         }
         let mut state = self.lock();
+        state.keep(&task.id, &task.item)?;
         state.open.push(task);
-        state.save().inspect_err(|_| drop(state.open.pop()))
+        Ok(())
     }
 
     /// Stores the report of a task. False if the task has been stopped.
@@ -135,7 +113,8 @@ impl Tasks {
             return Ok(false);
         };
         open.item.text = report.to_owned();
-        state.save().map(|()| true)
+        let item = open.item.clone();
+        state.keep(id, &item).map(|()| true)
     }
 
     /// A turn answers the report of a task; `None` if the task has been stopped.
@@ -150,7 +129,7 @@ impl Tasks {
     pub(super) fn close(&self, id: &str) -> Result<()> {
         let mut state = self.lock();
         state.open.retain(|open| open.id != id);
-        state.save()
+        state.forget(&[id.to_owned()])
     }
 
     /// Stops the tasks of a conversation except one whose report is being answered. Returns their number, and whether
@@ -167,10 +146,9 @@ impl Tasks {
             .entry(session.to_owned())
             .or_default()
             .extend(labels);
-        let stored = if stopped.is_empty() {
-            Ok(())
-        } else {
-            state.save()
+        let stored = {
+            let ids: Vec<String> = stopped.iter().map(|task| task.id.clone()).collect();
+            state.forget(&ids)
         };
         drop(state);
         // The newest first: one that waits must not take the place of one that ended.
@@ -189,16 +167,23 @@ impl TaskState {
         self.open.iter_mut().find(|open| open.id == id)
     }
 
-    fn save(&self) -> Result<()> {
-        let Some(file) = &self.file else {
+    /// Stores what the user gets if the program ends before the task is answered. On disk when this returns.
+    fn keep(&self, id: &str, item: &Item) -> Result<()> {
+        let Some(queue) = &self.queue else {
             return Ok(());
         };
-        let items: Vec<&Item> = self.open.iter().map(|open| &open.item).collect();
-        let stored = match items[..] {
-            [] => disk::remove(file),
-            _ => disk::replace(file, json!(items).to_string().as_bytes(), Durability::Now),
+        let stored = queue.add(&[Entry::new(id, KIND, item)]);
+        stored.doing("storing a background task")
+    }
+
+    fn forget(&self, ids: &[String]) -> Result<()> {
+        let Some(queue) = &self.queue else {
+            return Ok(());
         };
-        stored.doing("storing the background tasks")
+        // The answer has ended it where there is one.
+        let open = queue.find(ids)?;
+        let ids: Vec<String> = open.into_iter().map(|entry| entry.id).collect();
+        queue.done(&ids).doing("forgetting a background task")
     }
 }
 
@@ -238,12 +223,7 @@ impl Dispatcher {
             id: id.clone(),
             label: label.clone(),
             session: session.clone(),
-            item: Item {
-                to,
-                text,
-                answers: report.ids.clone(),
-                ..Item::default()
-            },
+            item: Item::text(&to, &text),
             spending: spending.clone(),
             cancel: cancel.clone(),
             is_answering: false,

@@ -1,7 +1,7 @@
 //! The outbox keeps what was posted, through compactions and crashes.
 
 use super::*;
-use crate::disk::tests::{read_dir, restart_steps, restore_dir};
+use crate::disk::tests::{read_dir, replace_steps, restore_dir};
 
 #[test]
 fn what_was_posted_stays_until_it_is_over_through_renewals() {
@@ -11,13 +11,13 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
     let item = |n: usize| Item {
         to: "telegram:1".into(),
         text: format!("{n} 日本 {}", "x".repeat(4000)),
-        answers: vec![format!("telegram:{n}")],
         ..Item::default()
     };
-    let kept = outbox.post(&item(0)).unwrap();
+    let answers = |n: usize| vec![format!("telegram:{n}")];
+    let kept = outbox.post(&item(0), &answers(0)).unwrap();
     outbox.progress(&kept, 2).unwrap();
     for n in 1..150 {
-        let id = outbox.post(&item(n)).unwrap();
+        let id = outbox.post(&item(n), &answers(n)).unwrap();
         assert_eq!(outbox.pending().unwrap().len(), 2);
         outbox.done(&id).unwrap();
     }
@@ -30,20 +30,17 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
             pieces: 2
         }]
     );
-    let answered = outbox.answered().unwrap();
-    assert!(
-        (0..150).all(|n| answered.contains(&format!("telegram:{n}"))),
-        "{answered:?}"
-    );
+    let is_answered = |n: usize| outbox.queue().is_done(&answers(n)[0]).unwrap();
+    assert!((0..150).all(is_answered));
     let files = fs_err::read_dir(root.join("state"))
         .unwrap()
         .filter(|entry| entry.as_ref().unwrap().path().is_file());
     assert_eq!(files.count(), 1);
     assert!(
-        fs_err::metadata(root.join("state/outbox.jsonl"))
+        fs_err::metadata(root.join("state/queue.jsonl"))
             .unwrap()
             .len()
-            < 2 * COMPACT_AT
+            < 200 << 10
     );
     fs_err::remove_dir_all(root).unwrap();
 }
@@ -62,7 +59,7 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
             name: "a.txt".into(),
             ..Item::default()
         };
-        (outbox.post(&item).unwrap(), item)
+        (outbox.post(&item, &[]).unwrap(), item)
     };
     let ((first, one), (second, two)) = (post(), post());
     let (filling, name) = outbox.new_file().unwrap();
@@ -107,7 +104,7 @@ fn what_became_of_something_is_known_through_renewals() {
         text: text.into(),
         ..Item::default()
     };
-    let moved = outbox.post(&item("telegram:-1", "mine")).unwrap();
+    let moved = outbox.post(&item("telegram:-1", "mine"), &[]).unwrap();
     outbox.progress(&moved, 3).unwrap();
     let pending = outbox.pending().unwrap().remove(0);
     outbox.redirect(&pending, "telegram:-2".into()).unwrap();
@@ -115,7 +112,10 @@ fn what_became_of_something_is_known_through_renewals() {
     let mut ids = Vec::new();
     for n in 0..20 {
         let id = outbox
-            .post(&item("telegram:1", &format!("{n} {}", "x".repeat(4000))))
+            .post(
+                &item("telegram:1", &format!("{n} {}", "x".repeat(4000))),
+                &[],
+            )
             .unwrap();
         outbox.give_up(&id, "chat not found").unwrap();
         ids.push(id);
@@ -140,8 +140,8 @@ fn what_became_of_something_is_known_through_renewals() {
             .give_up(&format!("{n}-0-0"), "chat not found")
             .unwrap();
     }
-    let path = root.join("state/outbox.jsonl");
-    assert!(fs_err::metadata(path).unwrap().len() < 5 * COMPACT_AT);
+    let path = root.join("state/queue.jsonl");
+    assert!(fs_err::metadata(path).unwrap().len() < 200 << 10);
     fs_err::remove_dir_all(root).unwrap();
 }
 
@@ -152,10 +152,13 @@ fn what_nobody_could_deliver_is_not_taken() {
     for to in ["pigeon:1", "telegram:", ""] {
         assert!(
             outbox
-                .post(&Item {
-                    to: to.into(),
-                    ..Item::default()
-                })
+                .post(
+                    &Item {
+                        to: to.into(),
+                        ..Item::default()
+                    },
+                    &[]
+                )
                 .is_err(),
             "{to}"
         );
@@ -173,13 +176,13 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
         ..Item::default()
     };
     let ids: Vec<String> = (0..3)
-        .map(|n| outbox.post(&item(format!("{n} 日本"))).unwrap())
+        .map(|n| outbox.post(&item(format!("{n} 日本")), &[]).unwrap())
         .collect();
     outbox.progress(&ids[0], 1).unwrap();
     outbox.done(&ids[1]).unwrap();
     let state = root.join("state");
     let whole = read_dir(&state);
-    let bytes = &whole["outbox.jsonl"];
+    let bytes = &whole["queue.jsonl"];
     let texts = || -> Vec<String> {
         outbox
             .pending()
@@ -191,7 +194,7 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
     for cut in 0..=bytes.len() {
         restore_dir(
             &state,
-            &[("outbox.jsonl".to_owned(), bytes[..cut].to_vec())].into(),
+            &[("queue.jsonl".to_owned(), bytes[..cut].to_vec())].into(),
         );
         let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
         // A header, three posts, one progress, one end.
@@ -202,26 +205,26 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
             left.remove(1);
         }
         assert_eq!(texts(), left, "cut at {cut}");
-        outbox.post(&item("next".to_owned())).unwrap();
+        outbox.post(&item("next".to_owned()), &[]).unwrap();
         left.push("next".to_owned());
         assert_eq!(texts(), left, "cut at {cut}");
     }
 
     // A compaction, which leaves out what is done.
     restore_dir(&state, &whole);
-    let long = outbox.post(&item("x".repeat(300 << 10))).unwrap();
+    let long = outbox.post(&item("x".repeat(300 << 10)), &[]).unwrap();
     let before = read_dir(&state);
     outbox.done(&long).unwrap();
     let after = read_dir(&state);
     assert_eq!(after.len(), before.len());
-    assert!(after["outbox.jsonl"].len() < 2000);
+    assert!(after["queue.jsonl"].len() < 2000);
     let kept = texts();
     assert_eq!(kept, ["0 日本", "2 日本"]);
-    for image in restart_steps("outbox.jsonl", &before, &after) {
+    for image in replace_steps("queue.jsonl", &before, &after) {
         restore_dir(&state, &image);
         let (now, names) = (texts(), image.keys().cloned().collect::<Vec<_>>());
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");
-        let long = outbox.post(&item("y".repeat(300 << 10))).unwrap();
+        let long = outbox.post(&item("y".repeat(300 << 10)), &[]).unwrap();
         outbox.done(&long).unwrap();
         let now = texts();
         assert!(kept.iter().all(|text| now.contains(text)), "{names:?}");

@@ -4,27 +4,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::activity::Turns;
-use super::inbox::Inbox;
+use super::inbox::{self, Inbox, OpenMessage};
 use super::incoming::Downloader;
 use super::send::MessageSender;
 use super::update::Attachment;
-use super::{CHANNEL, MAX_CRASHES, Transcribe};
+use super::{CHANNEL, Transcribe};
 use crate::bus::{Ack, Inbound, Response, TurnStop};
 use crate::cancel::Cancel;
+use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::hands::Hands;
 use crate::log::Level;
 use crate::outbox::{Item, Pending};
 use crate::text::LocalTime;
 
-/// How long the program must be up before the last try.
-const CALM: Duration = Duration::from_secs(2);
 /// The most time to fetch the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
 
 pub(super) struct TelegramAck {
     pub started: Instant,
     pub sender: Arc<MessageSender>,
-    pub inbox: Mutex<Inbox>,
+    pub inbox: Inbox,
+    /// The messages whose turns are under way.
+    pub running: Mutex<Vec<String>>,
     /// Stores incoming files.
     pub hands: Arc<Hands>,
     pub local_time: LocalTime,
@@ -33,8 +34,24 @@ pub(super) struct TelegramAck {
 }
 
 impl TelegramAck {
-    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn running(&self) -> MutexGuard<'_, Vec<String>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of these messages that are open.
+    pub(super) fn open(&self, ids: &[String]) -> Vec<OpenMessage> {
+        let found = self.inbox.find(ids);
+        self.sender.is_ok("reading the inbox", &found);
+        found.unwrap_or_default()
+    }
+
+    /// Records that the turns under way were put off, when the program ends in good order. The cancel is set by then.
+    pub(super) fn halt(&self) {
+        let running = std::mem::take(&mut *self.running());
+        if !running.is_empty() {
+            self.sender
+                .is_ok("recording the shutdown", &self.inbox.halt(&running));
+        }
     }
 
     /// Posts the answer to these messages. Returns whether it is on disk.
@@ -43,15 +60,12 @@ impl TelegramAck {
         let item = Item {
             to,
             text,
-            answers: answers.to_vec(),
             ..Item::default()
         };
-        let is_kept = self.sender.is_ok(
-            "keeping an answer",
-            &self.sender.outbox.post(&item).map(drop),
-        );
+        let posted = self.sender.outbox.post(&item, answers).map(drop);
+        let is_kept = self.sender.is_ok("keeping an answer", &posted);
         if is_kept {
-            self.close(answers);
+            self.ended(answers);
             self.sender.wake();
         } else if let Err(e) = self.sender.send(&Pending {
             item,
@@ -63,29 +77,24 @@ impl TelegramAck {
         is_kept
     }
 
-    /// Marks those of these messages as answered that came from Telegram.
+    fn ended(&self, ids: &[String]) {
+        self.running().retain(|id| !ids.contains(id));
+    }
+
+    /// Marks these messages as answered.
     pub(super) fn close(&self, ids: &[String]) {
-        let own: Vec<String> = ids
-            .iter()
-            .filter(|id| id.starts_with(CHANNEL))
-            .cloned()
-            .collect();
+        self.ended(ids);
         self.sender.is_ok(
             "recording that a message was answered",
-            &self.inbox().close(&own),
+            &self.inbox.close(ids),
         );
     }
 
     /// Delays the last try of a message before quarantine until the program has been up for a while: being killed every other
     /// second, by a supervisor or a weak battery, is not the message's fault. `false`: the program is stopping.
     fn wait_for_calm(&self, ids: &[String]) -> bool {
-        let crashes = self
-            .inbox()
-            .find(ids)
-            .map(|open| open.crashes)
-            .max()
-            .unwrap_or(0);
-        crashes + 1 < MAX_CRASHES
+        let starts = self.open(ids).iter().map(|open| open.starts).max();
+        starts.unwrap_or(0) + 1 < MAX_STARTS
             || self
                 .sender
                 .cancel
@@ -108,15 +117,17 @@ impl Ack for TelegramAck {
             return false;
         }
         // Held over the check: the shutdown records what is running after it has set the cancel.
-        let mut inbox = self.inbox();
+        let mut running = self.running();
         if self.sender.cancel.why().is_some() {
             return false;
         }
         if is_own(message) {
             // It may have been edited. What is there tells of its files.
-            message.text.insert_str(0, &inbox.texts(&message.ids));
-            self.sender
-                .is_ok("recording that a turn begins", &inbox.start(&message.ids));
+            let texts = inbox::texts(&self.open(&message.ids));
+            message.text.insert_str(0, &texts);
+            let started = self.inbox.start(&message.ids);
+            self.sender.is_ok("recording that a turn begins", &started);
+            running.extend(message.ids.iter().cloned());
         }
         true
     }
@@ -146,9 +157,9 @@ impl Ack for TelegramAck {
         }
         message.text.clear();
         let files: Vec<Attachment> = self
-            .inbox()
-            .find(&message.ids)
-            .flat_map(|open| open.message.files.clone())
+            .open(&message.ids)
+            .into_iter()
+            .flat_map(|open| open.message.files)
             .collect();
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());

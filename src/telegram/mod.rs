@@ -54,9 +54,6 @@ fn back_off(failures: u32) -> Duration {
     (FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF)
 }
 
-/// Crashes during a message's turn, with no other under way, before the message is quarantined.
-const MAX_CRASHES: u32 = 3;
-
 #[derive(Clone)]
 pub(crate) struct Settings {
     /// Numeric ids; the first is the owner.
@@ -102,11 +99,11 @@ impl Channel for Telegram {
             cancel,
         };
         sender.start()?;
-        let (started, inbox) = (Instant::now(), Mutex::new(inbox));
         let ack = Arc::new(TelegramAck {
-            started,
+            started: Instant::now(),
             sender,
             inbox,
+            running: Mutex::default(),
             hands,
             local_time,
             transcribe,

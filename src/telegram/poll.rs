@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 
 use super::ack::TelegramAck;
 use super::api::Failure;
-use super::inbox::{OpenMessage, id};
+use super::inbox::{OpenMessage, id, texts};
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Update};
-use super::{CHANNEL, MAX_BACK_OFF, MAX_CRASHES, Settings, back_off};
+use super::{CHANNEL, MAX_BACK_OFF, Settings, back_off};
 use crate::bus::{Inbound, Kind, Origin};
+use crate::disk::queue::MAX_STARTS;
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -74,10 +75,7 @@ impl Poller {
     /// Polls until the cancel.
     pub(super) fn run(self) {
         let ack = self.ack.clone();
-        let _hook = self.sender().cancel.on_stop(move || {
-            ack.sender
-                .is_ok("recording the shutdown", &ack.inbox().interrupt(false));
-        });
+        let _hook = self.sender().cancel.on_stop(move || ack.halt());
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else {
             return;
@@ -186,23 +184,25 @@ impl Poller {
     fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
         let (mut messages, mut unknown) = (Vec::new(), Vec::new());
         for update in updates {
-            let Some(update_id) = update_id(update).filter(|id| !self.ack.inbox().has_seen(*id))
-            else {
+            let Some(update_id) = update_id(update) else {
                 continue;
             };
+            if self.ack.inbox.has_seen(update_id)? {
+                continue;
+            }
             match update::read(update, &self.settings, me) {
                 Update::Message(message) => messages.push((update_id, message)),
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
-        self.ack.inbox().keep(&messages)?;
+        self.ack.inbox.keep(&messages)?;
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
-            self.dispatch(&[*update_id], message);
+            self.dispatch(vec![id(*update_id)], message);
         }
         let unknown: Vec<String> = self
             .ack
-            .inbox()
+            .inbox
             .keep_unknown_users(unknown)?
             .iter()
             .map(i64::to_string)
@@ -222,30 +222,21 @@ impl Poller {
         Ok(())
     }
 
-    /// Takes up what an earlier run left. Turns that were interrupted run one at a time, so that a message that crashes the
-    /// program is found.
+    /// Takes up what an earlier run left. Turns that never ended run one at a time, so that a message that stops the program is
+    /// found.
     fn resume(&self) {
-        self.sender()
-            .is_ok("recording a crash", &self.ack.inbox().interrupt(true));
-        // The program ended between posting an answer and closing its messages.
-        let answered = self.sender().outbox.answered();
-        self.sender()
-            .is_ok("reading which messages were answered", &answered);
-        let answered = answered.unwrap_or_default();
-        let mut resumed: Vec<u64> = Vec::new();
-        let open = self.ack.inbox().all();
-        for open in open {
-            let own = ids(&[open.update]);
-            if answered.contains(&own[0]) {
-                self.ack.close(&own);
-            } else if !self.settings.allow_from.contains(&open.message.from) {
+        let open = self.ack.inbox.all();
+        self.sender().is_ok("reading the inbox", &open);
+        let mut resumed: Vec<String> = Vec::new();
+        for open in open.unwrap_or_default() {
+            if !self.settings.allow_from.contains(&open.message.from) {
                 self.log(
                     Level::Info,
                     "dropped a message of a user who is no longer in allow_from",
                 );
-                self.ack.close(&own);
-            } else if !resumed.contains(&open.update) {
-                resumed.extend(&open.group);
+                self.ack.close(&[open.id]);
+            } else if !resumed.contains(&open.id) {
+                resumed.extend(open.group.iter().cloned());
                 self.resume_message(open);
             }
         }
@@ -254,36 +245,34 @@ impl Poller {
     /// Resumes a message, with those that its last turn answered, too.
     fn resume_message(&self, open: OpenMessage) {
         let OpenMessage {
-            update,
+            id,
             mut message,
-            mut group,
-            crashes,
-            ..
+            group,
+            starts,
         } = open;
         if group.is_empty() {
-            group.push(update);
+            let ids = vec![id];
             return match message.command.as_deref() {
-                None => self.send(&group, &message, Kind::Message, false),
+                None => self.send(ids, &message, Kind::Message, false),
                 // There is nothing to stop any more.
-                Some("/stop") => self.ack.close(&ids(&group)),
-                Some(_) => self.dispatch(&group, &message),
+                Some("/stop") => self.ack.close(&ids),
+                Some(_) => self.dispatch(ids, &message),
             };
         }
-        message.text = self.ack.inbox().texts(&ids(&group));
-        if crashes < MAX_CRASHES {
-            return self.send(&group, &message, Kind::Message, true);
+        message.text = texts(&self.ack.open(&group));
+        if starts < MAX_STARTS {
+            return self.send(group, &message, Kind::Message, starts > 0);
         }
         // Without their text: it might crash the sender as well.
         let what = if group.len() == 1 {
-            "Your message was"
+            "This message stopped me three times, so I have set it aside."
         } else {
-            "Your messages were"
+            "These messages stopped me three times, so I have set them aside."
         };
-        let text = format!("{what} set aside: this program crashed each time it tried to answer.");
-        self.ack.post(&message.chat, &text, &ids(&group));
+        self.ack.post(&message.chat, what, &group);
     }
 
-    fn dispatch(&self, updates: &[u64], message: &IncomingMessage) {
+    fn dispatch(&self, ids: Vec<String>, message: &IncomingMessage) {
         let command = message.command.as_deref().unwrap_or_default();
         let (name, rest) = command
             .split_once(char::is_whitespace)
@@ -292,7 +281,7 @@ impl Poller {
             "/start" | "/help" => {
                 let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
                 let help = format!("Write what you want. Commands:{}", commands.concat());
-                self.ack.post(&message.chat, &help, &ids(updates));
+                self.ack.post(&message.chat, &help, &ids);
                 return;
             }
             "/stop" => Kind::Stop,
@@ -302,10 +291,10 @@ impl Poller {
             "/usage" => Kind::Usage,
             _ => Kind::Message,
         };
-        self.send(updates, message, kind, false);
+        self.send(ids, message, kind, false);
     }
 
-    fn send(&self, updates: &[u64], message: &IncomingMessage, kind: Kind, is_alone: bool) {
+    fn send(&self, ids: Vec<String>, message: &IncomingMessage, kind: Kind, is_alone: bool) {
         let Ok(session) = session_name(CHANNEL, &message.chat) else {
             return;
         };
@@ -315,7 +304,7 @@ impl Poller {
         };
         let inbound = Inbound {
             kind,
-            ids: ids(updates),
+            ids,
             ack: Some(self.ack.clone()),
             is_part: message.is_part,
             is_alone,
@@ -346,10 +335,6 @@ impl Poller {
         (self.watch.tell)(PollEvent::Waiting);
         let _ended = self.sender().cancel.sleep(wait);
     }
-}
-
-fn ids(updates: &[u64]) -> Vec<String> {
-    updates.iter().copied().map(id).collect()
 }
 
 fn update_id(update: &Value) -> Option<u64> {

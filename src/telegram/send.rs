@@ -271,14 +271,8 @@ impl MessageSender {
                 name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
             };
             let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
-            self.is_ok(
-                "the outbox",
-                &self.outbox.post(&Item {
-                    to: item.to.clone(),
-                    text,
-                    ..Item::default()
-                }),
-            );
+            let posted = self.outbox.post(&Item::text(&item.to, &text), &[]);
+            self.is_ok("the outbox", &posted);
         }
         self.record(|| self.outbox.give_up(id, &why));
     }

@@ -132,12 +132,15 @@ fn post_file(outbox: &Outbox, to: &str, len: usize) -> String {
     file.push(&vec![7; len]).unwrap();
     file.keep().unwrap();
     outbox
-        .post(&Item {
-            to: to.to_owned(),
-            file: name,
-            name: "big.bin".to_owned(),
-            ..Item::default()
-        })
+        .post(
+            &Item {
+                to: to.to_owned(),
+                file: name,
+                name: "big.bin".to_owned(),
+                ..Item::default()
+            },
+            &[],
+        )
         .unwrap()
 }
 
@@ -165,7 +168,7 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         |_| Does::Says(401, r#"{"error":"unauthorized"}"#),
     ] {
         let outbox = Scratch::new();
-        let id = outbox.post(&text("telegram:1")).unwrap();
+        let id = outbox.post(&text("telegram:1"), &[]).unwrap();
         let (url, _) = server(does);
         assert_eq!(send(&outbox, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
@@ -186,7 +189,7 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
     });
     let outbox = Scratch::new();
     let id = post_file(&outbox, "telegram:1", 20 << 20);
-    outbox.post(&text("telegram:1")).unwrap();
+    outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 20), 0);
     let Outcome::GivenUp(why) = outbox.outcome(&id).unwrap() else {
         panic!("it is not given up")
@@ -210,7 +213,7 @@ fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
     });
     let outbox = Scratch::new();
     let id = post_file(&outbox, "telegram:1", 8 << 20);
-    outbox.post(&text("telegram:1")).unwrap();
+    outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 30), 0);
     assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
     let asked = asked.lock().unwrap().clone();

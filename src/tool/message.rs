@@ -14,10 +14,8 @@ use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
 use crate::error::{Error, Result};
 use crate::hands::Hands;
-use crate::notify;
-use crate::outbox::{Item, Outbox};
+use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
-use crate::session::note;
 use crate::text::one_line;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
@@ -181,26 +179,25 @@ impl Sender {
         } else {
             Some(self.attach(&outbox, path, &mut item, turn)?)
         };
-        let id = outbox.post(&item)?;
-        notify::signal(&self.home);
         let mut report = format!("sending to {}", item.to);
-        if let Some((_, size)) = attached {
+        let mut noted = item.text.clone();
+        if let Some((_, size)) = &attached {
             report.push_str(&format!(", with {} ({size} bytes)", item.name));
-            item.text
-                .push_str(&format!("\n(with the file {})", item.name));
+            noted.push_str(&format!("\n(with the file {})", item.name));
         }
         let own = format!("{}:{}", turn.origin.channel, turn.origin.chat);
-        if item.to != own {
-            let title = format!(
+        let note = Note {
+            title: &format!(
                 "You sent this to the chat from another conversation, {}",
                 one_line(&own, 60)
-            );
-            let session = session_name(TELEGRAM, &item.to[TELEGRAM.len() + 1..])?;
-            if let Err(e) = note(&self.home, &session, &id, &title, item.text.trim()) {
-                report.push_str(&format!(
-                    "; the chat's conversation could not be updated: {e}"
-                ));
-            }
+            ),
+            from: &session_name(&turn.origin.channel, &turn.origin.chat)?,
+            text: noted.trim(),
+        };
+        if let Err(e) = outbox.post_and_note(&item, &[], &note)?.noted {
+            report.push_str(&format!(
+                "; the chat's conversation could not be updated: {e}"
+            ));
         }
         Ok(ToolOutput::text(report))
     }

@@ -407,7 +407,7 @@ fn main() -> ExitCode {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let status = gateway.wait().unwrap();
     assert!(status.success(), "the gateway did not end well: {status}");
-    let runs = fs::read_to_string(home.path("cron/runs.jsonl"))
+    let runs = fs::read_to_string(home.path("cron/history.jsonl"))
         .unwrap_or_default()
         .lines()
         .count();

@@ -348,7 +348,7 @@ fn a_message_that_brings_the_program_down_is_set_aside() {
     }
     let gateway = start(&home);
     assert!(
-        api.wait_for_texts(OWNER, 1)[0].contains("set aside"),
+        api.wait_for_texts(OWNER, 1)[0].contains("stopped me three times"),
         "{:?}",
         api.texts(OWNER)
     );

@@ -14,7 +14,7 @@ use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::rng::Rng;
-use crate::stored::{one_result_per_call, segments};
+use crate::stored::{one_result_per_call, open_items, segments};
 
 /// Between two messages.
 const PACE: Duration = Duration::from_millis(100);
@@ -259,7 +259,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
     if !left.is_empty() {
         println!(
             "{}",
-            fs::read_to_string(home.path("state/telegram-123456.jsonl")).unwrap()
+            fs::read_to_string(home.path("state/queue.jsonl")).unwrap()
         );
     }
     gateway.signal(Signal::TERM);
@@ -354,18 +354,7 @@ fn a_gateway_killed_at_any_moment_answers_everybody_in_turn() {
 
 /// Whether something stands in the outbox that has not been said to its end.
 fn is_anything_unsent(home: &Home) -> bool {
-    let outbox = fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
-    let lines: Vec<Value> = outbox
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let of = |key: &str| {
-        lines
-            .iter()
-            .filter_map(|line| line[key].as_str())
-            .collect::<BTreeSet<&str>>()
-    };
-    of("post").difference(&of("over")).next().is_some()
+    !open_items(&home.path(""), "out").is_empty()
 }
 
 /// What was said in a chat, oldest first.

@@ -490,7 +490,9 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert!(
-        fs::metadata(home.path("state/telegram-123456.jsonl")).is_ok(),
+        fs::read_to_string(home.path("state/queue.jsonl"))
+            .unwrap()
+            .contains("\"bot\":123456"),
         "the inbox is the bot's own"
     );
     let home = written("${A_TOKEN}");

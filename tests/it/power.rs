@@ -543,7 +543,7 @@ fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
     let home = Home::with(&config(&model, &api));
     let inbox = fs::canonicalize(home.path(""))
         .unwrap()
-        .join("state/telegram-123456.jsonl");
+        .join("state/queue.jsonl");
     let converse = || {
         let gateway = start(&home);
         for n in 1..=3 {
@@ -561,8 +561,12 @@ fn a_message_is_on_the_disk_before_telegram_is_told_that_it_arrived() {
         |stop| {
             if stop.call == libc::SYS_sendto {
                 let last = offset(stop).map(|offset| offset - 1);
-                confirmed
-                    .extend(last.map(|last| (last, synced.contains(&format!("\"in\":{last},")))));
+                confirmed.extend(last.map(|last| {
+                    (
+                        last,
+                        synced.contains(&format!("\"add\":\"telegram:{last}\"")),
+                    )
+                }));
             } else if stop.target(0) == inbox {
                 synced = fs::read_to_string(&inbox).unwrap();
             }

@@ -9,6 +9,7 @@ use crate::botapi::{BotApi, TOKEN};
 use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
+use crate::stored::open_items;
 
 const OWNER: i64 = 42;
 /// The setting of these tests.
@@ -62,7 +63,7 @@ fn used_up(api: &BotApi) -> usize {
 
 fn all_tasks_end(home: &Home) {
     until("all tasks have ended", || {
-        !home.path("state/tasks.json").exists()
+        open_items(&home.path(""), "task").is_empty()
     });
 }
 

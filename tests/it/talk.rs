@@ -507,9 +507,9 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     let (model, api) = (Model::scripted([Reply::text("Hello.")]), BotApi::start());
     let home = Home::with(&config(&model, &api));
     home.agent(["--to", "telegram:42", "-m", "hi"]).exits(0);
-    let path = home.path("state/outbox.jsonl");
-    // As an earlier version wrote it.
-    let rest = r#""seq":9,"post":"1-1-1","to":"pigeon:7","text":"coo","answers":[]}"#;
+    let path = home.path("state/queue.jsonl");
+    // As somebody may have written it.
+    let rest = r#""seq":9,"add":"1-1-1","kind":"out","item":{"to":"pigeon:7","text":"coo"}}"#;
     fs::write(
         &path,
         [fs::read(&path).unwrap(), sealed(rest).into_bytes()].concat(),
@@ -521,7 +521,7 @@ fn what_leads_nowhere_does_not_stay_in_the_outbox() {
     assert!(
         fs::read_to_string(&path)
             .unwrap()
-            .contains(r#""over":"1-1-1""#)
+            .contains(r#""done":["1-1-1"]"#)
     );
 }
 

@@ -9,6 +9,7 @@ use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, seen, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
+use crate::stored::{open_items, sent_items};
 
 const OWNER: i64 = 42;
 
@@ -95,7 +96,7 @@ fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
     home.session("cli_default").has_one_result_per_call();
     // A process that waits for its end needs no journal of it.
     assert!(
-        !home.files().iter().any(|file| file.contains("tasks")),
+        !home.files().iter().any(|file| file.contains("queue")),
         "{:?}",
         home.files()
     );
@@ -273,8 +274,7 @@ fn a_conversation_at_the_terminal_goes_on_when_they_are_answered() {
 /// Waits until the gateway has noted that so many messages were sent.
 fn noted(home: &Home, count: usize) {
     until("what was sent is noted", || {
-        let outbox = std::fs::read_to_string(home.path("state/outbox.jsonl")).unwrap_or_default();
-        outbox.matches("\"over\"").count() >= count
+        sent_items(&home.path("")) >= count
     });
 }
 
@@ -504,11 +504,7 @@ fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
     noted(&home, 6);
     ends(gateway);
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 4);
-    assert!(
-        !home.files().iter().any(|file| file.contains("tasks")),
-        "{:?}",
-        home.files()
-    );
+    assert!(open_items(&home.path(""), "task").is_empty());
 }
 
 #[test]
@@ -530,7 +526,7 @@ fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
     });
     model.release();
     until("the report is stored", || {
-        std::fs::read_to_string(home.path("state/tasks.json"))
+        std::fs::read_to_string(home.path("state/queue.jsonl"))
             .unwrap_or_default()
             .contains("has ended")
     });

@@ -129,6 +129,34 @@ pub fn segments(sessions: &Path, key: &str) -> Result<BTreeMap<String, Session>,
     Ok(found)
 }
 
+/// What the queue of a home holds: the ids of the items of a kind that are not done.
+pub fn open_items(home: &Path, kind: &str) -> Vec<String> {
+    let (added, done) = queued(home, kind);
+    let is_open = |id: &String| !done.contains(id);
+    added.into_iter().filter(is_open).collect()
+}
+
+/// How many messages to chats are sent.
+pub fn sent_items(home: &Path) -> usize {
+    let (added, done) = queued(home, "out");
+    added.iter().filter(|id| done.contains(id)).count()
+}
+
+fn queued(home: &Path, kind: &str) -> (Vec<String>, Vec<String>) {
+    let queue = fs::read_to_string(home.join("state/queue.jsonl")).unwrap_or_default();
+    let (mut added, mut done) = (Vec::new(), Vec::new());
+    for line in queue.lines() {
+        // The last one may be being written.
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        if line["kind"] == kind {
+            added.extend(line["add"].as_str().map(str::to_owned));
+        }
+        let ids = line["done"].as_array().into_iter().flatten();
+        done.extend(ids.filter_map(Value::as_str).map(str::to_owned));
+    }
+    (added, done)
+}
+
 fn verified(n: usize, line: &str) -> Result<Value, String> {
     let (crc, rest) = line
         .split_once(',')

@@ -1,0 +1,406 @@
+//! A durable queue: what came in, what goes out, and what ran, kept until it is done with.
+//!
+//! A journal of these lines:
+//!
+//! - `{"add":ID,"kind","item":{..}}` adds an item, or replaces the one with this id. With `"done":[ID..]` it ends these in the same
+//!   line, so that an answer is kept and its question closed, or neither. `"starts"`, `"group"` and `"part"` are those of an item
+//!   that was compacted.
+//! - `{"start":[ID..]}`: work on these begins, and they are one piece of work from now on.
+//! - `{"halt":[ID..]}`: it was put off in good order; that start does not count.
+//! - `{"part":ID,"n":N}`: how much of an item is done.
+//! - `{"done":[ID..]}`, with `"why"` if it was given up.
+//! - `{"known":[ID..]}`: the items that were done last.
+//!
+//! Several processes may have the same file open: every change is made under a lock, and whoever finds the file changed reads it
+//! again. An item that was started [`MAX_STARTS`] times and never ended is what stopped the program: it is set aside.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{Durability, Fields, Journal, Line, Lock, fields, read_journal};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+
+/// Starts of an item that never ended, before it is set aside.
+pub(crate) const MAX_STARTS: u32 = 3;
+/// How long a program must be up before it starts an item for the last time: being killed every other second, by a supervisor
+/// or a weak battery, is not the item's fault.
+pub(crate) const CALM: Duration = Duration::from_secs(5);
+/// How long to wait for the lock, which others hold for one write.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
+/// Compacts above this size in bytes, and above twice what stays.
+const COMPACT_AT: u64 = 64 << 10;
+/// Reasons for giving up to remember.
+const MAX_REASONS: usize = 200;
+const VERSION: u64 = 1;
+
+/// An item that is not done with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Entry {
+    #[serde(rename = "add")]
+    pub id: String,
+    /// Which items it belongs to, as several kinds share a file.
+    pub kind: String,
+    pub item: Value,
+    /// How often work on it began and did not end.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub starts: u32,
+    /// The items that were started together with it, itself among them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<String>,
+    /// How much of it is done.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub part: u32,
+    /// About how many bytes its line has.
+    #[serde(skip)]
+    size: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Entry {
+    pub(crate) fn new(id: &str, kind: &str, item: &impl Serialize) -> Self {
+        Self {
+            id: id.to_owned(),
+            kind: kind.to_owned(),
+            item: json!(item),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> T {
+        serde_json::from_value(self.item.clone()).unwrap_or_default()
+    }
+}
+
+/// What the lines of a queue add up to.
+#[derive(Default)]
+struct Content {
+    /// The oldest first.
+    entries: Vec<Entry>,
+    /// The ids that were done last, the oldest first.
+    known: VecDeque<String>,
+    /// Those that were given up, and why.
+    given_up: VecDeque<(String, String)>,
+}
+
+/// Tells one state of the file from another: device, inode, length, and the time of the last change.
+type Stamp = Option<(u64, u64, u64, (i64, i64))>;
+
+#[derive(Default)]
+struct State {
+    stamp: Stamp,
+    content: Content,
+    /// `None` before the first change, and after a failed one: that handle is not trusted again.
+    journal: Option<Journal>,
+}
+
+/// A queue on disk. Nothing is read or created before it is used.
+pub(crate) struct Queue {
+    path: PathBuf,
+    lock: PathBuf,
+    /// How many ids of items that are done to remember.
+    remembered: usize,
+    /// The lines to begin with where there is no file yet.
+    first: Box<dyn Fn() -> Result<Vec<Value>> + Send + Sync>,
+    state: Mutex<State>,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        path: PathBuf,
+        lock: PathBuf,
+        remembered: usize,
+        first: impl Fn() -> Result<Vec<Value>> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            path,
+            lock,
+            remembered,
+            first: Box::new(first),
+            state: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The items of a kind, the oldest first.
+    pub(crate) fn entries(&self, kind: &str) -> Result<Vec<Entry>> {
+        let state = self.current()?;
+        let entries = state.content.entries.iter();
+        Ok(entries
+            .filter(|entry| entry.kind == kind)
+            .cloned()
+            .collect())
+    }
+
+    /// Those of these items that are not done.
+    pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
+        let state = self.current()?;
+        let entries = state.content.entries.iter();
+        Ok(entries
+            .filter(|entry| ids.contains(&entry.id))
+            .cloned()
+            .collect())
+    }
+
+    /// Whether an item was done with, as far as that is remembered.
+    pub(crate) fn is_done(&self, id: &str) -> Result<bool> {
+        Ok(self
+            .current()?
+            .content
+            .known
+            .iter()
+            .any(|known| known == id))
+    }
+
+    /// Why an item was given up.
+    pub(crate) fn given_up(&self, id: &str) -> Result<Option<String>> {
+        let state = self.current()?;
+        let given_up = state.content.given_up.iter();
+        Ok(given_up
+            .rev()
+            .find(|(other, _)| other == id)
+            .map(|(_, why)| why.clone()))
+    }
+
+    /// Adds items, or replaces those with their ids. On disk when this returns.
+    pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
+        let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
+        self.append(&lines, Durability::Now)
+    }
+
+    /// Adds items that a power cut may lose.
+    pub(crate) fn add_later(&self, entries: &[Entry]) -> Result<()> {
+        let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
+        self.append(&lines, Durability::Later)
+    }
+
+    /// Adds an item and ends others by it. On disk when this returns, all of it or nothing.
+    pub(crate) fn add_for(&self, entry: &Entry, done: &[String]) -> Result<()> {
+        let mut line = json!(entry);
+        if !done.is_empty() {
+            line["done"] = json!(done);
+        }
+        self.append(&[line], Durability::Now)
+    }
+
+    /// Counts a start of these items. On disk when this returns.
+    pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
+        self.append(&[json!({"start": ids})], Durability::Now)
+    }
+
+    /// Takes the last start of these items back.
+    pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
+        self.append(&[json!({"halt": ids})], Durability::Later)
+    }
+
+    /// Records how much of an item is done.
+    pub(crate) fn part(&self, id: &str, n: u32) -> Result<()> {
+        self.append(&[json!({"part": id, "n": n})], Durability::Later)
+    }
+
+    /// Ends items. A power cut may undo it.
+    pub(crate) fn done(&self, ids: &[String]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.append(&[json!({"done": ids})], Durability::Later)
+    }
+
+    /// Ends an item that will never succeed.
+    pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
+        self.append(&[json!({"done": [id], "why": why})], Durability::Later)
+    }
+
+    /// Creates the file with its first lines. On disk when this returns.
+    pub(crate) fn create(&self) -> Result<()> {
+        let mut state = self.lock_state();
+        let _lock = Lock::acquire(&self.lock, LOCK_WAIT, &Cancel::new(None))?;
+        self.open(&mut state).map(drop)
+    }
+
+    fn lock_state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state as it is on disk. Changes nothing there.
+    fn current(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.lock_state();
+        // Before the file is read: what is appended meanwhile is found by the next look.
+        let stamp = stamp(&self.path);
+        if stamp.is_none() || stamp != state.stamp {
+            let found = read_journal(&self.path)?;
+            state.content = match found {
+                Some(found) => self.content(&found.lines)?,
+                None => self.first_content()?,
+            };
+            state.stamp = stamp;
+            state.journal = None;
+        }
+        Ok(state)
+    }
+
+    fn append(&self, lines: &[Value], durability: Durability) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.lock_state();
+        let _lock = Lock::acquire(&self.lock, LOCK_WAIT, &Cancel::new(None))?;
+        let unchanged = state.stamp.is_some() && stamp(&self.path) == state.stamp;
+        let mut journal = match state.journal.take().filter(|_| unchanged) {
+            Some(journal) => journal,
+            None => self.open(&mut state)?,
+        };
+        // A failure leaves no handle and no stamp: the next one reads again what is there.
+        state.stamp = None;
+        journal.append(&fields(lines), durability)?;
+        for line in lines {
+            state.content.apply(line, self.remembered);
+        }
+        // The lines are on disk, whatever becomes of this.
+        if compact(&mut journal, &state.content).is_ok() {
+            state.stamp = stamp(&self.path);
+            state.journal = Some(journal);
+        }
+        Ok(())
+    }
+
+    /// Opens the file, or creates it with its first lines, and compacts it if that is worth it.
+    fn open(&self, state: &mut State) -> Result<Journal> {
+        let mut journal = if let Some(opened) = Journal::open(&self.path)? {
+            state.content = self.content(&opened.lines)?;
+            opened.journal
+        } else {
+            state.content = self.first_content()?;
+            Journal::create(&self.path, &state.content.lines())?
+        };
+        compact(&mut journal, &state.content)?;
+        Ok(journal)
+    }
+
+    fn content(&self, lines: &[Line]) -> Result<Content> {
+        let mut content = Content::default();
+        for Line { fields, .. } in lines {
+            if fields["v"].as_u64().is_some_and(|v| v > VERSION) {
+                let path = self.path.display();
+                return Err(Error::config(format!("a newer bantam wrote {path}")));
+            }
+            content.apply(fields, self.remembered);
+        }
+        Ok(content)
+    }
+
+    fn first_content(&self) -> Result<Content> {
+        let mut content = Content::default();
+        for line in (self.first)()? {
+            content.apply(&line, self.remembered);
+        }
+        Ok(content)
+    }
+}
+
+impl Content {
+    fn apply(&mut self, line: &Value, remembered: usize) {
+        let list = |key: &str| -> Vec<&str> {
+            let ids = line[key].as_array().into_iter().flatten();
+            ids.filter_map(Value::as_str).collect()
+        };
+        if let Some(id) = line["add"].as_str() {
+            let mut new = Entry::deserialize(line).unwrap_or_default();
+            new.size = line.to_string().len() as u64;
+            match self.entries.iter_mut().find(|entry| entry.id == id) {
+                Some(entry) => (entry.item, entry.size) = (new.item, new.size),
+                None => self.entries.push(new),
+            }
+        }
+        let started = list("start");
+        for entry in self.all(&started) {
+            entry.starts += 1;
+            entry.group = started.iter().map(|id| (*id).to_owned()).collect();
+        }
+        for entry in self.all(&list("halt")) {
+            entry.starts = entry.starts.saturating_sub(1);
+        }
+        for entry in self.all(line["part"].as_str().as_slice()) {
+            entry.part = line["n"]
+                .as_u64()
+                .and_then(|n| n.try_into().ok())
+                .unwrap_or(0);
+        }
+        let done = list("done");
+        self.entries
+            .retain(|entry| !done.contains(&entry.id.as_str()));
+        for id in done.into_iter().chain(list("known")) {
+            let why = line["why"].as_str();
+            // A compacted file says first what is known.
+            if why.is_none() || !self.known.iter().any(|known| known == id) {
+                self.known.push_back(id.to_owned());
+            }
+            self.given_up
+                .extend(why.map(|why| (id.to_owned(), why.to_owned())));
+        }
+        while self.known.len() > remembered {
+            self.known.pop_front();
+        }
+        while self.given_up.len() > MAX_REASONS {
+            self.given_up.pop_front();
+        }
+    }
+
+    fn all(&mut self, ids: &[&str]) -> impl Iterator<Item = &mut Entry> {
+        self.entries
+            .iter_mut()
+            .filter(move |entry| ids.contains(&entry.id.as_str()))
+    }
+
+    /// About how many bytes a compacted file has.
+    fn size(&self) -> u64 {
+        let entries: u64 = self.entries.iter().map(|entry| entry.size).sum();
+        let known: usize = self.known.iter().map(|id| id.len() + 3).sum();
+        let given_up: usize = self.given_up.iter().map(|(_, why)| why.len() + 60).sum();
+        entries + (known + given_up) as u64
+    }
+
+    /// The lines of a compacted file.
+    fn lines(&self) -> Vec<Fields> {
+        let mut lines = vec![json!({"v": VERSION})];
+        if !self.known.is_empty() {
+            lines.push(json!({"known": self.known}));
+        }
+        let given_up = self.given_up.iter();
+        lines.extend(given_up.map(|(id, why)| json!({"done": [id], "why": why})));
+        lines.extend(self.entries.iter().map(|entry| json!(entry)));
+        fields(&lines)
+    }
+}
+
+/// Compacts the file if that halves it.
+fn compact(journal: &mut Journal, content: &Content) -> Result<()> {
+    if journal.len() > COMPACT_AT && journal.len() > 2 * content.size() {
+        journal.replace(&content.lines())?;
+    }
+    Ok(())
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let meta = fs_err::metadata(path).ok()?;
+    let changed = (meta.mtime(), meta.mtime_nsec());
+    Some((meta.dev(), meta.ino(), meta.len(), changed))
+}
+
+#[cfg(test)]
+mod tests;

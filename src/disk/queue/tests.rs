@@ -1,0 +1,166 @@
+//! The queue keeps what is not done with, through compactions, crashes and other processes.
+
+use super::*;
+use crate::disk::tests::{read_dir, replace_steps, restore_dir};
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("bantam-queue-{name}-{}", std::process::id()));
+        drop(fs_err::remove_dir_all(&dir));
+        Self(dir)
+    }
+
+    /// As another process opens it.
+    fn queue(&self) -> Queue {
+        let (path, lock) = (self.0.join("state/q.jsonl"), self.0.join("q.lock"));
+        Queue::new(path, lock, 100, || Ok(Vec::new()))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        fs_err::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn entry(id: &str, text: &str) -> Entry {
+    Entry::new(id, "k", &text)
+}
+
+fn texts(queue: &Queue) -> Vec<String> {
+    let entries = queue.entries("k").unwrap();
+    entries.iter().map(Entry::read).collect()
+}
+
+fn ids(ids: &[&str]) -> Vec<String> {
+    ids.iter().map(|id| (*id).to_owned()).collect()
+}
+
+#[test]
+fn an_item_counts_its_starts_until_it_is_done_also_through_another_process() {
+    let scratch = Scratch::new("starts");
+    let (one, other) = (scratch.queue(), scratch.queue());
+    assert!(one.entries("k").unwrap().is_empty() && !scratch.0.exists());
+    one.add(&[entry("a", "1"), entry("b", "2")]).unwrap();
+    other.add(&[entry("c", "3")]).unwrap();
+    one.start(&ids(&["a", "b"])).unwrap();
+    other.start(&ids(&["a"])).unwrap();
+    one.halt(&ids(&["b"])).unwrap();
+    other.part("c", 2).unwrap();
+    // An edit keeps the rest.
+    one.add(&[entry("c", "three")]).unwrap();
+    for queue in [&one, &other, &scratch.queue()] {
+        let found: Vec<_> = queue
+            .entries("k")
+            .unwrap()
+            .into_iter()
+            .map(|entry| (entry.id, entry.starts, entry.group.len(), entry.part))
+            .collect();
+        let expected = [("a", 2, 1, 0), ("b", 0, 2, 0), ("c", 0, 0, 2)];
+        let expected =
+            expected.map(|(id, starts, group, part)| (id.to_owned(), starts, group, part));
+        assert_eq!(found, expected);
+        assert_eq!(texts(queue), ["1", "2", "three"]);
+    }
+    one.add_for(&Entry::new("d", "answer", &"4"), &ids(&["a", "b"]))
+        .unwrap();
+    other.give_up("c", "no such chat").unwrap();
+    for queue in [&one, &other, &scratch.queue()] {
+        assert!(texts(queue).is_empty() && queue.entries("answer").unwrap().len() == 1);
+        assert!(["a", "b", "c"].iter().all(|id| queue.is_done(id).unwrap()));
+        assert!(!queue.is_done("d").unwrap());
+        assert_eq!(queue.given_up("c").unwrap().unwrap(), "no such chat");
+        assert_eq!(queue.given_up("a").unwrap(), None);
+    }
+}
+
+#[test]
+fn a_cut_at_any_byte_or_step_keeps_what_was_acknowledged() {
+    let scratch = Scratch::new("cut");
+    let queue = scratch.queue();
+    let state = scratch.0.join("state");
+    queue.add(&[entry("a", "一")]).unwrap();
+    queue.add(&[entry("b", "二")]).unwrap();
+    queue.start(&ids(&["a"])).unwrap();
+    queue.add_for(&entry("c", "三"), &ids(&["a"])).unwrap();
+    let whole = read_dir(&state);
+    let bytes = &whole["q.jsonl"];
+    for cut in 0..=bytes.len() {
+        restore_dir(
+            &state,
+            &[("q.jsonl".to_owned(), bytes[..cut].to_vec())].into(),
+        );
+        let lines = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
+        let left: &[&str] = match lines {
+            0 | 1 => &[],
+            2 => &["一"],
+            3 | 4 => &["一", "二"],
+            _ => &["二", "三"],
+        };
+        assert_eq!(texts(&queue), left, "looking, cut at {cut}");
+        queue.add(&[entry("z", "next")]).unwrap();
+        let left = [left, &["next"]].concat();
+        for queue in [&queue, &scratch.queue()] {
+            assert_eq!(texts(queue), left, "cut at {cut}");
+        }
+    }
+
+    // A compaction, which leaves out what is done.
+    restore_dir(&state, &whole);
+    queue.add(&[entry("long", &"x".repeat(300 << 10))]).unwrap();
+    let before = read_dir(&state);
+    queue.done(&ids(&["long"])).unwrap();
+    let after = read_dir(&state);
+    assert!(after.len() == 1 && after["q.jsonl"].len() < 2000);
+    for image in replace_steps("q.jsonl", &before, &after) {
+        restore_dir(&state, &image);
+        assert_eq!(texts(&queue)[..2], ["二", "三"]);
+        queue.done(&ids(&["long"])).unwrap();
+        assert_eq!(texts(&scratch.queue()), ["二", "三"]);
+        assert!(queue.is_done("a").unwrap());
+        assert_eq!(read_dir(&state).len(), 1, "what a crash left is removed");
+    }
+}
+
+#[test]
+fn a_file_stays_short_and_is_not_written_again_each_time() {
+    let scratch = Scratch::new("short");
+    let queue = scratch.queue();
+    let long = "x".repeat(100 << 10);
+    queue.add(&[entry("a", &long), entry("b", &long)]).unwrap();
+    queue.start(&ids(&["a"])).unwrap();
+    queue.give_up("never", "why").unwrap();
+    let inode = || stamp(queue.path()).unwrap().1;
+    let (mut rewritten, mut last) = (0, inode());
+    for n in 0..2000 {
+        let id = n.to_string();
+        queue.add(&[entry(&id, "short")]).unwrap();
+        queue.done(&[id]).unwrap();
+        rewritten += usize::from(std::mem::replace(&mut last, inode()) != last);
+    }
+    assert!(rewritten < 3, "{rewritten}");
+    assert!(fs_err::metadata(queue.path()).unwrap().len() < 600 << 10);
+    let again = scratch.queue();
+    assert_eq!(texts(&again).len(), 2);
+    assert_eq!(again.find(&ids(&["a"])).unwrap()[0].starts, 1);
+    assert!(again.is_done("1999").unwrap() && !again.is_done("1").unwrap());
+    assert_eq!(again.given_up("never").unwrap().unwrap(), "why");
+}
+
+#[test]
+fn a_file_begins_with_what_was_there_before() {
+    let scratch = Scratch::new("first");
+    let (path, lock) = (scratch.0.join("q.jsonl"), scratch.0.join("q.lock"));
+    let queue = Queue::new(path.clone(), lock, 100, || {
+        Ok(vec![json!(entry("a", "old"))])
+    });
+    assert_eq!(texts(&queue), ["old"]);
+    assert!(!path.exists());
+    queue.add(&[entry("b", "new")]).unwrap();
+    assert_eq!(texts(&queue), ["old", "new"]);
+    queue.done(&ids(&["a"])).unwrap();
+    assert_eq!(texts(&queue), ["new"]);
+    fs_err::write(&path, "").unwrap();
+}
