@@ -10,7 +10,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_telegram`) and imports (`import`, `convert`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its tools may reach (`trees`), the gateway (`gateway`, `pool`), what ends and restarts it (`monitor`), the bot (`bot`), delivery from other commands (`deliver`), attached files (`media`), MCP servers (`mcp`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), what ends and restarts it (`monitor`), the bot (`bot`), delivery from other commands (`deliver`), attached files (`media`), MCP servers (`mcp`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`turn_log`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -34,10 +34,10 @@
 //! | 0 | [`message`], [`bus`], [`error`], `secret` | types that every room uses |
 //! | 0 | `template` | the files a new home starts with |
 //! | 0 | `wire` | the messages between bantam and a hands process |
-//! | 0 | `tree` | a tree of the host that tools may reach: where it is, and whether it is still what it was |
+//! | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `beneath`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `cancel`, `child`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
@@ -65,7 +65,6 @@
 
 pub mod agent;
 mod app;
-mod beneath;
 pub mod bus;
 mod cancel;
 mod child;
@@ -91,6 +90,7 @@ mod packed;
 mod paths;
 pub mod provider;
 mod proxy;
+mod reach;
 mod secret;
 pub mod session;
 mod skills;
@@ -100,7 +100,6 @@ mod telegram;
 mod template;
 mod text;
 pub mod tool;
-mod tree;
 mod usage;
 mod web;
 mod wire;

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::reach::{Access, Tree};
 use crate::text::from_json;
-use crate::tree::{Access, Tree};
 
 /// Bytes of a reply's header, and of its body.
 const MAX_HEADER: usize = 16 << 10;

@@ -7,17 +7,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use crate::beneath::{self, Dir, MAX_UNTRUSTED};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::provider::System;
+use crate::reach::{self, Dir, MAX_UNTRUSTED, Tree};
 use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::{LocalTime, clip, fenced, first_lines};
 use crate::tool::Registry;
 use crate::tool::skill::READ_SKILL;
-use crate::tree::Tree;
 
 /// Bytes of USER.md in the prompt.
 const SHOWN_OF_USER: usize = 4 << 10;
@@ -282,7 +281,7 @@ impl SystemPrompt {
     fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
         let path = dir.join(name);
         let text =
-            beneath::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
+            reach::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
         if fs_err::metadata(&path).is_ok_and(|meta| meta.len() > MAX_UNTRUSTED as u64) {
             self.warnings.push(format!(
                 "{} is cut at {MAX_UNTRUSTED} bytes",
@@ -346,7 +345,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::Access;
+    use crate::reach::Access;
     use std::sync::Arc;
 
     fn of_files(workspace: &Path) -> Prompt {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::trees::Layout;
+use super::layout::{layout, setting};
 use super::{Parts, http_settings, make_workspace};
 use crate::agent::Renewal;
 use crate::bus::Event;
@@ -21,14 +21,15 @@ use crate::hands::{Confinement, Hands};
 use crate::http::Client;
 use crate::jail;
 use crate::mcp::{
-    Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport, refresh,
+    Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport,
+    refresh,
 };
 use crate::paths::Home;
+use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
 use crate::text::one_line;
 use crate::tool::mcp::mcp_tools;
 use crate::tool::{Function, Tool};
-use crate::tree::{Access, Resolved, Tree};
 use crate::wire::{ServeJob, Setup};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not.
@@ -191,12 +192,16 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let read = format!("mcpServers.{name}.read");
     let write = format!("mcpServers.{name}.write");
-    let layout = Layout::new(parts)?;
+    let layout = layout(parts)?;
     let trees = layout.trees(&[
-        (&write, &entry.write, Access::Write),
-        (&read, &entry.read, Access::Read),
+        (setting(write, &entry.write, parts.env)?, Access::Write),
+        (setting(read, &entry.read, parts.env)?, Access::Read),
     ])?;
-    let changeable = layout.changeable_trees();
+    let changeable = layout.changeable_trees().map(|(setting, real)| Changeable {
+        real: real.to_owned(),
+        setting: setting.to_owned(),
+    });
+    let changeable: Vec<Changeable> = changeable.collect();
     let shown: Vec<PathBuf> = trees.iter().map(|tree| tree.real.clone()).collect();
     let of_workspace = trees[0].real.clone();
     let own = Resolved::of(&parts.home.mcp_home(name)).real;

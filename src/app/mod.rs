@@ -4,6 +4,7 @@ pub(crate) mod bot;
 pub(crate) mod deliver;
 pub(crate) mod factory;
 pub(crate) mod gateway;
+mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
@@ -11,7 +12,6 @@ mod monitor;
 pub(crate) mod pool;
 #[cfg(test)]
 mod tests;
-mod trees;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
@@ -30,6 +30,7 @@ use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::Retry;
+use crate::reach::Access;
 use crate::secret::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;
@@ -46,14 +47,13 @@ use crate::tool::subagent::{spawn, subagent};
 use crate::tool::think::think;
 use crate::tool::web::{web_fetch, web_search};
 use crate::tool::{Function, Tool};
-use crate::tree::Access;
 use crate::usage::Ledger;
 use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
 use factory::AgentFactory;
+pub(crate) use layout::{layout, setting, workspace};
 pub(crate) use models::chain;
-pub(crate) use trees::{Layout, paths, workspace};
 
 /// What the command that builds an agent decides.
 #[derive(Default)]
@@ -240,14 +240,18 @@ fn history(config: &Config, window: u64) -> History {
 /// Runs the file and exec jobs of all tools.
 pub(crate) fn hands(parts: Parts) -> Result<Hands> {
     let config = parts.config;
-    let (layout, exec, tools) = (Layout::new(parts)?, &config.tools.exec, &config.tools);
+    let (layout, exec, tools) = (layout(parts)?, &config.tools.exec, &config.tools);
+    let opened = |name: &str, paths: &[String]| setting(name.to_owned(), paths, parts.env);
     let mut trees = layout.trees(&[
-        ("tools.write_paths", &tools.write_paths, Access::Write),
-        ("tools.read_paths", &tools.read_paths, Access::Read),
+        (
+            opened("tools.write_paths", &tools.write_paths)?,
+            Access::Write,
+        ),
+        (opened("tools.read_paths", &tools.read_paths)?, Access::Read),
     ])?;
     let restricted = config.agents.defaults.restrict_to_workspace;
     let named_sockets = exec.network == Network::Full || restricted && trees.len() == 1;
-    trees.extend(layout.always_readable());
+    trees.extend(layout.always_readable(&layout::zones(parts.env)));
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network: exec.network,

@@ -15,13 +15,13 @@ use super::question::Question;
 use super::repl::Conversation;
 use super::table;
 use crate::agent::Agent;
-use crate::app::{Layout, Parts};
-use crate::beneath::{self, Links};
+use crate::app::{self, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::message::{Message, Usage};
 use crate::paths::session_name;
 use crate::provider::offers::{self, HostOffers, Offer};
+use crate::reach::{self, Links};
 use crate::session::archive;
 use crate::text::{counted, one_line};
 use crate::usage::Totals;
@@ -284,13 +284,13 @@ impl Conversation {
 /// followed, as `-a` follows none.
 fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
     let path = Path::new(path);
-    let Some((tree, below)) = Layout::new(parts)?.hold_in(path)? else {
+    let Some((tree, below)) = app::layout(parts)?.hold_in(path)? else {
         return disk::write_new(path, content);
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     match tree.open_at(&below, flags, Mode::RUSR | Mode::WUSR, Links::Refuse) {
         Ok(file) => Ok(File::from(file).write_all(content).map(|()| true)?),
         Err(Errno::EXIST) => Ok(false),
-        Err(e) => Err(beneath::explain(e, path)),
+        Err(e) => Err(reach::explain(e, path)),
     }
 }

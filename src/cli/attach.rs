@@ -6,10 +6,10 @@ use std::path::Path;
 use fs_err::File;
 
 use crate::app::media::Attachment;
-use crate::app::{Layout, Parts};
-use crate::beneath::Links;
+use crate::app::{self, Parts};
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
+use crate::reach::Links;
 use crate::text::{fence, one_line, size};
 
 /// The largest text, in bytes. More than any model reads well.
@@ -51,7 +51,7 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     // The user named it, so it may be a pipe or a link, but not one that a model made.
-    let file = match Layout::new(parts)?.hold_in(Path::new(path)) {
+    let file = match app::layout(parts)?.hold_in(Path::new(path)) {
         Ok(Some((tree, below))) => tree
             .read(&below, Path::new(path), Links::Refuse)
             .map_err(|e| wrong(e.message))?,

@@ -9,10 +9,10 @@ use super::args::Args;
 use super::notice;
 use super::printer::Verbosity;
 use crate::app::media::Attachment;
-use crate::beneath;
 use crate::error::{Context, Error, Result};
 use crate::message::Media;
 use crate::paths::Home;
+use crate::reach;
 use crate::secret::Redactor;
 use crate::template;
 use crate::text::one_line;
@@ -116,7 +116,7 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
             .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
     if plain {
-        let own = beneath::read_untrusted(&home.agent(), &file);
+        let own = reach::read_untrusted(&home.agent(), &file);
         let own = own.doing(format_args!(
             "reading the template {}",
             home.agent().join(&file).display()

@@ -144,11 +144,8 @@ fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String
     }
     lines.push_str("ProtectSystem=strict\nProtectHome=read-only\n");
     let mut writable = vec![app::workspace(Parts { home, config, env })?];
-    writable.extend(app::paths(
-        &config.tools.write_paths,
-        "tools.write_paths",
-        env,
-    )?);
+    let write_paths = "tools.write_paths".to_owned();
+    writable.extend(app::setting(write_paths, &config.tools.write_paths, env)?.paths);
     writable.retain(|path| !path.starts_with(root));
     for path in [root]
         .into_iter()

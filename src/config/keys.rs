@@ -14,8 +14,8 @@ use rustix::process::geteuid;
 use super::Env;
 use crate::child;
 use crate::error::{Context, Error, Result};
+use crate::reach::Resolved;
 use crate::secret::{Redactor, Secret};
-use crate::tree::Resolved;
 
 /// How long a command may take to print a key.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);

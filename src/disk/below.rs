@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, open, unlinkat};
 use rustix::io::Errno;
 
 use super::make_dir;
-use crate::beneath::{Dir, Links};
 use crate::error::{Context, Error, Result};
+use crate::reach::{Dir, Links};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyOutcome {

@@ -19,8 +19,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Target;
-use crate::beneath::{self, Dir, Links};
 use crate::error::{Error, Result};
+use crate::reach::{self, Dir, Links};
 
 /// The directory of a file, held and locked, and the file's name there. The file need not exist.
 pub(super) struct LockedEntry<'a> {
@@ -71,7 +71,7 @@ impl<'a> LockedEntry<'a> {
     }
 
     pub(super) fn error(&self, e: Errno) -> Error {
-        beneath::explain(e, self.asked)
+        reach::explain(e, self.asked)
     }
 
     /// Opens the file, if it exists. Never follows a link or waits for a pipe.
@@ -80,12 +80,12 @@ impl<'a> LockedEntry<'a> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(self.error(e)),
-            Ok(stat) => beneath::is_regular(&stat, self.asked)?,
+            Ok(stat) => reach::is_regular(&stat, self.asked)?,
         }
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| self.error(e))?;
         let stat = fstat(&fd)?;
-        beneath::is_regular(&stat, self.asked)?;
+        reach::is_regular(&stat, self.asked)?;
         if stat.st_nlink > 1 {
             return Err(Error::failed(format!(
                 "{} has {} names (hard links), and the others may be outside the workspace: it is not changed",

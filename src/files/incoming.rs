@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use super::atomic::{LockedEntry, temporary_name};
 use super::{Trees, text_reply};
 use crate::error::{Error, Result};
-use crate::tree::Access;
+use crate::reach::Access;
 use crate::wire::{IncomingFile, Reply};
 
 /// Names to try for one file.

@@ -20,10 +20,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
-use crate::beneath::{self, Dir, Links, Reach};
 use crate::error::{Error, Result};
 use crate::jail;
-use crate::tree::{Access, Tree};
+use crate::reach::{self, Access, Dir, Links, Reach, Tree};
 use crate::wire::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
@@ -61,7 +60,7 @@ impl Target<'_> {
     }
 
     fn error(&self, e: Errno) -> Error {
-        beneath::explain(e, self.asked)
+        reach::explain(e, self.asked)
     }
 }
 
@@ -148,7 +147,7 @@ impl Trees {
         let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
         else {
             return Err(if holding.count() == 0 {
-                beneath::explain(Errno::XDEV, asked)
+                reach::explain(Errno::XDEV, asked)
             } else {
                 Error::failed(format!("{} is read-only", asked.display()))
             });

@@ -7,9 +7,9 @@ use rustix::fs::fstat;
 
 use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
-use crate::beneath::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::image_type;
+use crate::reach::Links;
 use crate::text::size;
 use crate::wire::{Header, MAX_BODY, Reply};
 
@@ -115,7 +115,7 @@ fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::beneath::Dir;
+    use crate::reach::Dir;
     use std::path::Path;
 
     #[test]

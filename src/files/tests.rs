@@ -1,6 +1,6 @@
 //! Which tree a path is in; and the race against swapped links.
 
-use std::{fs, thread};
+use std::fs;
 
 use super::*;
 use crate::child::Network;
@@ -164,41 +164,11 @@ fn nothing_escapes(racy: &RacyWorkspace) {
 }
 
 /// Runs `work` while the links of a workspace are swapped.
-fn race(test: &str, work: impl FnOnce(&RacyWorkspace)) {
-    let root = std::env::temp_dir().join(format!("bantam-race-{test}-{}", std::process::id()));
-    let racy = RacyWorkspace::new(&root);
-    racy.while_swapping(|| work(&racy));
-    racy.is_unchanged();
-    fs::remove_dir_all(root).unwrap();
-}
-
 #[test]
 fn the_file_tools_win_a_race_against_swapped_links_and_a_check_before_opening_does_not() {
-    race("kernel", nothing_escapes);
-}
-
-#[test]
-fn without_openat2_they_win_it_too() {
-    race("walk", |racy| {
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                forbid_openat2();
-                nothing_escapes(racy);
-            });
-        });
-    });
-}
-
-/// From now on this thread has no `openat2`.
-fn forbid_openat2() {
-    rustix::thread::set_no_new_privs(true).unwrap();
-    crate::jail::forbid_openat2().unwrap();
-    let tried = rustix::fs::openat2(
-        rustix::fs::CWD,
-        ".",
-        rustix::fs::OFlags::PATH,
-        rustix::fs::Mode::empty(),
-        rustix::fs::ResolveFlags::BENEATH,
-    );
-    assert_eq!(tried.err(), Some(Errno::NOSYS), "the filter does not hold");
+    let root = std::env::temp_dir().join(format!("bantam-race-{}", std::process::id()));
+    let racy = RacyWorkspace::new(&root);
+    racy.while_swapping(|| nothing_escapes(&racy));
+    racy.is_unchanged();
+    fs::remove_dir_all(root).unwrap();
 }

@@ -16,14 +16,13 @@ use super::denied;
 use super::process::limit;
 use super::processes::are_more_below;
 use super::reaper::Reaper;
-use crate::beneath::{self, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::files::{Target, Trees};
 use crate::jail::{self, MAX_PROCESSES};
 use crate::proxy::listener;
+use crate::reach::{self, Access, Links};
 use crate::sys;
-use crate::tree::Access;
 use crate::wire::{Confinement, ExecJob, Header, MAX_BODY, Reply, Setup, Termination};
 
 /// The kernel limits one argument to 128 KiB (`MAX_ARG_STRLEN`).
@@ -152,7 +151,7 @@ pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
             Mode::empty(),
             Links::Follow,
         )
-        .map_err(|e| beneath::explain(e, asked))?;
+        .map_err(|e| reach::explain(e, asked))?;
     rustix::process::fchdir(&dir).doing("entering the working directory")
 }
 

@@ -25,8 +25,8 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::jail::readable;
 use crate::proxy::{Proxy, listener};
+use crate::reach::Tree;
 use crate::text::one_line;
-use crate::tree::Tree;
 pub(crate) use crate::wire::Confinement;
 use crate::wire::{FileJob, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
 
@@ -267,8 +267,7 @@ impl Hands {
         }
     }
 
-    /// Fails where commands could read the home. Looked at before the first call of a turn: it reads all the links of the
-    /// system's trees.
+    /// Fails where commands could read the home.
     fn check_home(&self) -> Result<()> {
         let Some(tree) = readable(&self.home).filter(|_| self.sandbox != Sandbox::Off) else {
             return Ok(());

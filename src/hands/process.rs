@@ -14,11 +14,11 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
 use super::reaper::Reaper;
 use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
-use crate::beneath::Dir;
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
 use crate::jail;
+use crate::reach::Dir;
 use crate::sys;
 use crate::text::from_json;
 use crate::wire::{self, Confinement, Header, Job, Reply, Setup};

@@ -16,9 +16,6 @@ mod paths;
 mod root;
 mod seccomp;
 
-#[cfg(test)]
-pub(crate) use seccomp::tests::forbid_openat2;
-
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -29,11 +26,10 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, geteuid, getpid, getppid, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::beneath::open_straight;
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::reach::{Access, Resolved, open_straight};
 use crate::sys;
-use crate::tree::{Access, Resolved};
 use crate::wire::{Confinement, Setup};
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
@@ -43,16 +39,10 @@ pub(crate) const MAX_PROCESSES: usize = 256;
 
 /// The system tree, readable in every jail, that contains `path`.
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
-    // Most links among them lead to another one of them.
-    let is_known = |target: &Path| paths::SYSTEM.iter().any(|tree| target.starts_with(tree));
-    let leads_elsewhere =
-        |tree: &str| std::fs::read_link(tree).is_ok_and(|to| !is_known(&Path::new("/").join(to)));
-    let holds =
-        |tree: &str| leads_elsewhere(tree) && path.starts_with(Resolved::of(tree.as_ref()).real);
     paths::SYSTEM
         .iter()
         .copied()
-        .find(|tree| path.starts_with(tree) || holds(tree))
+        .find(|tree| path.starts_with(tree))
 }
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
@@ -99,7 +89,10 @@ pub(crate) fn enter_landlock(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     drop_capabilities()?;
     let host_network = setup.network == Network::Full;
-    let readable = landlock::held(paths::system(setup.network))
+    // A link among them that leads elsewhere could open anything, bantam's home for one. A new root does not follow it, either.
+    let system = paths::system(setup.network)
+        .filter(|path| readable(path).is_none() || readable(&Resolved::of(path).real).is_some());
+    let readable = landlock::held(system)
         .chain(trees(setup, Access::Read)?)
         .collect();
     // By the working directory, because only root may be able to pass through the directories of its path.

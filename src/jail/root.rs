@@ -16,10 +16,9 @@ use rustix::mount::{
 };
 
 use super::paths;
-use crate::beneath::{Dir, Links, open_straight};
 use crate::error::{Context, Error, Result};
+use crate::reach::{Access, Dir, Links, Tree, open_straight};
 use crate::sys;
-use crate::tree::{Access, Tree};
 use crate::wire::Setup;
 
 /// Parts of /proc that concern the whole machine; read-only.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::child::PATH;
 use crate::config::McpServer;
 use crate::error::{Error, Result};
+use crate::reach::Resolved;
 use crate::text::one_line;
-use crate::tree::Resolved;
 
 /// Variables that say where a program or the language it is written in finds code, as lists with colons between.
 const CODE_PATHS: [&str; 10] = [

@@ -7,9 +7,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::{DISABLED, Skills, is_valid_name};
-use crate::beneath::{Dir, Links};
 use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
+use crate::reach::{Dir, Links};
 use crate::text::one_line;
 
 /// The limits on a skill: somebody else wrote it.

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use crate::beneath;
 use crate::child::PATH;
 use crate::error::Error;
+use crate::reach;
 use crate::template;
 use crate::text::one_line;
 pub(crate) use install::{disable, enable, install, remove, unknown};
@@ -126,7 +126,7 @@ impl Skills {
         names.sort_unstable();
         for name in names {
             let path = format!("skills/{name}/SKILL.md");
-            match beneath::read_untrusted(&self.agent_dir, &path) {
+            match reach::read_untrusted(&self.agent_dir, &path) {
                 Ok(Some(text)) => self.add(&mut found, &name, Some(self.dir().join(&name)), &text),
                 Ok(None) => {}
                 Err(e) => {

@@ -12,8 +12,8 @@ use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
 use crate::error::Error;
 use crate::hands::Hands;
 use crate::message::Media;
+use crate::reach::Tree;
 use crate::text::{fenced, size};
-use crate::tree::Tree;
 use crate::wire::{FileJob, Header, Job};
 
 struct Definition {

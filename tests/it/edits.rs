@@ -196,64 +196,56 @@ fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
 
 #[test]
 fn a_link_that_stays_inside_is_followed_and_stays_a_link() {
-    fn follows() {
-        let fixture = Fixture::making(every_change("dir/link"));
-        fixture.home.write("workspace/real/target.txt", "first\n");
-        fixture.home.dir("workspace/dir");
-        symlink("../to-real/target.txt", fixture.file("dir/link")).unwrap();
-        symlink("real", fixture.file("to-real")).unwrap();
-        let results = fixture.results();
-        assert!(!results[0].1 && !results[1].1, "{results:?}");
-        assert_eq!(fixture.bytes("real/target.txt"), b"changed\nchanged\n");
-        assert_eq!(
-            fs::read_link(fixture.file("dir/link")).unwrap(),
-            Path::new("../to-real/target.txt")
-        );
-        assert_eq!(fs::read_dir(fixture.file("dir")).unwrap().count(), 1);
-        fixture.has_no_leftovers();
-    }
-    follows();
-    without_syscall::openat2(follows);
+    let fixture = Fixture::making(every_change("dir/link"));
+    fixture.home.write("workspace/real/target.txt", "first\n");
+    fixture.home.dir("workspace/dir");
+    symlink("../to-real/target.txt", fixture.file("dir/link")).unwrap();
+    symlink("real", fixture.file("to-real")).unwrap();
+    let results = fixture.results();
+    assert!(!results[0].1 && !results[1].1, "{results:?}");
+    assert_eq!(fixture.bytes("real/target.txt"), b"changed\nchanged\n");
+    assert_eq!(
+        fs::read_link(fixture.file("dir/link")).unwrap(),
+        Path::new("../to-real/target.txt")
+    );
+    assert_eq!(fs::read_dir(fixture.file("dir")).unwrap().count(), 1);
+    fixture.has_no_leftovers();
 }
 
 #[test]
 fn a_link_that_leads_out_is_refused_and_nothing_outside_is_changed_or_made() {
-    fn refuses() {
-        for (path, link, target) in [
-            ("link", "link", "../outside/file"),
-            ("link", "link", "../outside/new"),
-            ("up/outside/file", "up", ".."),
-            ("up/outside/new", "up", ".."),
-            ("up/outside/new/er", "up", ".."),
-            ("absolute", "absolute", "/tmp/bantam-must-not-make-this"),
-            (
-                "magic/tmp/bantam-must-not-make-this",
-                "magic",
-                "/proc/self/root",
-            ),
-        ] {
-            let fixture = Fixture::making(every_change(path));
-            fixture.home.write("outside/file", "first\n");
-            symlink(target, fixture.file(link)).unwrap();
-            fixture.is_refused_saying("leads out of the workspace");
-            assert_eq!(
-                fs::read(fixture.home.path("outside/file")).unwrap(),
-                b"first\n",
-                "{path}"
-            );
-            assert_eq!(
-                fs::read_dir(fixture.home.path("outside")).unwrap().count(),
-                1,
-                "{path}"
-            );
-            assert!(
-                fixture.file(link).is_symlink()
-                    && !Path::new("/tmp/bantam-must-not-make-this").exists()
-            );
-        }
+    for (path, link, target) in [
+        ("link", "link", "../outside/file"),
+        ("link", "link", "../outside/new"),
+        ("up/outside/file", "up", ".."),
+        ("up/outside/new", "up", ".."),
+        ("up/outside/new/er", "up", ".."),
+        ("absolute", "absolute", "/tmp/bantam-must-not-make-this"),
+        (
+            "magic/tmp/bantam-must-not-make-this",
+            "magic",
+            "/proc/self/root",
+        ),
+    ] {
+        let fixture = Fixture::making(every_change(path));
+        fixture.home.write("outside/file", "first\n");
+        symlink(target, fixture.file(link)).unwrap();
+        fixture.is_refused_saying("leads out of the workspace");
+        assert_eq!(
+            fs::read(fixture.home.path("outside/file")).unwrap(),
+            b"first\n",
+            "{path}"
+        );
+        assert_eq!(
+            fs::read_dir(fixture.home.path("outside")).unwrap().count(),
+            1,
+            "{path}"
+        );
+        assert!(
+            fixture.file(link).is_symlink()
+                && !Path::new("/tmp/bantam-must-not-make-this").exists()
+        );
     }
-    refuses();
-    without_syscall::openat2(refuses);
 }
 
 #[test]
@@ -307,53 +299,48 @@ fn a_file_that_may_not_be_written_is_not_replaced() {
 
 #[test]
 fn no_path_of_any_form_leads_a_tool_out() {
-    fn refuses() {
-        let long = "a/".repeat(2500);
-        let long_name = "n".repeat(256);
-        let mut calls = Vec::new();
-        for path in [
-            "..",
-            "/",
-            "a/../../config.json",
-            "/etc/passwd",
-            "/proc/self/root/etc/passwd",
-        ] {
-            calls.push((path, "leads out of the workspace"));
-        }
-        calls.push(("/proc/self/cwd/notes.txt", "leads out of the workspace"));
-        calls.push(("nul\0byte", "Invalid argument"));
-        calls.push((&long, "the path is too long: 5000 bytes"));
-        calls.push((&long_name, "is too long"));
-        let tools = |path: &str| {
-            let mut tools = every_change(path);
-            tools.push(("read_file", json!({ "path": path })));
-            tools.push(("list_dir", json!({ "path": path })));
-            tools.push(("grep", json!({ "path": path, "pattern": "." })));
-            tools
-        };
-        let fixture = Fixture::making(calls.iter().flat_map(|(path, _)| tools(path)));
-        let expected = calls
-            .iter()
-            .flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
-        for ((result, failed), ((tool, arguments), says)) in
-            fixture.results().into_iter().zip(expected)
-        {
-            // A directory by its form is refused for that.
-            let known = result.contains(says) || result.contains("names a directory");
-            assert!(failed && known, "{tool} {arguments}: {result}");
-        }
-        assert_eq!(
-            fixture
-                .home
-                .files()
-                .iter()
-                .filter(|path| path.starts_with("workspace/"))
-                .count(),
-            1
-        );
+    let long = "a/".repeat(2500);
+    let long_name = "n".repeat(256);
+    let mut calls = Vec::new();
+    for path in [
+        "..",
+        "/",
+        "a/../../config.json",
+        "/etc/passwd",
+        "/proc/self/root/etc/passwd",
+    ] {
+        calls.push((path, "leads out of the workspace"));
     }
-    refuses();
-    without_syscall::openat2(refuses);
+    calls.push(("/proc/self/cwd/notes.txt", "leads out of the workspace"));
+    calls.push(("nul\0byte", "Invalid argument"));
+    calls.push((&long, "the path is too long: 5000 bytes"));
+    calls.push((&long_name, "is too long"));
+    let tools = |path: &str| {
+        let mut tools = every_change(path);
+        tools.push(("read_file", json!({ "path": path })));
+        tools.push(("list_dir", json!({ "path": path })));
+        tools.push(("grep", json!({ "path": path, "pattern": "." })));
+        tools
+    };
+    let fixture = Fixture::making(calls.iter().flat_map(|(path, _)| tools(path)));
+    let expected = calls
+        .iter()
+        .flat_map(|(path, says)| tools(path).into_iter().map(move |call| (call, says)));
+    for ((result, failed), ((tool, arguments), says)) in fixture.results().into_iter().zip(expected)
+    {
+        // A directory by its form is refused for that.
+        let known = result.contains(says) || result.contains("names a directory");
+        assert!(failed && known, "{tool} {arguments}: {result}");
+    }
+    assert_eq!(
+        fixture
+            .home
+            .files()
+            .iter()
+            .filter(|path| path.starts_with("workspace/"))
+            .count(),
+        1
+    );
 }
 
 /// A home, a directory beside it that tools may read, and one that they may change too.
@@ -368,48 +355,44 @@ fn opened(calls: impl FnOnce(&str, &str) -> Vec<(&'static str, Value)>) -> (Fixt
 
 #[test]
 fn trees_that_the_user_opened_can_be_read_and_some_of_them_changed() {
-    fn opens() {
-        let (fixture, other) = opened(|read, write| {
-            vec![
-                ("read_file", json!({ "path": format!("{read}/book.txt") })),
-                ("list_dir", json!({ "path": read })),
-                ("grep", json!({ "pattern": "page", "path": read })),
-                (
-                    "grep",
-                    json!({ "pattern": "words", "path": format!("{write}/draft.txt") }),
-                ),
-                (
-                    "edit_file",
-                    json!({ "path": format!("{write}/draft.txt"), "old_text": "first", "new_text": "last" }),
-                ),
-                (
-                    "append_file",
-                    json!({ "path": format!("{write}/draft.txt"), "content": "more\n" }),
-                ),
-                (
-                    "write_file",
-                    json!({ "path": format!("{write}//./new/file"), "content": "new\n" }),
-                ),
-            ]
-        });
-        let told = fixture.succeeds();
-        assert!(
-            told[0].contains("first page") && told[1].contains("book.txt"),
-            "{told:?}"
-        );
-        assert!(told[2].contains("/read/book.txt:1:first page"), "{told:?}");
-        assert!(
-            told[3].contains("/write/draft.txt:1:first words"),
-            "{told:?}"
-        );
-        assert_eq!(
-            fs::read(other.path("write/draft.txt")).unwrap(),
-            b"last words\nmore\n"
-        );
-        assert_eq!(fs::read(other.path("write/new/file")).unwrap(), b"new\n");
-    }
-    opens();
-    without_syscall::openat2(opens);
+    let (fixture, other) = opened(|read, write| {
+        vec![
+            ("read_file", json!({ "path": format!("{read}/book.txt") })),
+            ("list_dir", json!({ "path": read })),
+            ("grep", json!({ "pattern": "page", "path": read })),
+            (
+                "grep",
+                json!({ "pattern": "words", "path": format!("{write}/draft.txt") }),
+            ),
+            (
+                "edit_file",
+                json!({ "path": format!("{write}/draft.txt"), "old_text": "first", "new_text": "last" }),
+            ),
+            (
+                "append_file",
+                json!({ "path": format!("{write}/draft.txt"), "content": "more\n" }),
+            ),
+            (
+                "write_file",
+                json!({ "path": format!("{write}//./new/file"), "content": "new\n" }),
+            ),
+        ]
+    });
+    let told = fixture.succeeds();
+    assert!(
+        told[0].contains("first page") && told[1].contains("book.txt"),
+        "{told:?}"
+    );
+    assert!(told[2].contains("/read/book.txt:1:first page"), "{told:?}");
+    assert!(
+        told[3].contains("/write/draft.txt:1:first words"),
+        "{told:?}"
+    );
+    assert_eq!(
+        fs::read(other.path("write/draft.txt")).unwrap(),
+        b"last words\nmore\n"
+    );
+    assert_eq!(fs::read(other.path("write/new/file")).unwrap(), b"new\n");
 }
 
 #[test]

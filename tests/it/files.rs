@@ -354,23 +354,30 @@ fn a_directory_is_listed_with_what_is_below_and_names_as_they_are() {
 }
 
 #[test]
-fn a_tool_that_only_looks_is_refused_what_leads_out_without_openat2_too() {
-    without_syscall::openat2(|| {
-        for (path, target) in [
-            ("link", "../config.json"),
-            ("up/config.json", ".."),
-            ("all", "/"),
-            ("me", "/proc/self/root"),
-        ] {
-            let tools = ["read_file", "list_dir", "grep"];
-            let calls = tools.map(|tool| (tool, json!({ "path": path, "pattern": "." })));
-            let fixture = Fixture::making(calls);
-            symlink(target, fixture.file(path.split('/').next().unwrap())).unwrap();
-            fixture.is_refused();
-        }
-        let fixture = Fixture::calling("read_file", &json!({ "path": "a/../to-notes" }));
-        fixture.home.dir("workspace/a");
-        symlink("a/../notes.txt", fixture.file("to-notes")).unwrap();
-        fixture.is_told("second");
-    });
+fn a_tool_that_only_looks_is_refused_what_leads_out() {
+    for (path, target) in [
+        ("link", "../config.json"),
+        ("up/config.json", ".."),
+        ("all", "/"),
+        ("me", "/proc/self/root"),
+    ] {
+        let tools = ["read_file", "list_dir", "grep"];
+        let calls = tools.map(|tool| (tool, json!({ "path": path, "pattern": "." })));
+        let fixture = Fixture::making(calls);
+        symlink(target, fixture.file(path.split('/').next().unwrap())).unwrap();
+        fixture.is_refused();
+    }
+    let fixture = Fixture::calling("read_file", &json!({ "path": "a/../to-notes" }));
+    fixture.home.dir("workspace/a");
+    symlink("a/../notes.txt", fixture.file("to-notes")).unwrap();
+    fixture.is_told("second");
+}
+
+#[test]
+fn a_system_without_openat2_is_refused_with_a_sentence() {
+    let model = Model::scripted([]);
+    let home = Home::with(&model.config());
+    let run = without_syscall::openat2(|| home.agent(["-m", "hi"]));
+    run.exits(3).says("Linux has from 5.6 on");
+    assert_eq!(model.asked(), 0);
 }

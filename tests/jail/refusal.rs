@@ -21,9 +21,6 @@ use crate::runner::{Ground, ended, start};
 const AT_ONCE: usize = 50;
 use crate::fixture::{Disk, Fixture, new_name};
 
-/// As on a kernel before 5.6.
-const NO_OPENAT2: &[Rule] = &[Rule(libc::SYS_openat2, When::Always, libc::ENOSYS)];
-
 /// As under qemu's emulation of another processor.
 const NO_SUBREAPER: &[Rule] = &[Rule(
     libc::SYS_prctl,
@@ -402,8 +399,7 @@ fn file_tools_hold_on_every_ground() {
             &[NO_NAMESPACES],
             &[],
             &[NO_NAMESPACES, NO_LANDLOCK],
-            &[NO_NAMESPACES, NO_LANDLOCK, NO_OPENAT2],
-            &[NO_LANDLOCK, NO_OPENAT2],
+            &[NO_LANDLOCK],
         ] {
             file_tools_hold(starter, rules);
         }

@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, fstat, readlinkat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath::{MAX_LINKS, open_straight};
+use super::beneath::{MAX_LINKS, explain, open_straight};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl Tree {
             Err(Errno::STALE) => Err(Error::config(format!(
                 "{path} was replaced while it was in use"
             ))),
-            Err(e) => Err(Error::from(e).doing(format_args!("opening {path}"))),
+            Err(e) => Err(explain(e, &self.real)),
         }
     }
 
@@ -95,19 +95,36 @@ pub(crate) struct Resolved {
 impl Resolved {
     /// Follows an absolute path.
     pub(crate) fn of(path: &Path) -> Self {
-        let is_plain = !path.components().any(|part| part == Component::ParentDir);
-        // Without links it is one call, in place of one for each name.
-        if is_plain && open_straight(path).is_ok() {
-            return Self {
-                real: path.components().collect(),
+        Self::straight(path).unwrap_or_else(|_| {
+            let root = Self {
+                real: "/".into(),
                 links: Vec::new(),
             };
+            root.join(path)
+        })
+    }
+
+    /// Follows the path of bantam's own home.
+    ///
+    /// # Errors
+    /// This system cannot open paths safely.
+    pub(crate) fn of_home(path: &Path) -> Result<Self> {
+        match Self::straight(path) {
+            Err(Errno::NOSYS) => Err(Error::config(explain(Errno::NOSYS, path).message)),
+            result => Ok(result.unwrap_or_else(|_| Self::of(path))),
         }
-        Self {
-            real: "/".into(),
+    }
+
+    /// A path without links: one call, in place of one for each name.
+    fn straight(path: &Path) -> Result<Self, Errno> {
+        if path.components().any(|part| part == Component::ParentDir) {
+            return Err(Errno::LOOP);
+        }
+        open_straight(path)?;
+        Ok(Self {
+            real: path.components().collect(),
             links: Vec::new(),
-        }
-        .join(path)
+        })
     }
 
     /// Follows a path from here. Of one that leads nowhere, the part that exists is followed.

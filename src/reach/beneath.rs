@@ -1,14 +1,13 @@
 //! Opens files beneath a held directory, so that no path, link or race can lead out of it.
 //!
-//! The kernel enforces this: `openat2` with `RESOLVE_BENEATH`. Where it is missing (before Linux 5.6, or under a filter),
-//! the path is walked one component at a time: no component is opened through a symbolic link, and links are read and
-//! followed here, by the same rules. Both ways give the same result.
+//! The kernel enforces this: `openat2` with `RESOLVE_BENEATH`. A system without it (before Linux 5.6, or with a filter that
+//! forbids it) is refused with a sentence.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat,
@@ -62,21 +61,30 @@ pub(crate) enum Links {
 
 /// Holds the place at an absolute path that goes through no symbolic link.
 pub(crate) fn open_straight(path: &Path) -> Result<OwnedFd, Errno> {
-    match openat2(CWD, path, SEARCH, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-        Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => {
-            let root = Dir {
-                fd: openat(CWD, "/", SEARCH, Mode::empty())?,
-                reach: Reach::Beneath,
-            };
-            root.open_at(
-                path.strip_prefix("/").unwrap_or(path),
-                SEARCH,
-                Mode::empty(),
-                Links::Refuse,
-            )
+    resolve(CWD, path, SEARCH, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+}
+
+/// `openat2`, until it is sure; `NOSYS` where this system has none.
+fn resolve(
+    dir: BorrowedFd,
+    path: &Path,
+    flags: OFlags,
+    mode: Mode,
+    how: ResolveFlags,
+) -> Result<OwnedFd, Errno> {
+    for _ in 0..MAX_RETRIES {
+        match openat2(dir, path, flags, mode, how) {
+            Err(Errno::AGAIN) => {}
+            // Filters that know no openat2 answer this, and files that are immutable.
+            Err(Errno::PERM) if !has_openat2() => return Err(Errno::NOSYS),
+            result => return result,
         }
-        result => result,
     }
+    Err(Errno::AGAIN)
+}
+
+fn has_openat2() -> bool {
+    openat2(CWD, ".", SEARCH, Mode::empty(), ResolveFlags::empty()).is_ok()
 }
 
 impl From<OwnedFd> for Dir {
@@ -188,48 +196,7 @@ impl Dir {
         if links == Links::Refuse {
             resolve |= ResolveFlags::NO_SYMLINKS;
         }
-        for _ in 0..MAX_RETRIES {
-            match openat2(&self.fd, path, flags, mode, resolve) {
-                Err(Errno::AGAIN) => {}
-                Err(Errno::NOSYS | Errno::PERM) => return self.walk(path, flags, mode, links),
-                result => return result,
-            }
-        }
-        Err(Errno::AGAIN)
-    }
-
-    /// The same without `openat2`.
-    ///
-    /// `..` returns to the directory that the walk came from, not to the current parent: a directory that is moved away
-    /// meanwhile takes nobody with it.
-    fn walk(&self, path: &Path, flags: OFlags, mode: Mode, links: Links) -> Result<OwnedFd, Errno> {
-        let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // The components still to walk, the next one last; and the directories that led here.
-        let mut left = components(path)?;
-        let mut trail = vec![openat(&self.fd, ".", step, Mode::empty())?];
-        let mut followed = 0;
-        while let Some(name) = left.pop() {
-            let at = trail.last().ok_or(Errno::XDEV)?;
-            if name == ".." {
-                trail.pop();
-                continue;
-            }
-            // Whatever is not a link fails here, and is opened or refused below.
-            if let Ok(target) = readlinkat(at, name.as_os_str(), Vec::new()) {
-                followed += 1;
-                if links == Links::Refuse || followed > MAX_LINKS {
-                    return Err(Errno::LOOP);
-                }
-                left.extend(components(Path::new(OsStr::from_bytes(target.to_bytes())))?);
-            } else if left.is_empty() {
-                return openat(at, name, flags | OFlags::NOFOLLOW, mode);
-            } else {
-                let below = openat(at, name, step, Mode::empty())?;
-                trail.push(below);
-            }
-        }
-        // The path ended in `.` or `..`.
-        openat(trail.last().ok_or(Errno::XDEV)?, ".", flags, mode)
+        self::resolve(self.as_fd(), path, flags, mode, resolve)
     }
 
     /// Where a file at `path` is, or would be created: its directory, open for reading, and its name there. A link in the
@@ -296,20 +263,6 @@ fn or_dot(path: &Path) -> &Path {
     }
 }
 
-/// The components of a relative path, the last one first.
-fn components(path: &Path) -> Result<Vec<OsString>, Errno> {
-    let names = path
-        .components()
-        .rev()
-        .filter(|component| *component != Component::CurDir);
-    names
-        .map(|component| match component {
-            Component::RootDir | Component::Prefix(_) => Err(Errno::XDEV),
-            component => Ok(component.as_os_str().to_owned()),
-        })
-        .collect()
-}
-
 pub(crate) fn is_regular(stat: &Stat, path: &Path) -> Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -336,6 +289,9 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
         Errno::NXIO => format!("{path} is not a regular file"),
         Errno::REMOTE => format!(
             "{path} is in a directory that the jail replaces by an empty one: use the workspace, or a directory in tools.write_paths"
+        ),
+        Errno::NOSYS => format!(
+            "{path} cannot be opened safely: this needs openat2, which Linux has from 5.6 on, and this system lacks or forbids it"
         ),
         e => format!("{path}: {}", std::io::Error::from(e)),
     })
@@ -460,7 +416,7 @@ mod tests {
     const DETOURS: usize = 50;
 
     #[test]
-    fn the_kernel_and_the_walk_find_the_same_and_neither_leads_out() {
+    fn links_within_the_tree_are_followed_and_none_leads_out() {
         let tree = Tree::new("both");
         let dir = tree.dir();
         let read = OFlags::RDONLY | OFlags::NONBLOCK;
@@ -495,25 +451,18 @@ mod tests {
         ] {
             let path = Path::new(path);
             let text = |fd: OwnedFd| std::io::read_to_string(std::fs::File::from(fd)).unwrap();
-            let by_kernel = dir.open_at(path, read, Mode::empty(), links).map(text);
-            let by_walk = dir.walk(path, read, Mode::empty(), links).map(text);
+            let found = dir.open_at(path, read, Mode::empty(), links).map(text);
             assert_eq!(
-                by_kernel.as_deref(),
+                found.as_deref(),
                 comes_to.as_ref().map(|text| *text),
-                "{} by the kernel",
-                path.display()
-            );
-            assert_eq!(
-                by_walk.as_deref(),
-                comes_to.as_ref().map(|text| *text),
-                "{} by the walk",
+                "{}",
                 path.display()
             );
         }
     }
 
     #[test]
-    fn directories_are_found_by_either_way() {
+    fn directories_are_found() {
         let tree = Tree::new("dirs");
         let dir = tree.dir();
         let flags = OFlags::PATH | OFlags::DIRECTORY;
@@ -536,14 +485,10 @@ mod tests {
                 };
                 rustix::fs::stat(path).unwrap().st_ino
             });
-            let by_kernel = dir
+            let found = dir
                 .open_at(path, flags, Mode::empty(), Links::Follow)
                 .map(which);
-            let by_walk = dir
-                .walk(path, flags, Mode::empty(), Links::Follow)
-                .map(which);
-            assert_eq!(by_kernel, wanted, "{} by the kernel", path.display());
-            assert_eq!(by_walk, wanted, "{} by the walk", path.display());
+            assert_eq!(found, wanted, "{}", path.display());
         }
     }
 

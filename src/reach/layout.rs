@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::stat;
 
-use super::Parts;
-use crate::beneath::{Dir, open_straight};
-use crate::config::Env;
-use crate::error::{Context, Error, Result};
-use crate::mcp::Changeable;
-use crate::tree::{Access, Resolved, Tree};
+use super::beneath::{Dir, open_straight};
+use super::tree::{Access, Resolved, Tree};
+use crate::error::{Error, Result};
+use crate::paths::Home;
 
 /// A path of the configuration.
 struct Place {
@@ -61,9 +59,32 @@ impl fmt::Display for Place {
     }
 }
 
+/// The absolute paths of a setting.
+pub(crate) struct Setting {
+    pub name: String,
+    pub paths: Vec<PathBuf>,
+}
+
+impl Setting {
+    fn places(&self) -> impl Iterator<Item = Place> {
+        self.paths
+            .iter()
+            .map(|path| Place::new(&self.name, path.clone()))
+    }
+}
+
+/// What the configuration opens to tools.
+pub(crate) struct Opened<'a> {
+    pub home: &'a Home,
+    pub workspace: PathBuf,
+    /// The writable trees of all tools but the workspace.
+    pub writable: Vec<Setting>,
+    /// Tools may change everything but the home.
+    pub everything: bool,
+}
+
 /// Everything that tools can change, and what they must not.
-pub(crate) struct Layout<'a> {
-    env: &'a Env,
+pub(crate) struct Layout {
     home: Place,
     agent: Place,
     /// The workspace, and the writable trees of all tools.
@@ -72,34 +93,28 @@ pub(crate) struct Layout<'a> {
     all_open: bool,
 }
 
-impl<'a> Layout<'a> {
-    pub(crate) fn new(parts: Parts<'a>) -> Result<Self> {
-        let Parts { home, config, env } = parts;
-        let root = Place::new("BANTAM_HOME", home.root().to_owned());
-        let mut workspace = match workspace(parts)? {
-            path if path == home.workspace() => root.below("workspace", path),
-            path => Place::new("agents.defaults.workspace", path),
+impl Layout {
+    pub(crate) fn new(opened: Opened) -> Result<Self> {
+        let home = opened.home;
+        let root = Place {
+            setting: "BANTAM_HOME".to_owned(),
+            path: home.root().to_owned(),
+            found: Resolved::of_home(home.root())?,
         };
-        workspace.setting = "agents.defaults.workspace".to_owned();
+        let setting = "agents.defaults.workspace";
+        let mut workspace = if opened.workspace == home.workspace() {
+            root.below("workspace", opened.workspace)
+        } else {
+            Place::new(setting, opened.workspace)
+        };
+        workspace.setting = setting.to_owned();
         let mut writable = vec![workspace];
-        let of_tools = ("tools.write_paths".to_owned(), &config.tools.write_paths);
-        let of_servers = config
-            .mcp_servers
-            .iter()
-            .map(|(name, entry)| (format!("mcpServers.{name}.write"), &entry.write));
-        for (setting, written) in [of_tools].into_iter().chain(of_servers) {
-            writable.extend(
-                paths(written, &setting, env)?
-                    .into_iter()
-                    .map(|path| Place::new(&setting, path)),
-            );
-        }
+        writable.extend(opened.writable.iter().flat_map(Setting::places));
         let layout = Self {
-            env,
             agent: root.below("agent", home.agent()),
             home: root,
             writable,
-            all_open: !config.agents.defaults.restrict_to_workspace,
+            all_open: opened.everything,
         };
         let config = layout.home.below("config.json", home.config());
         layout
@@ -117,28 +132,25 @@ impl<'a> Layout<'a> {
         Ok(layout)
     }
 
-    /// The trees that the configuration lets tools change.
-    pub(super) fn changeable_trees(&self) -> Vec<Changeable> {
-        let changeable = |place: &Place| Changeable {
-            real: place.real().to_owned(),
-            setting: place.setting.clone(),
-        };
-        self.writable.iter().map(changeable).collect()
+    /// The trees that the configuration lets tools change: the name of the setting, and where the tree is, without links.
+    pub(crate) fn changeable_trees(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.writable
+            .iter()
+            .map(|place| (place.setting.as_str(), place.real()))
     }
 
     /// `$BANTAM_HOME` without links.
-    pub(super) fn home(&self) -> &Path {
+    pub(crate) fn home(&self) -> &Path {
         self.home.real()
     }
 
     /// The workspace, and then the trees of these settings, none within another. All of them exist, but perhaps the
     /// workspace.
-    pub(super) fn trees(&self, settings: &[(&str, &[String], Access)]) -> Result<Vec<Tree>> {
+    pub(crate) fn trees(&self, settings: &[(Setting, Access)]) -> Result<Vec<Tree>> {
         let workspace = &self.writable[0];
         let mut named = Vec::new();
-        for (setting, written, access) in settings {
-            for path in paths(written, setting, self.env)? {
-                let place = Place::new(setting, path);
+        for (setting, access) in settings {
+            for place in setting.places() {
                 self.check(&place)?;
                 fs_err::metadata(place.real()).map_err(|e| {
                     let missing = e.kind() == std::io::ErrorKind::NotFound;
@@ -148,7 +160,7 @@ impl<'a> Layout<'a> {
                         e.to_string()
                     };
                     Error::config(format!("{place} {why}"))
-                        .hint(format!("make it, or take it out of {setting}"))
+                        .hint(format!("make it, or take it out of {}", setting.name))
                 })?;
                 named.push((place, *access));
             }
@@ -209,22 +221,14 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Bantam's own instructions, and the files of the local time zone that `TZ` and `TZDIR` name by their paths: readable
-    /// where they exist.
-    pub(super) fn always_readable(&self) -> impl Iterator<Item = Tree> {
-        let named = ["TZ", "TZDIR"]
-            .into_iter()
-            .filter_map(|name| Some((name, self.env.get(name)?)));
-        let paths =
-            named.map(|(name, path)| (name, Path::new(path.strip_prefix(':').unwrap_or(path))));
-        let zones = paths
-            .filter(|(_, path)| path.is_absolute())
-            .map(|(name, path)| Place::new(name, path.to_owned()));
-        let zones = zones
-            .filter(|zone| self.check(zone).is_ok() && self.changeable([zone.real()]).is_none());
+    /// Bantam's own instructions, and the files of the local time zone, which variables name: readable where they exist.
+    pub(crate) fn always_readable(&self, zones: &Setting) -> impl Iterator<Item = Tree> {
+        let is_apart =
+            |zone: &Place| self.check(zone).is_ok() && self.changeable([zone.real()]).is_none();
+        let zones: Vec<Place> = zones.places().filter(is_apart).collect();
         [self.agent.tree(Access::Read)]
             .into_iter()
-            .chain(zones.map(|zone| zone.tree(Access::Read)))
+            .chain(zones.into_iter().map(|zone| zone.tree(Access::Read)))
     }
 
     /// Keeps tools away from the keys, the conversations and what the agent obeys: none of their trees may contain the home
@@ -282,30 +286,4 @@ impl<'a> Layout<'a> {
             Some((entry.display(), by.or_else(open)?))
         })
     }
-}
-
-/// The absolute path of the workspace.
-pub(crate) fn workspace(parts: Parts) -> Result<PathBuf> {
-    match parts.config.agents.defaults.workspace.as_str() {
-        "" => Ok(parts.home.workspace()),
-        written => absolute(written, parts.env).doing("finding the workspace"),
-    }
-}
-
-/// The absolute paths of a setting.
-pub(crate) fn paths(written: &[String], setting: &str, env: &Env) -> Result<Vec<PathBuf>> {
-    written
-        .iter()
-        .filter(|path| !path.is_empty())
-        .map(|path| absolute(path, env).doing(setting))
-        .collect()
-}
-
-fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
-    std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
-        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => {
-            PathBuf::from(format!("{user}{rest}"))
-        }
-        _ => PathBuf::from(written),
-    })
 }
