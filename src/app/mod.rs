@@ -21,7 +21,7 @@ use crate::agent::{Agent, Builder, History, Limits};
 use crate::child::{Network, Sandbox};
 pub(crate) use crate::config::Parts;
 use crate::config::proxy::http_settings;
-use crate::config::{self, Config, Env};
+use crate::config::{self, Config, Env, keys};
 use crate::cron::Jobs;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
@@ -77,6 +77,25 @@ pub(crate) struct Options {
 pub(crate) struct Ready {
     pub agent: Agent,
     pub notices: Vec<String>,
+}
+
+/// Says which files that other agents keep in the workspace lie there in vain: what bantam obeys is in `agent/`.
+pub(crate) fn misplaced(parts: Parts) -> Option<String> {
+    let workspace = workspace(parts).ok()?;
+    let names = ["IDENTITY.md", "AGENT.md", "SOUL.md"];
+    let there: Vec<&str> = names
+        .into_iter()
+        .filter(|name| workspace.join(name).is_file())
+        .collect();
+    let are = if there.len() == 1 { "is" } else { "are" };
+    (!there.is_empty()).then(|| {
+        format!(
+            "{} in {} {are} not read: what bantam obeys is in {}",
+            there.join(", "),
+            workspace.display(),
+            parts.home.agent().display()
+        )
+    })
 }
 
 /// Creates the workspace from the template if it is missing.
@@ -359,6 +378,8 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
 /// The tools that reach the web. They make no connection before they are called.
 fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
+    let keys = web::keys_in(env);
+    let key = keys::known(&search.api_key, env).unwrap_or_default();
     let is_network_variable =
         |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
     let env: Env = env
@@ -379,7 +400,8 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     let engines = Search {
         connect: connect(None),
         provider: search.provider.clone(),
-        key: search.api_key.clone(),
+        key,
+        keys,
         base_url: search.base_url.clone(),
         timeout,
     };

@@ -50,6 +50,9 @@ impl ModelEntry {
     }
 }
 
+/// The variables that people keep keys of search engines in.
+const SEARCH_VARIABLES: [&str; 3] = ["TAVILY_API_KEY", "BRAVE_API_KEY", "SERPER_API_KEY"];
+
 fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
@@ -235,7 +238,9 @@ impl Config {
         });
         let vendors = VENDORS
             .iter()
-            .filter_map(|v| env.get(v.key_env))
+            .map(|v| v.key_env)
+            .chain(SEARCH_VARIABLES)
+            .filter_map(|name| env.get(name))
             .map(|key| Secret::new(key.trim()));
         let other = [
             self.channels.telegram.token.clone(),

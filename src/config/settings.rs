@@ -216,7 +216,8 @@ sections! {
     Search at "tools.web.search" {
         provider: String = OneOf("auto", &["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"]),
             "search engine";
-        api_key: Secret = Secret, "for engines that need one";
+        api_key: Secret = Secret, "a key or ${VARIABLE}, for engines that need one; empty: TAVILY_API_KEY, \
+            BRAVE_API_KEY or SERPER_API_KEY";
         base_url: String = Text, "your own SearXNG; or the engine's address, if not its own";
         max_results: u64 = Whole(1, 5), "results of one search";
     }

@@ -15,7 +15,7 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use search::Search;
+pub(crate) use search::{Search, keys_in};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};

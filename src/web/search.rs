@@ -1,5 +1,6 @@
 //! Web search: a table of engines, and which of them to ask.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
@@ -8,6 +9,7 @@ use serde_json::{Value, json};
 use super::tokens::{Token, tokens};
 use super::{Connect, html, read};
 use crate::cancel::Cancel;
+use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::http::{Body, Outgoing, left};
 use crate::secret::Secret;
@@ -34,6 +36,8 @@ struct Engine {
     /// The header that carries the key, what stands before the key in it, and how keys of this engine begin, to tell whose a
     /// key is. Empty: no key.
     key: [&'static str; 3],
+    /// The variable that people keep a key of this engine in. Empty: no key.
+    variable: &'static str,
     /// A path to the results in the JSON of the answer, and the names of title, address and snippet in each. Empty: the answer
     /// is a page of `DuckDuckGo`.
     results: [&'static str; 4],
@@ -47,6 +51,7 @@ const ENGINES: [Engine; 5] = [
         path: "/search?q={query}&format=json",
         body: [""; 2],
         key: [""; 3],
+        variable: "",
         results: ["/results", "title", "url", "content"],
     },
     Engine {
@@ -55,6 +60,7 @@ const ENGINES: [Engine; 5] = [
         path: "/search",
         body: ["query", "max_results"],
         key: ["authorization", "Bearer ", "tvly-"],
+        variable: "TAVILY_API_KEY",
         results: ["/results", "title", "url", "content"],
     },
     Engine {
@@ -63,6 +69,7 @@ const ENGINES: [Engine; 5] = [
         path: "/res/v1/web/search?q={query}&count={count}",
         body: [""; 2],
         key: ["x-subscription-token", "", "BSA"],
+        variable: "BRAVE_API_KEY",
         results: ["/web/results", "title", "url", "description"],
     },
     Engine {
@@ -71,6 +78,7 @@ const ENGINES: [Engine; 5] = [
         path: "/search",
         body: ["q", "num"],
         key: ["x-api-key", "", ""],
+        variable: "SERPER_API_KEY",
         results: ["/organic", "title", "link", "snippet"],
     },
     Engine {
@@ -79,16 +87,32 @@ const ENGINES: [Engine; 5] = [
         path: "/html/?q={query}",
         body: [""; 2],
         key: [""; 3],
+        variable: "",
         results: [""; 4],
     },
 ];
+
+/// Keys by the names of their engines.
+pub(crate) type Keys = BTreeMap<&'static str, Secret>;
+
+/// The keys that the environment has, in the variables that each engine's own tools use.
+pub(crate) fn keys_in(env: &Env) -> Keys {
+    let key = |engine: &Engine| {
+        let key = env.get(engine.variable)?.trim();
+        (!key.is_empty()).then(|| (engine.name, Secret::new(key)))
+    };
+    ENGINES.iter().filter_map(key).collect()
+}
 
 /// The engines to ask, in order, and how.
 pub(crate) struct Search {
     pub connect: Box<Connect>,
     /// The name of an engine, or `auto`.
     pub provider: String,
+    /// The configured key; it comes before those of variables.
     pub key: Secret,
+    /// See [`keys_in`].
+    pub keys: Keys,
     /// In the place of the engine's own; with `auto`, that of a SearXNG.
     pub base_url: String,
     pub timeout: Duration,
@@ -119,19 +143,28 @@ impl Search {
                 .filter(|engine| engine.name == self.provider)
                 .collect();
         }
+        let is_ready = |engine: &&Engine| match engine.name {
+            "searxng" => !self.base_url.is_empty(),
+            "duckduckgo" => true,
+            _ => self.key_of(engine).is_some(),
+        };
+        ENGINES.iter().filter(is_ready).collect()
+    }
+
+    /// The key of an engine: the configured one if it is for this engine, else that of its variable.
+    fn key_of(&self, engine: &Engine) -> Option<&Secret> {
         let key = self.key.reveal();
         let with_key = || ENGINES.iter().filter(|engine| !engine.key[0].is_empty());
         let by_prefix =
             with_key().find(|engine| !engine.key[2].is_empty() && key.starts_with(engine.key[2]));
-        let of_key = by_prefix
-            .or(with_key().next_back())
-            .filter(|_| !key.is_empty());
-        let is_ready = |engine: &&Engine| match engine.name {
-            "searxng" => !self.base_url.is_empty(),
-            "duckduckgo" => true,
-            name => of_key.is_some_and(|engine| engine.name == name),
-        };
-        ENGINES.iter().filter(is_ready).collect()
+        let of_key = by_prefix.or(with_key().next_back());
+        let is_its =
+            self.provider == engine.name || of_key.is_some_and(|of_key| of_key.name == engine.name);
+        match key {
+            "" => self.keys.get(engine.name),
+            _ if is_its => Some(&self.key),
+            _ => self.keys.get(engine.name),
+        }
     }
 
     fn ask(&self, engine: &Engine, query: &str, count: usize, cancel: &Cancel) -> Result<Vec<Hit>> {
@@ -158,12 +191,15 @@ impl Search {
         )];
         let [header, before, _] = engine.key;
         if !header.is_empty() {
-            if self.key.reveal().is_empty() {
-                return Err(Error::failed("tools.web.search.api_key is not set"));
-            }
+            let key = self.key_of(engine).ok_or_else(|| {
+                let variable = engine.variable;
+                Error::failed(format!(
+                    "tools.web.search.api_key is not set, nor is {variable}"
+                ))
+            })?;
             headers.push((
                 header.to_owned(),
-                Secret::new(format!("{before}{}", self.key.reveal())),
+                Secret::new(format!("{before}{}", key.reveal())),
             ));
         }
         let until = Instant::now() + self.timeout;
@@ -270,5 +306,52 @@ fn target(link: &str) -> String {
             .decode_utf8_lossy()
             .into_owned(),
         None => link.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::{Client, Settings};
+
+    /// The engines that `auto` asks with this key and these variables.
+    fn asked(key: &str, variables: &[&str]) -> Vec<(&'static str, Option<String>)> {
+        let env = variables
+            .iter()
+            .map(|name| ((*name).to_owned(), format!("{name}-fake")))
+            .collect();
+        let search = Search {
+            connect: Box::new(|_| Client::new(Settings::default())),
+            provider: "auto".to_owned(),
+            key: Secret::new(key),
+            keys: keys_in(&env),
+            base_url: String::new(),
+            timeout: Duration::from_secs(1),
+        };
+        let key = |engine: &Engine| search.key_of(engine).map(|key| key.reveal().to_owned());
+        search
+            .engines()
+            .into_iter()
+            .map(|engine| (engine.name, key(engine)))
+            .collect()
+    }
+
+    #[test]
+    fn a_key_is_found_in_the_variable_of_its_engine() {
+        let none = ("duckduckgo", None);
+        assert_eq!(asked("", &[]), [none.clone()]);
+        let of = |name, key: &str| (name, Some(key.to_owned()));
+        assert_eq!(
+            asked("", &["BRAVE_API_KEY"]),
+            [of("brave", "BRAVE_API_KEY-fake"), none.clone()]
+        );
+        assert_eq!(
+            asked("tvly-x", &["SERPER_API_KEY", "TAVILY_API_KEY"]),
+            [
+                of("tavily", "tvly-x"),
+                of("serper", "SERPER_API_KEY-fake"),
+                none
+            ]
+        );
     }
 }

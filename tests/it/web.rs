@@ -396,7 +396,7 @@ fn an_engine_that_blocks_or_changes_says_so() {
     assert!(text.contains("get no answer itself"), "{text}");
     let text = searched(&json!({ "provider": "brave" }));
     assert!(
-        text.contains("brave: tools.web.search.api_key is not set"),
+        text.contains("brave: tools.web.search.api_key is not set, nor is BRAVE_API_KEY"),
         "{text}"
     );
 }
