@@ -102,6 +102,10 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         NAME,
         format!("{}{made}", hands.workspace().path.display()),
     )]);
+    if let Some(found) = app::misplaced(parts) {
+        let agent = home.agent().display().to_string();
+        report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
+    }
     let exec = &config.tools.exec;
     let holds = match jail::jail(&hands, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,

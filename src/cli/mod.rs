@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::app::factory::AgentFactory;
+use crate::app::{self, factory::AgentFactory};
 use crate::config::{self as settings, Env, Loaded};
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
@@ -310,12 +310,15 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
 /// Tells what the user should know before a turn. What is wrong with config.json is told once for each change of it: a job in
 /// a crontab would repeat it for ever.
 fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
-    if loaded.has_unknown && output.verbosity != Verbosity::Quiet {
+    let misplaced = app::misplaced(factory.parts(&loaded.config));
+    let is_wrong = loaded.has_unknown || misplaced.is_some();
+    if is_wrong && output.verbosity != Verbosity::Quiet {
         let told = factory.home.state().join("warned");
         let file = factory.file.as_deref().unwrap_or_default();
-        let change = format!("{:08x}", disk::crc32(file.as_bytes()));
+        let files = misplaced.as_deref().unwrap_or_default();
+        let change = format!("{:08x}", disk::crc32(format!("{file}{files}").as_bytes()));
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            output.warn(&loaded.warnings());
+            output.warn(loaded.warnings().iter().chain(&misplaced));
             // Where nothing can be written, each run warns.
             drop(disk::replace(&told, change.as_bytes(), Durability::Later));
         }

@@ -654,3 +654,24 @@ fn an_unknown_setting_is_told_once_for_each_change_of_the_file() {
         .says("unknown setting hooks");
     home.agent(["-m", "hi"]).exits(0).is_quiet();
 }
+
+#[test]
+fn files_that_nothing_reads_are_told_by_doctor_and_once_by_a_run() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.write("workspace/SOUL.md", "Be a pirate.");
+    home.write("workspace/IDENTITY.md", "You are a parrot.");
+    let told = "IDENTITY.md, SOUL.md in ";
+    let doctor = home.bantam().arg("doctor").run();
+    assert!(
+        doctor.stdout.contains(told) && doctor.stdout.contains("are not read"),
+        "{}",
+        doctor.stdout
+    );
+    home.agent(["-m", "hi"]).exits(0).says(told);
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
+    std::fs::remove_file(home.path("workspace/SOUL.md")).unwrap();
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .says("is not read: what bantam obeys is in ");
+}
