@@ -4,10 +4,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::{fenced, parse_json, size};
+use crate::text::{fenced, size};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,14 +53,6 @@ impl User {
             &self.local_time
         }
     }
-
-    /// What the user said below the time, as the model sees it.
-    pub(crate) fn dated(&self) -> String {
-        match self.shown_time() {
-            "" => self.content.clone(),
-            time => format!("[{time}]\n{}", self.content),
-        }
-    }
 }
 
 /// What the model answered: text, tool calls, or both.
@@ -83,6 +76,12 @@ pub struct Reply {
     /// Vendor fields to echo back on the next request, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
+    /// Why the host refused the reply, in its words; empty if it did not, or if `text` is the model's own refusal. Not stored.
+    #[serde(skip)]
+    pub refused: String,
+    /// The calls stood in the text. Not stored.
+    #[serde(skip)]
+    pub written: bool,
 }
 
 /// A tool call.
@@ -99,9 +98,10 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
-    /// The arguments, if they are an object, as they should be.
-    pub(crate) fn object(&self) -> Option<Value> {
-        parse_json(&self.arguments).ok().filter(Value::is_object)
+    /// Whether the arguments are an object, as they should be.
+    pub(crate) fn is_object(&self) -> bool {
+        self.arguments.trim_start().starts_with('{')
+            && serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
 }
 
@@ -480,6 +480,7 @@ mod tests {
                     .as_object()
                     .cloned()
                     .unwrap(),
+                ..Reply::default()
             }),
             Message::ToolResult(ToolResult {
                 call_id: "c1".into(),

@@ -1,5 +1,7 @@
 //! Reads JSON, clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
 
+pub(crate) mod halves;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,9 +11,13 @@ use serde_json::Value;
 use crate::zone;
 
 /// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
-/// copy of it to the binary.
+/// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD.
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
-    serde_json::from_slice(text.as_ref())
+    let text = text.as_ref();
+    serde_json::from_slice(text).or_else(|e| match halves::replaced(text) {
+        Some(mended) => serde_json::from_slice(&mended),
+        None => Err(e),
+    })
 }
 
 /// Reads JSON into a type of ours.

@@ -12,6 +12,14 @@ use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
 use crate::usage::Call;
 
+/// What a request says of the agent's tools.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tools<'a> {
+    pub offers: &'a [ToolOffer],
+    /// They stay in the request, whose beginning the host has cached, but none may be called.
+    pub withheld: bool,
+}
+
 impl Agent {
     /// Asks the model chain if the limits allow it, and records which model answered and what that cost. The error comes
     /// with the text that arrived before it.
@@ -20,18 +28,18 @@ impl Agent {
         turn: &TurnContext,
         system: System,
         messages: &[Message],
-        tools: &[ToolOffer],
+        tools: Tools,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, (ProviderError, String)> {
-        let on_thought = &|text: &str| (turn.events)(Event::Thought(text.to_owned()));
-        let (stream, cancel) = (self.stream, &turn.cancel);
         let request = provider::Request {
             system,
             messages,
-            tools,
-            stream,
-            on_thought,
-            cancel,
+            tools: tools.offers,
+            withheld: tools.withheld,
+            stream: self.stream,
+            on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
+            on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
+            cancel: &turn.cancel,
         };
         let budget = self
             .ledger

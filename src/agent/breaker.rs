@@ -1,17 +1,19 @@
-//! Breaks repetition: refuses the fourth identical call of a turn.
+//! Breaks repetition: refuses a call whose result the model has already.
 
 use std::collections::HashMap;
 
 use crate::tool::{PreparedCall, Risk};
 
-/// How often a call may be made, and how many calls of a tool in a row may have arguments that do not fit.
+/// How many calls of a tool in a row may have arguments that do not fit, and how often another program's tool may be called
+/// that changes something: to press a key twice is not repetition.
 const MOST: u32 = 3;
 /// How many replies may contain refused calls before the model is stuck.
 const MOST_WARNINGS: u32 = 2;
 
 /// The calls of one turn.
 ///
-/// Running the tests after each edit is not repetition: a call may be made again once a new call has written or run
+/// A call that is made again while nothing has changed would have the same result, so it is not run: real small models repeat
+/// a finished call until their limit. Running the tests after each edit is not repetition: a call may be made again once a new call has written or run
 /// something. The call must be new, because two calls can also alternate for ever.
 #[derive(Default)]
 pub(super) struct Breaker {
@@ -25,8 +27,10 @@ pub(super) struct Breaker {
     warned: bool,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Repeats {
+    /// The id of the last call that was run.
+    id: String,
     times: u32,
     /// The value of [`Breaker::changes`] at the last call.
     changes: u32,
@@ -42,8 +46,13 @@ impl Breaker {
         self.warnings >= MOST_WARNINGS
     }
 
-    /// Counts a call; returns the reason not to run it, if there is one.
-    pub(super) fn refuses(&mut self, call: &PreparedCall) -> Option<String> {
+    /// Counts a call; returns the reason not to run it, if there is one. `is_gone` tells whether the result of the call with
+    /// an id has left the conversation.
+    pub(super) fn refuses(
+        &mut self,
+        call: &PreparedCall,
+        is_gone: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         let (name, fits) = (call.name(), call.is_valid());
         let key = if fits {
             call.identity().to_string()
@@ -53,24 +62,33 @@ impl Breaker {
         if fits {
             self.calls.remove(name);
         }
-        let seen = self.calls.get(&key).copied();
+        let seen = self.calls.get(&key).cloned();
+        let is_new = seen.is_none();
+        let still_holds = |seen: &Repeats| seen.changes == self.changes && !is_gone(&seen.id);
         let repeats = seen
-            .filter(|seen| !fits || seen.changes == self.changes)
+            .filter(|seen| !fits || still_holds(seen))
             .unwrap_or_default();
-        if repeats.times == MOST {
-            return Some(self.warning(&if fits {
-                format!("this same call has been made {MOST} times already, and nothing has changed since")
-            } else {
-                format!("{MOST} calls of {name} in a row could not be run, and neither can this one")
+        let acts_elsewhere = !call.is_built_in() && call.risk() != Risk::Safe;
+        let most = if fits && !acts_elsewhere { 1 } else { MOST };
+        if repeats.times >= most {
+            return Some(self.warning(&match fits {
+                true if acts_elsewhere => format!(
+                    "this same call has been made {MOST} times already, and nothing has changed since"
+                ),
+                true => "you have this result already, above".to_owned(),
+                false => format!(
+                    "{MOST} calls of {name} in a row could not be run, and neither can this one"
+                ),
             }));
         }
-        if fits && seen.is_none() && call.risk() != Risk::Safe {
+        if fits && is_new && call.risk() != Risk::Safe {
             self.changes += 1;
             self.warnings = 0;
         }
         self.calls.insert(
             key,
             Repeats {
+                id: call.id().to_owned(),
                 times: repeats.times + 1,
                 changes: self.changes,
             },
@@ -81,9 +99,9 @@ impl Breaker {
     fn warning(&mut self, why: &str) -> String {
         self.warnings += u32::from(!std::mem::replace(&mut self.warned, true));
         let instead = if self.is_stuck() {
-            "no more tools now: answer with what you have"
+            "no more tools now: answer in words, with what you have"
         } else {
-            "do something else, or answer"
+            "answer in words, or do something else"
         };
         format!("{why}; {instead}")
     }
@@ -95,7 +113,7 @@ mod tests {
     use crate::error::Result;
     use crate::message::ToolCall;
     use crate::secret::Redactor;
-    use crate::tool::{Registry, Tool, ToolOutput, ToolSpec, Turn};
+    use crate::tool::{BUILT_IN, Registry, Tool, ToolOutput, ToolSpec, Turn};
     use serde_json::{Value, json};
 
     struct SpecOnly(ToolSpec);
@@ -109,24 +127,26 @@ mod tests {
         }
     }
 
+    fn tool(name: &str, risk: Risk) -> Box<dyn Tool> {
+        let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
+        let source = if name == "push" { "a server" } else { BUILT_IN };
+        Box::new(SpecOnly(ToolSpec {
+            name: name.to_owned().into(),
+            description: "".into(),
+            schema: schema.into(),
+            risk,
+            source: source.into(),
+        }))
+    }
+
     /// Which of these calls are refused, each in a reply of its own, `R` for one too many and `S` when it is stuck then.
     /// `look` only looks, `test` and `edit` do more; what follows the name is the argument, `!` one that does not fit.
     fn refused(calls: &str) -> String {
-        let tool = |name: &str, risk| -> Box<dyn Tool> {
-            let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#.into();
-            let (name, description, source) = (name.to_owned().into(), "".into(), "".into());
-            Box::new(SpecOnly(ToolSpec {
-                name,
-                description,
-                schema,
-                risk,
-                source,
-            }))
-        };
         let tools = vec![
             tool("look", Risk::Safe),
             tool("edit", Risk::Writes),
             tool("test", Risk::Runs),
+            tool("push", Risk::Writes),
         ];
         let registry = Registry::new(tools, Redactor::default()).unwrap();
         let mut breaker = Breaker::default();
@@ -144,7 +164,9 @@ mod tests {
                 ..ToolCall::default()
             };
             breaker.next_reply();
-            let refused = breaker.refuses(&registry.prepare(&call)).is_some();
+            let refused = breaker
+                .refuses(&registry.prepare(&call), |_| false)
+                .is_some();
             out.push(match (refused, breaker.is_stuck()) {
                 (false, _) => '.',
                 (true, false) => 'R',
@@ -155,13 +177,11 @@ mod tests {
     }
 
     #[test]
-    fn the_fourth_of_the_same_is_refused_and_the_fifth_ends_it() {
-        assert_eq!(refused("look look look look look"), "...RS");
-        assert_eq!(
-            refused("look1 look2 look1 look2 look1 look1 look2 look2"),
-            ".....R.S"
-        );
-        assert_eq!(refused("test test test test"), "...R");
+    fn the_second_of_the_same_is_refused_and_the_third_ends_it() {
+        assert_eq!(refused("look look look"), ".RS");
+        assert_eq!(refused("look1 look2 look1 look2 look3"), "..RS.");
+        assert_eq!(refused("test test edit test"), ".R..");
+        assert_eq!(refused("edit edit"), ".R");
     }
 
     #[test]
@@ -170,23 +190,18 @@ mod tests {
             refused("edit1 test edit2 test edit3 test edit4 test edit5 test"),
             ".........."
         );
-        assert_eq!(
-            refused("look look look edit1 look look look look edit2 look"),
-            ".......R.."
-        );
         // After something new, one more warning comes before the end.
-        assert_eq!(
-            refused("look look look look edit1 look look look look look"),
-            "...R....RS"
-        );
+        assert_eq!(refused("look look edit1 look look look"), ".R..RS");
+    }
+
+    #[test]
+    fn another_programs_tool_may_act_the_same_way_a_few_times() {
+        assert_eq!(refused("push push push push push"), "...RS");
     }
 
     #[test]
     fn calls_that_take_turns_for_ever_are_still_for_ever() {
-        assert_eq!(
-            refused("edit1 test edit1 test edit1 test edit1 test edit1"),
-            ".......RS"
-        );
+        assert_eq!(refused("edit1 test edit1 test edit1"), "...RS");
     }
 
     #[test]
@@ -194,5 +209,22 @@ mod tests {
         assert_eq!(refused("look!1 look!2 look!3 look!4 look!5"), "...RS");
         assert_eq!(refused("look!1 look!2 look!3 look look!4 look!5"), "......");
         assert_eq!(refused("nono1 nono2 nono3 nono4"), "...R");
+    }
+
+    #[test]
+    fn a_result_that_is_gone_is_fetched_again() {
+        let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
+        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let mut breaker = Breaker::default();
+        let call = |id: &str| ToolCall {
+            id: id.into(),
+            name: "look".into(),
+            ..ToolCall::default()
+        };
+        for (id, gone, is_refused) in [("a", "", false), ("b", "a", false), ("c", "a", true)] {
+            let call = call(id);
+            let refused = breaker.refuses(&registry.prepare(&call), |id| id == gone);
+            assert_eq!(refused.is_some(), is_refused, "{id}");
+        }
     }
 }

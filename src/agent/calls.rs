@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Instant, SystemTime};
 
 use super::breaker::Breaker;
+use super::history;
 use super::turn_context::TurnContext;
 use super::{Agent, Renewal, offers};
 use crate::bus::{CallReport, Event};
@@ -108,12 +109,12 @@ impl<'a> Calls<'a> {
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
-            let mut batch = vec![self.admit(first)];
+            let mut batch = vec![self.admit(first, &session.messages)];
             while batch.len() < AT_ONCE {
                 let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else {
                     break;
                 };
-                batch.push(self.admit(next));
+                batch.push(self.admit(next, &session.messages));
             }
             self.run_together(&batch, |(result, report)| {
                 left -= 1;
@@ -124,8 +125,9 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    fn admit<'c>(&mut self, call: PreparedCall<'c>) -> Admitted<'c> {
-        let refused = self.breaker.refuses(&call);
+    fn admit<'c>(&mut self, call: PreparedCall<'c>, messages: &[Message]) -> Admitted<'c> {
+        let is_gone = |id: &str| history::has_lost_result(messages, id);
+        let refused = self.breaker.refuses(&call, is_gone);
         (call, refused)
     }
 

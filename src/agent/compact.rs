@@ -7,13 +7,14 @@
 use std::time::SystemTime;
 
 use super::Agent;
+use super::ask::Tools;
 use super::history::{self, TOKEN};
 use super::prompt::SystemPrompt;
 use super::turn_context::TurnContext;
 use crate::bus::Event;
 use crate::error::Result;
 use crate::message::{Message, Reply, Stop, Usage};
-use crate::provider::{ProviderError, System, ToolOffer};
+use crate::provider::{ProviderError, System};
 use crate::session::Session;
 use crate::text::{clip, fenced, rfc3339};
 
@@ -52,17 +53,12 @@ impl<'a> Compaction<'a> {
     pub(super) fn ask_with_compaction(
         &mut self,
         session: &mut Session,
-        offers: &[ToolOffer],
+        tools: Tools,
     ) -> Result<Reply, (ProviderError, String)> {
         let mut refused = None;
         loop {
             self.prompt.set_summary(session.summary.as_deref());
-            let offers_weight = if offers.is_empty() {
-                0
-            } else {
-                self.agent.offers_weight
-            };
-            let base = self.prompt.text.len() as u64 / TOKEN + offers_weight;
+            let base = self.prompt.text.len() as u64 / TOKEN + self.agent.offers_weight;
             let changed = self.make_room(base, session, refused.is_some());
             if let Some(why) = self.turn.cancel.why() {
                 return Err((ProviderError::Cancelled(why), String::new()));
@@ -82,7 +78,7 @@ impl<'a> Compaction<'a> {
                 self.turn,
                 self.prompt.system(),
                 messages,
-                offers,
+                tools,
                 &mut on_delta,
             ) {
                 Err((error @ ProviderError::ContextTooLong(_), arrived))
@@ -280,9 +276,13 @@ impl<'a> Compaction<'a> {
             "{earlier}{piece}Write {what}, in at most {words} words, and nothing else."
         ));
         let system = System::marked(SUMMARIZE, SUMMARIZE.len());
-        let asked = self
-            .agent
-            .ask_and_bill(self.turn, system, &[question], &[], &mut |_| ());
+        let asked = self.agent.ask_and_bill(
+            self.turn,
+            system,
+            &[question],
+            Tools::default(),
+            &mut |_| (),
+        );
         let reply = asked.map_err(|(error, _)| error)?;
         match reply.text.trim() {
             "" => Err(ProviderError::Rejected("the summary was empty".to_owned())),

@@ -15,6 +15,8 @@ const MOST_PER_TOKEN: u64 = 6;
 const IMAGE: u64 = 1600;
 /// Tokens of the framing of a message.
 const FRAMING: u64 = 4;
+/// Ends the line that stands for a result.
+const DROPPED: &str = "dropped to save room";
 /// Bytes up to which a tool result stays.
 const WORTH_A_STUB: usize = 200;
 /// Bytes of a call's arguments and of a result in a transcript.
@@ -147,7 +149,7 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
                     .map(|image| image.base64.len() / 4 * 3)
                     .sum();
                 let bytes = result.content.len() + images;
-                let content = format!("[result of {name}, {bytes} bytes, dropped to save room]");
+                let content = format!("[result of {name}, {bytes} bytes, {DROPPED}]");
                 let short = ToolResult {
                     content,
                     images: Vec::new(),
@@ -162,6 +164,23 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
         }
     }
     stubbed
+}
+
+/// Whether the result of a call is no longer in the conversation.
+pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
+    let result = messages.iter().rev().find_map(|message| match message {
+        Message::ToolResult(result) if result.call_id == id => Some(result),
+        _ => None,
+    });
+    if let Some(result) = result {
+        return result.content.ends_with(&format!("{DROPPED}]"));
+    }
+    // It may be under way in the same reply.
+    let last = messages.iter().rev().find_map(|message| match message {
+        Message::Assistant(reply) => Some(reply),
+        _ => None,
+    });
+    !last.is_some_and(|reply| reply.calls.iter().any(|call| call.id == id))
 }
 
 fn is_worth_a_stub(result: &ToolResult) -> bool {

@@ -268,8 +268,10 @@ impl Agent {
             system: prompt.system(),
             messages: &messages,
             tools: &self.offers,
+            withheld: false,
             stream: self.stream,
             on_thought: &|_| (),
+            on_trace: &|_| (),
             cancel: &request.cancel,
         });
         Ok(self.redactor.redact(format!("{body:#}")))

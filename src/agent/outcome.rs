@@ -2,10 +2,10 @@
 
 use crate::bus::TurnStop;
 use crate::error::{Error, Kind};
-use crate::message::{Reply, Stop};
+use crate::message::{Message, Reply, Stop};
 use crate::provider::ProviderError;
 use crate::session::TurnEnd;
-use crate::text::{clip, has_text};
+use crate::text::{clip, has_text, one_line};
 
 /// The most bytes that are kept of a reply that broke off: an endless one would fill the window for ever.
 const MOST_PARTIAL: usize = 64 << 10;
@@ -21,6 +21,9 @@ pub(super) struct Outcome {
 impl Outcome {
     /// A reply without calls. `limit` says why no further step is possible, if so.
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
+        if !reply.refused.is_empty() {
+            return Self::of_refusal(reply);
+        }
         if !has_text(&reply.text) {
             return Self::of_error(match limit {
                 Some(limit) => Error {
@@ -35,6 +38,44 @@ impl Outcome {
         Self {
             reply: Some(reply),
             error,
+            undo: false,
+        }
+    }
+
+    /// The host has cut the reply off, or given none, because of what it says or would have said.
+    fn of_refusal(reply: Reply) -> Self {
+        let why = one_line(&reply.refused, 300);
+        let error = Error::failed(format!("the model's host refused this answer ({why})"))
+            .hint("rephrase the request, or use another model (--model, /model)");
+        let reply = Some(Reply {
+            partial: true,
+            ..reply
+        });
+        let reply = reply.filter(|reply| has_text(&reply.text));
+        Self {
+            reply,
+            error: Some(error),
+            undo: false,
+        }
+    }
+
+    /// The model was to answer without tools and only called more of them. What the turn has done stands in for an answer.
+    pub(super) fn of_calls_alone(limit: &Error, messages: &[Message]) -> Self {
+        let done = done_in_turn(messages);
+        let text = match done.len() {
+            0 => format!("[No answer: {}.]", limit.message),
+            _ => format!(
+                "[No answer: {}. Done so far: {}.]",
+                limit.message,
+                done.join("; ")
+            ),
+        };
+        Self {
+            reply: Some(Reply {
+                text,
+                ..Reply::default()
+            }),
+            error: Some(limit.clone()),
             undo: false,
         }
     }
@@ -101,4 +142,25 @@ impl Outcome {
             TurnStop::Limit | TurnStop::Error => TurnEnd::Failed,
         }
     }
+}
+
+/// The calls of the turn that succeeded, each with the first line of its result; the last ones, if there are many.
+fn done_in_turn(messages: &[Message]) -> Vec<String> {
+    const MOST: usize = 5;
+    let begin = messages.iter().rposition(Message::is_question).unwrap_or(0);
+    let mut done = Vec::new();
+    let mut calls = &[][..];
+    for message in &messages[begin..] {
+        match message {
+            Message::Assistant(reply) => calls = &reply.calls,
+            Message::ToolResult(result) if !result.is_error => {
+                let call = calls.iter().find(|call| call.id == result.call_id);
+                let name = call.map_or("a tool", |call| &call.name);
+                let first = result.content.trim().lines().next().unwrap_or_default();
+                done.push(format!("{name}: {}", one_line(first, 100)));
+            }
+            _ => {}
+        }
+    }
+    done.split_off(done.len().saturating_sub(MOST))
 }

@@ -41,7 +41,12 @@ impl Provider for ScriptedProvider {
         request: &provider::Request,
         _: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        self.offered.lock().unwrap().push(request.tools.len());
+        let offered = if request.withheld {
+            0
+        } else {
+            request.tools.len()
+        };
+        self.offered.lock().unwrap().push(offered);
         Ok(self.replies.lock().unwrap().remove(0))
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
+use super::ask::Tools;
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
@@ -158,12 +159,11 @@ impl Agent {
             step += 1;
             let limit = self.limit_reached(turn, step, calls.is_stuck());
             calls.renew();
-            let offers = if limit.is_some() || answered_nothing {
-                &[][..]
-            } else {
-                calls.offers()
+            let tools = Tools {
+                offers: calls.offers(),
+                withheld: limit.is_some() || answered_nothing,
             };
-            let mut reply = match compaction.ask_with_compaction(session, offers) {
+            let mut reply = match compaction.ask_with_compaction(session, tools) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
@@ -178,14 +178,21 @@ impl Agent {
             };
             response.steps += 1;
             let wants_tools = !reply.calls.is_empty();
-            let was_offered_none = offers.is_empty();
-            if was_offered_none || reply.stop != Stop::Done {
+            let is_offered = !tools.withheld && !tools.offers.is_empty();
+            if !is_offered || reply.stop != Stop::Done {
                 // Calls of tools that were not offered, or perhaps cut short.
                 reply.calls.clear();
             }
             if reply.calls.is_empty() {
-                let may_ask_again = !answered_nothing && step < self.limits.max_steps;
-                if !may_ask_again || has_text(&reply.text) {
+                let may_ask_again = !answered_nothing
+                    && step < self.limits.max_steps
+                    && turn.spending.calls_left(&self.limits) > 0;
+                let is_answer = has_text(&reply.text) || !reply.refused.is_empty();
+                if !may_ask_again && wants_tools && !is_answer {
+                    let limit = limit.unwrap_or_else(|| withheld("it had answered nothing"));
+                    return Ok(Outcome::of_calls_alone(&limit, &session.messages));
+                }
+                if !may_ask_again || is_answer {
                     // A first step may have needed no tools.
                     return Ok(Outcome::of_reply(
                         reply,
@@ -218,11 +225,7 @@ impl Agent {
     fn limit_reached(&self, turn: &TurnContext, step: u32, stuck: bool) -> Option<Error> {
         let limit = self.limits.max_steps;
         if stuck {
-            let message = "the model made the same calls over and over, so tools were withheld";
-            return Some(
-                Error::new(Kind::Limit, message)
-                    .hint("rephrase the request, or use another model (--model, /model)"),
-            );
+            return Some(withheld("it made the same calls over and over"));
         }
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
@@ -264,6 +267,13 @@ impl Agent {
         session.messages.push(reply);
         calls.run(&wanted, &footer, session, reports)
     }
+}
+
+/// The model gets no more tools in this turn.
+fn withheld(why: &str) -> Error {
+    let message = format!("tools were withheld from the model: {why}");
+    Error::new(Kind::Limit, message)
+        .hint("rephrase the request, or use another model (--model, /model)")
 }
 
 /// Whether the last message of the user is the one with this id. Messages that were answered together have their ids

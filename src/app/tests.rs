@@ -5,27 +5,35 @@
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde_json::json;
+
 use super::*;
 use crate::cancel::Cancel;
+use crate::provider::ToolOffer;
 use crate::provider::anthropic::ANTHROPIC;
-use crate::provider::assembler::Assembler;
 use crate::provider::openai::OPENAI;
+use crate::provider::reply::ReplyBuilder;
 use crate::rng::Rng;
 use crate::sse;
-use crate::tool::{Registry, Tool};
+use crate::tool::{Registry, Tool, ToolSpec};
 
-/// Replies as hosts send them, to begin with.
+/// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/hosts");
-    let mut paths: Vec<_> = fs_err::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let written = files("calls").into_iter().map(|text| {
+        let text = String::from_utf8(text).unwrap();
+        let message = json!({"message": {"content": text}, "finish_reason": "stop"});
+        json!({"choices": [message]}).to_string().into_bytes()
+    });
+    files("hosts").into_iter().chain(written).collect()
+}
+
+fn files(folder: &str) -> Vec<Vec<u8>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus");
+    let entries = fs_err::read_dir(dir.join(folder)).unwrap();
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
-    paths
-        .into_iter()
-        .map(|path| fs_err::read(path).unwrap())
-        .collect()
+    let read = |path| fs_err::read(path).unwrap();
+    paths.into_iter().map(read).collect()
 }
 
 fn below(chance: &mut Rng, limit: usize) -> usize {
@@ -106,11 +114,18 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         .map(|tool| Box::new(tool) as Box<dyn Tool>)
         .collect();
     let tools = Registry::new(tools, Redactor::default()).unwrap();
+    let offer = |spec: &ToolSpec| ToolOffer {
+        name: spec.name.clone(),
+        description: "".into(),
+        schema: "{}".into(),
+    };
+    let offers: Vec<ToolOffer> = tools.specs().map(offer).collect();
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);
         for dialect in [&OPENAI, &ANTHROPIC] {
-            let [mut whole, mut streamed] = [0, 1].map(|_| Assembler::new(dialect.translate));
+            let [mut whole, mut streamed] =
+                [0, 1].map(|_| ReplyBuilder::new(dialect.reading, &offers));
             drop(whole.event(&String::from_utf8_lossy(&bytes)));
             let mut events = sse::Decoder::default();
             let mut rest = bytes.as_slice();
@@ -125,7 +140,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                 .finish()
                 .into_iter()
                 .for_each(|event| drop(streamed.event(&event)));
-            for reply in [whole.finish(), streamed.finish()] {
+            for (reply, _) in [whole.finish(), streamed.finish()] {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());
                     call.name = tools.meant(&call.name);

@@ -170,8 +170,10 @@ fn send(
         system: System::default(),
         messages: &[message],
         tools,
+        withheld: false,
         stream: true,
         on_thought: &count,
+        on_trace: &|_| (),
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
     let reply = provider.chat(&request, &mut |text| count(text))?;

@@ -53,7 +53,10 @@ pub(crate) struct Body {
 
 impl Body {
     pub(crate) fn json(value: &Value) -> Self {
-        let json = value.to_string();
+        Self::json_text(value.to_string())
+    }
+
+    pub(crate) fn json_text(json: String) -> Self {
         let (content_type, len) = ("application/json".to_owned(), json.len() as u64);
         Self {
             content_type,

@@ -5,14 +5,16 @@
 //! of the stable part of the system prompt, at the end of the conversation so far, which the next request begins with, and
 //! before the notes that go with the newest message only.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Request;
-use super::dialect::{self, Dialect};
-use super::replies::THOUGHTS;
-use crate::config::Model;
+use super::dialect::{Dialect, Fields, Outgoing, Reading};
+use super::json::Json;
+use super::quirks::ADAPTIVE_THINKING;
+use super::shapes::THOUGHTS;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 pub(crate) const ANTHROPIC: Dialect = Dialect {
@@ -20,57 +22,125 @@ pub(crate) const ANTHROPIC: Dialect = Dialect {
     url: |model, endpoint| api_url(&model.base, endpoint),
     auth: |key| ("x-api-key", key.to_owned()),
     headers: &[("anthropic-version", "2023-06-01")],
-    body,
+    write,
+    reading: READING,
+};
+
+const READING: Reading = Reading {
+    text: text_alone,
     translate,
 };
 
 /// The smallest budget of tokens that the API accepts.
 const LEAST_THINKING: u64 = 1024;
 
-fn body(model: &Model, request: &Request) -> Value {
-    let mut body = dialect::body(
-        model,
-        request,
-        |tool, schema| json!({"name": tool.name, "description": tool.description, "input_schema": schema}),
-    );
-    let (system, messages) = wire(request);
-    body["messages"] = messages;
-    if system.as_array().is_some_and(|blocks| !blocks.is_empty()) {
-        body["system"] = system;
+fn write(out: &Outgoing, fields: &mut Fields) {
+    out.write_common(fields);
+    let conversation = Conversation::of(out);
+    if let Some(json) = fields.begin("messages") {
+        json.list(|json| {
+            for (role, blocks) in &conversation.messages {
+                json.object(|json| {
+                    json.field("role").text(role);
+                    write_blocks(blocks, out, json.field("content"));
+                });
+            }
+        });
     }
-    think(&mut body, model, request);
-    if let (true, Some(called)) = (request.tools.is_empty(), called_tools(request.messages)) {
-        // The API refuses a conversation with calls unless tools are declared, even where none may be called.
-        body["tools"] = called;
-        body["tool_choice"] = json!({"type": "none"});
+    if !conversation.system.is_empty() {
+        if let Some(json) = fields.begin("system") {
+            write_blocks(&conversation.system, out, json);
+        }
     }
-    body
+    let thinks = write_thinking(out, fields);
+    if let Some(temperature) = out.model.entry.temperature.filter(|_| !thinks) {
+        if let Some(json) = fields.begin("temperature") {
+            json.value(&temperature.into());
+        }
+    }
+    write_tools(out, fields);
+}
+
+fn write_tools(out: &Outgoing, fields: &mut Fields) {
+    let tools = out.tools();
+    let called = match tools {
+        Some(_) => BTreeSet::new(),
+        None => called_tools(out.request.messages),
+    };
+    if tools.is_none() && called.is_empty() {
+        return;
+    }
+    if let Some(json) = fields.begin("tools") {
+        json.list(|json| {
+            for tool in tools.unwrap_or_default() {
+                json.object(|json| {
+                    json.field("name").text(&tool.name);
+                    json.field("description").text(&tool.description);
+                    json.field("input_schema").raw(&tool.schema);
+                });
+            }
+            for name in &called {
+                json.object(|json| {
+                    json.field("name").text(name);
+                    json.field("description").text("not available now");
+                    json.field("input_schema").raw(r#"{"type":"object"}"#);
+                });
+            }
+        });
+    }
+    if out.request.withheld || tools.is_none() {
+        if let Some(json) = fields.begin("tool_choice") {
+            json.raw(r#"{"type":"none"}"#);
+        }
+    }
 }
 
 /// Asks for thinking before the answer, as much as the entry wants of the reply's tokens. It excludes a temperature, and a
-/// turn whose calls were made without it.
-fn think(body: &mut Value, model: &Model, request: &Request) {
-    let most = model.entry.max_tokens;
-    let budget = match model.entry.reasoning_effort.as_str() {
-        "" | "none" => return,
+/// turn whose calls were made without it. Returns whether it asks.
+fn write_thinking(out: &Outgoing, fields: &mut Fields) -> bool {
+    let entry = &out.model.entry;
+    let wanted = entry.extra_body.get("thinking");
+    let wanted = wanted.and_then(|thinking| thinking["budget_tokens"].as_u64());
+    let budget = thinking_budget(out);
+    if !out.quirks.has(ADAPTIVE_THINKING) {
+        if let Some(budget) = budget {
+            if let Some(json) = fields.begin("thinking") {
+                json.object(|json| {
+                    json.field("type").text("enabled");
+                    json.field("budget_tokens").raw(&budget.to_string());
+                });
+            }
+        }
+        return budget.is_some();
+    }
+    // Newer models have an effort in place of a budget.
+    if let Some(budget) = wanted.or(budget) {
+        let effort = match budget {
+            _ if budget >= entry.max_tokens / 2 => "high",
+            0..=LEAST_THINKING => "low",
+            _ => "medium",
+        };
+        fields.force("thinking").raw(r#"{"type":"adaptive"}"#);
+        fields
+            .force("output_config")
+            .object(|json| json.field("effort").text(effort));
+    }
+    budget.is_some()
+}
+
+fn thinking_budget(out: &Outgoing) -> Option<u64> {
+    let most = out.model.entry.max_tokens;
+    let budget = match out.model.entry.reasoning_effort.as_str() {
+        "" | "none" => return None,
         "minimal" | "low" => LEAST_THINKING,
         "medium" => most / 4,
         _ => most / 2,
     };
-    let last = request
-        .messages
-        .iter()
-        .rev()
-        .find(|message| !matches!(message, Message::ToolResult(_)));
-    let is_thoughtless =
-        matches!(last, Some(Message::Assistant(reply)) if !reply.extra.contains_key(THOUGHTS));
-    if most <= LEAST_THINKING || is_thoughtless {
-        return;
-    }
-    body["thinking"] = json!({"type": "enabled", "budget_tokens": budget.max(LEAST_THINKING)});
-    if let Some(fields) = body.as_object_mut() {
-        fields.remove("temperature");
-    }
+    let mut before = out.request.messages.iter().rev();
+    let last = before.find(|message| !matches!(message, Message::ToolResult(_)));
+    let is_thoughtless = matches!(last, Some(Message::Assistant(reply))
+        if !out.echoes(reply) || !reply.extra.contains_key(THOUGHTS));
+    (most > LEAST_THINKING && !is_thoughtless).then_some(budget.max(LEAST_THINKING))
 }
 
 /// The address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
@@ -83,137 +153,239 @@ fn api_url(base: &str, endpoint: &str) -> String {
     format!("{base}/v1{endpoint}")
 }
 
-/// Declarations of all tools that the conversation calls.
-fn called_tools(messages: &[Message]) -> Option<Value> {
-    let mut tools = BTreeMap::new();
-    for message in messages {
-        let Message::Assistant(reply) = message else {
-            continue;
-        };
-        for ToolCall { name, .. } in &reply.calls {
-            tools.insert(
-                name,
-                json!({"name": name, "description": "not available now", "input_schema": {"type": "object"}}),
-            );
+/// The tools that the conversation calls. The API refuses a conversation with calls unless tools are declared, even where
+/// none may be called.
+fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
+    let replies = messages.iter().filter_map(|message| match message {
+        Message::Assistant(reply) => Some(&reply.calls),
+        _ => None,
+    });
+    replies.flatten().map(|call| call.name.as_str()).collect()
+}
+
+/// A block of a message.
+struct Block<'a> {
+    what: What<'a>,
+    /// Allows caching up to and including this block.
+    is_marked: bool,
+}
+
+enum What<'a> {
+    /// One text, in pieces.
+    Text(Vec<Cow<'a, str>>),
+    Media(&'a Media),
+    Thought(&'a Value),
+    Call(&'a ToolCall),
+    Result(&'a ToolResult),
+}
+
+impl<'a> From<What<'a>> for Block<'a> {
+    fn from(what: What<'a>) -> Self {
+        Self {
+            what,
+            is_marked: false,
         }
     }
-    (!tools.is_empty()).then(|| tools.into_values().collect())
+}
+
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> Block<'a> {
+    What::Text(vec![text.into()]).into()
 }
 
 /// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
-fn wire(request: &Request) -> (Value, Value) {
-    let mut changing = request.system.changing.to_owned();
-    let mut wire: Vec<(&str, Vec<Value>)> = Vec::new();
-    for message in request.messages {
-        let (role, blocks) = match message {
-            Message::System(text) => {
-                changing = format!("{changing}\n\n{text}");
-                continue;
+struct Conversation<'a> {
+    system: Vec<Block<'a>>,
+    messages: Vec<(&'static str, Vec<Block<'a>>)>,
+}
+
+impl<'a> Conversation<'a> {
+    fn of(out: &Outgoing<'a>) -> Self {
+        let system = out.request.system;
+        let mut changing = Cow::Borrowed(system.changing);
+        let mut messages: Vec<(&str, Vec<Block>)> = Vec::new();
+        for message in out.request.messages {
+            let (role, blocks) = match message {
+                Message::System(text) => {
+                    changing = format!("{changing}\n\n{text}").into();
+                    continue;
+                }
+                Message::User(user) => ("user", blocks_of_user(user, out)),
+                Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, out)),
+                Message::ToolResult(result) => ("user", vec![What::Result(result).into()]),
+            };
+            match messages.last_mut() {
+                Some((last, have)) if *last == role => have.extend(blocks),
+                // The API refuses a message without blocks.
+                _ if blocks.is_empty() => {}
+                _ => messages.push((role, blocks)),
             }
-            Message::User(user) => ("user", wire_user(user)),
-            Message::Assistant(reply) => ("assistant", wire_reply(reply)),
-            Message::ToolResult(result) => ("user", vec![wire_result(result)]),
-        };
-        match wire.last_mut() {
-            Some((last, have)) if *last == role => have.extend(blocks),
-            // The API refuses a message without blocks.
-            _ if blocks.is_empty() => {}
-            _ => wire.push((role, blocks)),
+        }
+        if messages.first().is_none_or(|(role, _)| *role != "user") {
+            messages.insert(0, ("user", vec![text("(conversation continued)")]));
+        }
+        if let Some(("user", blocks)) = messages.last_mut() {
+            mark_last(blocks);
+        }
+        let mut blocks = Vec::new();
+        if !system.stable.trim().is_empty() {
+            blocks.push(text(system.stable.trim()));
+            mark_last(&mut blocks);
+        }
+        if !changing.trim().is_empty() {
+            blocks.push(text(changing.trim().to_owned()));
+        }
+        Self {
+            system: blocks,
+            messages,
         }
     }
-    if wire.first().is_none_or(|(role, _)| *role != "user") {
-        wire.insert(0, ("user", vec![text("(conversation continued)")]));
+}
+
+fn mark_last(blocks: &mut [Block]) {
+    if let Some(last) = blocks.last_mut() {
+        last.is_marked = true;
     }
-    if let Some(("user", blocks)) = wire.last_mut() {
-        blocks.last_mut().map(mark);
+}
+
+fn blocks_of_user<'a>(user: &'a User, out: &Outgoing) -> Vec<Block<'a>> {
+    let mut pieces: Vec<Cow<str>> = Vec::new();
+    let time = user.shown_time();
+    if !time.is_empty() {
+        pieces.extend(["[".into(), time.into(), "]\n".into()]);
     }
-    let [mut stable, changing] = [request.system.stable.trim(), changing.trim()]
-        .map(|part| (!part.is_empty()).then(|| text(part)));
-    stable.as_mut().map(mark);
-    let messages = wire
-        .into_iter()
-        .map(|(role, content)| json!({"role": role, "content": content}));
-    (
-        stable.into_iter().chain(changing).collect(),
-        messages.collect(),
-    )
-}
-
-/// The API refuses an empty text.
-fn text(text: &str) -> Value {
-    json!({"type": "text", "text": if text.trim().is_empty() { "(empty)" } else { text }})
-}
-
-/// Allows caching up to and including this block.
-fn mark(block: &mut Value) {
-    block["cache_control"] = json!({"type": "ephemeral"});
-}
-
-fn wire_user(user: &User) -> Vec<Value> {
-    let mut blocks: Vec<Value> = std::iter::once(text(&user.dated()))
-        .chain(user.media.iter().map(wire_media))
-        .collect();
+    pieces.push(user.content.as_str().into());
+    pieces.push(out.replacements(&user.media).into());
+    let mut blocks: Vec<Block> = vec![What::Text(pieces).into()];
+    blocks.extend(
+        out.taken(&user.media)
+            .map(|media| What::Media(media).into()),
+    );
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
-        blocks.last_mut().map(mark);
+        mark_last(&mut blocks);
         blocks.push(text(&user.notes));
     }
     blocks
 }
 
-fn wire_reply(reply: &Reply) -> Vec<Value> {
-    let mut blocks: Vec<Value> = Vec::new();
+fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing) -> Vec<Block<'a>> {
+    let mut blocks: Vec<Block> = Vec::new();
     // Thinking alone is not a message.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
         return blocks;
     }
-    if !reply.partial {
-        blocks.extend(
-            reply
-                .extra
-                .get(THOUGHTS)
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .cloned(),
-        );
+    if !reply.partial && out.echoes(reply) {
+        let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
+        let thoughts = thoughts.into_iter().flatten();
+        blocks.extend(thoughts.map(|thought| What::Thought(thought).into()));
     }
     if !reply.text.trim().is_empty() {
         // The API refuses white space at the end of a reply.
         blocks.push(text(reply.text.trim_end()));
     }
-    for call in &reply.calls {
-        let input = call.object().unwrap_or_else(|| json!({}));
-        blocks.push(
-            json!({"type": "tool_use", "id": wire_id(&call.id), "name": call.name, "input": input}),
-        );
-    }
+    blocks.extend(reply.calls.iter().map(|call| What::Call(call).into()));
     blocks
 }
 
-fn wire_result(result: &ToolResult) -> Value {
-    let mut content = vec![text(&result.content)];
-    content.extend(result.images.iter().map(wire_media));
-    let mut block =
-        json!({"type": "tool_result", "tool_use_id": wire_id(&result.call_id), "content": content});
-    if result.is_error {
-        block["is_error"] = true.into();
-    }
-    block
+fn write_blocks(blocks: &[Block], out: &Outgoing, json: &mut Json) {
+    json.list(|json| blocks.iter().for_each(|block| block.write(out, json)));
 }
 
-fn wire_media(media: &Media) -> Value {
+impl Block<'_> {
+    fn write(&self, out: &Outgoing, json: &mut Json) {
+        if let What::Thought(thought) = self.what {
+            json.value(thought);
+            return;
+        }
+        json.object(|json| {
+            match &self.what {
+                What::Text(pieces) => write_text(pieces, json),
+                What::Media(media) => write_media(media, json),
+                What::Thought(_) => {}
+                What::Call(call) => {
+                    json.field("type").text("tool_use");
+                    json.field("id").text(&wire_id(&out.id(&call.id)));
+                    json.field("name").text(&call.name);
+                    let is_object = call.is_object();
+                    json.field("input")
+                        .raw(if is_object { &call.arguments } else { "{}" });
+                }
+                What::Result(result) => write_result(result, out, json),
+            }
+            if self.is_marked {
+                json.field("cache_control").raw(r#"{"type":"ephemeral"}"#);
+            }
+        });
+    }
+}
+
+/// The API refuses an empty text.
+fn write_text(pieces: &[Cow<str>], json: &mut Json) {
+    json.field("type").text("text");
+    if pieces.iter().all(|piece| piece.trim().is_empty()) {
+        json.field("text").text("(empty)");
+    } else {
+        json.field("text")
+            .pieces(pieces.iter().map(|piece| &**piece));
+    }
+}
+
+fn write_result(result: &ToolResult, out: &Outgoing, json: &mut Json) {
+    json.field("type").text("tool_result");
+    json.field("tool_use_id")
+        .text(&wire_id(&out.id(&result.call_id)));
+    json.field("content").list(|json| {
+        let replacements = out.replacements(&result.images);
+        json.object(|json| write_text(&[(&result.content).into(), replacements.into()], json));
+        for image in out.taken(&result.images) {
+            json.object(|json| write_media(image, json));
+        }
+    });
+    if result.is_error {
+        json.field("is_error").raw("true");
+    }
+}
+
+fn write_media(media: &Media, json: &mut Json) {
     let kind = match media.kind() {
         MediaKind::Image => "image",
         MediaKind::Pdf => "document",
-        MediaKind::Audio => return text(&media.replacement("left out: this API takes no audio")),
+        MediaKind::Audio => {
+            let text = media.replacement("left out: this API takes no audio");
+            return write_text(&[text.into()], json);
+        }
     };
-    json!({"type": kind, "source": {"type": "base64", "media_type": media.mime, "data": media.base64}})
+    json.field("type").text(kind);
+    json.field("source").object(|json| {
+        json.field("type").text("base64");
+        json.field("media_type").text(&media.mime);
+        json.field("data").text(&media.base64);
+    });
 }
 
 /// The API accepts only letters, digits, `_` and `-` in an id; those of other hosts may hold more.
 fn wire_id(id: &str) -> String {
     id.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
+}
+
+/// The text of an event that holds a piece of text and nothing else.
+fn text_alone(event: &str) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        delta: Delta<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Delta<'a> {
+        #[serde(borrow, rename = "type")]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        text: Cow<'a, str>,
+    }
+    let Event { kind, delta } = serde_json::from_str(event).ok()?;
+    (kind == "content_block_delta" && delta.kind == "text_delta").then_some(delta.text)
 }
 
 /// An event, or a whole body, in the words of the OpenAI API.
@@ -224,7 +396,9 @@ fn translate(event: Value) -> Value {
         "content_block_start" => of_block(&event["content_block"]),
         "content_block_delta" => of_block(&event["delta"]),
         "message_delta" => {
-            json!({"choices": [{"finish_reason": event["delta"]["stop_reason"]}], "usage": event["usage"]})
+            let delta = &event["delta"];
+            let end = json!({"finish_reason": delta["stop_reason"], "stop_details": delta["stop_details"]});
+            json!({"choices": [end], "usage": event["usage"]})
         }
         "message_stop" => "[DONE]".into(),
         _ => match event["content"].as_array() {
@@ -232,7 +406,7 @@ fn translate(event: Value) -> Value {
                 let messages = blocks
                     .iter()
                     .map(|block| json!({"message": delta(block, &Value::Null)}));
-                let end = json!({"finish_reason": event["stop_reason"]});
+                let end = json!({"finish_reason": event["stop_reason"], "stop_details": event["stop_details"]});
                 json!({"choices": messages.chain([end]).collect::<Value>(), "usage": event["usage"]})
             }
             // An error, `ping`, `content_block_stop`, and future events.
@@ -267,22 +441,9 @@ fn delta(block: &Value, index: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cancel::Cancel;
     use crate::message::{Stop, Usage};
-    use crate::provider::System;
-    use crate::provider::assembler::Assembler;
-
-    fn sent(system: System, messages: &[Message]) -> (Value, Value) {
-        let cancel = Cancel::new(None);
-        wire(&Request {
-            system,
-            messages,
-            tools: &[],
-            stream: false,
-            on_thought: &|_| (),
-            cancel: &cancel,
-        })
-    }
+    use crate::provider::reply::ReplyBuilder;
+    use crate::provider::tests::wire;
 
     fn call(id: &str, arguments: &str) -> ToolCall {
         ToolCall {
@@ -355,7 +516,8 @@ mod tests {
             Message::System("late".into()),
             Message::user("three"),
         ];
-        let (system, wire) = sent(System::default(), &messages);
+        let sent = wire(&ANTHROPIC, "", &messages);
+        let (system, wire) = (&sent["system"], &sent["messages"]);
         assert_eq!(system[0]["text"], "late");
         let roles: Vec<&str> = wire
             .as_array()
@@ -405,9 +567,9 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let mut assembler = Assembler::new(translate);
-        assembler.event(&body.to_string()).unwrap();
-        let reply = assembler.finish();
+        let mut builder = ReplyBuilder::new(READING, &[]);
+        builder.event(&body.to_string()).unwrap();
+        let reply = builder.finish().0;
         assert_eq!(
             (reply.text.as_str(), reply.reasoning.as_str(), reply.stop),
             ("a", "hm!", Stop::Done)
@@ -421,19 +583,21 @@ mod tests {
                 cached_tokens: 2
             }
         );
-        let back = wire_reply(&reply);
+        let back = |reply: &Reply| {
+            let messages = [Message::user("q"), Message::Assistant(reply.clone())];
+            wire(&ANTHROPIC, "", &messages)["messages"].take()
+        };
+        let blocks = &back(&reply)[1]["content"];
         assert_eq!(
-            back[..2],
-            [body["content"][0].clone(), body["content"][2].clone()]
+            (&blocks[0], &blocks[1]),
+            (&body["content"][0], &body["content"][2])
         );
-        assert_eq!(back.len(), 4);
-        assert_eq!(
-            wire_reply(&Reply {
-                text: String::new(),
-                calls: Vec::new(),
-                ..reply
-            }),
-            Vec::<Value>::new()
-        );
+        assert_eq!(blocks.as_array().unwrap().len(), 4);
+        let silent = Reply {
+            text: String::new(),
+            calls: Vec::new(),
+            ..reply
+        };
+        assert_eq!(back(&silent).as_array().unwrap().len(), 1);
     }
 }

@@ -16,7 +16,7 @@ use crate::zone;
 type ErrorKind = fn(String) -> ProviderError;
 
 /// Texts that say more than the status (see [`says`]): with which status they count, and what they mean.
-const MARKERS: [(&[u16], ErrorKind, &str); 5] = [
+const MARKERS: [(&[u16], ErrorKind, &str); 6] = [
     (
         &[403, 429],
         ProviderError::Quota,
@@ -36,6 +36,12 @@ const MARKERS: [(&[u16], ErrorKind, &str); 5] = [
         "context_length_exceeded | context length | context window | exceed context limit | context size | maximum context | \
          prompt is too long | prompt too long | input is too long | too many tokens | max message tokens | \
          request too large | request_too_large | exceed_context_size | n_ctx | reduce the length",
+    ),
+    (
+        &[400, 404, 422],
+        ProviderError::NotFound,
+        "model_not_found | not a valid model | invalid model name | model & not exist | \
+         model & not found | unknown model",
     ),
 ];
 
@@ -99,6 +105,7 @@ pub(super) fn classify(
         401 => ProviderError::Auth(message),
         402 => ProviderError::Quota(message),
         403 if !is_html => ProviderError::Auth(message),
+        404 if !is_html => ProviderError::NotFound(message),
         200..=299 if is_html => ProviderError::Rejected(message),
         408 | 409 | 425 | 429 | 500.. | 200..=299 => ProviderError::Transient {
             message,

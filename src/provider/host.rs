@@ -1,18 +1,17 @@
 //! One model at one host: sends requests in the host's dialect and learns what it refuses.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::answer::Answer;
-use super::assembler::Assembler;
 use super::dialect::{self, Dialect};
 use super::errors::{classify, window_in};
 use super::learned::Learned;
-use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_REASONING, NO_TOOLS, SHORT_IDS};
+use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_TOOL_CHOICE, NO_TOOLS, WRITTEN_CALLS};
+use super::reply::ReplyBuilder;
+use super::response::Response;
 use super::{Provider, ProviderError, Request};
 use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
@@ -20,7 +19,7 @@ use crate::config::{Model, proxy};
 use crate::error::Result;
 use crate::guard;
 use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
-use crate::message::{Media, MediaKind, Message, Price, Reply};
+use crate::message::{MediaKind, Message, Price, Reply};
 use crate::secret::Secret;
 use crate::text::parse_json;
 
@@ -69,24 +68,15 @@ impl Host {
         self.learned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn body(&self, request: &Request) -> Value {
+    /// The body of a request, as it is sent.
+    fn body(&self, request: &Request) -> String {
         let learned = self.learned();
-        let messages = adapted(request.messages, &learned, &self.model.name);
-        let mut body = (self.dialect.body)(
-            &self.model,
-            &Request {
-                messages: &messages,
-                ..*request
-            },
-        );
-        for (name, value) in &self.model.entry.extra_body {
-            body[name] = value.clone();
-        }
-        learned
-            .known()
-            .iter()
-            .for_each(|quirk| quirks::apply(quirk, &mut body));
-        body
+        let outgoing = dialect::Outgoing {
+            model: &self.model,
+            request,
+            quirks: learned.quirks(),
+        };
+        outgoing.body(self.dialect)
     }
 
     /// Gets a page beside the API: its list of models, or what stands at `path` of the same server.
@@ -124,8 +114,8 @@ impl Host {
         body: Option<Body>,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
-        let (mut answer, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
-        let body = answer.body()?;
+        let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
+        let body = response.body()?;
         let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
@@ -165,80 +155,71 @@ impl Host {
         }
     }
 
-    /// Sends a request, and waits until the answer begins.
+    /// Sends a request, and waits until the response begins.
     fn begin(
         &self,
         url: String,
         body: Option<Body>,
         patience: (Duration, Duration),
         cancel: &Cancel,
-    ) -> Result<(Answer<'_>, Head), ProviderError> {
+    ) -> Result<(Response<'_>, Head), ProviderError> {
         let headers = self.headers().map_err(ProviderError::Unasked)?;
         let exchange = self
             .client
             .send(Outgoing { url, headers, body }, cancel)
             .map_err(ProviderError::Unasked)?;
-        let mut answer = Answer::new(authority(&self.url), exchange, patience);
-        let head = answer.head()?;
-        Ok((answer, head))
+        let mut response = Response::new(authority(&self.url), exchange, patience);
+        let head = response.head()?;
+        Ok((response, head))
     }
 
     /// Makes one HTTP request.
     fn send(
         &self,
         request: &Request,
-        body: &Value,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let trusted = self.client.trusts_system();
         let begin = || {
             self.begin(
                 self.url.clone(),
-                Some(Body::json(body)),
+                Some(Body::json_text(self.body(request))),
                 self.patience(),
                 request.cancel,
             )
         };
-        let (mut answer, head) = match begin() {
+        let (mut response, head) = match begin() {
             // Once more with the certificates of this system.
             Err(_) if !trusted && self.client.trusts_system() => begin()?,
             begun => begun?,
         };
-        if head.is_success() {
-            answer.reply(
-                Assembler::new(self.dialect.translate),
-                &head,
-                &mut |shown| {
-                    if !shown.thought.is_empty() {
-                        (request.on_thought)(&shown.thought);
-                    }
-                    if !shown.text.is_empty() {
-                        on_delta(&shown.text);
-                    }
-                },
-            )
-        } else {
-            Err(classify(
-                head.status,
-                Some(&head),
-                &answer.error_body(),
-                SystemTime::now(),
-            ))
+        if !head.is_success() {
+            let body = response.error_body();
+            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
         }
+        response.reply(
+            ReplyBuilder::new(self.dialect.reading, request.tools),
+            &head,
+            &mut |shown| {
+                if !shown.thought.is_empty() {
+                    (request.on_thought)(&shown.thought);
+                }
+                if !shown.text.is_empty() {
+                    on_delta(&shown.text);
+                }
+            },
+            request.on_trace,
+        )
     }
 
-    /// Learns from the refusal of `sent` what changes the request; true if that was not among the quirks `tried` for it.
-    fn learns(
-        &self,
-        refusal: &str,
-        request: &Request,
-        sent: &Value,
-        tried: &mut Vec<String>,
-    ) -> bool {
-        for quirk in quirks::taught(refusal, sent) {
+    /// Learns from the refusal of a request what changes it; true if that was not among the quirks `tried` for it.
+    fn learns(&self, refusal: &str, request: &Request, tried: &mut Vec<String>) -> bool {
+        let sent = self.body(request);
+        let fields = parse_json(&sent).unwrap_or_default();
+        for quirk in quirks::taught(refusal, &fields) {
             let before = self.learned().clone();
             self.learned().add(quirk.clone());
-            if self.body(request) != *sent {
+            if self.body(request) != sent {
                 let is_new = !tried.contains(&quirk);
                 tried.push(quirk);
                 return is_new;
@@ -246,6 +227,25 @@ impl Host {
             *self.learned() = before;
         }
         false
+    }
+
+    /// Learns from a reply what its host does on its own: that it has calls although none were allowed, or has them in the
+    /// text.
+    fn notice(&self, reply: &Reply, request: &Request) {
+        if reply.calls.is_empty() || request.tools.is_empty() {
+            return;
+        }
+        if reply.written {
+            let calls = reply.calls.len();
+            let s = if calls == 1 { "" } else { "s" };
+            (request.on_trace)(&format!(
+                "{} wrote {calls} call{s} into its text",
+                self.model.name
+            ));
+            self.learned().add_new(WRITTEN_CALLS);
+        } else if request.withheld {
+            self.learned().add_new(NO_TOOL_CHOICE);
+        }
     }
 }
 
@@ -259,7 +259,7 @@ impl Provider for Host {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        self.body(request)
+        parse_json(self.body(request)).unwrap_or_default()
     }
 
     fn left_out(&self, request: &Request) -> Option<String> {
@@ -288,14 +288,18 @@ impl Provider for Host {
             self.learned().forget(NO_IMAGES);
         }
         loop {
-            let (body, mut begun) = (self.body(request), false);
-            let mut result = self.send(request, &body, &mut |text| {
+            let mut begun = false;
+            let mut result = self.send(request, &mut |text| {
                 begun = true;
                 on_delta(text);
             });
             match &mut result {
-                Err(ProviderError::Rejected(refusal) | ProviderError::BadRequest(refusal)) => {
-                    if !begun && self.learns(refusal, request, &body, &mut tried) {
+                Err(
+                    ProviderError::Rejected(refusal)
+                    | ProviderError::BadRequest(refusal)
+                    | ProviderError::NotFound(refusal),
+                ) => {
+                    if !begun && self.learns(refusal, request, &mut tried) {
                         continue;
                     }
                     *self.learned() = before;
@@ -306,7 +310,10 @@ impl Provider for Host {
                         self.learned().add(quirks::window(tokens));
                     }
                 }
-                Ok(reply) => dialect::sign(reply, &self.model.name),
+                Ok(reply) => {
+                    dialect::sign(reply, &self.model.name);
+                    self.notice(reply, request);
+                }
                 Err(_) => {}
             }
             let learned = self.learned();
@@ -316,45 +323,6 @@ impl Provider for Host {
             return result;
         }
     }
-}
-
-/// The conversation as this model takes it: without other models' vendor fields, with text in place of media that the host
-/// was found to refuse, and with ids that it accepts.
-fn adapted<'a>(messages: &'a [Message], learned: &Learned, model: &str) -> Cow<'a, [Message]> {
-    let (no_reasoning, short_ids) = (learned.knows(NO_REASONING), learned.knows(SHORT_IDS));
-    let refused = |media: &Media| {
-        MEDIA
-            .iter()
-            .any(|(kind, quirk, _)| *kind == media.kind() && learned.knows(quirk))
-    };
-    let is_odd = |reply: &Reply| no_reasoning || !dialect::is_by(reply, model);
-    let changes = |message: &Message| match message {
-        Message::Assistant(reply) => short_ids || is_odd(reply),
-        message => message.media().iter().any(refused),
-    };
-    if !messages.iter().any(changes) {
-        return messages.into();
-    }
-    let mut messages = messages.to_vec();
-    for message in &mut messages {
-        message.replace_media(refused, "left out: this model does not take it");
-        match message {
-            Message::Assistant(reply) => {
-                if is_odd(reply) {
-                    reply.extra.clear();
-                    reply.calls.iter_mut().for_each(|call| call.extra.clear());
-                }
-                reply
-                    .calls
-                    .iter_mut()
-                    .filter(|_| short_ids)
-                    .for_each(|call| dialect::shorten(&mut call.id));
-            }
-            Message::ToolResult(result) if short_ids => dialect::shorten(&mut result.call_id),
-            _ => {}
-        }
-    }
-    messages.into()
 }
 
 /// Whether there are media of this kind in what came after the model's last reply.

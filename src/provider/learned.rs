@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::quirks::{self, SHORT_IDS};
+use super::quirks::{self, Quirks, SHORT_IDS};
 use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::disk::{self, Durability, Lock};
@@ -136,6 +136,10 @@ impl Learned {
         &self.known
     }
 
+    pub(super) fn quirks(&self) -> Quirks<'_> {
+        Quirks(&self.known)
+    }
+
     /// It says of the host: "takes no images".
     pub(crate) fn words(&self) -> Vec<String> {
         self.known
@@ -157,6 +161,12 @@ impl Learned {
     pub(super) fn add(&mut self, quirk: String) {
         self.known.retain(|known| !quirks::excludes(known, &quirk));
         self.known.push(quirk);
+    }
+
+    pub(super) fn add_new(&mut self, quirk: &str) {
+        if !self.knows(quirk) {
+            self.add(quirk.to_owned());
+        }
     }
 
     /// Forgets a quirk to test it again.

@@ -1,8 +1,10 @@
 //! The seam between the agent and a model, and the kinds of failure.
+//!
+//! A request goes down this way: `chain` chooses a model and a key, `host` sends to one of them, and its `dialect` (`openai`,
+//! `anthropic`) writes the `json`. What comes back goes up: `response` reads bytes, `reply` builds a reply of its events,
+//! `shapes` knows the forms of their fields.
 
-mod answer;
 pub(crate) mod anthropic;
-pub(crate) mod assembler;
 pub(crate) mod chain;
 pub(crate) mod connect;
 pub mod demo;
@@ -10,12 +12,18 @@ mod dialect;
 pub(crate) mod endpoint;
 mod errors;
 pub(crate) mod host;
+mod json;
 pub(crate) mod learned;
 pub(crate) mod offers;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod quirks;
-mod replies;
+pub(crate) mod reply;
+mod response;
+mod shapes;
+#[cfg(test)]
+mod tests;
+mod written_calls;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -32,7 +40,7 @@ pub use chain::Retry;
 pub struct ToolOffer {
     pub name: Cow<'static, str>,
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, as JSON text.
+    /// JSON Schema of the arguments, as JSON text, which requests carry as it is.
     pub schema: Cow<'static, str>,
 }
 
@@ -62,10 +70,14 @@ pub struct Request<'a> {
     pub messages: &'a [Message],
     /// Empty: the model must answer in text.
     pub tools: &'a [ToolOffer],
+    /// The tools are declared, so that the request begins like those before it, but the model must answer in text.
+    pub withheld: bool,
     /// Whether to ask for the reply piece by piece.
     pub stream: bool,
     /// Gets the model's thoughts as they arrive.
     pub on_thought: &'a dyn Fn(&str),
+    /// Gets what only those want to know who look closely.
+    pub on_trace: &'a dyn Fn(&str),
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
 }
@@ -132,7 +144,9 @@ pub enum ProviderError {
     },
     /// The host will never accept this request.
     Rejected(String),
-    /// The same for what the request says, its text or its images (400, 413 or 422).
+    /// There is no such model at the host, or no API at this address.
+    NotFound(String),
+    /// The host will never accept what the request says, its text or its images (400, 413 or 422).
     BadRequest(String),
     /// No request was made: the key, the proxy or the certificates cannot be used.
     Unasked(Error),
@@ -145,7 +159,8 @@ fn says(text: &str, any: &str) -> bool {
         .any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
-/// Hints by what a message [`says`]; the first row that fits counts.
+/// Hints by what a message [`says`]; the first row that fits counts. The first ones are about the way to the host, the others
+/// about what it was asked.
 const HINTS: [(&str, &str); 7] = [
     ("api_base", "correct api_base in config.json"),
     (
@@ -171,15 +186,20 @@ const HINTS: [(&str, &str); 7] = [
     ),
 ];
 
+const OF_THE_WAY: usize = 5;
+
 impl ProviderError {
     /// The error for the user.
     pub(crate) fn into_error(self, model: &str) -> Error {
-        let by_text = |otherwise: &'static str| {
-            let said = self.text().to_lowercase();
-            HINTS
-                .iter()
-                .find(|(words, _)| says(&said, words))
-                .map_or(otherwise, |(_, hint)| hint)
+        let said = match &self {
+            // The host's name stands before what went wrong.
+            Self::Transient { message, .. } => message.split_once(": ").map_or("", |(_, why)| why),
+            _ => self.text(),
+        };
+        let said = said.to_lowercase();
+        let by_text = |hints: &[(&str, &'static str)], otherwise| {
+            let fits = hints.iter().find(|(words, _)| says(&said, words));
+            fits.map_or(otherwise, |(_, hint)| *hint)
         };
         let (kind, hint) = match &self {
             Self::Unasked(e) => return e.clone().doing(format!("asking {model}")),
@@ -199,17 +219,30 @@ impl ProviderError {
                 "try again later, or use another model (--model, /model)",
             ),
             Self::Quota(_) => (
-                Kind::Unavailable,
+                Kind::Auth,
                 "add credit to the account, or use another model (--model, /model)",
             ),
             Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
             Self::Transient { .. } => (
                 Kind::Unavailable,
-                by_text("check the network and the model's api_base, or try again later"),
+                by_text(
+                    &HINTS[..OF_THE_WAY],
+                    "check the network and the model's api_base, or try again later",
+                ),
+            ),
+            Self::NotFound(_) => (
+                Kind::Config,
+                by_text(
+                    &HINTS,
+                    "correct api_base, or the model's name, in config.json",
+                ),
             ),
             Self::Rejected(_) | Self::BadRequest(_) => (
                 Kind::Failed,
-                by_text("`bantam sessions reset KEY` starts the conversation over"),
+                by_text(
+                    &HINTS,
+                    "`bantam sessions reset KEY` starts the conversation over",
+                ),
             ),
         };
         Error::new(kind, self.text())
@@ -239,6 +272,7 @@ impl ProviderError {
             | Self::Quota(m)
             | Self::ContextTooLong(m)
             | Self::Rejected(m)
+            | Self::NotFound(m)
             | Self::BadRequest(m)
             | Self::RateLimited { message: m, .. }
             | Self::Transient { message: m, .. } => m,

@@ -1,20 +1,30 @@
 //! Writes requests of the OpenAI chat completions API, which most of the world speaks.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
 
-use super::Request;
-use super::dialect::{self, Dialect};
-use super::replies::{ECHOED, REASONING_FIELD};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::Value;
+
+use super::dialect::{Dialect, Fields, Outgoing, Reading};
+use super::json::Json;
+use super::quirks::{EMPTY_REASONING, NO_EFFORT, NO_NULL, NO_SYSTEM_ROLE, SIGNATURES};
+use super::shapes::{ECHOED, REASONING_FIELD};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
 pub(crate) const OPENAI: Dialect = Dialect {
     chat: COMPLETIONS,
     url,
     auth: |key| ("authorization", format!("Bearer {key}")),
     headers: &[],
-    body,
+    write,
+    reading: READING,
+};
+
+pub(super) const READING: Reading = Reading {
+    text: text_alone,
     translate: |event| event,
 };
 
@@ -28,20 +38,54 @@ const COMPLETIONS: &str = "/chat/completions";
 /// The version of Azure's API that has this shape.
 const AZURE_VERSION: &str = "2024-10-21";
 
-fn body(model: &Model, request: &Request) -> Value {
-    let mut body = dialect::body(model, request, |tool, schema| {
-        let function =
-            json!({"name": tool.name, "description": tool.description, "parameters": schema});
-        json!({"type": "function", "function": function})
-    });
-    body["messages"] = wire_messages(&request.system.text(), request.messages);
-    if !model.entry.reasoning_effort.is_empty() {
-        body["reasoning_effort"] = model.entry.reasoning_effort.as_str().into();
+fn write(out: &Outgoing, fields: &mut Fields) {
+    let (entry, request) = (&out.model.entry, out.request);
+    out.write_common(fields);
+    if let Some(temperature) = entry.temperature {
+        if let Some(json) = fields.begin("temperature") {
+            json.value(&temperature.into());
+        }
+    }
+    if out.quirks.has(NO_EFFORT) {
+        fields.force("reasoning_effort").text("none");
+    } else if !entry.reasoning_effort.is_empty() {
+        if let Some(json) = fields.begin("reasoning_effort") {
+            json.text(&entry.reasoning_effort);
+        }
     }
     if request.stream {
-        body["stream_options"] = json!({"include_usage": true});
+        if let Some(json) = fields.begin("stream_options") {
+            json.raw(r#"{"include_usage":true}"#);
+        }
     }
-    body
+    if let Some(json) = fields.begin("messages") {
+        let messages = turns(out);
+        json.list(|json| {
+            for message in &messages {
+                message.write(out, json);
+            }
+        });
+    }
+    let Some(tools) = out.tools() else { return };
+    if let Some(json) = fields.begin("tools") {
+        json.list(|json| {
+            for tool in tools {
+                json.object(|json| {
+                    json.field("type").text("function");
+                    json.field("function").object(|json| {
+                        json.field("name").text(&tool.name);
+                        json.field("description").text(&tool.description);
+                        json.field("parameters").raw(&tool.schema);
+                    });
+                });
+            }
+        });
+    }
+    if request.withheld {
+        if let Some(json) = fields.begin("tool_choice") {
+            json.text("none");
+        }
+    }
 }
 
 /// The address of an endpoint for a model.
@@ -92,145 +136,297 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
     format!("{base}{path}{endpoint}{query}")
 }
 
+/// A message as the API wants it.
+enum Turn<'a> {
+    System(String),
+    User(Vec<Part<'a>>),
+    Reply(&'a Reply),
+    Result(&'a ToolResult),
+}
+
+/// A part of a user's message.
+enum Part<'a> {
+    Text(Cow<'a, str>),
+    User(&'a User),
+    Media(&'a Media),
+}
+
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
 /// its result. Results are text; the images of a step follow all its results, as a user message.
-fn wire_messages(system: &str, messages: &[Message]) -> Value {
-    let mut system = system.to_owned();
-    let (mut wire, mut images) = (Vec::new(), Vec::new());
-    for message in messages {
+fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
+    let mut system = out.request.system.text();
+    let (mut turns, mut images) = (Vec::new(), Vec::new());
+    for message in out.request.messages {
         if !matches!(message, Message::ToolResult(_)) {
-            show(&mut wire, &mut images);
+            show(&mut turns, &mut images);
         }
         match message {
             Message::System(text) => system = format!("{system}\n\n{text}"),
-            Message::User(user) => say(&mut wire, wire_user(user)),
-            Message::Assistant(reply) => wire.extend(wire_reply(reply)),
+            Message::User(user) => {
+                say(&mut turns, [Part::User(user)]);
+                say(&mut turns, out.taken(&user.media).map(Part::Media));
+            }
+            // Hosts refuse a reply that says nothing.
+            Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
+            Message::Assistant(reply) => turns.push(Turn::Reply(reply)),
             Message::ToolResult(result) => {
-                // Some hosts refuse an empty result.
-                let content = if result.content.is_empty() {
-                    "(empty)"
-                } else {
-                    result.content.as_str()
-                };
-                wire.push(
-                    json!({"role": "tool", "tool_call_id": result.call_id, "content": content}),
-                );
-                images.extend(result.images.iter().map(wire_media));
+                turns.push(Turn::Result(result));
+                images.extend(out.taken(&result.images).map(Part::Media));
             }
         }
     }
-    show(&mut wire, &mut images);
-    for message in &mut wire {
-        // Text is sent as a plain string: not every host reads parts.
-        let parts = message["content"].as_array().into_iter().flatten();
-        let texts: Option<Vec<&str>> = parts.map(|part| part["text"].as_str()).collect();
-        if let Some(texts) = texts.filter(|texts| !texts.is_empty()) {
-            message["content"] = texts.join("\n\n").into();
-        }
+    show(&mut turns, &mut images);
+    let system = system.trim();
+    if system.is_empty() {
+        return turns;
     }
-    if !system.trim().is_empty() {
-        wire.insert(0, json!({"role": "system", "content": system.trim()}));
+    if !out.quirks.has(NO_SYSTEM_ROLE) {
+        turns.insert(0, Turn::System(system.to_owned()));
+        return turns;
     }
-    Value::Array(wire)
+    let system = Part::Text(system.to_owned().into());
+    match turns.first_mut() {
+        Some(Turn::User(parts)) => parts.insert(0, system),
+        _ => turns.insert(0, Turn::User(vec![system])),
+    }
+    turns
 }
 
 /// Adds parts to the user message at the end, or to a new one.
-fn say(wire: &mut Vec<Value>, parts: Vec<Value>) {
-    match wire
-        .last_mut()
-        .filter(|last| last["role"] == "user")
-        .and_then(|last| last["content"].as_array_mut())
-    {
-        Some(content) => content.extend(parts),
-        None => wire.push(json!({"role": "user", "content": parts})),
+fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>) {
+    match turns.last_mut() {
+        Some(Turn::User(said)) => said.extend(parts),
+        _ => turns.push(Turn::User(parts.into_iter().collect())),
     }
 }
 
 /// Adds the images of a step's results.
-fn show(wire: &mut Vec<Value>, images: &mut Vec<Value>) {
+fn show<'a>(turns: &mut Vec<Turn<'a>>, images: &mut Vec<Part<'a>>) {
     if !images.is_empty() {
-        images.insert(0, text("[images from the tools]"));
-        say(wire, std::mem::take(images));
+        say(turns, [Part::Text("[images from the tools]".into())]);
+        say(turns, images.drain(..));
     }
 }
 
-fn wire_user(user: &User) -> Vec<Value> {
-    let notes = if user.notes.is_empty() {
-        String::new()
+impl Turn<'_> {
+    fn write(&self, out: &Outgoing, json: &mut Json) {
+        json.object(|json| match self {
+            Turn::System(text) => {
+                json.field("role").text("system");
+                json.field("content").text(text);
+            }
+            Turn::User(parts) => {
+                json.field("role").text("user");
+                write_parts(parts, out, json.field("content"));
+            }
+            Turn::Reply(reply) => write_reply(reply, out, json),
+            Turn::Result(result) => {
+                json.field("role").text("tool");
+                json.field("tool_call_id").text(&out.id(&result.call_id));
+                // Some hosts refuse an empty result.
+                let content = match result.content.as_str() {
+                    "" => "(empty)",
+                    content => content,
+                };
+                let replacements = out.replacements(&result.images);
+                json.field("content").pieces([content, &replacements]);
+            }
+        });
+    }
+}
+
+/// Text alone is sent as a plain string: not every host reads parts.
+fn write_parts(parts: &[Part], out: &Outgoing, json: &mut Json) {
+    let texts: Option<Vec<Vec<Cow<str>>>> = parts.iter().map(|part| part.text(out)).collect();
+    if let Some(texts) = texts {
+        let pieces = texts.iter().enumerate().flat_map(|(n, text)| {
+            let between = if n == 0 { "" } else { "\n\n" };
+            std::iter::once(between).chain(text.iter().map(|piece| &**piece))
+        });
+        json.pieces(pieces);
+        return;
+    }
+    json.list(|json| {
+        for part in parts {
+            json.object(|json| match (part, part.text(out)) {
+                (_, Some(text)) => {
+                    json.field("type").text("text");
+                    let pieces = text.iter().map(|piece| &**piece);
+                    json.field("text").pieces(pieces);
+                }
+                (Part::Media(media), None) => write_media(media, json),
+                _ => {}
+            });
+        }
+    });
+}
+
+impl<'a> Part<'a> {
+    /// The pieces of its text; `None` for media.
+    fn text(&'a self, out: &Outgoing) -> Option<Vec<Cow<'a, str>>> {
+        match self {
+            Part::Text(text) => Some(vec![Cow::Borrowed(text)]),
+            Part::User(user) => {
+                let mut pieces = Vec::new();
+                let time = user.shown_time();
+                if !time.is_empty() {
+                    pieces.extend(["[".into(), time.into(), "]\n".into()]);
+                }
+                pieces.push(user.content.as_str().into());
+                pieces.push(out.replacements(&user.media).into());
+                if !user.notes.is_empty() {
+                    pieces.extend(["\n\n".into(), user.notes.as_str().into()]);
+                }
+                Some(pieces)
+            }
+            Part::Media(media) => {
+                let is_left_out =
+                    media.kind() == MediaKind::Audio && media.audio_format().is_none();
+                is_left_out.then(|| {
+                    vec![
+                        media
+                            .replacement("left out: this API takes WAV and MP3")
+                            .into(),
+                    ]
+                })
+            }
+        }
+    }
+}
+
+fn write_media(media: &Media, json: &mut Json) {
+    let url = ["data:", &media.mime, ";base64,", &media.base64];
+    match media.kind() {
+        MediaKind::Image => {
+            json.field("type").text("image_url");
+            json.field("image_url")
+                .object(|json| json.field("url").pieces(url));
+        }
+        MediaKind::Pdf => {
+            json.field("type").text("file");
+            json.field("file").object(|json| {
+                // The API refuses a file without a name.
+                json.field("filename").text("attached.pdf");
+                json.field("file_data").pieces(url);
+            });
+        }
+        MediaKind::Audio => {
+            json.field("type").text("input_audio");
+            json.field("input_audio").object(|json| {
+                json.field("data").text(&media.base64);
+                json.field("format")
+                    .text(media.audio_format().unwrap_or_default());
+            });
+        }
+    }
+}
+
+fn write_reply(reply: &Reply, out: &Outgoing, json: &mut Json) {
+    json.field("role").text("assistant");
+    if reply.text.is_empty() && !out.quirks.has(NO_NULL) {
+        json.field("content").raw("null");
     } else {
-        format!("\n\n{}", user.notes)
-    };
-    let said = text(&format!("{}{notes}", user.dated()));
-    std::iter::once(said)
-        .chain(user.media.iter().map(wire_media))
-        .collect()
-}
-
-fn text(text: &str) -> Value {
-    json!({"type": "text", "text": text})
-}
-
-fn wire_media(media: &Media) -> Value {
-    let url = || format!("data:{};base64,{}", media.mime, media.base64);
-    match (media.kind(), media.audio_format()) {
-        (MediaKind::Image, _) => json!({"type": "image_url", "image_url": {"url": url()}}),
-        // The API refuses a file without a name.
-        (MediaKind::Pdf, _) => {
-            json!({"type": "file", "file": {"filename": "attached.pdf", "file_data": url()}})
-        }
-        (MediaKind::Audio, Some(format)) => {
-            json!({"type": "input_audio", "input_audio": {"data": media.base64, "format": format}})
-        }
-        (MediaKind::Audio, None) => {
-            text(&media.replacement("left out: this API takes WAV and MP3"))
-        }
+        json.field("content").text(&reply.text);
     }
-}
-
-/// `None` for a reply that says nothing: hosts refuse it.
-fn wire_reply(reply: &Reply) -> Option<Value> {
-    if reply.text.is_empty() && reply.calls.is_empty() {
-        return None;
-    }
-    let content = if reply.text.is_empty() {
-        Value::Null
-    } else {
-        reply.text.as_str().into()
-    };
-    let mut wire = json!({"role": "assistant", "content": content});
+    let echoes = out.echoes(reply);
     if !reply.calls.is_empty() {
-        wire["tool_calls"] = reply.calls.iter().map(wire_call).collect();
-        // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
-        let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
-        if let Some(field) = field.filter(|_| !reply.reasoning.is_empty()) {
-            wire[field] = reply.reasoning.as_str().into();
-        }
+        json.field("tool_calls").list(|json| {
+            for (n, call) in reply.calls.iter().enumerate() {
+                json.object(|json| write_call(call, n == 0, echoes, out, json));
+            }
+        });
+    }
+    // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
+    let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
+    let field = field.filter(|_| echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty());
+    if let Some(field) = field {
+        json.field(field).text(&reply.reasoning);
+    }
+    if out.quirks.has(EMPTY_REASONING) && field != Some("reasoning_content") {
+        json.field("reasoning_content").text("");
     }
     for name in ECHOED {
-        if let Some(value) = reply.extra.get(name) {
-            wire[name] = value.clone();
+        if let Some(value) = reply.extra.get(name).filter(|_| echoes) {
+            json.field(name).value(value);
         }
     }
-    Some(wire)
 }
 
-fn wire_call(call: &ToolCall) -> Value {
-    // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
-    let arguments = call.object().map_or("{}", |_| call.arguments.as_str());
-    let mut wire = json!({"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}});
-    for (name, value) in &call.extra {
-        match name.as_str() {
-            "thought_signature" => wire["function"][name] = value.clone(),
-            _ => wire[name] = value.clone(),
+fn write_call(call: &ToolCall, is_first: bool, echoes: bool, out: &Outgoing, json: &mut Json) {
+    const SIGNATURE: &str = "thought_signature";
+    json.field("id").text(&out.id(&call.id));
+    json.field("type").text("function");
+    let extra = |name: &str| call.extra.get(name).filter(|_| echoes);
+    json.field("function").object(|json| {
+        json.field("name").text(&call.name);
+        // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
+        let arguments = if call.is_object() {
+            call.arguments.as_str()
+        } else {
+            "{}"
+        };
+        json.field("arguments").text(arguments);
+        if let Some(value) = extra(SIGNATURE) {
+            json.field(SIGNATURE).value(value);
         }
+    });
+    // Marks a call as another model's. Of several in one reply, only the first is signed.
+    let is_unsigned = extra("extra_content").is_none();
+    if is_first && is_unsigned && out.quirks.has(SIGNATURES) {
+        json.field("extra_content")
+            .raw(r#"{"google":{"thought_signature":"skip_thought_signature_validator"}}"#);
     }
-    wire
+    for (name, value) in call
+        .extra
+        .iter()
+        .filter(|(name, _)| echoes && *name != SIGNATURE)
+    {
+        json.field(name).value(value);
+    }
+}
+
+/// The text of an event that holds a piece of text and nothing else that counts.
+fn text_alone(event: &str) -> Option<Cow<'_, str>> {
+    #[derive(Deserialize)]
+    struct Event<'a> {
+        #[serde(borrow)]
+        choices: [Choice<'a>; 1],
+        error: Option<IgnoredAny>,
+        usage: Option<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    struct Choice<'a> {
+        #[serde(borrow)]
+        delta: Delta<'a>,
+        finish_reason: Option<IgnoredAny>,
+        usage: Option<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Delta<'a> {
+        #[serde(borrow)]
+        content: Cow<'a, str>,
+        #[serde(rename = "role")]
+        _role: Option<IgnoredAny>,
+    }
+    let event: Event = serde_json::from_str(event).ok()?;
+    let [choice] = event.choices;
+    let is_more = event.error.is_some()
+        || event.usage.is_some()
+        || choice.finish_reason.is_some()
+        || choice.usage.is_some();
+    (!is_more).then_some(choice.delta.content)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::ToolResult;
+    use crate::provider::tests::wire;
+    use serde_json::json;
+
+    fn wire_messages(system: &str, messages: &[Message]) -> Value {
+        wire(&OPENAI, system, messages)["messages"].take()
+    }
 
     #[test]
     fn a_deployment_has_its_name_in_the_address() {
@@ -433,7 +629,8 @@ mod tests {
             extra: extra(json!({"reasoning_field": "reasoning_content", "reasoning_details": [1]})),
             ..Reply::default()
         };
-        let wire = wire_reply(&reply).unwrap();
+        let wire = wire_messages("", &[Message::Assistant(reply)]);
+        let wire = &wire[0];
         assert_eq!(wire["reasoning_content"], "hm");
         assert_eq!(wire["reasoning_details"], json!([1]));
         assert!(wire.get("reasoning_field").is_none());

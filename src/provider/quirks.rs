@@ -6,53 +6,51 @@
 //! learned and kept in the same way, as `window TOKENS`.
 
 use regex_lite::{Regex, escape};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::says;
+use crate::message::MediaKind;
 
-type Body = Map<String, Value>;
+/// A quirk's name on disk, what it says of a host in `bantam status`, and the refusals that teach it (see [`says`]). The
+/// first row that fits and changes the request counts.
+type Row = (&'static str, &'static str, &'static str);
 
-/// A quirk's name on disk, what it says of a host in `bantam status`, the refusals that teach it (see [`says`]), and what
-/// it changes in a request. The first row that fits and changes the request counts.
-type Row = (&'static str, &'static str, &'static str, fn(&mut Body));
-
+const MAX_COMPLETION_TOKENS: &str = "max_completion_tokens";
+const MAX_TOKENS: &str = "max_tokens";
+const NO_STREAM: &str = "no stream";
 pub(super) const NO_FILES: &str = "no files";
 pub(super) const NO_AUDIO: &str = "no audio";
 pub(super) const NO_IMAGES: &str = "no images";
 pub(super) const NO_TOOLS: &str = "no tools";
 pub(super) const NO_REASONING: &str = "no reasoning";
 pub(super) const SHORT_IDS: &str = "short ids";
-
-/// The change is made in the conversation, before it becomes a request: see `Host::adapted`.
-const IN_CONVERSATION: fn(&mut Body) = |_| ();
+pub(super) const NO_TOOL_CHOICE: &str = "no tool_choice";
+/// No refusal teaches it, and it changes no request: `bantam status` tells it.
+pub(super) const WRITTEN_CALLS: &str = "written calls";
+pub(super) const NO_EFFORT: &str = "no effort";
+pub(super) const ADAPTIVE_THINKING: &str = "adaptive thinking";
+pub(super) const EMPTY_REASONING: &str = "empty reasoning";
+pub(super) const SIGNATURES: &str = "signatures";
+pub(super) const NO_SYSTEM_ROLE: &str = "no system role";
+pub(super) const NO_NULL: &str = "no null";
 
 static ROWS: [Row; 15] = [
     (
-        "max_completion_tokens",
+        MAX_COMPLETION_TOKENS,
         "takes max_completion_tokens in place of max_tokens",
         "max_tokens & max_completion_tokens",
-        |body| rename(body, "max_tokens", "max_completion_tokens"),
     ),
-    (
-        "max_tokens",
-        "takes max_tokens only",
-        "max_completion_tokens",
-        |body| {
-            rename(body, "max_completion_tokens", "max_tokens");
-        },
-    ),
+    (MAX_TOKENS, "takes max_tokens only", "max_completion_tokens"),
     (
         NO_FILES,
         "takes no PDF files",
         "unknown variant `file` | part type: file | 'file' | support & file content | support & file input | support & pdf | \
          support & document | unsupported content[].type | content blocks are expected",
-        IN_CONVERSATION,
     ),
     (
         NO_AUDIO,
         "takes no recordings",
         "input_audio | audio input | support & audio | unsupported content[].type | content blocks are expected",
-        IN_CONVERSATION,
     ),
     // What is wrong with one image names its format, size or encoding.
     (
@@ -61,71 +59,52 @@ static ROWS: [Row; 15] = [
         "support image input | image input is not | unknown variant & image_url | image_url is only supported | \
          not support images | not support vision | not a multimodal model | content must be a string | \
          content should be a string",
-        IN_CONVERSATION,
     ),
     (
-        "no effort",
+        NO_EFFORT,
         "takes tools only without reasoning",
         "tools & reasoning_effort & 'none'",
-        |body| {
-            drop(body.insert("reasoning_effort".to_owned(), "none".into()));
-        },
     ),
     (
         NO_TOOLS,
         "takes no tools",
         "not support tools | support tool use | not support function calling | enable-auto-tool-choice",
-        |body| body.retain(|name, _| name != "tools" && name != "tool_choice"),
     ),
     (
-        "adaptive thinking",
+        ADAPTIVE_THINKING,
         "decides itself how long to think",
         "thinking & adaptive",
-        adapt_thinking,
     ),
+    (NO_STREAM, "does not stream", "stream & not support"),
     (
-        "no stream",
-        "does not stream",
-        "stream & not support",
-        |body| {
-            body.retain(|name, _| name != "stream" && name != "stream_options");
-        },
-    ),
-    (
-        "empty reasoning",
+        EMPTY_REASONING,
         "wants reasoning_content in every reply",
         "reasoning_content & must be passed | reasoning_content & missing",
-        |body| fill(body, "reasoning_content"),
     ),
     (
         NO_REASONING,
         "takes no reasoning back",
         "reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content",
-        IN_CONVERSATION,
     ),
     (
         SHORT_IDS,
         "takes ids of nine letters and digits only",
         "tool call id & length | tool_call & id & maximum length",
-        IN_CONVERSATION,
     ),
     (
-        "signatures",
+        SIGNATURES,
         "wants a signature with every call",
         "thought_signature",
-        sign_calls,
     ),
     (
-        "no system role",
+        NO_SYSTEM_ROLE,
         "takes no system role",
         "system & role | system message & support | developer instruction",
-        join_system,
     ),
     (
-        "no null",
+        NO_NULL,
         "takes no message without text",
         "content & null | content & nil | content & none | content & string | content & required",
-        |body| fill(body, "content"),
     ),
 ];
 
@@ -172,7 +151,9 @@ pub(super) fn words(quirk: &str) -> String {
         .find(|row| row.0 == quirk)
         .map(|row| row.1.to_owned());
     let window = || tokens(quirk).map(|tokens| format!("reads {tokens} tokens at once"));
+    let written = || (quirk == WRITTEN_CALLS).then(|| "writes calls into its text".to_owned());
     row.or_else(window)
+        .or_else(written)
         .unwrap_or_else(|| format!("takes {quirk}"))
 }
 
@@ -202,7 +183,7 @@ pub(super) fn taught(refusal: &str, sent: &Value) -> Vec<String> {
 }
 
 /// The field at the top of `sent` that a refusal names, the first of several.
-fn refused_field<'a>(refusal: &str, sent: &'a Body) -> Option<&'a String> {
+fn refused_field<'a>(refusal: &str, sent: &'a Map<String, Value>) -> Option<&'a String> {
     let is_refusing = says(refusal, REFUSING);
     let names = sent.keys().filter(|name| !NEEDED.contains(&name.as_str()));
     let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
@@ -216,99 +197,52 @@ fn refused_field<'a>(refusal: &str, sent: &'a Body) -> Option<&'a String> {
         .map(|(_, name)| name)
 }
 
-/// Changes a request so that a host with this quirk accepts it.
-pub(super) fn apply(quirk: &str, body: &mut Value) {
-    let Value::Object(body) = body else { return };
-    match ROWS.iter().find(|row| row.0 == quirk) {
-        Some(row) => row.3(body),
-        None => drop(
-            quirk
-                .strip_prefix("no ")
-                .and_then(|field| body.remove(field)),
-        ),
+/// The quirks of a model, as they change a request while it is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Quirks<'a>(pub &'a [String]);
+
+impl Quirks<'_> {
+    pub(super) fn has(self, quirk: &str) -> bool {
+        self.0.iter().any(|known| known == quirk)
     }
-}
 
-fn rename(body: &mut Body, from: &str, to: &str) {
-    if let Some(value) = body.remove(from) {
-        body.insert(to.to_owned(), value);
-    }
-}
-
-fn replies(body: &mut Body) -> impl Iterator<Item = &mut Value> {
-    let messages = body
-        .get_mut("messages")
-        .and_then(Value::as_array_mut)
-        .into_iter()
-        .flatten();
-    messages.filter(|message| message["role"] == "assistant")
-}
-
-/// Gives this field of replies a text, if an empty one.
-fn fill(body: &mut Body, field: &str) {
-    replies(body)
-        .filter(|reply| reply[field].is_null())
-        .for_each(|reply| reply[field] = "".into());
-}
-
-/// Marks calls as another model's. Of several in one reply, only the first is signed.
-fn sign_calls(body: &mut Body) {
-    let first = replies(body).filter_map(|reply| reply.get_mut("tool_calls")?.get_mut(0));
-    for call in first.filter(|call| call["extra_content"].is_null()) {
-        call["extra_content"] =
-            json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
-    }
-}
-
-/// Puts the system prompt before the user's first words.
-fn join_system(body: &mut Body) {
-    let Some(messages) = body.get_mut("messages").and_then(Value::as_array_mut) else {
-        return;
-    };
-    if messages
-        .first()
-        .is_none_or(|first| first["role"] != "system")
-    {
-        return;
-    }
-    let system = messages.remove(0)["content"].take();
-    match messages
-        .first_mut()
-        .filter(|first| first["role"] == "user")
-        .map(|first| &mut first["content"])
-    {
-        Some(Value::Array(parts)) => parts.insert(0, json!({"type": "text", "text": system})),
-        Some(Value::String(text)) => {
-            *text = format!("{}\n\n{text}", system.as_str().unwrap_or_default());
+    /// The name under which a field is sent; `None` if the host refuses it.
+    pub(super) fn field(self, name: &str) -> Option<&str> {
+        if self.0.is_empty() {
+            return Some(name);
         }
-        _ => messages.insert(0, json!({"role": "user", "content": system})),
+        let is_refused = match name {
+            "tools" | "tool_choice" if self.has(NO_TOOLS) => true,
+            "stream" | "stream_options" if self.has(NO_STREAM) => true,
+            _ => self.0.iter().any(|quirk| refused_by(quirk) == Some(name)),
+        };
+        match name {
+            _ if is_refused => None,
+            MAX_TOKENS if self.has(MAX_COMPLETION_TOKENS) => Some(MAX_COMPLETION_TOKENS),
+            MAX_COMPLETION_TOKENS if self.has(MAX_TOKENS) => Some(MAX_TOKENS),
+            _ => Some(name),
+        }
+    }
+
+    pub(super) fn refuses(self, kind: MediaKind) -> bool {
+        self.has(match kind {
+            MediaKind::Image => NO_IMAGES,
+            MediaKind::Pdf => NO_FILES,
+            MediaKind::Audio => NO_AUDIO,
+        })
     }
 }
 
-/// Thinking has an effort in place of a budget (Anthropic's newer models).
-fn adapt_thinking(body: &mut Body) {
-    let Some(budget) = body
-        .get("thinking")
-        .and_then(|thinking| thinking["budget_tokens"].as_u64())
-    else {
-        return;
-    };
-    let most = body
-        .get("max_tokens")
-        .and_then(Value::as_u64)
-        .unwrap_or_default();
-    let effort = match budget {
-        _ if budget >= most / 2 => "high",
-        0..=1024 => "low",
-        _ => "medium",
-    };
-    body.insert("thinking".to_owned(), json!({"type": "adaptive"}));
-    body.insert("output_config".to_owned(), json!({"effort": effort}));
+/// The field that a quirk without a row of its own leaves out.
+fn refused_by(quirk: &str) -> Option<&str> {
+    let field = quirk.strip_prefix("no ")?;
+    ROWS.iter().all(|row| row.0 != quirk).then_some(field)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     /// The first quirk that a refusal may teach.
     fn first(refusal: &str) -> Option<String> {

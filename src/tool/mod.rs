@@ -53,6 +53,9 @@ impl Risk {
     }
 }
 
+/// The source of tools that are part of this program.
+pub(crate) const BUILT_IN: &str = "built in";
+
 /// Describes a tool to the model and to people.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
@@ -81,7 +84,7 @@ impl ToolSpec {
             description: description.into(),
             schema: schema_of(parameters, required).into(),
             risk,
-            source: "built in".into(),
+            source: BUILT_IN.into(),
         }
     }
 

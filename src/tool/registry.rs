@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::pages::{READ_MORE, read_more};
 use super::schema::Unknown;
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
+use super::{BUILT_IN, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::Redactor;
@@ -38,6 +39,11 @@ impl Registry {
             let name = tool.spec().name.to_string();
             if name != valid_name(&name) {
                 return Err(Error::failed(format!("invalid tool name \"{name}\"")));
+            }
+            let spec = tool.spec();
+            let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+            if spec.source != BUILT_IN && !is_json(&spec.schema) {
+                return Err(Error::failed(format!("the schema of {name} is not JSON")));
             }
             if by_name.insert(name.clone(), tool.into()).is_some() {
                 return Err(Error::failed(format!("two tools are called {name}")));
@@ -227,6 +233,16 @@ impl PreparedCall<'_> {
         self.checked
             .as_ref()
             .map_or(true, |(tool, args)| tool.is_parallel(args))
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.call.id
+    }
+
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.checked
+            .as_ref()
+            .is_ok_and(|(tool, _)| tool.spec().source == BUILT_IN)
     }
 
     pub(crate) fn is_valid(&self) -> bool {

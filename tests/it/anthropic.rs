@@ -315,7 +315,7 @@ fn errors_are_told_by_their_kind() {
             "prompt is too long: 210000 tokens > 200000 maximum",
             1,
         ),
-        (404, "not_found_error", "model: claude-test", 1),
+        (404, "not_found_error", "model: claude-test", 3),
         (529, "overloaded_error", "Overloaded", 5),
     ] {
         let error = json!({ "type": "error", "error": { "type": kind, "message": message } });
@@ -327,6 +327,19 @@ fn errors_are_told_by_their_kind() {
             .fails_with_a_hint()
             .says(message);
     }
+}
+
+#[test]
+fn a_refusal_is_told_in_the_hosts_words_and_not_asked_again() {
+    let refusal = include_str!("../corpus/hosts/refusal.sse");
+    let model = Model::scripted([Reply::stream([refusal.to_owned()])]);
+    let home = Home::with(&config(&model));
+    home.agent(["-m", "hi"])
+        .exits(1)
+        .prints("")
+        .fails_with_a_hint()
+        .says("refused this answer (refusal: This request appears to ask for malware.)");
+    assert_eq!(model.requests().len(), 1);
 }
 
 #[test]
@@ -357,9 +370,11 @@ fn the_last_step_is_asked_without_calling_and_still_declares_its_tools() {
     home.agent(["--max-steps", "2", "-m", "hi"])
         .exits(6)
         .prints("Enough.\n");
-    let body = model.request(1).body;
+    let [first, last] = [0, 1].map(|n| model.request(n).body);
+    assert_eq!(last["tool_choice"], json!({ "type": "none" }));
     assert_eq!(
-        (&body["tool_choice"]["type"], &body["tools"][0]["name"]),
-        (&json!("none"), &json!("list_dir"))
+        (&first["tools"], &first["system"]),
+        (&last["tools"], &last["system"]),
+        "what the host has cached stays the same"
     );
 }

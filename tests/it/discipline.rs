@@ -509,13 +509,16 @@ fn results_stand_in_the_order_of_the_calls_however_long_each_takes() {
 #[test]
 fn a_read_between_two_commands_sees_the_first_and_not_the_second() {
     let run = |id: &str, command: &str| call(id, "exec", &json!({ "command": command }));
-    let read = |id: &str| call(id, "read_file", &json!({ "path": "log.txt" }));
+    let read = |id: &str, limit: u64| {
+        let arguments = json!({ "path": "log.txt", "limit": limit });
+        call(id, "read_file", &arguments)
+    };
     let results = told([
         run("a", "echo first >> log.txt"),
-        read("b"),
-        read("c"),
+        read("b", 10),
+        read("c", 11),
         run("d", "echo second >> log.txt"),
-        read("e"),
+        read("e", 10),
     ]);
     for n in [1, 2] {
         assert!(
@@ -575,23 +578,23 @@ fn a_model_that_makes_the_same_call_for_ever_is_stopped_and_answers() {
         (&json!("I was going in circles."), &json!("limit"))
     );
     assert_eq!(answer["error"]["kind"], "limit");
-    assert_eq!(answer["steps"], 6);
+    assert_eq!(answer["steps"], 4);
     let oks: Vec<bool> = answer["tool_calls"]
         .as_array()
         .unwrap()
         .iter()
         .map(|call| call["ok"] == true)
         .collect();
-    assert_eq!(oks, [true, true, true, false, false]);
-    let results = model.request(5).texts("tool");
-    assert!(
-        results[3].contains("made 3 times already")
-            && results[3].ends_with("do something else, or answer")
+    assert_eq!(oks, [true, false, false]);
+    let results = model.request(3).texts("tool");
+    assert_eq!(
+        results[1],
+        "not run: you have this result already, above; answer in words, or do something else"
     );
     assert!(
-        results[4].ends_with("no more tools now: answer with what you have"),
+        results[2].ends_with("no more tools now: answer in words, with what you have"),
         "{}",
-        results[4]
+        results[2]
     );
     let session = home.session("cli_default");
     in_order(&session.history());
@@ -664,13 +667,51 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
     let model = Model::scripted([look(), look()]);
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
-    run.exits(6)
-        .prints("")
-        .says("limit of 2 steps, and the model gave no answer")
-        .fails_with_a_hint();
+    run.exits(6).says("limit of 2 steps").fails_with_a_hint();
+    assert!(
+        run.stdout.starts_with(
+            "[No answer: the turn reached its limit of 2 steps. Done so far: list_dir: "
+        ),
+        "{}",
+        run.stdout
+    );
     let session = home.session("cli_default");
-    assert_eq!(session.roles(), ["user", "assistant", "tool"]);
-    assert_eq!(session.turns(), ["failed"]);
+    assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
+    assert_eq!(session.turns(), ["done"]);
+}
+
+#[test]
+fn a_call_in_words_at_the_end_is_no_answer() {
+    let write = Reply::call(
+        "write_file",
+        &json!({ "path": "fruit.txt", "content": "apple\n" }),
+    );
+    let written = r#"{"name": "read_file", "arguments": {"path": "fruit.txt"}}"#;
+    let model = Model::scripted([write, Reply::text(written)]);
+    let home = Home::with(&model.config());
+    let run = home.agent(["--max-steps", "2", "-m", "write"]);
+    run.exits(6).does_not_say("arguments");
+    assert!(
+        run.stdout.contains("write_file: ") && run.stdout.contains("fruit.txt"),
+        "{}",
+        run.stdout
+    );
+}
+
+#[test]
+fn a_host_that_takes_no_tool_choice_gets_no_tools_in_its_place() {
+    let model = Model::answering(|request, _| match request.body.get("tool_choice") {
+        Some(_) => Reply::error(400, "tool_choice: Extra inputs are not permitted"),
+        None if request.tools().is_empty() => Reply::text("So far."),
+        None => Reply::call("list_dir", &json!({ "path": "." })),
+    });
+    let home = Home::with(&model.config());
+    for requests in [3, 5] {
+        home.agent(["--max-steps", "2", "-m", "look"])
+            .exits(6)
+            .prints("So far.\n");
+        assert_eq!(model.requests().len(), requests, "learned once");
+    }
 }
 
 #[test]

@@ -70,8 +70,10 @@ impl Request {
 
     /// The names of the tools it offers.
     pub fn tools(&self) -> Vec<&str> {
+        let is_withheld = self.body["tool_choice"] == "none";
         let tools = self.body["tools"].as_array().into_iter().flatten();
         tools
+            .filter(|_| !is_withheld)
             .filter_map(|tool| tool["function"]["name"].as_str())
             .collect()
     }

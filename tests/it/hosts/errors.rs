@@ -92,7 +92,7 @@ fn quota_is_told_apart_from_a_rate() {
         "an account that is used up is not asked again",
         [Reply::json(429, &broke)],
     )
-    .fails(5, "quota")
+    .fails(4, "quota")
     .run();
     assert_eq!(seen.requests.len(), 1);
     let gemini = json!({ "error": {
@@ -131,9 +131,9 @@ fn only_what_may_pass_is_tried_again() {
     for (status, code) in [
         (400, 1),
         (401, 4),
-        (402, 5),
+        (402, 4),
         (403, 4),
-        (404, 1),
+        (404, 3),
         (413, 1),
         (422, 1),
     ] {
@@ -175,7 +175,7 @@ fn only_what_may_pass_is_tried_again() {
         "404 for the model",
         [Reply::error(404, "The model `test-model` does not exist")],
     )
-    .fails(1, "does not exist")
+    .fails(3, "does not exist")
     .says("check the model's name")
     .run();
     for _ in 0..1 {

@@ -101,6 +101,11 @@ impl Row {
         self
     }
 
+    pub fn exits(mut self, code: i32) -> Self {
+        self.code = code;
+        self
+    }
+
     pub fn says(mut self, says: &'static str) -> Self {
         self.says.push(says);
         self
@@ -130,7 +135,7 @@ impl Row {
         }
         if self.code == 0 && !self.args.contains(&"--show-thinking") && self.says.is_empty() {
             run.is_quiet();
-        } else if self.code != 0 {
+        } else if self.code != 0 && !self.args.contains(&"--json") {
             run.fails_with_a_hint();
         }
         let requests = model.requests();

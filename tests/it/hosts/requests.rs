@@ -81,14 +81,14 @@ fn a_refused_field_is_left_out_and_not_sent_by_the_next_run() {
 
 #[test]
 fn a_refusal_that_names_nothing_known_teaches_nothing() {
-    for says in [
-        "Something about top_k.",
-        "unknown model test-model",
-        "Your prompt was flagged: it is not allowed here",
+    for (says, code) in [
+        ("Something about top_k.", 1),
+        ("unknown model test-model", 3),
+        ("Your prompt was flagged: it is not allowed here", 1),
     ] {
         let seen = case(37, "another refusal", [refused(says)])
             .entry(json!({ "extra_body": { "top_k": 5 } }))
-            .fails(1, "the server answered 400")
+            .fails(code, "the server answered 400")
             .run();
         assert_eq!(seen.requests.len(), 1, "{says}");
         assert!(!seen.home.path("state/quirks.json").exists(), "{says}");
@@ -284,8 +284,16 @@ fn characters_that_hosts_refuse_are_not_sent() {
         super::end("stop"),
     ]);
     case(45, "half a character in a stream", [answer])
-        .answers("Whole.")
+        .answers("half \u{fffd} of oneWhole.")
         .run();
+    let answer = include_str!("../../corpus/hosts/halves.sse");
+    case(
+        45,
+        "the halves of a character in two pieces",
+        [Reply::stream([answer.to_owned()])],
+    )
+    .answers("Hello 🤔 there \u{fffd}!")
+    .run();
 }
 
 #[test]

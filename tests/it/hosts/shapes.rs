@@ -2,8 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{called, case, done, finished, think, whole};
+use super::{called, case, delta, done, end, finished, stream, think, whole};
 use crate::model::Reply;
+
+/// A call of `read_file`, in the forms that models write into their text.
+const FORMS: [&str; 10] = [
+    include_str!("../../corpus/calls/fenced.txt"),
+    include_str!("../../corpus/calls/bare.txt"),
+    include_str!("../../corpus/calls/array.txt"),
+    include_str!("../../corpus/calls/function.txt"),
+    include_str!("../../corpus/calls/qwen-coder.txt"),
+    include_str!("../../corpus/calls/mistral.txt"),
+    include_str!("../../corpus/calls/llama.txt"),
+    include_str!("../../corpus/calls/deepseek-r1.txt"),
+    include_str!("../../corpus/calls/tool-code.txt"),
+    include_str!("../../corpus/calls/parameters.txt"),
+];
 
 fn body(body: &Value) -> Reply {
     Reply::json(200, body)
@@ -150,14 +164,7 @@ fn usage_is_counted_however_it_is_written() {
 #[test]
 fn calls_run_only_if_the_reply_is_whole() {
     let reply = || json!({ "content": "So far.", "tool_calls": [think("a")] });
-    for reason in [
-        "length",
-        "max_tokens",
-        "content_filter",
-        "refusal",
-        "model_context_window_exceeded",
-        "sensitive",
-    ] {
+    for reason in ["length", "max_tokens", "model_context_window_exceeded"] {
         let seen = case(
             10,
             "calls of a reply that was cut or filtered",
@@ -168,6 +175,28 @@ fn calls_run_only_if_the_reply_is_whole() {
         assert_eq!(seen.requests.len(), 1, "{reason}");
         seen.home.session("cli_default").has_one_result_per_call();
     }
+    for reason in ["content_filter", "refusal", "sensitive"] {
+        let seen = case(
+            10,
+            "a reply that the host has filtered",
+            [finished(&reply(), reason)],
+        )
+        .fails(1, "refused this answer")
+        .says(reason)
+        .run();
+        assert_eq!(seen.requests.len(), 1, "{reason}");
+        seen.home.session("cli_default").has_one_result_per_call();
+    }
+    let filtered = include_str!("../../corpus/hosts/content-filter.json");
+    let filtered: Value = serde_json::from_str(filtered).unwrap();
+    let seen = case(10, "half an answer, filtered", [body(&filtered)])
+        .args(&["--json"])
+        .exits(1)
+        .run();
+    let object = seen.run.json();
+    assert_eq!(object["output"], "Half a ");
+    let message = object["error"]["message"].as_str().unwrap();
+    assert!(message.contains("content_filter: violence"), "{message}");
     for reason in [
         "stop",
         "tool_calls",
@@ -221,15 +250,15 @@ fn thoughts_are_not_the_answer() {
     )
     .answers("Done.")
     .run();
-    assert!(
-        seen.requests[1].tools().is_empty(),
+    assert_eq!(
+        seen.requests[1].body["tool_choice"], "none",
         "asked again, for an answer"
     );
 }
 
 #[test]
 fn calls_written_as_text_are_found() {
-    let text = "I look.\n<tool_call>\n{\"name\": \"think\", \"arguments\": {\"thought\": \"hm\"}}\n</tool_call><|eom|>";
+    let text = "<think>I look.</think><tool_call>\n{\"name\": \"think\", \"arguments\": {\"thought\": \"hm\"}}\n</tool_call><|eom|>";
     let seen = case(
         13,
         "a call as text",
@@ -241,6 +270,30 @@ fn calls_written_as_text_are_found() {
         (seen.results().len(), seen.calls()[0].1.as_str()),
         (1, "think")
     );
+    for form in FORMS {
+        let pieces = form.chars().map(|c| delta(&json!({ "content": c })));
+        let pieces = pieces.chain([end("stop")]);
+        let seen = case(13, "a call as text, in pieces", [stream(pieces), done()])
+            .args(&["--events", "-v"])
+            .says("wrote 1 call into its text")
+            .run();
+        assert_eq!(seen.results().len(), 1, "{form}");
+        assert_eq!(seen.calls()[0].1, "read_file", "{form}");
+        let shown = seen.run.stdout.matches("\"delta\"").count();
+        assert_eq!(shown, 1, "nothing of the call: {}", seen.run.stdout);
+        let learned = seen.home.bantam().arg("status").run().stdout;
+        assert!(learned.contains("writes calls into its text"), "{learned}");
+        let example = form.trim_end_matches("<|eom_id|>");
+        let example = example.trim_end_matches("<｜end▁of▁sentence｜>");
+        let example = format!("Write it like this:\n{example}");
+        case(
+            13,
+            "a call in words",
+            [whole(&json!({ "content": example }))],
+        )
+        .answers(example.trim_end())
+        .run();
+    }
     case(
         13,
         "a marker at the end",

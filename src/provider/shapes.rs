@@ -6,7 +6,6 @@
 use serde_json::{Map, Value};
 
 use crate::message::{Stop, ToolCall, Usage};
-use crate::text::parse_json;
 
 /// Begins thoughts before an answer.
 pub(super) const THINK: &str = "<think>";
@@ -89,6 +88,24 @@ pub(super) fn stop_of(reason: &str) -> Stop {
         "content_filter" | "refusal" | "sensitive" => Stop::Refused,
         _ => Stop::Done,
     }
+}
+
+/// Why a host refused a reply, in its own words as far as it gives any.
+pub(super) fn refusal_in(reason: &str, choice: &Value) -> String {
+    let explanation = choice["stop_details"]["explanation"].as_str();
+    if let Some(explanation) = explanation.filter(|text| !text.trim().is_empty()) {
+        return format!("{reason}: {explanation}");
+    }
+    let results = choice["content_filter_results"].as_object();
+    let categories = results.into_iter().flatten();
+    let filtered: Vec<&str> = categories
+        .filter(|(_, result)| result["filtered"] == true)
+        .map(|(category, _)| category.as_str())
+        .collect();
+    if filtered.is_empty() {
+        return reason.to_owned();
+    }
+    format!("{reason}: {}", filtered.join(", "))
 }
 
 /// A text, or parts: `[{"type":"text","text":"..."}]`.
@@ -178,41 +195,19 @@ pub(super) fn split_thinking(text: &str) -> (&str, &str) {
     }
 }
 
-/// Takes calls out of the text: `<tool_call>{"name":…,"arguments":…}</tool_call>`, as small local models write them when the
-/// server does not parse them.
-pub(super) fn take_written_calls(text: &mut String, calls: &mut Vec<ToolCall>) {
-    const OPEN: &str = "<tool_call>";
-    const CLOSE: &str = "</tool_call>";
-    if !text.trim_start().starts_with(OPEN) && !text.contains(&format!("\n{OPEN}")) {
-        return;
-    }
-    let mut rest = text.as_str();
-    let mut kept = String::new();
-    while let Some((before, after)) = rest.split_once(OPEN) {
-        let (inner, after) = after.split_once(CLOSE).unwrap_or((after, ""));
-        let Ok(call) = parse_json(inner.trim()) else {
-            return;
-        };
-        calls.push(read_call(&call));
-        kept.push_str(before);
-        rest = after;
-    }
-    kept.push_str(rest);
-    *text = kept.trim().to_owned();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::message::Reply;
-    use crate::provider::assembler::Assembler;
+    use crate::provider::openai::READING;
+    use crate::provider::reply::ReplyBuilder;
     use serde_json::json;
 
     /// Reads a whole body.
     fn read(body: &Value) -> Option<Reply> {
-        let mut stream = Assembler::new(|body| body);
+        let mut stream = ReplyBuilder::new(READING, &[]);
         let content = stream.event(&body.to_string()).ok()?;
-        (content.is_some() || stream.is_complete()).then(|| stream.finish())
+        (content.is_some() || stream.is_complete()).then(|| stream.finish().0)
     }
 
     fn message(message: &Value) -> Reply {

@@ -1,12 +1,12 @@
-//! Reads a host's answer as it arrives, streamed or whole, and notices when the host falls silent.
+//! Reads a host's response as it arrives, streamed or whole, and notices when the host falls silent.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::ProviderError;
-use super::assembler::{Assembler, Shown};
 use super::errors::{classify, looks_like_html};
+use super::reply::{ReplyBuilder, Shown};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
 use crate::sse;
@@ -18,8 +18,8 @@ const MOST_ERROR: usize = 256 << 10;
 const MOST_WHOLE: usize = 8 << 20;
 const MOST_STREAMED: usize = 16 << 20;
 
-/// An answer under way.
-pub(super) struct Answer<'a> {
+/// A response under way.
+pub(super) struct Response<'a> {
     host: &'a str,
     exchange: Exchange,
     /// The longest time before the first content, and without content after it. Bytes do not count: a stream of pings is
@@ -29,7 +29,7 @@ pub(super) struct Answer<'a> {
     last_progress: Instant,
 }
 
-impl<'a> Answer<'a> {
+impl<'a> Response<'a> {
     pub(super) fn new(host: &'a str, exchange: Exchange, patience: (Duration, Duration)) -> Self {
         Self {
             host,
@@ -101,15 +101,16 @@ impl<'a> Answer<'a> {
     /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
     pub(super) fn reply(
         &mut self,
-        mut reply: Assembler,
+        mut reply: ReplyBuilder,
         head: &Head,
         show: &mut dyn FnMut(&Shown),
+        trace: &dyn Fn(&str),
     ) -> Result<Reply, ProviderError> {
         let mut is_stream = head
             .header("content-type")
             .is_some_and(|t| t.contains("event-stream"));
         let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
-        let mut event = |reply: &mut Assembler, data: &str| -> Result<bool, ProviderError> {
+        let mut event = |reply: &mut ReplyBuilder, data: &str| -> Result<bool, ProviderError> {
             let shown = reply.event(data).map_err(|error| error_in_answer(&error))?;
             shown.iter().for_each(&mut *show);
             Ok(shown.is_some())
@@ -151,24 +152,31 @@ impl<'a> Answer<'a> {
         if let Some(last) = events.finish() {
             event(&mut reply, &last)?;
         }
+        match reply.unreadable() {
+            0 => {}
+            1 => trace("one event of the stream was not JSON, and is lost"),
+            n => trace(&format!(
+                "{n} events of the stream were not JSON, and are lost"
+            )),
+        }
         // The end of the connection is not the end of the reply.
         if !reply.is_complete() {
             return Err(transient("the answer broke off"));
         }
-        let thought = reply.has_thoughts();
-        let reply = reply.finish();
-        if !thought {
-            show(&Shown {
-                thought: reply.reasoning.clone(),
-                ..Shown::default()
-            });
-        }
+        let has_thoughts = reply.has_thoughts();
+        let (reply, text) = reply.finish();
+        let thought = if has_thoughts {
+            String::new()
+        } else {
+            reply.reasoning.clone()
+        };
+        show(&Shown { text, thought });
         Ok(reply)
     }
 }
 
 fn whole(
-    mut reply: Assembler,
+    mut reply: ReplyBuilder,
     head: &Head,
     body: &[u8],
     show: &mut dyn FnMut(&Shown),
@@ -186,7 +194,7 @@ fn whole(
             one_line(&text, 100)
         )));
     }
-    let reply = reply.finish();
+    let (reply, _) = reply.finish();
     show(&Shown {
         text: reply.text.clone(),
         thought: reply.reasoning.clone(),

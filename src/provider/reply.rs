@@ -1,13 +1,15 @@
-//! Assembles a reply, streamed or whole, in whatever shape it comes.
+//! Builds a reply, streamed or whole, from events in whatever shape they come.
 
 use serde_json::Value;
 
-use super::replies::{
+use super::dialect::Reading;
+use super::shapes::{
     ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts,
-    read_call, split_thinking, stop_of, string, take_written_calls, text_of,
+    read_call, refusal_in, split_thinking, stop_of, string, text_of,
 };
+use super::{ToolOffer, written_calls};
 use crate::message::{Reply, Stop, ToolCall};
-use crate::text::parse_json;
+use crate::text::{halves, parse_json};
 
 /// What to show of a piece of a reply that carries content.
 #[derive(Debug, Default, PartialEq)]
@@ -16,54 +18,105 @@ pub(crate) struct Shown {
     pub thought: String,
 }
 
+/// How far a reply has come.
+#[derive(Clone, Copy, PartialEq)]
+enum Progress {
+    Begun,
+    /// The host has given a reason to finish.
+    Finished,
+    /// The stream has ended.
+    Ended,
+}
+
 /// A reply in the making.
-pub(crate) struct Assembler {
-    /// Into the words of the OpenAI API.
-    translate: fn(Value) -> Value,
+pub(crate) struct ReplyBuilder<'a> {
+    reading: Reading,
+    /// The tools that calls in the text may name.
+    offers: &'a [ToolOffer],
     reply: Reply,
     refusal: String,
     /// For each call, the `index` it was sent under.
     slots: Vec<Option<u64>>,
+    /// Bytes of the text that were shown, or are never shown.
+    shown: usize,
     /// The reply is past the thinking that can begin its text.
     past_thinking: bool,
-    /// The host has given a reason to finish.
-    finished: bool,
-    /// The stream has ended.
-    done: bool,
+    /// The text can no longer turn out to be calls.
+    past_calls: bool,
+    /// Halves of UTF-16 pairs have come; in the texts they stand as [`halves::Half`] until their other halves arrive.
+    has_halves: bool,
+    /// Events that are not JSON.
+    unreadable: u32,
+    progress: Progress,
 }
 
-impl Assembler {
-    pub(crate) fn new(translate: fn(Value) -> Value) -> Self {
-        let (reply, refusal, slots) = (Reply::default(), String::new(), Vec::new());
+impl<'a> ReplyBuilder<'a> {
+    pub(crate) fn new(reading: Reading, offers: &'a [ToolOffer]) -> Self {
         Self {
-            translate,
-            reply,
-            refusal,
-            slots,
+            reading,
+            offers,
+            reply: Reply::default(),
+            refusal: String::new(),
+            slots: Vec::new(),
+            shown: 0,
             past_thinking: false,
-            finished: false,
-            done: false,
+            past_calls: offers.is_empty(),
+            has_halves: false,
+            unreadable: 0,
+            progress: Progress::Begun,
         }
     }
 
     /// Takes the data of one event of a stream, or a whole body. `None` is only a sign of life; `Err` holds the error object
     /// in place of a reply.
     pub(crate) fn event(&mut self, data: &str) -> Result<Option<Shown>, Value> {
-        const END: &str = "[DONE]";
-        self.done |= data.trim() == END;
-        let Ok(event) = parse_json(data) else {
-            return Ok(None);
-        };
-        let event = (self.translate)(event);
-        self.done |= event == END;
-        if self.done {
-            return Ok(None);
+        if let Some(text) = (self.reading.text)(data).filter(|_| !self.has_ended()) {
+            self.reply.text.push_str(&text);
+            return Ok((!text.is_empty()).then(|| Shown {
+                text: self.newly_visible(),
+                thought: String::new(),
+            }));
         }
+        match self.parse(data) {
+            Some(event) => self.value(&event),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads an event; `None` if it is not JSON, and at the end.
+    fn parse(&mut self, data: &str) -> Option<Value> {
+        const END: &str = "[DONE]";
+        if data.trim() == END {
+            self.progress = Progress::Ended;
+        }
+        if self.has_ended() || data.trim().is_empty() {
+            return None;
+        }
+        let parsed = serde_json::from_str(data).ok().or_else(|| {
+            let marked = halves::marked(data.as_bytes())?;
+            let value = serde_json::from_slice(&marked).ok()?;
+            self.has_halves = true;
+            Some(value)
+        });
+        self.unreadable += u32::from(parsed.is_none());
+        let event = (self.reading.translate)(parsed?);
+        if event == END {
+            self.progress = Progress::Ended;
+            return None;
+        }
+        Some(event)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.progress == Progress::Ended
+    }
+
+    fn value(&mut self, event: &Value) -> Result<Option<Shown>, Value> {
         // Some gateways wrap a whole answer: {"success":true,"data":{...}}.
         let event = event
             .get("data")
             .filter(|data| data.get("choices").is_some())
-            .unwrap_or(&event);
+            .unwrap_or(event);
         if let Some(error) = error_in(event) {
             return Err(error);
         }
@@ -86,10 +139,7 @@ impl Assembler {
                 .as_str()
                 .filter(|reason| !reason.is_empty())
             {
-                self.finished = true;
-                self.reply.stop = Some(stop_of(reason))
-                    .filter(|stop| *stop != Stop::Done)
-                    .unwrap_or(self.reply.stop);
+                self.finish_reason(reason, choice);
             }
             let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else {
                 continue;
@@ -103,16 +153,28 @@ impl Assembler {
             }
         }
         self.reply.text.push_str(&text);
-        let thought = self.reply.reasoning[thoughts..].to_owned();
+        let thought = self.mended(&self.reply.reasoning[thoughts..]);
         Ok(has_content.then(|| Shown {
-            text: self.shown(text),
+            text: self.newly_visible(),
             thought,
         }))
     }
 
+    fn finish_reason(&mut self, reason: &str, choice: &Value) {
+        self.progress = Progress::Finished;
+        match stop_of(reason) {
+            Stop::Done => {}
+            Stop::Refused => {
+                self.reply.stop = Stop::Refused;
+                self.reply.refused = refusal_in(reason, choice);
+            }
+            Stop::Length => self.reply.stop = Stop::Length,
+        }
+    }
+
     /// Whether the host has said that the reply is complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.done || self.finished
+        self.progress != Progress::Begun
     }
 
     /// Whether thoughts have come apart from the text.
@@ -120,17 +182,30 @@ impl Assembler {
         !self.reply.reasoning.is_empty()
     }
 
-    pub(crate) fn finish(self) -> Reply {
+    /// How many events were not JSON.
+    pub(super) fn unreadable(&self) -> u32 {
+        self.unreadable
+    }
+
+    /// The reply, and the end of its text that was not shown yet.
+    pub(crate) fn finish(mut self) -> (Reply, String) {
+        if self.has_halves {
+            self.mend_all();
+        }
         let mut reply = self.reply;
+        let left = reply.text.len() - self.shown.min(reply.text.len());
         let (text, thoughts) = split_thinking(&reply.text);
         if reply.reasoning.is_empty() {
             reply.reasoning = thoughts.to_owned();
         }
+        let unshown = text[text.len() - left.min(text.len())..].to_owned();
         reply.text = text.to_owned();
         if reply.calls.is_empty() {
-            take_written_calls(&mut reply.text, &mut reply.calls);
+            if let Some(calls) = written_calls::read(&reply.text, self.offers) {
+                (reply.calls, reply.written, reply.text) = (calls, true, String::new());
+            }
         }
-        for marker in ["<eom>", "<|eom|>", "<|im_end|>", "<|eot_id|>"] {
+        for marker in written_calls::ENDS {
             if let Some(cut) = reply.text.trim_end().strip_suffix(marker) {
                 reply.text = cut.to_owned();
             }
@@ -138,11 +213,48 @@ impl Assembler {
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
             reply.text = self.refusal;
             reply.stop = Stop::Refused;
+            reply.refused.clear();
         }
         // They would poison the conversation.
         reply.calls.retain(|call| !call.name.trim().is_empty());
+        for call in &mut reply.calls {
+            if let Some(mended) = halves::replaced(call.arguments.as_bytes()) {
+                call.arguments = String::from_utf8_lossy(&mended).into_owned();
+            }
+        }
         join_thoughts(&mut reply.extra);
-        reply
+        let is_text = !reply.written && !unshown.trim().is_empty();
+        (reply, if is_text { unshown } else { String::new() })
+    }
+
+    /// Joins the halves of pairs in all texts, and replaces those without another half.
+    fn mend_all(&mut self) {
+        // What was shown ends before a half that still waits, so its length in the mended text can be told.
+        self.shown = self.mended(&self.reply.text[..self.shown]).len();
+        let Reply {
+            text,
+            reasoning,
+            calls,
+            extra,
+            ..
+        } = &mut self.reply;
+        for text in [text, reasoning, &mut self.refusal] {
+            *text = halves::joined(text);
+        }
+        for call in calls {
+            call.arguments = halves::joined(&call.arguments);
+        }
+        for value in extra.values_mut() {
+            mend_value(value);
+        }
+    }
+
+    fn mended(&self, text: &str) -> String {
+        if self.has_halves {
+            halves::joined(text)
+        } else {
+            text.to_owned()
+        }
     }
 
     /// Reads reasoning, a refusal and vendor fields. True if there was any of it.
@@ -210,19 +322,44 @@ impl Assembler {
         }
     }
 
-    /// What to show after `new`, the end of the text so far: nothing of `<think>…</think>` at the beginning.
-    fn shown(&mut self, new: String) -> String {
-        if self.past_thinking {
-            return new;
+    /// The text that may be shown now and was not before: nothing of `<think>…</think>` at the beginning, nothing that may
+    /// turn out to be a call, and no half of a pair at the end.
+    fn newly_visible(&mut self) -> String {
+        let text = &self.reply.text;
+        if !self.past_thinking {
+            if THINK.starts_with(text.trim_start()) {
+                return String::new();
+            }
+            let answer = split_thinking(text).0;
+            if answer.is_empty() {
+                return String::new();
+            }
+            self.past_thinking = true;
+            self.shown = text.len() - answer.len();
         }
-        let may_begin = THINK.starts_with(self.reply.text.trim_start());
-        let text = if may_begin {
-            ""
-        } else {
-            split_thinking(&self.reply.text).0
-        };
-        self.past_thinking = !text.is_empty();
-        text.to_owned()
+        let new = &text[self.shown..];
+        self.past_calls = self.past_calls || !written_calls::may_begin(new);
+        let end = text.len()
+            - if self.has_halves {
+                halves::waiting(new)
+            } else {
+                0
+            };
+        if !self.past_calls || end <= self.shown {
+            return String::new();
+        }
+        let new = self.mended(&text[self.shown..end]);
+        self.shown = end;
+        new
+    }
+}
+
+fn mend_value(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = halves::joined(text),
+        Value::Array(list) => list.iter_mut().for_each(mend_value),
+        Value::Object(fields) => fields.values_mut().for_each(mend_value),
+        _ => {}
     }
 }
 
@@ -243,8 +380,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn assembler() -> Assembler {
-        Assembler::new(|event| event)
+    fn builder() -> ReplyBuilder<'static> {
+        ReplyBuilder::new(crate::provider::openai::READING, &[])
     }
 
     fn delta(delta: &Value) -> Value {
@@ -253,7 +390,7 @@ mod tests {
 
     #[test]
     fn text_is_put_together_and_shown_as_it_comes() {
-        let mut stream = assembler();
+        let mut stream = builder();
         let mut event = |delta_: Value| stream.event(&delta(&delta_).to_string()).unwrap();
         let shown = |text: &str, thought: &str| {
             Some(Shown {
@@ -276,7 +413,7 @@ mod tests {
             stream.event(&delta(&json!({"content": "late"})).to_string()),
             Ok(None)
         );
-        let reply = stream.finish();
+        let reply = stream.finish().0;
         assert_eq!(
             (reply.text.as_str(), reply.reasoning.as_str()),
             ("hey", "hm")
@@ -289,11 +426,12 @@ mod tests {
             delta(&json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}))
                 .to_string()
         };
-        let mut stream = assembler();
+        let mut stream = builder();
         stream.event(&call("f", "{\"x\":1}")).unwrap();
         stream.event(&call("g", "{}")).unwrap();
         let calls: Vec<String> = stream
             .finish()
+            .0
             .calls
             .into_iter()
             .map(|call| call.name + &call.arguments)
@@ -304,7 +442,7 @@ mod tests {
     #[test]
     fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
         let shown = |pieces: &[&str]| {
-            let mut stream = assembler();
+            let mut stream = builder();
             let event = |text: &&str| {
                 stream
                     .event(&delta(&json!({"content": text})).to_string())

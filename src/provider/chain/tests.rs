@@ -1,0 +1,302 @@
+//! The tests of the chain.
+
+use super::*;
+use crate::cancel::Cancel;
+use crate::provider::System;
+
+/// Retries of a turn whose text is not shown as it arrives.
+const NOT_SHOWN: u32 = 7;
+
+type Answer = (&'static str, Result<Reply, ProviderError>);
+
+struct ScriptedProvider(&'static str, Mutex<Vec<Answer>>);
+
+impl Provider for ScriptedProvider {
+    fn model(&self) -> &'static str {
+        self.0
+    }
+    fn chat(&self, _: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        let (delta, result) = self.1.lock().unwrap().remove(0);
+        if !delta.is_empty() {
+            on_delta(delta);
+        }
+        result
+    }
+}
+
+fn script(name: &'static str, turns: Vec<Answer>) -> Box<dyn Provider> {
+    Box::new(ScriptedProvider(name, Mutex::new(turns)))
+}
+
+fn good(text: &str) -> Answer {
+    (
+        "",
+        Ok(Reply {
+            text: text.to_owned(),
+            ..Reply::default()
+        }),
+    )
+}
+
+fn transient(retry_after: Option<u64>) -> ProviderError {
+    let retry_after = retry_after.map(Duration::from_millis);
+    ProviderError::Transient {
+        message: "down".into(),
+        retry_after,
+    }
+}
+
+fn limited() -> Answer {
+    (
+        "",
+        Err(ProviderError::RateLimited {
+            message: "slow down".into(),
+            retry_after: None,
+        }),
+    )
+}
+
+fn refused() -> Answer {
+    ("", Err(ProviderError::Auth("no".into())))
+}
+
+/// The answer and who gave it, or the error and whose it is.
+type ChainResult = Result<(String, String), (ProviderError, String)>;
+
+/// What came of it, and what was noted on the way.
+fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
+    let cancel = Cancel::new(Some(Duration::from_secs(5)));
+    let request = Request {
+        system: System::default(),
+        messages: &[],
+        tools: &[],
+        withheld: false,
+        stream: false,
+        on_thought: &|_| (),
+        on_trace: &|_| (),
+        cancel: &cancel,
+    };
+    let retry = Retry {
+        max,
+        first_wait: Duration::from_millis(1),
+        partial: max == NOT_SHOWN,
+    };
+    let mut notes = Vec::new();
+    let (result, model) =
+        chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+    let model = model.model().to_owned();
+    (
+        result
+            .map(|reply| (reply.text, model.clone()))
+            .map_err(|error| (error, model)),
+        notes,
+    )
+}
+
+fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
+    let mut chain = ModelChain::default();
+    for keys in models {
+        chain.push(keys);
+    }
+    chain
+}
+
+fn one(turns: Vec<Answer>, max: u32) -> Result<String, ProviderError> {
+    run(&chain(vec![vec![script("m/x", turns)]]), max)
+        .0
+        .map(|(text, _)| text)
+        .map_err(|(error, _)| error)
+}
+
+#[test]
+fn faults_that_pass_are_tried_again_and_others_are_not() {
+    let down = || ("", Err(transient(None)));
+    assert_eq!(
+        one(vec![down(), ("", Err(transient(Some(2)))), good("a")], 3),
+        Ok("a".into())
+    );
+    assert_eq!(
+        one(vec![down(), down(), good("a")], 1),
+        Err(transient(None))
+    );
+    assert_eq!(
+        one(vec![refused(), good("a")], 3),
+        Err(ProviderError::Auth("no".into()))
+    );
+}
+
+#[test]
+fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
+    let half = || ("half an ", Err(transient(None)));
+    let refused = ProviderError::Rejected("gone".into());
+    assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
+    let two = chain(vec![
+        vec![script("m/x", vec![half()])],
+        vec![script("m/y", vec![good("a")])],
+    ]);
+    assert_eq!(run(&two, 3).0, Err((transient(None), "m/x".into())));
+    // But if nobody saw it, it is.
+    let two = chain(vec![
+        vec![script("m/x", vec![half(), ("", Err(refused))])],
+        vec![script("m/y", vec![good("a")])],
+    ]);
+    let (result, notes) = run(&two, NOT_SHOWN);
+    assert_eq!(result, Ok(("a".into(), "m/y".into())));
+    assert_eq!(
+        notes.iter().filter(|note| **note == Note::Void).count(),
+        1,
+        "{notes:?}"
+    );
+}
+
+#[test]
+fn a_server_that_asks_for_more_time_than_there_is_ends_it() {
+    for asked in [6_000, 61_000] {
+        let error = transient(Some(asked));
+        assert_eq!(
+            one(vec![("", Err(error.clone())), good("a")], 3),
+            Err(error)
+        );
+    }
+}
+
+#[test]
+fn a_key_in_trouble_makes_room_for_the_next_at_once() {
+    let keys = vec![
+        script("m/x", vec![refused()]),
+        script("m/x", vec![limited()]),
+        script("m/x", vec![("", Err(ProviderError::Quota("empty".into())))]),
+        script("m/x", vec![good("a"), good("b")]),
+    ];
+    let chain = chain(vec![keys]);
+    let (result, notes) = run(&chain, 0);
+    assert_eq!(result, Ok(("a".into(), "m/x".into())));
+    let mended: Vec<bool> = notes
+        .iter()
+        .map(|note| matches!(note, Note::Warning(_)))
+        .collect();
+    assert_eq!(mended, [true, false, true], "{notes:?}");
+    // And is remembered.
+    assert_eq!(run(&chain, 0), (Ok(("b".into(), "m/x".into())), Vec::new()));
+}
+
+#[test]
+fn when_every_key_is_in_trouble_the_one_that_recovers_first_is_asked_again() {
+    let busy = |ms| {
+        (
+            "",
+            Err(ProviderError::RateLimited {
+                message: "x".into(),
+                retry_after: Some(Duration::from_millis(ms)),
+            }),
+        )
+    };
+    let keys = || {
+        vec![
+            script("m/x", vec![busy(900), busy(900)]),
+            script("m/x", vec![busy(20), good("a")]),
+            script("m/x", vec![refused()]),
+        ]
+    };
+    assert_eq!(
+        run(&chain(vec![keys()]), 1).0,
+        Ok(("a".into(), "m/x".into()))
+    );
+    assert!(matches!(
+        run(&chain(vec![keys()]), 0).0,
+        Err((ProviderError::RateLimited { .. }, _))
+    ));
+}
+
+#[test]
+fn a_refused_key_is_asked_again_after_some_minutes_and_when_the_others_rest_for_longer() {
+    let keys = vec![
+        script("m/x", vec![refused(), good("b")]),
+        script(
+            "m/x",
+            vec![good("a"), ("", Err(ProviderError::Quota("empty".into())))],
+        ),
+    ];
+    let chain = chain(vec![keys]);
+    assert_eq!(run(&chain, 0).0, Ok(("a".into(), "m/x".into())));
+    let (model, now) = (&chain.models[0], Instant::now());
+    assert_eq!(
+        (model.pick_key(now), model.pick_key(now + REFUSED_REST)),
+        (1, 0)
+    );
+    assert!(matches!(
+        run(&chain, 0).0,
+        Err((ProviderError::Quota(_), _))
+    ));
+    assert_eq!(run(&chain, 0).0, Ok(("b".into(), "m/x".into())));
+}
+
+#[test]
+fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
+    let chain = chain(vec![
+        vec![script(
+            "m/x",
+            vec![("", Err(transient(None))), ("", Err(transient(None)))],
+        )],
+        vec![script(
+            "m/y",
+            vec![("", Err(ProviderError::Rejected("gone".into())))],
+        )],
+        vec![script("m/z", vec![good("a"), good("b")])],
+    ]);
+    let (result, notes) = run(&chain, 1);
+    assert_eq!(result, Ok(("a".into(), "m/z".into())));
+    assert_eq!(
+        notes.last(),
+        Some(&Note::Warning("m/y: gone; asking m/z".into())),
+        "{notes:?}"
+    );
+    assert_eq!(run(&chain, 1), (Ok(("b".into(), "m/z".into())), Vec::new()));
+}
+
+#[test]
+fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
+    let mut chain = chain(
+        ["m/a", "m/b", "m/c"]
+            .map(|name| vec![script(name, Vec::new())])
+            .into(),
+    );
+    let order = |chain: &ModelChain, turn| {
+        chain
+            .by_health(Instant::now(), turn)
+            .iter()
+            .map(|model| model.provider().model().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
+    chain.share_load(2);
+    assert_eq!(
+        [order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()],
+        ["m/a", "m/b"]
+    );
+    assert_eq!(order(&chain, 5)[2], "m/c", "a fallback stays one");
+    chain.models[1].health().down_until = Some(Instant::now() + MODEL_REST);
+    assert_eq!(order(&chain, 5)[0], "m/a");
+}
+
+#[test]
+fn when_nobody_answers_it_is_the_first_ones_error() {
+    let chain = chain(vec![
+        vec![script("m/x", vec![refused()])],
+        vec![script("m/y", vec![("", Err(transient(None)))])],
+    ]);
+    assert_eq!(
+        run(&chain, 0).0,
+        Err((ProviderError::Auth("no".into()), "m/x".into()))
+    );
+}
+
+#[test]
+fn a_conversation_that_is_too_long_is_nobody_elses_business() {
+    let long = ProviderError::ContextTooLong("x".into());
+    let chain = chain(vec![
+        vec![script("m/x", vec![("", Err(long.clone()))])],
+        vec![script("m/y", vec![good("a")])],
+    ]);
+    assert_eq!(run(&chain, 0).0, Err((long, "m/x".into())));
+}
