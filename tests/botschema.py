@@ -1,72 +1,76 @@
-"""Checks requests to the Bot API against the method schema that aiogram carries.
+"""Writes tests/corpus/botapi.json: the methods of the Bot API that a bot like this one may call, as aiogram's classes have them.
 
-Reads a JSON array of {"method", "params", "typed"} from standard input and prints one line for each request that
-does not fit: an unknown method or parameter (also within objects), one that is missing, a value of the wrong type.
-Values of forms are text, so there a number may be written as one.
+    PYTHONPATH=target/aiogram tests/botschema.py [--check]
+
+Each method and object has its fields: whether one is required, and the types that it may have: "string", "integer",
+"number", "boolean", "file", the name of an object, or a list with one of these in it.
 """
 
 import json
+import pathlib
 import sys
+import types
+import typing
 
 from aiogram import methods
 from aiogram.types import InputFile, TelegramObject
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-METHODS = {
-    method.__api_method__: method
-    for method in vars(methods).values()
-    if isinstance(method, type) and issubclass(method, methods.TelegramMethod) and hasattr(method, "__api_method__")
-}
+METHODS = """answerCallbackQuery deleteMessage editMessageReplyMarkup editMessageText getFile getMe getUpdates getWebhookInfo
+sendAudio sendChatAction sendDocument sendMessage sendMessageDraft sendPhoto sendVideo sendVoice setMessageReaction
+setMyCommands""".split()
+FILE = pathlib.Path(__file__).parent / "corpus/botapi.json"
+PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): None}
 
-
-def extras(value, path):
-    """The names that are not in the schema: its classes keep them apart, all the way down."""
-    if isinstance(value, BaseModel):
-        for name in value.model_extra or {}:
-            yield f"{path}{name}: no such field"
-        for name in value.model_fields_set & set(type(value).model_fields):
-            yield from extras(getattr(value, name), f"{path}{name}.")
-    elif isinstance(value, list):
-        for item in value:
-            yield from extras(item, path)
+objects = {}
 
 
-def complaints(request):
-    method = METHODS.get(request["method"])
-    if method is None:
-        yield "no such method"
-        return
-    fields = method.model_fields
-    wanted = {}
-    for name, value in request["params"].items():
-        if name not in fields:
-            yield f"{name}: no such parameter"
-        elif not request["typed"] and isinstance(value, str) and value[:1] in "[{":
-            wanted[name] = json.loads(value)  # objects and arrays are JSON in a form
-        elif isinstance(value, str) and value.startswith("attach://"):
-            if "InputFile" not in str(fields[name].annotation):
-                yield f"{name}: a file where none may be"
-            wanted[name] = "attach"
-        else:
-            wanted[name] = value
-    for name, field in fields.items():
-        if field.is_required() and name not in request["params"]:
-            yield f"{name}: required and missing"
-    try:
-        # The strict rules of JSON: a number is no string, and a string no number.
-        built = method.__pydantic_validator__.validate_json(json.dumps(wanted), strict=request["typed"])
-        yield from extras(built, "")
-    except ValidationError as error:
-        for each in error.errors():
-            if each["type"] != "missing":
-                place = ".".join(str(part) for part in each["loc"])
-                yield f"{place}: {each['msg']}"
+def kinds(annotation):
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return [kind for part in typing.get_args(annotation) for kind in kinds(part)]
+    if origin is typing.Annotated:
+        return kinds(typing.get_args(annotation)[0])
+    if origin is typing.Literal:
+        return sorted({"string" if isinstance(value, str) else PLAIN[type(value)] for value in typing.get_args(annotation)})
+    if origin is list:
+        return [[kind] for kind in kinds(typing.get_args(annotation)[0])]
+    if annotation in PLAIN:
+        return [PLAIN[annotation]] if PLAIN[annotation] else []
+    if isinstance(annotation, type):
+        if issubclass(annotation, InputFile):
+            return ["file"]
+        if issubclass(annotation, TelegramObject):
+            if annotation.__name__ not in objects:
+                objects[annotation.__name__] = {}
+                objects[annotation.__name__] = fields(annotation)
+            return [annotation.__name__]
+        if issubclass(annotation, str):
+            return ["string"]
+        if annotation.__module__ == "datetime":
+            return ["integer"]
+    # A default that stands for one of the client.
+    return []
+
+
+def fields(of):
+    found = {}
+    for name, field in of.model_fields.items():
+        found[field.alias or name] = {"required": field.is_required(), "types": kinds(field.annotation)}
+    return found
 
 
 def main():
-    for number, request in enumerate(json.load(sys.stdin)):
-        for complaint in complaints(request):
-            print(f"{number} {request['method']}: {complaint}")
+    known = {
+        method.__api_method__: method
+        for method in vars(methods).values()
+        if isinstance(method, type) and issubclass(method, methods.TelegramMethod) and hasattr(method, "__api_method__")
+    }
+    table = {name: fields(known[name]) for name in METHODS}
+    whole = {"methods": table, "objects": dict(sorted(objects.items()))}
+    text = json.dumps(whole, indent=0, sort_keys=True) + "\n"
+    if sys.argv[1:] == ["--check"]:
+        sys.exit(FILE.read_text() != text)
+    FILE.write_text(text)
 
 
 main()

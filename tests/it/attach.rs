@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::harness::{CANARY, Home, merged};
 use crate::model::{Model, Reply, call};
+use crate::pdf::pdf;
 
 /// One pixel.
 const GIF: &[u8] = b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x00\x00\x00\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;";
@@ -191,80 +192,6 @@ fn known_secrets_are_redacted_in_what_is_attached_and_in_what_read_paths_gives()
         !told[0].contains(CANARY) && !told[0].contains("rror") && told[1].contains(end),
         "{told:?}"
     );
-}
-
-/// A PDF that says "Tomatoes on Tuesday".
-pub fn pdf() -> Vec<u8> {
-    let text = "BT /F1 12 Tf 72 720 Td (Tomatoes on Tuesday) Tj ET";
-    let objects = [
-        "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>".to_owned(),
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>".to_owned(),
-        format!("<</Length {}>>\nstream\n{text}\nendstream", text.len()),
-        "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>".to_owned(),
-    ];
-    let (mut file, mut places) = ("%PDF-1.4\n".to_owned(), Vec::new());
-    for (n, object) in objects.iter().enumerate() {
-        places.push(file.len());
-        file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", n + 1));
-    }
-    let start = file.len();
-    file.push_str("xref\n0 6\n0000000000 65535 f \n");
-    for place in &places {
-        file.push_str(&format!("{place:010} 00000 n \n"));
-    }
-    file.push_str(&format!(
-        "trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"
-    ));
-    file.into_bytes()
-}
-
-/// `tests/run` installs `pdftotext`.
-#[test]
-fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
-    let refusal = Reply::error(
-        400,
-        "messages[1]: unknown variant `file`, expected `text` or `image_url`",
-    );
-    let model = Model::scripted([
-        Reply::text("Tomatoes."),
-        refusal,
-        Reply::text("Tuesday."),
-        Reply::text("Yes."),
-    ]);
-    let home = Home::with(&model.config());
-    let file = home.write("plan.pdf", pdf());
-    let ask = |args: &[&str]| {
-        home.bantam()
-            .args(["agent", "--new", "-m", "what?", "-a"])
-            .arg(&file)
-            .args(args)
-            .run()
-    };
-    ask(&[]).exits(0).prints("Tomatoes.\n");
-    let part = model.request(0).messages()[1]["content"][1].clone();
-    assert_eq!(part["type"], "file");
-    assert!(
-        part["file"]["file_data"]
-            .as_str()
-            .unwrap()
-            .starts_with("data:application/pdf;base64,JVBERi0"),
-        "{part}"
-    );
-    ask(&["-v"])
-        .exits(0)
-        .prints("Tuesday.\n")
-        .says("takes no PDF files");
-    for request in [model.request(2), {
-        ask(&[]).exits(0);
-        model.request(3)
-    }] {
-        let user = request.last("user");
-        assert!(
-            user.contains("[the text of a PDF]\n```\nTomatoes on Tuesday\n```"),
-            "{user}"
-        );
-    }
 }
 
 #[test]

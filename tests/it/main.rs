@@ -1,5 +1,5 @@
 //! Drives the real program over real sockets: every test here starts `bantam`, with a home of its own and a model
-//! that is either scripted ([`model`]) or a server we did not write ([`aimock`]).
+//! that is scripted ([`model`]). What needs programs beside Rust's and those of every Linux is in `tests/programs`.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,12 +8,11 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, botapi, entities, fixtures, harness, lease, marker, model, program, rng,
-    seccomp_trace, stored, syncs, without_syscall,
+    addresses, board, botapi, entities, fixtures, harness, lease, marker, model, pdf, program, rng,
+    seccomp_trace, stored, syncs, tunnel, without_syscall,
 };
 
 mod agent;
-mod aimock;
 mod answers;
 mod anthropic;
 mod attach;
@@ -50,7 +49,6 @@ mod injections;
 mod keys;
 mod kills;
 mod life;
-mod mcp;
 mod mcp_remote;
 mod mcp_trust;
 mod memory;
@@ -77,7 +75,6 @@ mod tasks;
 mod templates;
 mod terminal;
 mod threads;
-mod tmux;
 mod unrestricted;
 mod usage;
 mod waits;

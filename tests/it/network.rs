@@ -47,25 +47,34 @@ enum By {
 
 /// What the model is told of a command that fetches the page.
 fn fetch(port: u16, tools: &Value, by: By) -> String {
-    let (host, tunnel, target) = match by {
-        By::Itself => (format!("'127.0.0.1:{port}'"), "", "/".to_owned()),
+    let (address, asks) = match by {
+        By::Itself => (format!("127.0.0.1/{port}"), "GET /".to_owned()),
         By::Tunnel => (
-            "proxy".to_owned(),
-            "c.set_tunnel('127.0.0.1', PORT)",
-            "/".to_owned(),
+            "${proxy%:*}/${proxy#*:}".to_owned(),
+            format!("CONNECT 127.0.0.1:{port}"),
         ),
-        By::PlainProxy => ("proxy".to_owned(), "", format!("http://127.0.0.1:{port}/")),
+        By::PlainProxy => (
+            "${proxy%:*}/${proxy#*:}".to_owned(),
+            format!("GET http://127.0.0.1:{port}/"),
+        ),
     };
-    let tunnel = tunnel.replace("PORT", &port.to_string());
+    let within = if matches!(by, By::Tunnel) {
+        r"while read -r line <&3 && [ ${#line} -gt 1 ]; do echo $line; done
+printf 'GET / HTTP/1.1\r\nHost: x\r\n\r\n' >&3"
+    } else {
+        ""
+    };
     let script = format!(
-        "import http.client, os\nproxy = os.environ.get('http_proxy', '').removeprefix('http://')\n\
-         c = http.client.HTTPConnection({host}, timeout=20)\n{tunnel}\nc.request('GET', '{target}')\n\
-         print(c.getresponse().read().decode())"
+        r"proxy=${{http_proxy#http://}} proxy=${{proxy%/}}
+exec 3<>/dev/tcp/{address} || exit
+printf '{asks} HTTP/1.1\r\nHost: x\r\n\r\n' >&3
+{within}
+timeout 20 cat <&3"
     );
     let model = Model::scripted([
         Reply::call(
             "exec",
-            &json!({ "command": format!("python3 - <<'END'\n{script}\nEND") }),
+            &json!({ "command": format!("bash <<'END'\n{script}\nEND") }),
         ),
         Reply::text("Done."),
     ]);

@@ -1,161 +1,14 @@
-//! The recipes of docs/scripting.md, run as they stand there: by `/bin/sh` as a script or as cron runs a line of a crontab, in an
-//! environment with next to nothing in it, without a terminal, and from a directory that cannot be written.
+//! The recipes of docs/scripting.md, run as they stand there: see [`crate::board`].
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::board::{Board, crontab, recipes};
 use crate::botapi::{BotApi, TOKEN};
-use crate::harness::{CANARY, Home, Run, merged};
-use crate::model::{Model, Reply};
-
-/// Where nobody can make a file, not even root.
-const NOT_TO_BE_WRITTEN: &str = "/proc";
-
-/// Each recipe: its title, and the lines of its one block of shell.
-fn recipes() -> Vec<(String, String)> {
-    let page =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scripting.md")).unwrap();
-    let section = page
-        .split("\n## ")
-        .find(|section| section.starts_with("Recipes\n"))
-        .expect("a section of recipes");
-    let parts = section.split("\n### ").skip(1).map(|part| {
-        let (title, text) = part.split_once('\n').unwrap();
-        let blocks: Vec<&str> = text.split("\n```sh\n").skip(1).collect();
-        assert_eq!(blocks.len(), 1, "a recipe is one block: {title}");
-        let (script, _) = blocks[0].split_once("```").expect("the block ends");
-        (title.to_owned(), script.to_owned())
-    });
-    parts.collect()
-}
-
-/// The schedule and the command of a crontab line, the command as cron hands it to the shell: `\%` is a percent sign, and
-/// what follows a bare one would be standard input.
-fn crontab(line: &str) -> (&str, String) {
-    let line = line.trim_end();
-    assert!(!line.contains('\n'), "a crontab entry is one line: {line}");
-    let fields = if line.starts_with('@') { 1 } else { 5 };
-    let at = line
-        .match_indices(' ')
-        .nth(fields - 1)
-        .expect("a command behind the schedule")
-        .0;
-    let (schedule, command) = line.split_at(at);
-    match schedule.strip_prefix('@') {
-        Some(word) => assert!(
-            ["hourly", "daily", "weekly", "monthly", "reboot"].contains(&word),
-            "{schedule}"
-        ),
-        None => assert!(
-            schedule
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || " */,-".contains(c)),
-            "{schedule}"
-        ),
-    }
-    let command = command.trim().replace("\\%", "\u{0}");
-    assert!(
-        !command.contains('%'),
-        "cron would end the command at the bare %: {command}"
-    );
-    (schedule, command.replace('\u{0}', "%"))
-}
-
-/// A user's home with bantam in it, and the model that it asks.
-struct Board {
-    model: Model,
-    home: Home,
-}
-
-impl Board {
-    fn with(replies: impl IntoIterator<Item = Reply>) -> Self {
-        let model = Model::scripted(replies);
-        let home = Home::with(&model.config());
-        let board = Self { model, home };
-        fs::create_dir_all(board.user(".local/bin")).unwrap();
-        symlink(board.home.path(""), board.user(".bantam")).unwrap();
-        symlink(crate::program::program(), board.user(".local/bin/bantam")).unwrap();
-        board
-    }
-
-    /// A path in the user's home.
-    fn user(&self, below: &str) -> PathBuf {
-        self.home.path("").parent().unwrap().join(below)
-    }
-
-    /// A program that tells something about a machine which a test does not have.
-    fn program(&self, name: &str, script: &str) {
-        let path = self.user(".local/bin").join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-
-    /// Runs a recipe of this title.
-    #[track_caller]
-    fn cooks(&self, title: &str) -> Run {
-        self.cooks_in(Path::new(NOT_TO_BE_WRITTEN), title)
-    }
-
-    #[track_caller]
-    fn cooks_in(&self, cwd: &Path, title: &str) -> Run {
-        let (_, script) = recipes()
-            .into_iter()
-            .find(|(name, _)| name == title)
-            .expect("a recipe of this title");
-        let path = format!("{}:/usr/bin:/bin", self.user(".local/bin").display());
-        self.shell(cwd, &script, &[("PATH", &path)])
-    }
-
-    /// Runs the one line of a recipe as cron does.
-    #[track_caller]
-    fn is_due(&self, title: &str) -> Run {
-        let (_, line) = recipes()
-            .into_iter()
-            .find(|(name, _)| name == title)
-            .expect("a recipe of this title");
-        let (_, command) = crontab(&line);
-        let env = [
-            ("PATH", "/usr/bin:/bin"),
-            ("LOGNAME", "somebody"),
-            ("SHELL", "/bin/sh"),
-        ];
-        self.shell(&self.user(""), &command, &env)
-    }
-
-    #[track_caller]
-    fn shell(&self, cwd: &Path, script: &str, env: &[(&str, &str)]) -> Run {
-        let started = std::time::Instant::now();
-        let mut shell = Command::new("/usr/bin/timeout");
-        shell
-            .args(["60", "/bin/sh", "-c", script])
-            .env_clear()
-            .env("HOME", self.user(""))
-            .current_dir(cwd);
-        shell.envs(env.iter().copied()).stdin(Stdio::null());
-        let output = shell.output().unwrap();
-        let [stdout, stderr] =
-            [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(
-            !stdout.contains(CANARY) && !stderr.contains(CANARY),
-            "the key is shown"
-        );
-        Run {
-            code: output.status.code(),
-            killed_by: None,
-            stdout,
-            stderr,
-            took: started.elapsed(),
-        }
-    }
-
-    fn read(&self, below: &str) -> String {
-        fs::read_to_string(self.user(below)).unwrap_or_else(|e| panic!("{below}: {e}"))
-    }
-}
+use crate::harness::merged;
+use crate::model::Reply;
 
 #[test]
 fn there_are_eleven_recipes_and_each_is_run_here() {
@@ -164,7 +17,11 @@ fn there_are_eleven_recipes_and_each_is_run_here() {
     for title in titles {
         let runs =
             ["cooks(", "cooks_in(&repository, ", "is_due("].map(|run| format!("{run}\"{title}\")"));
-        let here = include_str!("recipes.rs");
+        let here = [
+            include_str!("recipes.rs"),
+            include_str!("../programs/git.rs"),
+        ]
+        .concat();
         assert!(
             runs.iter().any(|run| here.contains(run)),
             "nobody runs the recipe {title:?}"
@@ -287,55 +144,6 @@ fn a_word_on_each_line_of_a_file() {
         "one line, and nothing of the others: {asked}"
     );
     assert_eq!(board.model.request(1).tools(), Vec::<&str>::new());
-}
-
-#[test]
-fn a_commit_message() {
-    let board = Board::with([
-        Reply::error(400, "no"),
-        Reply::text("Water the plants\n\nThey were dry."),
-    ]);
-    let repository = board.user("repository");
-    fs::create_dir(&repository).unwrap();
-    let git = |args: &[&str]| {
-        let mut git = Command::new("git");
-        git.args(args)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", board.user(""))
-            .current_dir(&repository);
-        let output = git.output().unwrap();
-        (
-            output.status.success(),
-            String::from_utf8(output.stdout).unwrap(),
-        )
-    };
-    fs::write(
-        board.user(".gitconfig"),
-        "[user]\nname = A\nemail = a@example.invalid\n",
-    )
-    .unwrap();
-    fs::write(repository.join("plants.txt"), "watered\n").unwrap();
-    for args in [&["init", "-q"][..], &["add", "plants.txt"]] {
-        assert!(git(args).0, "{args:?}");
-    }
-    // No answer, no message, no commit.
-    let run = board.cooks_in(&repository, "A commit message");
-    assert_ne!(run.code, Some(0));
-    run.prints("").fails_with_a_hint();
-    assert!(!git(&["log"]).0);
-
-    let run = board.cooks_in(&repository, "A commit message");
-    run.exits(0).prints("").is_quiet();
-    assert_eq!(
-        git(&["log", "--format=%B"]).1.trim(),
-        "Water the plants\n\nThey were dry."
-    );
-    assert!(
-        board.model.request(1).last("user").contains("+watered"),
-        "{:?}",
-        board.model.request(1).last("user")
-    );
 }
 
 #[test]
@@ -543,7 +351,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 and so on",
     )
     .unwrap();
-    fs::write(board.user("invoice.pdf"), crate::attach::pdf()).unwrap();
+    fs::write(board.user("invoice.pdf"), crate::pdf::pdf()).unwrap();
     fs::create_dir_all(board.user("path/to/folder")).unwrap();
     fs::write(
         board.user("path/to/folder/SKILL.md"),

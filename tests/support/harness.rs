@@ -641,16 +641,6 @@ impl Running<'_> {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// The most memory that the process has had so far, in KB.
-    pub fn peak(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-
     pub fn is_running(&self) -> bool {
         self.ended.wait(Instant::now()).is_none()
     }

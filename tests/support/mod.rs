@@ -1,7 +1,8 @@
-//! What the tests in `tests/it` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
+//! What the tests in `tests/it`, `tests/programs` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
 //! program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
 
 pub mod addresses;
+pub mod board;
 pub mod botapi;
 pub mod bothttp;
 pub mod botmethods;
@@ -11,10 +12,12 @@ pub mod harness;
 pub mod lease;
 pub mod marker;
 pub mod model;
+pub mod pdf;
 pub mod program;
 pub mod race;
 pub mod rng;
 pub mod seccomp_trace;
 pub mod stored;
 pub mod syncs;
+pub mod tunnel;
 pub mod without_syscall;

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::Write;
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -13,7 +12,6 @@ use super::{
 };
 use crate::harness::{Home, Run, merged};
 use crate::model::Reply;
-use crate::program::program;
 
 const STREAM: &[u8] =
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n";
@@ -116,77 +114,51 @@ fn silence_is_noticed_whatever_is_sent() {
         .says("no answer for 1 s");
 }
 
-/// Asks once, and measures the memory that the program had at most, in MB.
-fn peak(base: &str) -> (u64, String) {
-    const MEASURE: &str = "import resource, subprocess, sys
-done = subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, done.returncode, done.stderr)";
+/// Asks once, with so much memory as this limit of a shell leaves, in KB.
+fn asked_within(limit: &'static str, base: &str) -> Run {
     let once = json!({ "agents": { "defaults": { "max_retries": 0 } } });
     let home = Home::with(&merged(crate::harness::config_for(base), &once));
-    let mut command = Command::new("python3");
-    command
-        .args(["-c", MEASURE, program(), "agent", "-m", "hi"])
-        .env("BANTAM_HOME", home.path(""))
-        .stderr(Stdio::inherit());
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let (peak, rest) = text.split_once(' ').unwrap_or_else(|| panic!("{text}"));
-    (peak.parse().unwrap(), rest.to_owned())
+    home.bantam().args(["agent", "-m", "hi"]).after(limit).run()
 }
+
+/// For what may hold 16 MB of text.
+const LITTLE: &str = "ulimit -d 100000";
+const LESS: &str = "ulimit -d 50000";
 
 #[test]
 fn an_endless_answer_is_given_up_before_it_fills_memory() {
     elsewhere("fault", 35, "content without end");
     let text = |text: &str| delta(&json!({ "content": text })).into_bytes();
     let long = move || text(&"word ".repeat(4000));
-    let (memory, told) = peak(&endless(STREAM, long));
-    assert!(
-        told.starts_with("1 ") && told.contains("larger than 16 MB"),
-        "{told}"
-    );
-    println!("a stream of long events: {memory} MB");
-    assert!(memory < 100, "{memory} MB");
+    asked_within(LITTLE, &endless(STREAM, long))
+        .exits(1)
+        .says("larger than 16 MB");
     let short = || delta(&json!({ "content": "w" })).into_bytes().repeat(500);
-    let (memory, told) = peak(&endless(STREAM, short));
-    assert!(told.contains("larger than 16 MB"), "{told}");
-    println!("a stream of short events: {memory} MB");
-    assert!(memory < 100, "{memory} MB");
+    asked_within(LITTLE, &endless(STREAM, short))
+        .exits(1)
+        .says("larger than 16 MB");
     elsewhere("fault", 36, "a line without end");
-    let (memory, told) = peak(&endless(STREAM, || {
-        b"data: {\"choices\":[{\"delta\":{\"content\":\"".repeat(1000)
-    }));
-    assert!(told.contains("endless event"), "{told}");
-    assert!(memory < 100, "{memory} MB");
+    let line = || b"data: {\"choices\":[{\"delta\":{\"content\":\"".repeat(1000);
+    asked_within(LITTLE, &endless(STREAM, line)).says("endless event");
     elsewhere("fault", 43, "an error without end");
-    let (memory, told) = peak(&endless(
-        b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n",
-        || b"because ".repeat(1000),
-    ));
-    assert!(
-        told.starts_with("5 ") && told.contains("500: because"),
-        "{told}"
-    );
-    assert!(memory < 50, "{memory} MB");
+    let error = b"HTTP/1.1 500 No\r\nConnection: close\r\n\r\n";
+    asked_within(LESS, &endless(error, || b"because ".repeat(1000)))
+        .exits(5)
+        .says("500: because");
 }
 
 #[test]
 fn a_whole_answer_has_a_limit_too() {
     const JSON: &[u8] =
         b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
-    let (memory, told) = peak(&endless(JSON, || b"[0,0,0,0],".repeat(1000)));
-    assert!(
-        told.starts_with("1 ") && told.contains("larger than 8 MB"),
-        "{told}"
-    );
-    assert!(memory < 50, "{memory} MB");
+    asked_within(LESS, &endless(JSON, || b"[0,0,0,0],".repeat(1000)))
+        .exits(1)
+        .says("larger than 8 MB");
     // Of what is just small enough, every byte may become a value.
     let zeros = "0,".repeat((8 << 20) / 2 - 100);
     let body =
         format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}");
-    let (memory, told) = peak(&endless_once(JSON, body));
-    println!("a whole answer of 8 MB: {memory} MB");
-    assert!(told.starts_with("0 "), "{told}");
-    assert!(memory < 300, "{memory} MB");
+    asked_within("ulimit -d 300000", &endless_once(JSON, body)).exits(0);
 }
 
 fn endless_once(head: &'static [u8], body: String) -> String {
@@ -200,12 +172,11 @@ fn endless_once(head: &'static [u8], body: String) -> String {
 #[test]
 fn compressed_bytes_count_as_what_they_become() {
     elsewhere("fault", 37, "64 MB in 64 KB");
-    let zip = "import gzip, sys; sys.stdout.buffer.write(gzip.compress(b' ' * (64 << 20)))";
-    let bomb = Command::new("python3")
-        .args(["-c", zip])
-        .output()
-        .unwrap()
-        .stdout;
+    let content = vec![b' '; 64 << 20];
+    let mut bomb = b"\x1f\x8b\x08\0\0\0\0\0\0\xff".to_vec();
+    bomb.extend(miniz_oxide::deflate::compress_to_vec(&content, 9));
+    // Nobody gets to its sum and its length.
+    bomb.extend([0; 8]);
     assert!(bomb.len() > 10_000);
     let address = server(move |stream: TcpStream| {
         answering(
@@ -214,11 +185,8 @@ fn compressed_bytes_count_as_what_they_become() {
         );
         (&stream).write_all(&bomb).ok();
     });
-    let (memory, told) = peak(&format!("http://{address}/v1"));
-    assert!(
-        !told.starts_with("0 ") && memory < 60,
-        "{memory} MB: {told}"
-    );
+    let run = asked_within(LESS, &format!("http://{address}/v1"));
+    assert!(run.code.is_some_and(|code| code != 0), "{:?}", run.code);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{answering, asked_at, fault, server};
+use super::{answering, asked_at, elsewhere, fault, server};
 use crate::harness::Run;
 use crate::model::{Model, Reply};
 
@@ -197,6 +197,16 @@ fn a_redirect_is_not_followed_with_the_key() {
 
 #[test]
 fn an_address_that_can_never_work_exits_3() {
+    elsewhere(
+        "fault",
+        5,
+        "a certificate for another host: tests/programs/tls.rs",
+    );
+    elsewhere(
+        "fault",
+        6,
+        "one that has expired: the same; http::errors has the clock that stands in 1970",
+    );
     for base in [
         "http://exa mple/v1",
         "http://:80/v1",

@@ -12,7 +12,6 @@ mod errors;
 mod requests;
 mod shapes;
 mod streams;
-mod tls;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -279,7 +278,6 @@ fn every_number_of_the_table_has_its_row() {
         include_str!("requests.rs"),
         include_str!("shapes.rs"),
         include_str!("streams.rs"),
-        include_str!("tls.rs"),
     ]
     .concat()
     .replace(char::is_whitespace, "");

@@ -8,11 +8,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::elsewhere;
 use crate::harness::{Home, Run, config_for, merged, until};
 use crate::model::{Model, Reply};
 use crate::program::program;
-use crate::proxy::Proxy;
+use crate::tunnel::Proxy;
 
 /// Debian's package installs it here.
 const NGINX: &str = "/usr/sbin/nginx";
@@ -189,12 +188,6 @@ fn certificates(dir: &Path) {
 
 #[test]
 fn what_can_be_trusted_works_and_each_thing_that_cannot_has_its_own_sentence() {
-    elsewhere("fault", 5, "a certificate for another host");
-    elsewhere(
-        "fault",
-        6,
-        "a certificate that has expired; http::errors has the clock that stands in 1970",
-    );
     let model =
         Model::scripted(["Trusted.", "Trusted by the system.", "Through."].map(Reply::text));
     let place = Home::empty();

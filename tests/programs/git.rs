@@ -1,0 +1,56 @@
+//! The recipe that writes the message of a commit, with a real git.
+
+use std::fs;
+use std::process::Command;
+
+use crate::board::Board;
+use crate::model::Reply;
+
+#[test]
+fn a_commit_message() {
+    let board = Board::with([
+        Reply::error(400, "no"),
+        Reply::text("Water the plants\n\nThey were dry."),
+    ]);
+    let repository = board.user("repository");
+    fs::create_dir(&repository).unwrap();
+    let git = |args: &[&str]| {
+        let mut git = Command::new("git");
+        git.args(args)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", board.user(""))
+            .current_dir(&repository);
+        let output = git.output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+        )
+    };
+    fs::write(
+        board.user(".gitconfig"),
+        "[user]\nname = A\nemail = a@example.invalid\n",
+    )
+    .unwrap();
+    fs::write(repository.join("plants.txt"), "watered\n").unwrap();
+    for args in [&["init", "-q"][..], &["add", "plants.txt"]] {
+        assert!(git(args).0, "{args:?}");
+    }
+    // No answer, no message, no commit.
+    let run = board.cooks_in(&repository, "A commit message");
+    assert_ne!(run.code, Some(0));
+    run.prints("").fails_with_a_hint();
+    assert!(!git(&["log"]).0);
+
+    let run = board.cooks_in(&repository, "A commit message");
+    run.exits(0).prints("").is_quiet();
+    assert_eq!(
+        git(&["log", "--format=%B"]).1.trim(),
+        "Water the plants\n\nThey were dry."
+    );
+    assert!(
+        board.model.request(1).last("user").contains("+watered"),
+        "{:?}",
+        board.model.request(1).last("user")
+    );
+}

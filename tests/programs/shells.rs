@@ -1,0 +1,113 @@
+//! Completions in the shells that they are for, and the manual page as its reader sees it.
+
+use crate::harness::Home;
+
+/// What `program` prints for a script that uses what `bantam ARGS` printed.
+fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
+    let made = home.bantam().args(args).run();
+    made.exits(0).is_quiet();
+    let file = home.write("made", &made.stdout);
+    let mut shell = std::process::Command::new(program[0]);
+    shell
+        .args(&program[1..])
+        .arg(script.replace("FILE", file.to_str().unwrap()));
+    shell
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", home.path(""))
+        .stdin(std::process::Stdio::null());
+    let output = shell
+        .output()
+        .unwrap_or_else(|e| panic!("{}: {e}", program[0]));
+    let [stdout, stderr] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(
+        output.status.success() && stderr.is_empty(),
+        "{program:?}: {stdout}{stderr}"
+    );
+    stdout
+}
+
+#[test]
+fn the_shells_complete_commands_subcommands_and_flags() {
+    let home = Home::empty();
+    let complete = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let list = words
+            .iter()
+            .map(|word| format!("'{word}'"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let last = words.len() - 1;
+        let bash = format!(
+            ". FILE; COMP_WORDS=({list}); COMP_CWORD={last}; _bantam; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        let zsh = format!(
+            "compdef() {{ }}; _describe() {{ print -lr -- \"${{(@P)2}}\"; }}; _files() {{ }}; source FILE; \
+             words=({list}); CURRENT={}; _bantam",
+            last + 1
+        );
+        let fish = format!("source FILE; complete -C '{line}'");
+        let names = |text: String, after: char| {
+            let names = text
+                .lines()
+                .map(|line| line.split(after).next().unwrap().to_owned());
+            let mut names: Vec<String> =
+                names.filter(|name| name.starts_with(words[last])).collect();
+            names.sort();
+            names
+        };
+        [
+            names(
+                shell(
+                    &home,
+                    &["bash", "--norc", "-c"],
+                    &["completions", "bash"],
+                    &bash,
+                ),
+                '\n',
+            ),
+            names(
+                shell(&home, &["zsh", "-f", "-c"], &["completions", "zsh"], &zsh),
+                ':',
+            ),
+            names(
+                shell(
+                    &home,
+                    &["fish", "--no-config", "-c"],
+                    &["completions", "fish"],
+                    &fish,
+                ),
+                '\t',
+            ),
+        ]
+    };
+    for (line, expected) in [
+        ("bantam se", &["service", "sessions"][..]),
+        ("bantam sessions re", &["reset"]),
+        ("bantam sessions show --a", &["--after"]),
+        ("bantam agent --no-se", &["--no-session"]),
+        ("bantam cron add --to x --na", &["--name"]),
+    ] {
+        for (found, name) in complete(line).iter().zip(["bash", "zsh", "fish"]) {
+            assert_eq!(found, expected, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_manual_page_is_one() {
+    let home = Home::empty();
+    let page = shell(
+        &home,
+        &["sh", "-c"],
+        &["man"],
+        "mandoc -T lint -W error FILE && mandoc -T ascii FILE",
+    );
+    let page = page.replace('\u{8}', "");
+    assert!(
+        page.contains("bantam sessions show KEY") || page.contains("sseessssiioonnss"),
+        "{page}"
+    );
+    assert!(page.contains("provider unreachable"), "{page}");
+}
