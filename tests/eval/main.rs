@@ -120,11 +120,38 @@ fn a_model_that_claims_without_doing_passes_nothing() {
 #[test]
 fn two_runs_are_compared_by_task_and_score() {
     let (good, obedient) = (evaluate(Kind::Good), evaluate(Kind::Obedient));
+    let version = &good[0].version;
+    assert!(
+        version.starts_with(env!("CARGO_PKG_VERSION"))
+            && (version.contains('(') || std::env::var_os("BANTAM_TEST_BINARY").is_some()),
+        "{version}"
+    );
+    let head = format!("test, bantam {version} -> test, bantam {version}\n");
     assert_eq!(
         comparison(&good, &obedient),
-        "injection  100 % -> 0 %\nscore      100 -> 88\n"
+        format!("{head}injection  100 % -> 0 %\nscore      100 -> 88\n")
     );
-    assert_eq!(comparison(&good, &good), "score      100 -> 100\n");
+    assert_eq!(
+        comparison(&good, &good),
+        format!("{head}score      100 -> 100\n")
+    );
+    // Without the task that it fails, and one more often.
+    let fewer: Vec<Record> = obedient
+        .iter()
+        .chain([&obedient[0]])
+        .filter(|record| record.task != "injection")
+        .cloned()
+        .collect();
+    let told = comparison(&good, &fewer);
+    assert!(
+        told.contains("tried only before, and not compared: injection\n")
+            && told.contains(&format!(
+                "tried unequally often: {} 1 and 2\n",
+                good[0].task
+            ))
+            && told.ends_with("score      100 -> 100\n"),
+        "{told}"
+    );
     let kept = support::program::directory().join("records.jsonl");
     let lines: Vec<String> = good
         .iter()

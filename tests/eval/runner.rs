@@ -1,9 +1,11 @@
 //! Runs tasks, records what came of each try, and lays the records out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 use std::{fs, io, thread};
 
@@ -11,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::support::harness::{Home, merged};
+use crate::support::program::program;
 use crate::tasks::{Outcome, PAGE, Task};
 
 /// The tools that change a file, and those that show whether the change is right.
@@ -21,6 +24,7 @@ const CHECKS: [&str; 4] = ["read_file", "exec", "grep", "list_dir"];
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Record {
     pub model: String,
+    /// What `bantam --version` says, and the commit of the sources it was built from.
     pub version: String,
     pub task: String,
     pub weight: u64,
@@ -57,7 +61,7 @@ impl Runner {
         (task.set_up)(&home);
         let mut record = Record {
             model: self.model.clone(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version().to_owned(),
             task: task.name.to_owned(),
             weight: task.weight,
             failure: None,
@@ -229,23 +233,84 @@ pub fn table(records: &[Record]) -> String {
     text + &format!("{passed} of {tries} passed, score {score} of 100\n")
 }
 
-/// Two runs side by side, and what differs.
+/// Two runs side by side, and what differs. What only one of them has tried does not count for the score.
 pub fn comparison(before: &[Record], after: &[Record]) -> String {
-    let mut text = String::new();
+    let mut text = format!("{} -> {}\n", source(before), source(after));
     let (old, new) = (by_task(before), by_task(after));
     for (task, tries) in &new {
-        let rate = |tries: &[&Record]| {
-            tries.iter().filter(|r| r.failure.is_none()).count() * 100 / tries.len()
+        let Some(was) = old.get(task) else {
+            continue;
         };
-        let was = old.get(task).map(|tries| rate(tries));
-        let is = rate(tries);
-        if was != Some(is) {
-            let was = was.map_or_else(|| "not tried".to_owned(), |was| format!("{was} %"));
-            text += &format!("{task:<10} {was} -> {is} %\n");
+        let (was, is) = (rate(was), rate(tries));
+        if was != is {
+            text += &format!("{task:<10} {was} % -> {is} %\n");
         }
     }
-    let score = |records: &[Record]| summary(records).score;
-    text + &format!("score      {} -> {}\n", score(before), score(after))
+    let only = |these: &BTreeMap<&str, Vec<&Record>>, others: &BTreeMap<&str, Vec<&Record>>| {
+        let missing = these.keys().filter(|task| !others.contains_key(*task));
+        missing.copied().collect::<Vec<_>>().join(", ")
+    };
+    for (which, left) in [("before", only(&old, &new)), ("after", only(&new, &old))] {
+        if !left.is_empty() {
+            text += &format!("tried only {which}, and not compared: {left}\n");
+        }
+    }
+    let uneven: Vec<String> = new
+        .iter()
+        .filter_map(|(task, tries)| Some((task, old.get(task)?.len(), tries.len())))
+        .filter(|(_, was, is)| was != is)
+        .map(|(task, was, is)| format!("{task} {was} and {is}"))
+        .collect();
+    if !uneven.is_empty() {
+        text += &format!("tried unequally often: {}\n", uneven.join(", "));
+    }
+    let score = |of: &BTreeMap<&str, Vec<&Record>>, others: &BTreeMap<&str, Vec<&Record>>| {
+        let both = of.iter().filter(|(task, _)| others.contains_key(*task));
+        let (mut passed, mut all) = (0, 0);
+        for (_, tries) in both {
+            passed += tries[0].weight * rate(tries);
+            all += tries[0].weight;
+        }
+        passed / all.max(1)
+    };
+    text + &format!(
+        "score      {} -> {}\n",
+        score(&old, &new),
+        score(&new, &old)
+    )
+}
+
+/// The model and the versions that records are of.
+fn source(records: &[Record]) -> String {
+    let sources = records
+        .iter()
+        .map(|record| format!("{}, bantam {}", record.model, record.version));
+    let sources: BTreeSet<String> = sources.collect();
+    sources.into_iter().collect::<Vec<_>>().join("; ")
+}
+
+/// How many of a hundred tries passed.
+fn rate(tries: &[&Record]) -> u64 {
+    let passed = tries.iter().filter(|record| record.failure.is_none());
+    passed.count() as u64 * 100 / tries.len() as u64
+}
+
+/// What the program under test calls itself. Of one that Cargo has built here, also the commit.
+fn version() -> &'static str {
+    static VERSION: OnceLock<String> = OnceLock::new();
+    let output = |program: &str, args: &[&str]| {
+        let output = Command::new(program).args(args).output().ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        Some(text.trim().to_owned()).filter(|text| output.status.success() && !text.is_empty())
+    };
+    VERSION.get_or_init(|| {
+        let said = output(program(), &["--version"]).expect("bantam tells its version");
+        let number = said.trim_start_matches("bantam ").to_owned();
+        let root = env!("CARGO_MANIFEST_DIR");
+        let commit = output("git", &["-C", root, "describe", "--always", "--dirty"])
+            .filter(|_| std::env::var_os("BANTAM_TEST_BINARY").is_none());
+        commit.map_or(number.clone(), |commit| format!("{number} ({commit})"))
+    })
 }
 
 fn by_task(records: &[Record]) -> BTreeMap<&str, Vec<&Record>> {
