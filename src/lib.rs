@@ -37,7 +37,7 @@
 //! | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 //! | 0 | `guard` | the hosts that a model may make this program connect to |
 //! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//! | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //!
 //! # A message's life
 //!
@@ -86,6 +86,7 @@ mod mcp;
 pub mod message;
 mod notify;
 mod outbox;
+mod pace;
 mod packed;
 mod paths;
 pub mod provider;

@@ -10,6 +10,7 @@ use crate::config::{Config, Env};
 use crate::error::{Error, Result};
 use crate::gateway::status::is_running;
 use crate::outbox::{Item, Note, Outbox, Outcome};
+use crate::pace::paced;
 use crate::paths::Home;
 use crate::telegram::api::Api;
 use crate::telegram::{CHANNEL, MessageSender};
@@ -145,7 +146,7 @@ impl Delivery {
             *heard.lock().unwrap_or_else(PoisonError::into_inner) = one_line(line, 300);
         };
         let (api, outbox) = (self.api.clone(), self.outbox.clone());
-        MessageSender::new(api, outbox, Cancel::new(Some(WAIT)), Arc::new(log))
+        MessageSender::new(api, outbox, Cancel::new(Some(paced(WAIT))), Arc::new(log))
             .deliver_until(is_done)?;
         let last = last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(last)

@@ -1,9 +1,12 @@
 //! The heartbeat: a built-in job that asks the agent at intervals to do what `agent/HEARTBEAT.md` says.
 
+use std::time::Duration;
+
 use serde_json::json;
 
 use super::job::Job;
 use crate::error::Result;
+use crate::pace::paced;
 use crate::paths::{TELEGRAM, telegram_chat};
 /// The id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
@@ -19,8 +22,10 @@ pub(crate) fn job(minutes: u64, to: &str) -> Result<Job> {
     } else {
         telegram_chat(to)?
     };
+    let interval = paced(Duration::from_secs(minutes.saturating_mul(60))).as_millis();
+    let interval = u64::try_from(interval).unwrap_or(u64::MAX);
     Ok(Job(json!({
-        "id": ID, "name": ID, "schedule": {"kind": "every", "everyMs": minutes.saturating_mul(60_000)},
+        "id": ID, "name": ID, "schedule": {"kind": "every", "everyMs": interval},
         "payload": {"deliver": !chat.is_empty(), "channel": TELEGRAM, "to": chat},
     })))
 }

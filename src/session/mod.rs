@@ -19,6 +19,7 @@ pub use crate::disk::Durability;
 use crate::disk::{self, Fields, Journal, Line, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Message, Reply, ToolResult, User};
+use crate::pace::paced;
 use crate::paths::Home;
 use crate::text::rfc3339;
 pub use memory::Memory;
@@ -418,7 +419,7 @@ fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<
     let lock = match Lock::acquire(&path, QUIET_WAIT, cancel) {
         Err(e) if e.kind == Kind::Busy => {
             waiting();
-            Lock::acquire(&path, LOCK_WAIT.saturating_sub(QUIET_WAIT), cancel)
+            Lock::acquire(&path, paced(LOCK_WAIT).saturating_sub(QUIET_WAIT), cancel)
         }
         result => result,
     };

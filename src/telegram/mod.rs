@@ -27,6 +27,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::hands::Hands;
 use crate::message::Media;
+use crate::pace::paced;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::text::LocalTime;
@@ -51,7 +52,7 @@ const FIRST_BACK_OFF: Duration = if cfg!(test) {
 
 /// The back-off after `failures` earlier failures in a row.
 fn back_off(failures: u32) -> Duration {
-    (FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF)
+    paced((FIRST_BACK_OFF * (1 << failures.min(6))).min(MAX_BACK_OFF))
 }
 
 #[derive(Clone)]

@@ -479,18 +479,12 @@ fn a_file_that_takes_long_holds_up_its_own_chat_and_no_other() {
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
     home.write("workspace/notes.txt", "some notes\n");
-    api.fault("sendDocument", Fault::Late(Duration::from_secs(6)));
+    api.fault("sendDocument", Fault::Late(Duration::from_secs(12)));
     let gateway = start(&home);
     api.text(OWNER, "send a file");
     api.wait_for_asked("sendDocument", 1);
-    let begun = Instant::now();
     api.text(OTHER, "hello");
     assert_eq!(api.wait_for_texts(OTHER, 1), ["At once."]);
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        begun.elapsed()
-    );
     assert_eq!(api.texts(OWNER), [""], "the answer waits for the file");
     assert_eq!(api.wait_for_texts(OWNER, 2), ["", "Sent."]);
     until("nothing waits", || waiting(&home).is_empty());
@@ -636,10 +630,14 @@ fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
     // Nobody listens there.
     let nowhere = json!({ "channels": { "telegram": { "api_base": "http://127.0.0.1:9" } } });
     let home = Home::with(&merged(config.clone(), &nowhere));
-    let run = home.agent(["--to", "telegram:42", "--json", "-m", "hi"]);
+    let run = home
+        .bantam()
+        .env("BANTAM_TEST_SPEED", "20")
+        .args(["agent", "--to", "telegram:42", "--json", "-m", "hi"])
+        .run();
     let object = run.exits(1).json();
     assert!(
-        run.took > Duration::from_secs(29) && run.took < Duration::from_secs(55),
+        run.took > Duration::from_secs(1) && run.took < Duration::from_secs(29),
         "{:?}",
         run.took
     );
