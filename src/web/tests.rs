@@ -199,7 +199,7 @@ fn nothing_makes_the_converter_slow_or_deep() {
         );
         println!("{tag}: {:?} {}", started.elapsed(), text.len());
         assert!(
-            started.elapsed() < Duration::from_secs(20),
+            started.elapsed() < Duration::from_secs(60),
             "{tag}: {:?}",
             started.elapsed()
         );

@@ -54,7 +54,8 @@ pub fn ends(gateway: Running) {
     gateway.wait();
     let took = started.elapsed();
     gateway.finish().exits(0);
-    assert!(took < Duration::from_secs(10), "it took {took:?} to end");
+    // A poll may last 50 s.
+    assert!(took < Duration::from_secs(40), "it took {took:?} to end");
 }
 
 #[test]

@@ -8,8 +8,8 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, board, botapi, entities, fixtures, harness, lease, marker, model, pdf, program, rng,
-    seccomp_trace, stored, syncs, tunnel, without_syscall,
+    addresses, board, botapi, entities, fixtures, harness, lease, marker, model, pdf, program,
+    remote, rng, seccomp_trace, stored, syncs, tunnel, without_syscall,
 };
 
 mod agent;
@@ -50,7 +50,6 @@ mod keys;
 mod kills;
 mod life;
 mod mcp_remote;
-mod mcp_trust;
 mod memory;
 mod messages;
 mod mistakes;

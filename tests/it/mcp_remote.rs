@@ -8,40 +8,13 @@ use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, merged};
 use crate::model::{Model, Reply, Request};
+use crate::remote::remote;
 
 /// A model that calls this tool with `text`, and then repeats what came of it.
 fn calling(tool: &'static str) -> Model {
     Model::answering(move |request, _| match request.texts("tool").pop() {
         None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
         Some(result) => Reply::text(&result),
-    })
-}
-
-/// A server over HTTP: what it answers to a method.
-pub(crate) fn remote(events: bool) -> Model {
-    Model::answering(move |request, _| {
-        let method = request.body["method"].as_str().unwrap_or_default();
-        let result = match method {
-            "initialize" => {
-                json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {} })
-            }
-            "tools/list" => {
-                json!({ "tools": [{ "name": "say", "inputSchema": { "type": "object" } }] })
-            }
-            "tools/call" => json!({ "content": [{ "type": "text", "text": "from afar" }] }),
-            _ => return Reply::json(202, &Value::Null),
-        };
-        let answer = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
-        let progress = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": {} });
-        let reply = if events {
-            Reply::stream([
-                format!("data: {progress}\n\n"),
-                format!("data: {answer}\n\n"),
-            ])
-        } else {
-            Reply::json(200, &answer)
-        };
-        reply.header("Mcp-Session-Id", "session-7")
     })
 }
 

@@ -25,11 +25,11 @@ fn the_service_manager_hears_that_it_lives_also_while_polls_fail() {
     let path = home.dir("run").join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
     socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
+        .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     let heard = || {
         let mut bytes = [0; 200];
-        let length = socket.recv(&mut bytes).expect("a word within 20 s");
+        let length = socket.recv(&mut bytes).expect("a word within a minute");
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     };
     let gateway = home
@@ -46,7 +46,7 @@ fn the_service_manager_hears_that_it_lives_also_while_polls_fail() {
         beats += usize::from(heard() == "WATCHDOG=1");
     }
     // A pause after such a fault is of a minute, and they come twice a second.
-    assert!(begun.elapsed() < Duration::from_secs(15));
+    assert!(begun.elapsed() < Duration::from_secs(45));
     gateway.signal(Signal::TERM);
     until("it says that it ends", || heard() == "STOPPING=1");
     gateway.finish().exits(0);
@@ -240,7 +240,7 @@ fn as_process_1_it_takes_in_who_is_left_behind_and_ends_when_it_is_told() {
         .unwrap();
     gateway.finish().exits(0);
     assert!(
-        begun.elapsed() < Duration::from_secs(10),
+        begun.elapsed() < Duration::from_secs(40),
         "{:?}",
         begun.elapsed()
     );

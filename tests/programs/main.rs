@@ -9,11 +9,12 @@
 mod support;
 
 // Every test names them without their folder.
-use support::{board, harness, model, pdf, program, tunnel};
+use support::{board, harness, model, pdf, program, remote, tunnel};
 
 mod aimock;
 mod git;
 mod mcp;
+mod mcp_trust;
 mod pdfs;
 mod shells;
 mod tables;

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged, until};
-use crate::mcp_remote::remote;
 use crate::model::{Model, Reply, Request, call};
+use crate::remote::remote;
 
 const SERVER: &str = include_str!("../support/mcp_server.py");
 
@@ -408,7 +408,7 @@ fn a_server_that_does_not_answer_is_given_up() {
         let run = home.agent(["--timeout", "4", "-m", "call it"]);
         run.exits(6);
         assert!(
-            started.elapsed() < Duration::from_secs(20),
+            started.elapsed() < Duration::from_secs(50),
             "{mode}: {:?}",
             started.elapsed()
         );

@@ -15,6 +15,7 @@ pub mod model;
 pub mod pdf;
 pub mod program;
 pub mod race;
+pub mod remote;
 pub mod rng;
 pub mod seccomp_trace;
 pub mod stored;
