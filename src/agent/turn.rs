@@ -80,8 +80,14 @@ impl Agent {
         mut session: Session,
         response: &mut Response,
     ) -> Result<Outcome> {
-        for damage in std::mem::take(&mut session.damage) {
+        let (damage, told) = session.take_damage();
+        for damage in damage {
             turn.warn(damage);
+        }
+        if let Some(told) = told {
+            let now = SystemTime::now();
+            self.store
+                .append(&mut session, &[told], Durability::Later, now)?;
         }
         let resumed = has_message(&session, &turn.request.id);
         match session.ended.filter(|_| resumed) {

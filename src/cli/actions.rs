@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::agent::fresh_key;
 use super::question::Question;
 use super::repl::Conversation;
 use super::table;
@@ -22,7 +22,7 @@ use crate::message::{Message, Usage};
 use crate::paths::session_name;
 use crate::provider::offers::{self, HostOffers, Offer};
 use crate::reach::{self, Links};
-use crate::session::archive;
+use crate::session::{archive, fresh_key};
 use crate::text::{counted, one_line};
 use crate::usage::Totals;
 
@@ -30,7 +30,7 @@ impl Conversation {
     pub(super) fn start_over(&mut self) -> Result<String> {
         let mut kept = "";
         if self.repl.factory.options.memory.is_some() {
-            self.repl.chat = fresh_key();
+            self.repl.chat = fresh_key(SystemTime::now());
             self.repl.session = session_name("cli", &self.repl.chat)?;
         } else if self.repl.factory.reset(&self.repl.session)? {
             kept = "; the old one is kept";

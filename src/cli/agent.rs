@@ -1,5 +1,6 @@
 //! `bantam agent`: asks once, or holds a conversation.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
@@ -7,14 +8,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::args::{Args, Command};
+use super::args::{self, Args, Command};
 use super::attach;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
 use super::screen::Screen;
 use super::signals::Signals;
-use super::{json_line, notice, print, report, terminal};
+use super::{help, json_line, notice, print, report, terminal};
 use crate::agent::{Request, WAITING};
 use crate::app::deliver::Delivery;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -27,15 +28,14 @@ use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::offers::learn_window;
 use crate::secret::Redactor;
-use crate::session::{Memory, archive};
-use crate::text::rfc3339;
+use crate::session::{Memory, archive, fresh_key};
 
 pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,
-    "ask, in the conversation \"default\" (-s KEY: in another, --no-session: in none); \
-            without TEXT at a terminal, hold a conversation",
+    "ask, in a conversation of its own (-c continues the newest, -s KEY another); without TEXT \
+     at a terminal, hold a conversation",
 )
 .with_flags(&[
     ("-m, --message TEXT", "the question"),
@@ -110,6 +110,14 @@ const EXCLUSIVE: [(&str, &str); 9] = [
     ("tools", "no-tools"),
 ];
 
+/// Runs the command with these arguments, which have no name of a command before them.
+pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+    match args::parse(&COMMAND, words)? {
+        None => help::show(&[&COMMAND]),
+        Some(args) => run(&args, env),
+    }
+}
+
 fn run(args: &Args, env: &Env) -> Result<u8> {
     EXCLUSIVE
         .iter()
@@ -122,7 +130,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
-    let chat = chat(args, &factory.home)?;
+    let chat = chat(args, &factory.home, question.is_none())?;
     let session = session_name("cli", &chat)?;
     let run = Run {
         args,
@@ -272,18 +280,18 @@ impl Run<'_> {
     }
 }
 
-/// The conversation's key without `cli_`.
-fn chat(args: &Args, home: &Home) -> Result<String> {
+/// The conversation's key without `cli_`: a question has one of its own, unless a flag names the one to continue.
+fn chat(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(key) = args.value("session") {
         return Ok(key.to_owned());
     }
     if args.has("continue") {
         return newest(home);
     }
-    if !args.has("new") {
+    if is_talk && !args.has("new") {
         return Ok("default".to_owned());
     }
-    Ok(fresh_key())
+    Ok(fresh_key(SystemTime::now()))
 }
 
 /// Applies the flags to the agents of this command.
@@ -318,16 +326,6 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
 fn newest(home: &Home) -> Result<String> {
     archive::newest(home, "cli_")?
         .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out -c"))
-}
-
-/// A key that no other conversation has: the time and the process.
-pub(super) fn fresh_key() -> String {
-    let digits: String = rfc3339(SystemTime::now())
-        .chars()
-        .filter(char::is_ascii_digit)
-        .collect();
-    let (date, time) = digits.split_at(8);
-    format!("{date}-{time}-{}", std::process::id())
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {

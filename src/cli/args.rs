@@ -122,7 +122,8 @@ impl Args {
     pub(super) fn exclude(&self, one: &str, other: &str) -> Result<()> {
         if self.has(one) && self.has(other) {
             return Err(
-                Error::usage(format!("--{one} contradicts --{other}")).hint("leave one out")
+                Error::usage(format!("--{one} and --{other} cannot be used together"))
+                    .hint("leave out one of them"),
             );
         }
         Ok(())

@@ -46,6 +46,25 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
     format!("attach {}? y/N ", files.join("; "))
 }
 
+/// What a message names as `@PATH` and is no file, though it looks like the path of one.
+pub(super) fn missing_in(text: &str) -> Option<&str> {
+    let paths = text
+        .split_whitespace()
+        .filter_map(|word| word.strip_prefix('@'))
+        .map(|path| path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']));
+    // `@somebody` is a name.
+    let looks_like_a_file = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        path.contains('/')
+            || name
+                .rsplit_once('.')
+                .is_some_and(|(stem, end)| !stem.is_empty() && !end.is_empty())
+    };
+    paths
+        .filter(looks_like_a_file)
+        .find(|path| std::fs::metadata(path).is_err())
+}
+
 /// Reads a file: a text comes in a fence, with the file's name.
 pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     let shown = one_line(path, 200);

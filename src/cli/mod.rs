@@ -41,6 +41,7 @@ use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
+use rustix::fs::FileType;
 use serde_json::{Value, json};
 
 use crate::app::{self, factory::AgentFactory};
@@ -102,10 +103,16 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     // This process holds the keys.
     sys::deny_inspection().doing("closing itself to other processes")?;
     let Some(first) = args.next() else {
+        if is_piped() {
+            return agent::ask(std::iter::empty(), env);
+        }
         return help::overview();
     };
+    if first.to_string_lossy().contains(char::is_whitespace) {
+        return agent::ask(std::iter::once(first).chain(args), env);
+    }
     let name = match first.to_string_lossy().as_ref() {
-        "--version" | "-V" => {
+        "--version" | "-V" | "-v" => {
             return print(concat!("bantam ", env!("CARGO_PKG_VERSION"), "\n")).map(|()| 0);
         }
         "--help" | "-h" => "help".to_owned(),
@@ -126,6 +133,15 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         None => help::show(&found),
         Some(args) => (found[0].run)(&args, env),
     }
+}
+
+/// Whether somebody has redirected a pipe or a file to this program.
+fn is_piped() -> bool {
+    let kind = rustix::fs::fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(
+        kind,
+        Ok(FileType::Fifo | FileType::Socket | FileType::RegularFile)
+    )
 }
 
 /// Prints an error, and its object for `--json`. The arguments may be wrong, so they are not parsed.
@@ -158,6 +174,11 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
 
 /// The command of this name, or all subcommands of the group of this name. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
+    let name = if name == "sessions delete" {
+        "sessions erase"
+    } else {
+        name
+    };
     let found: Vec<&Command> = commands()
         .filter(|c| c.name == name || c.group() == Some(name))
         .collect();
@@ -165,12 +186,14 @@ fn find(name: &str) -> Result<Vec<&'static Command>> {
         return Ok(found);
     }
     let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
+    let shown = one_line(name, 40);
     let hint = match (nearest(name, names), name.split_once(' ')) {
-        (Some(near), _) => format!("did you mean `bantam {near}`?"),
+        (Some(near), None) => format!("did you mean `bantam {near}`? To ask: bantam agent {shown}"),
+        (Some(near), Some(_)) => format!("did you mean `bantam {near}`?"),
         (None, Some((group, _))) => format!("bantam {group} has {}", subcommands(&find(group)?)),
-        (None, None) => "bantam help lists the commands".to_owned(),
+        (None, None) => format!("bantam help lists the commands; to ask: bantam agent {shown}"),
     };
-    Err(Error::usage(format!("unknown command \"{}\"", one_line(name, 40))).hint(hint))
+    Err(Error::usage(format!("unknown command \"{shown}\"")).hint(hint))
 }
 
 /// `list, show, reset`

@@ -36,9 +36,11 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     let words = args.words.join(" ");
     let asked = match args.value("message") {
         Some(_) if !words.is_empty() => {
-            return Err(
-                Error::usage("the question is given twice").hint("use -m or words, not both")
-            );
+            let shown = one_line(&words, 40);
+            return Err(Error::usage(format!(
+                "the question is given twice: by -m, and as \"{shown}\""
+            ))
+            .hint("put quotes around all of it: -m \"...\""));
         }
         Some(text) => text.to_owned(),
         None => words,

@@ -188,6 +188,13 @@ impl Conversation {
 
     /// Asks what was typed, with what is attached.
     fn message(&mut self, text: String) -> Result<String> {
+        if let Some(path) = attach::missing_in(&text) {
+            let shown = one_line(path, 200);
+            return Err(
+                Error::usage(format!("nothing was sent: there is no file {shown}"))
+                    .hint("correct its path, or leave out the @ to send the text as it is"),
+            );
+        }
         let named = attach::named_in(&text);
         // Whoever wrote a text that is pasted may not choose files.
         if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {

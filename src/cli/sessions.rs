@@ -54,7 +54,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions prune",
         "",
         prune,
-        "remove old earlier segments, never a current conversation",
+        "delete old, archived parts of conversations, never the current part",
     )
     .with_flags(&[(
         "--days N",
@@ -79,11 +79,21 @@ pub(super) fn of_cli(home: &Home) -> Vec<archive::Summary> {
 }
 
 fn list(args: &Args, env: &Env) -> Result<u8> {
-    let list = archive::list(&config::home(env)?)?;
+    let (home, loaded) = super::load(env)?;
+    let days = loaded.config.session.keep_days;
+    if days > 0 {
+        let keep = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
+        // A list is shown all the same.
+        if let Err(e) = archive::tidy(&home, keep, SystemTime::now()) {
+            notice(&printable(&e.doing("deleting old conversations").message));
+        }
+    }
+    let list = archive::list(&home)?;
     if args.has("json") {
         let rows = list.iter().map(|s| {
             json!({
-                "key": s.key, "title": s.title, "messages": s.messages, "last": s.last, "bytes": s.bytes,
+                "key": s.key, "title": s.title, "messages": s.messages, "created": s.created, "updated": s.last,
+                "last": s.last, "bytes": s.bytes,
                 "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
         });
@@ -106,11 +116,12 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
             String::new()
         };
         let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
-        let (last, state) = (local_time(&s.last, &zone), format!("{}{damage}", s.state));
+        let state = format!("{}{damage}", s.state);
         [
             key,
             s.messages.to_string(),
-            last,
+            local_time(&s.created, &zone),
+            local_time(&s.last, &zone),
             size(s.bytes),
             state,
             s.title.clone(),
@@ -120,7 +131,8 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
         [
             "key",
             "messages",
-            "last used",
+            "created",
+            "updated",
             "size",
             "state",
             "first question",

@@ -260,6 +260,7 @@ sections! {
         compact_at: f64 = Number(0.1, 0.8), "summarise old turns at this share of the model's window";
         ttl_hours: f64 = Number(0.0, 0.0), "start over after this many idle hours; 0: never";
         history_limit: usize = Whole(0, 0), "most messages sent to the model; 0: all that fit";
+        keep_days: u64 = Whole(0, 30), "delete conversations that nobody named, and archived parts of all, after so many days; 0: never";
     }
 
     Cron at "cron" {

@@ -14,12 +14,13 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::{
-    Files, Session, Store, TurnEnd, base, effective_lines, lock, note, refuse_newer, turn_end,
+    Files, Session, Store, TurnEnd, base, effective_lines, is_unnamed, lock, note, refuse_newer,
+    turn_end,
 };
 use crate::cancel::Cancel;
-use crate::disk;
 use crate::disk::segments::{self, Part};
-use crate::error::{Context, Error, Result};
+use crate::disk::{self, Lock};
+use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::Home;
 use crate::text::{one_line, rfc3339};
@@ -31,6 +32,8 @@ pub(crate) struct Summary {
     pub title: String,
     /// Messages that count, tool results included.
     pub messages: usize,
+    /// When it began, as RFC 3339 in UTC; empty if that is not known.
+    pub created: String,
     /// The time of the last message, else of the last change, as RFC 3339 in UTC.
     pub last: String,
     /// Of all its files.
@@ -147,6 +150,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     };
     let Session {
         messages,
+        created,
         mut last,
         damage,
         ..
@@ -170,6 +174,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         key: key.to_owned(),
         title: title.unwrap_or_default(),
         messages: messages.len(),
+        created,
         last,
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
         earlier_segments: files
@@ -337,11 +342,46 @@ pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Resu
 /// way, the conversation is still listed and can be erased again.
 pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
     let _lock = lock(home, key, cancel, &|| ())?;
+    remove(home, key)
+}
+
+/// The same for a conversation that is locked.
+fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     disk::remove_files(&paths)?;
     disk::remove(&home.lock(key))?;
     Ok(paths.len())
+}
+
+/// Removes what nobody has used for `keep` before `now`: conversations that nobody named, and archived segments of all. Returns how
+/// many conversations it removed. Reads no conversation, and waits for none that is in use.
+pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize> {
+    let before = now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH);
+    let mut removed = 0;
+    for (key, files) in files(home)? {
+        // What cannot be looked at may have gone by now.
+        let is_old = |(_, path): &(Part, PathBuf)| {
+            let written = fs_err::symlink_metadata(path).and_then(|meta| meta.modified());
+            written.is_ok_and(|written| written < before)
+        };
+        if !is_unnamed(&key) || !files.iter().all(is_old) {
+            continue;
+        }
+        match Lock::acquire(&home.lock(&key), Duration::ZERO, &Cancel::new(None)) {
+            Err(e) if e.kind == Kind::Busy => {}
+            lock => {
+                let _lock = lock?;
+                // Somebody may have continued it since.
+                if files.iter().all(is_old) {
+                    remove(home, &key)?;
+                    removed += 1;
+                }
+            }
+        }
+    }
+    prune(home, keep, now)?;
+    Ok(removed)
 }
 
 /// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their paths.

@@ -2,8 +2,9 @@
 //!
 //! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
-//! other lines are messages with a time, `{"state":{"model":...}}`, `{"turn":"done|failed|cancelled"}` at the end of each turn, and
-//! `{"undo":N}`: the lines from N on do not count.
+//! other lines are messages with a time, `{"state":{"model":...}}` or `{"state":{"damage_told":N}}`,
+//! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
+//! later segment is when the conversation began.
 
 pub(crate) mod archive;
 mod memory;
@@ -69,6 +70,8 @@ pub enum Entry<'a> {
     Model(&'a str),
     /// Takes back the lines from this one on; see [`Session::next`].
     Undo(u64),
+    /// The user has been told of so many damaged places in the segment.
+    DamageTold(usize),
 }
 
 /// A conversation. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
@@ -83,10 +86,14 @@ pub struct Session {
     pub model: Option<String>,
     /// How the last turn ended; `None` if it has not.
     pub ended: Option<TurnEnd>,
+    /// When the conversation began, as RFC 3339 in UTC; empty if that is not known.
+    pub created: String,
     /// The time of the last message, as RFC 3339 in UTC; empty if there is none.
     pub last: String,
     /// One sentence for each damage found in the file.
     pub damage: Vec<String>,
+    /// How many damaged places the user knows of once they were told of those; 0 if they know.
+    untold: usize,
     next: u64,
     base: u64,
     /// The number of the line with the user's last message.
@@ -99,6 +106,34 @@ struct SessionFile {
     /// `None` until the first line is written.
     journal: Option<Journal>,
     _lock: Lock,
+}
+
+/// A key for a conversation that nobody has named: the time, and the process, for two may begin in the same microsecond.
+pub(crate) fn fresh_key(now: SystemTime) -> String {
+    let digits: String = rfc3339(now).chars().filter(char::is_ascii_digit).collect();
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    format!(
+        "{}-{}-{:06}-{}",
+        &digits[..8],
+        &digits[8..14],
+        since.subsec_micros(),
+        std::process::id()
+    )
+}
+
+/// Whether [`fresh_key`] has made this key of the command line.
+fn is_unnamed(key: &str) -> bool {
+    let Some(time) = key.strip_prefix("cli_") else {
+        return false;
+    };
+    let parts: Vec<&str> = time.split('-').collect();
+    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    // Older versions wrote the milliseconds behind the seconds.
+    let has_time = matches!(parts[..], [date, time, _] | [date, time, _, _]
+        if date.len() == 8 && (time.len() == 6 || time.len() == 9));
+    has_time && parts.iter().all(is_number)
 }
 
 impl Session {
@@ -135,6 +170,33 @@ impl Session {
         }));
     }
 
+    /// Leaves out the damage that the user was told of before: so many places of the file.
+    fn forget_told(&mut self, told: usize, path: &Path) {
+        let place = format!("{}:", path.display());
+        let lasts = |damage: &&mut String| damage.starts_with(&place);
+        let lasting = self.damage.iter_mut().filter(lasts).count();
+        if lasting <= told {
+            self.damage.retain(|damage| !damage.starts_with(&place));
+            return;
+        }
+        if let Some(last) = self.damage.iter_mut().rfind(lasts) {
+            last.push_str(&format!(
+                "; the rest is intact and goes on (bantam sessions reset {} starts over)",
+                self.name
+            ));
+        }
+        self.untold = lasting;
+    }
+
+    /// The damage to tell the user of, and the entry to append so that it is not told again.
+    pub(crate) fn take_damage(&mut self) -> (Vec<String>, Option<Entry<'static>>) {
+        let told = std::mem::take(&mut self.untold);
+        (
+            std::mem::take(&mut self.damage),
+            (told > 0).then_some(Entry::DamageTold(told)),
+        )
+    }
+
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -147,6 +209,8 @@ impl Session {
         self.next = next;
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
+        let began = header.get("began").or_else(|| header.get("created"));
+        self.created = began.and_then(Value::as_str).unwrap_or_default().to_owned();
         self.summary = header
             .get("summary")
             .and_then(Value::as_str)
@@ -197,7 +261,7 @@ impl Session {
                         self.asked
                     };
                 }
-                Entry::TurnEnd(_) | Entry::Undo(_) => {}
+                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::DamageTold(_) => {}
             }
         }
     }
@@ -213,6 +277,9 @@ impl Session {
         let mut time = rfc3339(now);
         let mut header = header(&self.name, &time);
         header.insert("base".to_owned(), self.next_base(kept).into());
+        if !self.created.is_empty() {
+            header.insert("began".to_owned(), self.created.as_str().into());
+        }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
         header.extend(
             self.model
@@ -313,17 +380,19 @@ impl Store for Files {
             journal: None,
             _lock: lock,
         };
-        let mut missing = Vec::new();
+        let (mut missing, mut told) = (Vec::new(), 0);
         if let Some(opened) = Journal::open(&path)
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?
         {
             refuse_newer(&opened.lines, &path)?;
             session.damage = opened.damage;
+            told = damage_told(&opened.lines);
             missing = session.replay(opened.lines, opened.journal.next());
             file.journal = Some(opened.journal);
         }
         session.file = Some(file);
+        session.forget_told(told, &path);
         let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
         if !entries.is_empty() {
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
@@ -455,6 +524,13 @@ fn header(name: &str, now: &str) -> Fields {
         .unwrap_or_default()
 }
 
+/// How many damaged places of a segment the user has been told of.
+fn damage_told(lines: &[Line]) -> usize {
+    let told = |line: &Line| line.fields.get("state")?.get("damage_told")?.as_u64();
+    let told = lines.iter().rev().find_map(told).unwrap_or_default();
+    usize::try_from(told).unwrap_or(usize::MAX)
+}
+
 fn base(header: &Value) -> u64 {
     header
         .get("base")
@@ -476,6 +552,9 @@ fn fields(entry: &Entry, now: &str) -> Fields {
         Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
         Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
         Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
+        Entry::DamageTold(places) => {
+            line.insert("state".to_owned(), json!({"damage_told": places}));
+        }
     }
     line
 }

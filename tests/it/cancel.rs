@@ -50,6 +50,47 @@ fn a_polite_end_is_the_same_as_an_interrupt() {
     assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
 }
 
+/// How many threads of a process do not block the signals that end a run. The one that waits for them is one: the kernel shows
+/// them unblocked as long as it waits. Any other would get them, and the program end at once.
+fn threads_that_signals_reach(pid: i32) -> usize {
+    const ENDING: u64 = 1 | 1 << 1 | 1 << 14; // SIGHUP, SIGINT, SIGTERM
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let is_reached = |status: &String| {
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigBlk:"))
+            .unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & ENDING != ENDING
+    };
+    threads
+        .map(|thread| fs::read_to_string(thread.unwrap().path().join("status")).unwrap())
+        .filter(is_reached)
+        .count()
+}
+
+#[test]
+fn an_interrupt_is_noticed_though_the_tools_of_a_server_were_listed_before() {
+    let model = Model::scripted([Reply::text("Too late.").held()]);
+    let entry = json!({ "command": "python3", "args": ["server.py", "good"], "network": false });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "fake": entry } }),
+    ));
+    home.write(
+        "state/mcp/fake/server.py",
+        include_str!("../support/mcp_server.py"),
+    );
+    let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
+    model.wait_for_requests(1);
+    assert!(model.request(0).tools().contains(&"fake__say"));
+    assert!(threads_that_signals_reach(running.pid()) <= 1);
+    running.signal(Signal::INT);
+    let run = running.finish();
+    let object: serde_json::Value = serde_json::from_str(&run.exits(130).stdout).unwrap();
+    assert_eq!(object["error"]["kind"], "interrupted");
+    assert_eq!(home.session("cli_default").turns(), ["cancelled"]);
+}
+
 #[test]
 fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
     let model = Model::never_asked();

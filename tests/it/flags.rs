@@ -335,5 +335,5 @@ fn the_newest_conversation_goes_on() {
     assert_eq!(home.session("cli_garden").texts("user").len(), 2);
     home.agent(["-c", "-s", "x", "-m", "more"])
         .exits(2)
-        .says("--continue contradicts --session");
+        .says("--continue and --session cannot be used together");
 }

@@ -38,6 +38,7 @@ mod faults;
 mod files;
 mod flags;
 mod foreign;
+mod fresh;
 mod full;
 mod gateway;
 mod grep;

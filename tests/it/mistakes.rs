@@ -80,8 +80,8 @@ const MISTAKES: &[Mistake] = &[
     ),
     typed(
         &["agent", "--new", "-s", "x", "hi"],
-        "--new contradicts --session",
-        "leave one out",
+        "--new and --session cannot be used together",
+        "leave out one of them",
     ),
     typed(
         &["agent", "-c", "hi"],

@@ -397,6 +397,20 @@ fn files_go_with_a_message_by_command_and_by_name() {
     );
 }
 
+#[test]
+fn a_file_that_is_not_there_is_told_before_anything_is_sent() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("what is in @no/such-file.txt?\r");
+    talk.wait_for_next_stdout("nothing was sent: there is no file no/such-file.txt");
+    assert!(model.requests().is_empty());
+    talk.types("greet @somebody\r");
+    talk.wait_for_next_stdout("Hello.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+}
+
 /// Whoever wrote a text that is pasted may not choose files: no part of a paste answers the question.
 #[test]
 fn a_paste_attaches_nothing() {

@@ -202,7 +202,10 @@ fn a_torn_line_is_mended_away_and_a_copy_is_kept() {
 
 #[test]
 fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let model = Model::answering(|request, _| {
+        let is_first = request.last("user").contains("first");
+        Reply::text(if is_first { "One." } else { "Two." })
+    });
     let home = Home::with(&model.config());
     home.agent(["-m", "first question"]).exits(0);
     let path = home.path("sessions/cli_default.jsonl");
@@ -222,6 +225,14 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
     );
     let now = fs::read_to_string(&path).unwrap();
     assert!(now.starts_with(&damaged), "damage is kept as it is: {now}");
+    // It is told once, unless there is more of it.
+    home.agent(["-m", "third question"]).exits(0).is_quiet();
+    let more = now.replacen("second question", "forged question", 1);
+    fs::write(&path, &more).unwrap();
+    home.agent(["-m", "fourth question"])
+        .exits(0)
+        .says("bantam sessions reset cli_default starts over");
+    home.agent(["-m", "fifth question"]).exits(0).is_quiet();
 }
 
 #[test]
@@ -299,6 +310,7 @@ fn a_busy_session_is_waited_for() {
         model.requests().is_empty(),
         "asked before it had the session"
     );
+    running.wait_for_stderr("bantam: waiting for another bantam in this conversation\n");
     drop(held);
     running.finish().exits(0).prints("My turn.\n");
 }

@@ -191,6 +191,7 @@ impl Home {
             withheld: &[],
             columns: None,
             afterwards: "",
+            is_fresh: false,
         }
     }
 
@@ -327,6 +328,7 @@ pub struct Bantam<'h> {
     withheld: &'static [Withheld],
     columns: Option<u32>,
     afterwards: &'static str,
+    is_fresh: bool,
 }
 
 impl<'h> Bantam<'h> {
@@ -434,7 +436,9 @@ impl<'h> Bantam<'h> {
     /// Starts it.
     #[track_caller]
     pub fn spawn(self) -> Running<'h> {
-        let mut command = self.command();
+        let line = shown(&self.args);
+        let this = self.in_known_conversation();
+        let mut command = this.command();
         let started = Instant::now();
         let mut child = command
             .spawn()
@@ -443,7 +447,7 @@ impl<'h> Bantam<'h> {
         let out = Stream::of(child.stdout.take());
         let err = Stream::of(child.stderr.take());
         let typed = child.stdin.take();
-        let held = match self.stdin {
+        let held = match this.stdin {
             Stdin::Bytes(bytes) => {
                 let mut typed = typed.unwrap();
                 // A program that does not read its input is not this thread's worry.
@@ -453,8 +457,8 @@ impl<'h> Bantam<'h> {
             _ => typed,
         };
         Running {
-            home: self.home,
-            line: shown(&self.args),
+            home: this.home,
+            line,
             pid: Pid::from_child(&child),
             ended: Ended::of(child),
             out,
@@ -463,6 +467,33 @@ impl<'h> Bantam<'h> {
             seen: 0,
             started,
         }
+    }
+
+    /// A question as people ask it, in a conversation of its own: all others are asked in the conversation `default`,
+    /// whose key a test knows, unless they name another one.
+    pub fn fresh(mut self) -> Self {
+        self.is_fresh = true;
+        self
+    }
+
+    fn in_known_conversation(mut self) -> Self {
+        const NAMES_ONE: [&str; 6] = [
+            "-c",
+            "--continue",
+            "--new",
+            "--no-session",
+            "--help",
+            "--session",
+        ];
+        let names_one = |arg: &OsString| {
+            let arg = arg.to_string_lossy();
+            arg.starts_with("-s") || NAMES_ONE.iter().any(|flag| arg.starts_with(flag))
+        };
+        let is_question = self.args.first().is_some_and(|arg| arg == "agent");
+        if is_question && !self.is_fresh && !self.args.iter().any(names_one) {
+            self.args.splice(1..1, ["-s".into(), "default".into()]);
+        }
+        self
     }
 
     fn command(&self) -> Command {

@@ -1,0 +1,160 @@
+//! A question starts afresh: in a conversation of its own, which `-c` continues and which is deleted when it is old.
+
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply};
+
+/// The keys of the conversations of a home.
+fn keys(home: &Home) -> Vec<String> {
+    let files = home.files().into_iter();
+    files
+        .filter_map(|file| {
+            let key = file.strip_prefix("sessions/")?.strip_suffix(".jsonl")?;
+            Some(key.to_owned())
+        })
+        .collect()
+}
+
+fn echoing() -> Model {
+    Model::answering(|request, _| Reply::text(&format!("{} so far", request.texts("user").len())))
+}
+
+#[test]
+fn each_question_has_a_conversation_of_its_own_and_c_continues_the_newest() {
+    let model = echoing();
+    let home = Home::with(&model.config());
+    for n in 1..=3 {
+        let asked = home.bantam().args(["agent", "one more"]).fresh().run();
+        asked.exits(0).prints("1 so far\n");
+        assert_eq!(keys(&home).len(), n);
+    }
+    home.agent(["-c", "and now?"]).exits(0).prints("2 so far\n");
+    home.agent(["-s", "default", "hello"])
+        .exits(0)
+        .prints("1 so far\n");
+    home.agent(["-c", "go on"]).exits(0).prints("2 so far\n");
+    assert_eq!(keys(&home).len(), 4);
+    home.agent(["--no-session", "-s", "x", "hi"])
+        .exits(2)
+        .says("--session and --no-session cannot be used together");
+}
+
+#[test]
+fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let home = Home::with(&model.config());
+    let run = home.bantam().arg("What is up?").run();
+    assert!(
+        run.exits(0).stdout.ends_with("What is up?\n"),
+        "{}",
+        run.stdout
+    );
+    let run = home.bantam().args(["What is up?", "--json"]).run();
+    let object: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
+    assert_eq!(object["ok"], true);
+    let run = home.bantam().stdin("disk full\n").run();
+    assert!(run.exits(0).stdout.contains("disk full"), "{}", run.stdout);
+    // Nobody has piped anything in.
+    assert!(home.bantam().run().exits(0).stdout.contains("bantam agent"));
+    home.bantam().arg("-v").run().exits(0).prints(concat!(
+        "bantam ",
+        env!("CARGO_PKG_VERSION"),
+        "\n"
+    ));
+    home.bantam()
+        .arg("statsu")
+        .run()
+        .exits(2)
+        .says("did you mean `bantam status`? To ask: bantam agent statsu");
+    home.agent(["-m", "hi", "there"])
+        .exits(2)
+        .says("put quotes around all of it");
+}
+
+#[test]
+fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
+    let model = echoing();
+    let home = Home::with(&model.config());
+    home.bantam().args(["agent", "old"]).fresh().run().exits(0);
+    let old = keys(&home).pop().unwrap();
+    home.agent(["-s", "garden", "hi"]).exits(0);
+    home.bantam()
+        .args(["sessions", "reset", "garden"])
+        .run()
+        .exits(0);
+    home.bantam().args(["agent", "new"]).fresh().run().exits(0);
+    assert_eq!(keys(&home).len(), 4, "{:?}", home.files());
+    let days = |days: u64| SystemTime::now() - Duration::from_secs(days * 86_400);
+    for file in [old.as_str(), "cli_garden", "cli_garden.1"] {
+        let path = home.path(&format!("sessions/{file}.jsonl"));
+        File::options()
+            .append(true)
+            .open(path)
+            .unwrap()
+            .set_modified(days(31))
+            .unwrap();
+    }
+    let list = || {
+        let run = home.bantam().args(["sessions", "list", "--json"]).run();
+        let listed: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
+        listed["sessions"].as_array().unwrap().len()
+    };
+    let held = home.hold_session(&old);
+    let never = json!({ "session": { "keep_days": 0 } });
+    home.config(&merged(model.config(), &never).to_string());
+    assert_eq!(
+        (list(), keys(&home).len()),
+        (3, 4),
+        "nothing is deleted ever"
+    );
+    home.config(&model.config().to_string());
+    assert_eq!(list(), 3, "one that is in use stays");
+    assert!(!keys(&home).contains(&"cli_garden.1".to_owned()));
+    drop(held);
+    assert_eq!(list(), 2);
+    let files = home.files();
+    assert!(!files.iter().any(|file| file.contains(&old)), "{files:?}");
+    assert!(keys(&home).contains(&"cli_garden".to_owned()));
+}
+
+#[test]
+fn a_list_tells_when_a_conversation_began_and_was_used_last() {
+    let model = echoing();
+    let home = Home::with(&model.config());
+    home.agent(["-s", "garden", "hi"]).exits(0);
+    let listed = || {
+        let run = home.bantam().args(["sessions", "list", "--json"]).run();
+        let listed: Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
+        listed["sessions"][0].clone()
+    };
+    let first = listed();
+    let created = first["created"].as_str().unwrap().to_owned();
+    assert!(
+        created.starts_with("20") && first["updated"].as_str() >= Some(created.as_str()),
+        "{first}"
+    );
+    std::thread::sleep(Duration::from_millis(1100));
+    home.bantam()
+        .args(["sessions", "reset", "garden"])
+        .run()
+        .exits(0);
+    home.agent(["-s", "garden", "again"]).exits(0);
+    let second = listed();
+    assert_eq!(second["created"], created.as_str());
+    assert!(
+        second["updated"].as_str() > first["updated"].as_str(),
+        "{second}"
+    );
+    let page = home.bantam().args(["sessions", "list"]).run();
+    page.exits(0);
+    assert!(page.stdout.contains("created") && page.stdout.contains("updated"));
+    home.bantam()
+        .args(["sessions", "delete", "garden", "--yes"])
+        .run()
+        .exits(0)
+        .prints("Erased cli_garden (2 files)\n");
+}
