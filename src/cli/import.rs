@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::consent::Consent;
 use super::convert::convert;
 use super::print;
 use crate::config;
@@ -42,6 +43,8 @@ const FOREIGN: [&str; 2] = ["sessions", "state"];
 pub(super) struct Import {
     /// The configuration in our shape, and the paths of what was not taken over.
     config: Option<(Value, Vec<String>)>,
+    /// What the user did not agree to, in words.
+    refused: Vec<String>,
     /// Where the configuration came from.
     config_path: PathBuf,
     home: Option<ForeignHome>,
@@ -69,6 +72,7 @@ impl Import {
         if path.is_file() {
             return Ok(Self {
                 config: Some(read_config(&path, None)?),
+                refused: Vec::new(),
                 config_path: path,
                 home: None,
             });
@@ -102,9 +106,9 @@ impl Import {
                 .any(is_file)
         {
             let e = Error::usage("there is no config.json, no workspace/ and no AGENT.md in it");
-            return Err(
-                e.hint("name the home of a picoclaw, nanobot or OpenClaw, such as ~/.picoclaw")
-            );
+            return Err(e.hint(
+                "name the home of a picoclaw, nanobot, SmartBot or OpenClaw, such as ~/.picoclaw",
+            ));
         }
         if !is_nested {
             home.workspace = PathBuf::new();
@@ -115,6 +119,7 @@ impl Import {
             .transpose()?;
         Ok(Self {
             config,
+            refused: Vec::new(),
             config_path,
             home: Some(home),
         })
@@ -122,6 +127,20 @@ impl Import {
 
     pub(super) fn has_config(&self) -> bool {
         self.config.is_some()
+    }
+
+    /// Asks for all that the configuration may have only with the user's consent, unless it will not be written.
+    pub(super) fn ask(&mut self, home: &Home, can_ask: bool) -> Result<()> {
+        let is_kept = home.config().exists() && real(&home.config()) != self.config_path;
+        if let Some((config, _)) = self.config.as_mut().filter(|_| !is_kept) {
+            let mut consent = Consent {
+                can_ask,
+                refused: Vec::new(),
+            };
+            consent.apply(config)?;
+            self.refused = consent.refused;
+        }
+        Ok(())
     }
 
     /// Brings over what there is, and prints a line for each thing.
@@ -152,6 +171,9 @@ impl Import {
             "created  config.json from {}\n",
             self.config_path.display()
         ))?;
+        for what in &self.refused {
+            print(&format!("skipped  {what}\n"))?;
+        }
         if left.is_empty() {
             return Ok(());
         }

@@ -8,6 +8,7 @@ mod background;
 mod commands;
 mod completions;
 mod config;
+mod consent;
 mod convert;
 mod cron;
 mod doctor;

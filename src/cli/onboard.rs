@@ -33,7 +33,7 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     (
         "--import PATH",
-        "bring over the home of a picoclaw, nanobot or OpenClaw, or its config.json",
+        "bring over the home of a picoclaw, nanobot, SmartBot or OpenClaw, or its config.json",
     ),
 ])
 .with_examples(&[
@@ -59,10 +59,13 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             );
         }
     }
-    let import = given
+    let mut import = given
         .value("import")
         .map(|path| Import::open(path, &home))
         .transpose()?;
+    if let Some(import) = &mut import {
+        import.ask(&home, can_ask)?;
+    }
     let has_config = fs_err::symlink_metadata(home.config()).is_ok()
         || import.as_ref().is_some_and(Import::has_config);
     let chosen = if step == Some("telegram") || (has_config && step.is_none()) {

@@ -1,11 +1,11 @@
 //! A configuration written for another program is converted once, by `onboard --import`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::{Home, Run};
 use crate::model::{Model, Reply, Request};
 
 /// A fixture with the model's address, in a directory of its own beside the home.
@@ -21,6 +21,16 @@ fn fixture(home: &Home, name: &str, base: &str) -> PathBuf {
     dir
 }
 
+/// Imports at a terminal, where each question gets its line of the answers.
+fn import_with(home: &Home, path: &Path, answers: &str) -> Run {
+    home.bantam()
+        .on_a_terminal()
+        .stdin(answers)
+        .args(["onboard", "--import"])
+        .arg(path)
+        .run()
+}
+
 /// Imports the fixture, asks a model that wants tools until it gets none, and returns what it was asked first. Each
 /// fixture allows three steps.
 #[track_caller]
@@ -30,12 +40,8 @@ fn works_after_import(name: &str) -> Request {
     let home = Home::empty();
     let dir = fixture(&home, name, &model.base());
     let before = fs::read(dir.join("config.json")).unwrap();
-    home.bantam()
-        .args(["onboard", "--import"])
-        .arg(&dir)
-        .run()
-        .exits(0)
-        .is_quiet();
+    // The address, and for some an id and the heartbeat; no server.
+    import_with(&home, &dir, "y\ny\ny\nn\n").exits(0);
     assert_eq!(fs::read(dir.join("config.json")).unwrap(), before);
     assert!(
         !fs::read_to_string(home.path("config.json"))
@@ -125,9 +131,9 @@ fn a_foreign_file_in_the_home_is_answered_with_the_command_that_converts_it() {
             .says("another program")
             .says(&format!("hint: bantam {}", import.join(" ")));
     }
-    let run = home.bantam().args(import).run();
+    let run = import_with(&home, &home.path("config.json"), "y\n");
     run.exits(0);
-    assert!(run.stdout.contains(": hooks\n"), "{}", run.stdout);
+    assert!(run.stdout.contains(": hooks\r\n"), "{}", run.stdout);
     assert_eq!(
         fs::read_to_string(home.path("config.json.old")).unwrap(),
         theirs.to_string()
@@ -179,4 +185,71 @@ fn dangerous_settings_are_shown_and_not_taken_over() {
         .prints("")
         .fails_with_a_hint();
     assert!(!home.path("").exists());
+}
+
+#[test]
+fn what_another_program_was_told_to_trust_is_asked_for_one_by_one() {
+    let theirs = json!({
+        "model_list": [
+            { "model_name": "a", "model": "openai/a", "api_key": "${AWS_SECRET_ACCESS_KEY}" },
+            { "model_name": "b", "model": "openai/b", "api_base": "https://b.example/v1", "api_key": "${OPENAI_API_KEY}" },
+            { "model_name": "c", "model": "openai/c", "api_base": "https://c.example/v1", "api_key": "fake-c" },
+        ],
+        "channels": { "telegram": { "token": "123456:fake", "allow_from": [1, 2] } },
+        "mcpServers": {
+            "one": { "command": "npx", "args": ["-y", "one"], "env": { "KEY": "${AWS_SECRET_ACCESS_KEY}" } },
+            "two": { "command": "npx", "args": ["-y", "two"] },
+        },
+    });
+    let home = Home::empty();
+    let dir = fixture(&home, "nanobot", "");
+    fs::write(dir.join("config.json"), theirs.to_string()).unwrap();
+    let ours = || -> serde_json::Value {
+        serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap()
+    };
+
+    // Without a terminal nothing of it comes over, and each is named.
+    let run = home.bantam().args(["onboard", "--import"]).arg(&dir).run();
+    run.exits(0).is_quiet();
+    assert_eq!(
+        ours(),
+        json!({
+            "model_list": [{ "model_name": "a", "model": "openai/a" }],
+            "channels": { "telegram": { "token": "123456:fake" } },
+        })
+    );
+    for line in [
+        "model_list.0.api_key: it reads a variable of yours",
+        "model_list.1.api_key: it reads a variable of yours",
+        "the model openai/b at https://b.example/v1",
+        "the model openai/c at https://c.example/v1",
+        "Telegram user 1, who may then use the bot",
+        "Telegram user 2, who may then use the bot",
+        "mcpServers.one.env: it reads a variable of yours",
+        "the MCP server one, disabled: it runs npx -y one",
+        "the MCP server two, disabled: it runs npx -y two",
+    ] {
+        assert!(
+            run.stdout
+                .lines()
+                .any(|shown| shown == format!("skipped  {line}")),
+            "{line}: {}",
+            run.stdout
+        );
+    }
+
+    // At a terminal each is asked for, and Enter means no.
+    fs::remove_file(home.path("config.json")).unwrap();
+    import_with(&home, &dir, "\ny\ny\n\ny\n\n").exits(0);
+    assert_eq!(
+        ours(),
+        json!({
+            "model_list": [
+                { "model_name": "a", "model": "openai/a" },
+                { "model_name": "c", "model": "openai/c", "api_base": "https://c.example/v1", "api_key": "fake-c" },
+            ],
+            "channels": { "telegram": { "token": "123456:fake", "allow_from": ["1"] } },
+            "mcpServers": { "one": { "command": "npx", "args": ["-y", "one"], "enabled": false } },
+        })
+    );
 }

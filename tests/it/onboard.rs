@@ -395,7 +395,7 @@ const JOBS: &str = r#"{"version":1,"jobs":[{"id":"a","name":"tea","enabled":true
 #[test]
 fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
     let home = Home::empty();
-    let list = r#"{"model_list":[{"model_name":"x","model":"openai/x","api_base":"http://localhost:1/v1"}]}"#;
+    let list = r#"{"model_list":[{"model_name":"x","model":"openai/x","api_key":"fake"}]}"#;
     let dir = elsewhere(
         &home,
         &[
