@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::cancel::Cancel;
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::message::{Media, Usage, add_cost};
 
@@ -29,10 +28,9 @@ pub struct Inbound {
     pub kind: Kind,
     /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,
-    pub ack: Option<Arc<dyn Ack>>,
     /// More of it follows.
     pub is_part: bool,
-    /// The program crashed while it was being answered: such messages are answered one at a time.
+    /// A turn of it never ended: such messages are answered one at a time.
     pub is_alone: bool,
 }
 
@@ -243,26 +241,6 @@ impl Response {
         self.usage.add(before.usage);
         add_cost(&mut self.cost, before.cost);
     }
-}
-
-/// Keeps messages until they are answered, so that no crash loses one.
-pub trait Ack: Send + Sync {
-    /// A turn for this message begins. Brings its text up to date. `false`: the program is stopping; the message stays open
-    /// and its turn must not begin.
-    fn begin(&self, message: &mut Inbound) -> bool;
-
-    /// The turn is over and stored. Keeps its answer for delivery and closes the message. `false`: it could not be kept, and
-    /// the message stays open.
-    fn end(&self, message: &Inbound, response: &Response) -> bool;
-
-    /// The same for a message that needs no turn. An empty text is not sent.
-    fn reply(&self, message: &Inbound, text: &str) -> bool;
-
-    /// Shows what the model says beside tool calls. An answer follows.
-    fn progress(&self, _message: &Inbound, _text: &str) {}
-
-    /// Fetches the files of a message before its turn begins, which may take minutes, unless `cancel` stops it.
-    fn fetch(&self, _message: &mut Inbound, _cancel: &Cancel) {}
 }
 
 /// Brings messages in and shows events: the terminal, Telegram.

@@ -7,9 +7,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::time::Duration;
 
-use crate::disk;
-use crate::error::{Context, Result};
+use crate::cancel::Cancel;
+use crate::disk::{self, Lock};
+use crate::error::{Context, Kind, Result};
 use crate::paths::Home;
 
 const NAME: &str = "notify";
@@ -51,6 +53,13 @@ pub(crate) fn close(home: &Home) -> Result<()> {
     disk::remove(&home.state().join(NAME))
 }
 
+/// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
+pub(crate) fn is_running(home: &Home) -> bool {
+    let lock = home.lock("gateway");
+    let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
+    lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
+}
+
 /// Signals the gateway, if one listens.
 pub(crate) fn signal(home: &Home) {
     let send = || -> io::Result<usize> {
@@ -65,7 +74,6 @@ pub(crate) fn signal(home: &Home) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_signal_arrives_also_after_a_killed_gateway_and_never_blocks() {

@@ -56,6 +56,8 @@ pub(crate) struct Pending {
     pub item: Item,
     /// How many of its pieces are sent.
     pub pieces: usize,
+    /// How often it was being sent when the program ended.
+    pub starts: u32,
 }
 
 /// What became of a message.
@@ -238,6 +240,7 @@ impl Outbox {
             item: entry.read(),
             id: entry.id,
             pieces: entry.part as usize,
+            starts: entry.starts,
         };
         Ok(entries.into_iter().map(pending).collect())
     }

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use super::http_settings;
 use crate::cancel::Cancel;
-use crate::config::{self, Env, Loaded, keys};
+use crate::config::{self, Config, Env, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::telegram::Settings;
 use crate::telegram::api::{Api, BASE, Failure};
+use crate::telegram::deliver::Delivery;
 use crate::text::one_line;
 
 /// The bot, ready to be used.
@@ -56,6 +57,22 @@ impl Bot {
             &settings.token,
         ));
         Ok(Self { settings, api })
+    }
+
+    /// Delivers to its chats from a command. `None` without a bot, which is an error when there is a chat `to` deliver to: it is
+    /// reported before the model is asked.
+    pub(crate) fn delivery(
+        home: &Home,
+        config: &Config,
+        env: &Env,
+        to: Option<&str>,
+        notice: fn(&str),
+    ) -> Result<Option<Delivery>> {
+        match Self::new(&config.channels.telegram, home, env) {
+            Err(e) if to.is_some() => Err(e),
+            Err(_) => Ok(None),
+            Ok(bot) => Ok(Some(Delivery::new(home, bot.api, notice))),
+        }
     }
 
     /// The bot's account. Fails if Telegram refuses the token; without an answer the gateway starts, and keeps asking.

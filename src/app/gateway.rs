@@ -1,15 +1,12 @@
 //! The gateway, put together: Telegram, scheduled jobs, background tasks, and what watches over them.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
 use super::bot::Bot;
 use super::factory::AgentFactory;
-use super::monitor::{self, Monitor, Shutdown};
 use super::pool::AgentPool;
 use super::{Parts, hands, local_time, make_workspace, media};
 use crate::bus::Channel;
@@ -20,7 +17,8 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
-use crate::gateway::run::RunContext;
+use crate::gateway::monitor::{self, Monitor, Shutdown};
+use crate::gateway::run::JobRunner;
 use crate::gateway::status::Status;
 use crate::gateway::systemd::ServiceManager;
 use crate::gateway::tasks::Tasks;
@@ -32,11 +30,11 @@ use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::provider::offers::learn_window;
 use crate::telegram::inbox::Inbox;
-use crate::telegram::{MessageSender, Telegram, Watch};
+use crate::telegram::{Chats, MessageSender, Telegram};
 use crate::zone::Zone;
 
 /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
-pub(super) type Wake = Arc<dyn Fn() + Send + Sync>;
+type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// How long an upload may go on when the program stops.
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
@@ -133,16 +131,27 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let tasks = Tasks::open(&outbox)?;
     let warn = |text: &String| log.write(Level::Warn, text);
     loaded.warnings().iter().chain(&notices).for_each(warn);
+    let parts = Parts {
+        home: &home,
+        config,
+        env,
+    };
+    let cancel = &shutdown.cancel;
+    let chats = match &bot {
+        Some(bot) => Some(chats(parts, bot, &outbox, hands, cancel, log)?),
+        None => None,
+    };
+    let runs = Arc::new(runs(parts, outbox, cancel, log));
     let dispatcher = Arc::new(Dispatcher::new(
         Arc::new(pool),
         config.gateway.workers,
         tasks,
+        chats.clone(),
+        runs.clone(),
     ));
-    let sender = bot.as_ref().map(|bot| {
-        let log = log.sink("telegram");
-        let cancel = shutdown.cancel.clone();
-        MessageSender::new(bot.api.clone(), outbox.clone(), cancel, log)
-    });
+    let halting = dispatcher.clone();
+    let _halt = cancel.on_stop(move || halting.halt());
+    let sender = chats.as_ref().map(|chats| chats.sender.clone());
     let (change, changed) = sync_channel(1);
     let (clock, sending) = (change.clone(), sender.clone());
     let wake: Wake = Arc::new(move || {
@@ -151,9 +160,10 @@ pub(crate) fn run(env: &Env) -> Result<()> {
             sender.wake();
         }
     });
+    let proved = (home.clone(), env.clone());
     let (watch, _at_end) = Monitor {
         home: home.clone(),
-        env: env.clone(),
+        prove: Box::new(move || Startup::load(&proved.0, &proved.1).map(drop)),
         seen,
         dispatcher: dispatcher.clone(),
         shutdown: shutdown.clone(),
@@ -163,27 +173,25 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         log,
     }
     .start();
-    let parts = Parts {
-        home: &home,
-        config,
-        env,
-    };
-    let gateway = Gateway {
-        parts,
-        cancel: shutdown.cancel.clone(),
-        outbox,
-        wake,
-        log,
-    };
-    gateway.listen();
+    listen(&home, wake, log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
     if config.cron.enabled || heartbeat.is_some() {
-        channels.push(Box::new(gateway.clock(heartbeat, change, changed)));
+        channels.push(Box::new(Clock {
+            runs,
+            zone: Zone::local(env).unwrap_or_else(|_| Zone::utc()),
+            runs_jobs: config.cron.enabled,
+            heartbeat,
+            wake: change,
+            changed,
+        }));
     }
-    match (bot, sender.clone()) {
-        (Some(bot), Some(sender)) => channels.push(Box::new(
-            gateway.telegram(&bot, sender, account, hands, watch)?,
-        )),
+    match (bot, chats) {
+        (Some(bot), Some(chats)) => channels.push(Box::new(Telegram {
+            chats,
+            settings: bot.channel_settings(),
+            account,
+            watch,
+        })),
         _ => {
             log.write(
                 Level::Info,
@@ -201,87 +209,50 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     shutdown.finish()
 }
 
-/// What the threads and channels of a running gateway are made from.
-struct Gateway<'a> {
-    parts: Parts<'a>,
-    cancel: Cancel,
-    outbox: Outbox,
-    wake: Wake,
-    log: Log,
+/// Passes on signals of other programs of this home: a new job, a message to send.
+fn listen(home: &Home, wake: Wake, log: Log) {
+    let listener = match notify::bind(home) {
+        Ok(listener) => listener,
+        Err(e) => {
+            let text = format!(
+                "new jobs may start up to an hour late, and messages wait for the next one: {e}"
+            );
+            return log.write(Level::Warn, &text);
+        }
+    };
+    drop(Builder::new().spawn(move || {
+        while listener.wait().is_ok() {
+            wake();
+        }
+    }));
 }
 
-impl Gateway<'_> {
-    /// Passes on signals of other programs of this home: a new job, a message to send.
-    fn listen(&self) {
-        let listener = match notify::bind(self.parts.home) {
-            Ok(listener) => listener,
-            Err(e) => {
-                let text = format!(
-                    "new jobs may start up to an hour late, and messages wait for the next one: {e}"
-                );
-                return self.log.write(Level::Warn, &text);
-            }
-        };
-        let wake = self.wake.clone();
-        drop(Builder::new().spawn(move || {
-            while listener.wait().is_ok() {
-                wake();
-            }
-        }));
-    }
+fn runs(parts: Parts, outbox: Outbox, cancel: &Cancel, log: Log) -> JobRunner {
+    let grace = i64::try_from(parts.config.cron.grace_minutes).unwrap_or(i64::MAX);
+    JobRunner::new(
+        parts.home.clone(),
+        Jobs::new(parts.home.clone(), parts.env),
+        grace.saturating_mul(60_000),
+        outbox,
+        cancel.clone(),
+        log.sink("jobs"),
+    )
+}
 
-    fn clock(&self, heartbeat: Option<Job>, wake: SyncSender<()>, changed: Receiver<()>) -> Clock {
-        let Parts { home, config, env } = self.parts;
-        let context = Arc::new(RunContext {
-            home: home.clone(),
-            jobs: Jobs::new(home.clone(), env),
-            grace: i64::try_from(config.cron.grace_minutes)
-                .unwrap_or(i64::MAX)
-                .saturating_mul(60_000),
-            outbox: self.outbox.clone(),
-            cancel: self.cancel.clone(),
-            log: self.log.sink("jobs"),
-        });
-        let (zone, runs_jobs) = (
-            Zone::local(env).unwrap_or_else(|_| Zone::utc()),
-            config.cron.enabled,
-        );
-        Clock {
-            context,
-            zone,
-            runs_jobs,
-            heartbeat,
-            wake,
-            changed,
-        }
-    }
-
-    fn telegram(
-        &self,
-        bot: &Bot,
-        sender: Arc<MessageSender>,
-        account: Option<Value>,
-        hands: Hands,
-        watch: Watch,
-    ) -> Result<Telegram> {
-        let inbox = Inbox::new(self.outbox.queue().clone(), bot.id());
-        let (settings, hands, local_time) = (
-            bot.channel_settings(),
-            Arc::new(hands),
-            local_time(self.parts.env),
-        );
-        let transcribe = media::transcriber(self.parts)?;
-        Ok(Telegram {
-            sender,
-            settings,
-            account,
-            inbox,
-            hands,
-            local_time,
-            transcribe,
-            watch,
-        })
-    }
+fn chats(
+    parts: Parts,
+    bot: &Bot,
+    outbox: &Outbox,
+    hands: Hands,
+    cancel: &Cancel,
+    log: Log,
+) -> Result<Arc<Chats>> {
+    let log = log.sink("telegram");
+    let sender = MessageSender::new(bot.api.clone(), outbox.clone(), cancel.clone(), log);
+    let inbox = Inbox::new(outbox.queue().clone(), bot.id());
+    let transcribe = media::transcriber(parts)?;
+    let local_time = local_time(parts.env);
+    Ok(Chats::new(sender, inbox, hands, local_time, transcribe))
 }
 
 /// The lock that a gateway holds while it runs.

@@ -1,14 +1,12 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
-pub(crate) mod deliver;
 pub(crate) mod factory;
 pub(crate) mod gateway;
 mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
-mod monitor;
 pub(crate) mod pool;
 #[cfg(test)]
 mod tests;

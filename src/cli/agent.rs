@@ -17,7 +17,7 @@ use super::screen::Screen;
 use super::signals::Signals;
 use super::{help, json_line, notice, print, report, terminal};
 use crate::agent::{Request, WAITING};
-use crate::app::deliver::Delivery;
+use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
 use crate::app::media;
 use crate::app::{self, Options};
@@ -29,6 +29,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::offers::learn_window;
 use crate::secret::Redactor;
 use crate::session::{Memory, archive, fresh_key};
+use crate::telegram::deliver::Delivery;
 
 pub(super) const COMMAND: Command = Command::row(
     "agent",
@@ -262,7 +263,7 @@ impl Run<'_> {
             notice(&format!("session {}", self.origin.chat));
         }
         let (home, env) = (&factory.home, &factory.env);
-        Delivery::find(home, &loaded.config, env, self.to.as_deref(), notice)
+        Bot::delivery(home, &loaded.config, env, self.to.as_deref(), notice)
     }
 
     /// Adds the files of `--attach`. A dry run converts none.

@@ -1,5 +1,6 @@
 //! `bantam cron`: adds, lists, changes and runs scheduled jobs, and lists their runs.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -9,17 +10,20 @@ use super::printer::Output;
 use super::{json_line, load, notice, print, report, terminal, zone};
 use crate::agent::Request;
 use crate::app;
-use crate::app::deliver::Delivery;
+use crate::app::bot::Bot;
 use crate::app::factory::AgentFactory;
-use crate::bus::{Origin, Response};
+use crate::bus::Response;
+use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::cron::{Due, Job, Jobs, NewJob, Run, Status, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
-use crate::gateway::run::{job_session, reset_session};
-use crate::gateway::status::is_running;
+use crate::gateway::run::{JobRun, JobRunner};
 use crate::message::Message;
+use crate::notify::is_running;
+use crate::outbox::Outbox;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Files, Store};
+use crate::telegram::deliver::Delivery;
 use crate::text::{one_line, printable};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -252,25 +256,44 @@ fn disable(given: &Args, env: &Env) -> Result<u8> {
     print(&format!("Disabled job {}\n", printable(job.id()))).map(|()| 0)
 }
 
+/// Runs a job as the gateway does, and prints its answer.
 fn run_now(given: &Args, env: &Env) -> Result<u8> {
     let (home, jobs) = jobs(env)?;
-    let run = jobs.start(&given.words[0], now())?;
-    let answered = turn(&run.job, &home, given, env);
-    let outcome = match &answered {
-        Ok(Response {
-            error: None,
-            output,
-            ..
-        }) => Ok(output.clone()),
-        Ok(Response { error: Some(e), .. }) | Err(e) => Err(e.message.clone()),
+    let run = JobRun::new(&home, jobs.start(&given.words[0], now())?)?;
+    let job = run.job().clone();
+    let runner = JobRunner::new(
+        home.clone(),
+        jobs,
+        0,
+        Outbox::new(home.clone()),
+        Cancel::new(None),
+        Arc::new(|_, line: &str| notice(line)),
+    );
+    let (mut response, delivery) = match turn(&run, &home, given, env) {
+        Ok(turn) => turn,
+        Err(e) => {
+            let failed = Err(e.message.clone());
+            let recorded = runner.jobs.finish(job.id(), run.at(), &failed, Some(now()));
+            recorded.doing("recording the run")?;
+            return Err(e);
+        }
     };
-    let recorded = jobs.finish(run.job.id(), run.at, &outcome, Some(now()));
-    let code = answered?.error.as_ref().map_or(0, report);
-    recorded.doing("recording the run").map(|()| code)
+    let recorded = runner.record(&run, &response);
+    if let (Some(delivery), Ok(Some(id)), Some(to)) = (delivery, &recorded, job.to()) {
+        delivery.deliver_posted(&mut response, id, &to);
+    }
+    let code = response.error.as_ref().map_or(0, report);
+    recorded.map(|_| code)
 }
 
-/// Asks the job's message, like `bantam agent`.
-fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
+/// Asks the job's message, like `bantam agent`. Returns also what delivers the answer, where there is a bot.
+fn turn(
+    run: &JobRun,
+    home: &Home,
+    given: &Args,
+    env: &Env,
+) -> Result<(Response, Option<Delivery>)> {
+    let job = run.job();
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
             .hint("its payload.message in cron/jobs.json says what to do"));
@@ -278,37 +301,19 @@ fn turn(job: &Job, home: &Home, given: &Args, env: &Env) -> Result<Response> {
     let output = Output::of(given);
     let factory = AgentFactory::new(home, env)?;
     let loaded = factory.load(None)?;
-    let chat = job
-        .to()
-        .as_deref()
-        .map(telegram_chat)
-        .transpose()?
-        .map(str::to_owned);
-    let delivery = Delivery::find(home, &loaded.config, env, chat.as_deref(), notice)?;
+    let to = job.to();
+    let chat = to.as_deref().map(telegram_chat).transpose()?;
+    let delivery = Bot::delivery(home, &loaded.config, env, chat, notice)?;
     let ready = factory.build(&loaded.config)?;
     app::make_workspace(factory.parts(&loaded.config))?;
     super::warn_once(output, &factory, &loaded, &ready.notices);
-    let (session, is_fresh) = job_session(home, job)?;
-    if is_fresh {
-        reset_session(home, &session)?;
-    }
-    let origin = Origin {
-        channel: "cron".to_owned(),
-        chat: job.id().to_owned(),
-    };
+    run.begin(home)?;
     let request = Request {
-        origin,
-        ..Request::new(job.message(), session)
+        origin: run.origin(),
+        ..Request::new(job.message(), &run.session)
     };
-    let mut response = terminal::ask(ready.agent, request, output, env)?;
-    if let Some(delivery) = delivery {
-        let title = format!(
-            "The job “{}” sent this to the chat",
-            one_line(job.name(), 80)
-        );
-        delivery.deliver(&mut response, chat.map(|chat| (chat, title)));
-    }
-    Ok(response)
+    let response = terminal::ask(ready.agent, request, output, env)?;
+    Ok((response, delivery))
 }
 
 /// The last answer in the conversation of a run.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::status::Status;
 use crate::cron::{Due, Jobs, schedule};
 use crate::gateway::status;
+use crate::notify;
 use crate::outbox::Outbox;
 use crate::session::archive;
 use crate::telegram::inbox;
@@ -33,7 +34,7 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64
         .find(|session| session.key == "cron_heartbeat")
         .map(|session| &session.last);
     let mut object = status::read(home).unwrap_or_else(|| json!({}));
-    object["running"] = status::is_running(home).into();
+    object["running"] = notify::is_running(home).into();
     let state = state(&object, to);
     to.lines.push(("gateway", state));
     if object["running"] == true && object["polling"]["ok"] == false {

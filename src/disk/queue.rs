@@ -203,6 +203,11 @@ impl Queue {
         self.append(&[json!({"start": ids})], Durability::Now)
     }
 
+    /// The same, which a power cut may lose.
+    pub(crate) fn start_later(&self, ids: &[String]) -> Result<()> {
+        self.append(&[json!({"start": ids})], Durability::Later)
+    }
+
     /// Takes the last start of these items back.
     pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
         self.append(&[json!({"halt": ids})], Durability::Later)

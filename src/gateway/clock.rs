@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use super::run::{Run, RunContext, now};
+use super::run::{JobRunner, now};
 use crate::bus::{Channel, Inbound, Outbound};
 use crate::cron::schedule::EARLIEST;
 use crate::cron::{ActiveRun, Job, heartbeat};
@@ -24,7 +24,7 @@ const RETRY: i64 = 60_000;
 
 /// A channel that sends due jobs and heartbeats, and shows nothing.
 pub(crate) struct Clock {
-    pub context: Arc<RunContext>,
+    pub runs: Arc<JobRunner>,
     pub zone: Zone,
     /// Whether scheduled jobs run.
     pub runs_jobs: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Clock {
 impl Channel for Clock {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let wake = self.wake.clone();
-        let stop = self.context.cancel.on_stop(move || {
+        let stop = self.runs.cancel.on_stop(move || {
             // A full channel holds a wake-up already.
             let _full = wake.try_send(());
         });
@@ -54,7 +54,7 @@ impl Channel for Clock {
 impl Clock {
     fn run(self, inbound: &Sender<Inbound>) {
         let (mut was_set, mut beat_at) = (true, None);
-        while self.context.cancel.why().is_none() {
+        while self.runs.cancel.why().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {
@@ -63,7 +63,7 @@ impl Clock {
                 } else {
                     "is not set: no job runs until it is"
                 };
-                (self.context.log)(
+                (self.runs.log)(
                     Level::Warn,
                     &format!("the clock {what}; it shows {}", self.zone.stamp(now / 1000)),
                 );
@@ -90,23 +90,23 @@ impl Clock {
 
     /// Sends what is due, reports missed and interrupted jobs, and returns when to check again.
     fn tick(&self, now: i64, inbound: &Sender<Inbound>) -> Option<i64> {
-        let context = &self.context;
-        let Some(tick) = context.logged(context.jobs.tick(now, context.grace)) else {
+        let runs = &self.runs;
+        let Some(tick) = runs.logged(runs.jobs.tick(now, runs.grace)) else {
             return Some(now + RETRY);
         };
         for broken in &tick.broken {
-            (context.log)(Level::Error, broken);
+            (runs.log)(Level::Error, broken);
         }
         for (job, at) in &tick.missed {
-            context.report(
+            runs.report(
                 job,
                 &format!("was missed at {}.", self.zone.stamp(at / 1000)),
             );
         }
-        context.settle(&tick.interrupted);
+        runs.settle(&tick.interrupted);
         for run in tick.started {
             let text = run.job.message().to_owned();
-            context.logged(Run::send(context, run, text, inbound));
+            runs.logged(runs.send(run, text, inbound));
         }
         tick.next
     }
@@ -115,14 +115,13 @@ impl Clock {
     fn beat(&self, now: i64, beat_at: Option<i64>, inbound: &Sender<Inbound>) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
         if beat_at.is_some_and(|at| at <= now) {
-            let file = reach::read_untrusted(&self.context.home.agent(), "HEARTBEAT.md");
-            let file = self.context.logged(file.doing("reading agent/")).flatten();
+            let file = reach::read_untrusted(&self.runs.home.agent(), "HEARTBEAT.md");
+            let file = self.runs.logged(file.doing("reading agent/")).flatten();
             if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
                 let run = ActiveRun::unlocked(job.clone(), now);
-                self.context
-                    .logged(Run::send(&self.context, run, question, inbound));
+                self.runs.logged(self.runs.send(run, question, inbound));
             }
         }
-        self.context.logged(job.schedule())?.next(now, &self.zone)
+        self.runs.logged(job.schedule())?.next(now, &self.zone)
     }
 }

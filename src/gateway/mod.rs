@@ -3,24 +3,27 @@
 pub(crate) mod clock;
 
 pub(crate) mod init;
+pub(crate) mod monitor;
 mod queue;
 pub(crate) mod run;
 mod semaphore;
 pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
+mod turn;
 pub(crate) mod turn_log;
 
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, Builder};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::agent::{Agent, Request, Spending};
-use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound, TurnStop};
-use crate::cancel::Cancel;
+use crate::agent::Agent;
+use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::error::{Context, Error, Result};
+use crate::telegram::{self, Chats};
 use queue::Queues;
+use run::JobRunner;
 use semaphore::Semaphore;
 use tasks::Tasks;
 
@@ -47,23 +50,44 @@ pub(crate) struct Dispatcher {
     turns: Semaphore,
     /// The same for background tasks.
     task_slots: Semaphore,
-    /// Serialises turns that are resumed after a crash.
+    /// Serialises turns of messages whose turns never ended before.
     alone: Mutex<()>,
+    /// The chats of the bot, if there is one.
+    chats: Option<Arc<Chats>>,
+    runs: Arc<JobRunner>,
+    /// The messages whose turns are under way.
+    running: Mutex<Vec<String>>,
+    started: Instant,
 }
 
 impl Dispatcher {
-    pub(crate) fn new(handler: Arc<dyn Handler>, workers: usize, tasks: Tasks) -> Self {
-        let (outbound, queues, alone) = (OnceLock::new(), Queues::default(), Mutex::default());
-        let (turns, task_slots) = (Semaphore::new(workers), Semaphore::new(tasks::MAX_RUNNING));
+    pub(crate) fn new(
+        handler: Arc<dyn Handler>,
+        workers: usize,
+        tasks: Tasks,
+        chats: Option<Arc<Chats>>,
+        runs: Arc<JobRunner>,
+    ) -> Self {
         Self {
             handler,
-            outbound,
-            queues,
+            outbound: OnceLock::new(),
+            queues: Queues::default(),
             tasks,
-            turns,
-            task_slots,
-            alone,
+            turns: Semaphore::new(workers),
+            task_slots: Semaphore::new(tasks::MAX_RUNNING),
+            alone: Mutex::default(),
+            chats,
+            runs,
+            running: Mutex::default(),
+            started: Instant::now(),
         }
+    }
+
+    /// The chats of the bot, for what comes from one.
+    fn chats_of(&self, origin: &Origin) -> Option<&Arc<Chats>> {
+        self.chats
+            .as_ref()
+            .filter(|_| origin.channel == telegram::CHANNEL)
     }
 
     /// Serves channels until all of them have ended and all turns and background tasks are done.
@@ -91,7 +115,9 @@ impl Dispatcher {
     fn dispatch(self: &Arc<Self>, message: Inbound) {
         match message.kind {
             Kind::Stop => return self.stop(&message),
-            Kind::Status | Kind::Usage => return message.reply(&self.control(&message)),
+            Kind::Status | Kind::Usage => {
+                return self.reply(&message, &self.control(&message));
+            }
             Kind::New => {
                 self.stop_tasks(&message);
                 // The new conversation does not know them.
@@ -127,7 +153,7 @@ impl Dispatcher {
         while let Some((message, cancel)) = self.queues.next(session) {
             match message.kind {
                 Kind::Message | Kind::Report => self.turn(message, cancel),
-                _ => message.reply(&self.control(&message)),
+                _ => self.reply(&message, &self.control(&message)),
             }
         }
     }
@@ -135,13 +161,14 @@ impl Dispatcher {
     fn stop(&self, message: &Inbound) {
         let tasks = self.stop_tasks(message);
         let turn = self.queues.stop(&message.session);
-        message.reply(&match (tasks, turn) {
+        let text = match (tasks, turn) {
             // The end of the turn says so.
             (0, true) => String::new(),
             (0, false) => "There is nothing to stop.".to_owned(),
             (1, _) => "The background task was stopped.".to_owned(),
             (n, _) => format!("{n} background tasks were stopped."),
-        });
+        };
+        self.reply(message, &text);
         self.show_tasks(&message.origin, &message.session);
     }
 
@@ -196,112 +223,9 @@ impl Dispatcher {
             self.show(origin, Event::Notice(e.message));
         }
     }
-
-    /// Answers a message, or the report of a background task.
-    fn turn(self: &Arc<Self>, message: Inbound, cancel: Cancel) {
-        let id = message.first_id();
-        if message.kind == Kind::Message {
-            self.run_turn(message, cancel, &Arc::new(Spending::of(id)));
-            return;
-        }
-        let (origin, session) = (message.origin.clone(), message.session.clone());
-        // `None`: the task was stopped after its report came in.
-        let Some(spending) = self.tasks.begin_answer(&id) else {
-            return;
-        };
-        // A report whose answer was not kept is posted at the next start.
-        if self.run_turn(message, cancel, &spending) {
-            self.show_failure(&origin, self.tasks.close(&id));
-        }
-        self.show_tasks(&origin, &session);
-    }
-
-    /// Runs one turn. Returns whether the message is done with: it is not if the program is ending or the answer could
-    /// not be kept.
-    fn run_turn(
-        self: &Arc<Self>,
-        mut message: Inbound,
-        cancel: Cancel,
-        spending: &Arc<Spending>,
-    ) -> bool {
-        let (origin, session, ack) = (
-            message.origin.clone(),
-            message.session.clone(),
-            message.ack.clone(),
-        );
-        let alone = message
-            .is_alone
-            .then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
-        let agent = match self.handler.agent(&session) {
-            Ok(agent) => agent,
-            Err(e) => {
-                return ack.is_none_or(|ack| ack.reply(&message, &format!("⚠️ {}", e.message)));
-            }
-        };
-        if let Some(ack) = &ack {
-            self.show(&origin, Event::TurnStarted);
-            ack.fetch(&mut message, &cancel);
-        }
-        let permit = self.turns.acquire();
-        if ack.as_ref().is_some_and(|ack| !ack.begin(&mut message)) {
-            return false;
-        }
-        let mut text = std::mem::take(&mut message.text);
-        if message.kind == Kind::Message {
-            for label in self.tasks.take_stopped(&session) {
-                text.push_str(&format!(
-                    "\n\n[The user has stopped the background task “{label}”.]"
-                ));
-            }
-        }
-        let report = Inbound::message(origin.clone(), session.clone(), String::new());
-        let request = Request {
-            media: std::mem::take(&mut message.attachments),
-            origin: origin.clone(),
-            id: message.ids.join("+"),
-            cancel,
-            spending: Some(spending.clone()),
-            background: Some(self.background(
-                &agent,
-                Inbound {
-                    kind: Kind::Report,
-                    ack: ack.clone(),
-                    ..report
-                },
-            )),
-            ..Request::new(text, session)
-        };
-        let response = agent.run(&request, &|event| {
-            if let (Some(ack), Event::Progress(text)) = (&ack, &event) {
-                ack.progress(&message, text);
-            }
-            self.show(&origin, event);
-        });
-        drop((permit, alone));
-        // That no call is left is said once, and not for each report that waits.
-        let is_silent = response.stop == TurnStop::Limit
-            && spending.is_told_again(&agent.limits())
-            && response.output.is_empty();
-        let is_kept = ack.is_none_or(|ack| {
-            if is_silent {
-                ack.reply(&message, "")
-            } else {
-                ack.end(&message, &response)
-            }
-        });
-        self.show(&origin, Event::Done(Box::new(response)));
-        is_kept
-    }
 }
 
 impl Inbound {
-    /// Replies without a turn.
-    fn reply(&self, text: &str) {
-        if let Some(ack) = &self.ack {
-            ack.reply(self, text);
-        }
-    }
-
     /// The id of the message; of a report or a task, that of the background task.
     fn first_id(&self) -> String {
         self.ids.first().cloned().unwrap_or_default()

@@ -1,10 +1,11 @@
-//! A run of a job in the gateway: a message in a conversation of its own, whose answer goes to the chat that the job names.
+//! A run of a job: a message in a conversation of its own, whose answer goes to the chat that the job names.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::mpsc::Sender;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::bus::{Ack, Inbound, Origin, Response};
+use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
 use crate::cron::{ActiveRun, Job, Jobs, Outcome, heartbeat, schedule};
 use crate::error::{Context, Result};
@@ -21,7 +22,7 @@ const CHANNEL: &str = "cron";
 const KEPT_RUNS: usize = 10;
 
 /// The conversation of a job's next run, and whether it starts empty.
-pub(crate) fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
+fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
     match job.session() {
         Some(key) => Ok((
             archive::find(home, key).or_else(|_| session_name("cli", key))?,
@@ -32,7 +33,7 @@ pub(crate) fn job_session(home: &Home, job: &Job) -> Result<(String, bool)> {
 }
 
 /// Archives the conversation of a job's last run and deletes the oldest ones.
-pub(crate) fn reset_session(home: &Home, session: &str) -> Result<()> {
+fn reset_session(home: &Home, session: &str) -> Result<()> {
     let cancel = Cancel::new(None);
     archive::reset(home, session, &cancel, SystemTime::now())?;
     archive::thin(home, session, KEPT_RUNS, &cancel)
@@ -47,8 +48,71 @@ fn run_id(job: &str, at: i64) -> String {
     format!("{CHANNEL}:{job}:{at}")
 }
 
-/// What all runs of a gateway need.
-pub(crate) struct RunContext {
+/// A run of a job, or a heartbeat, that is under way.
+pub(crate) struct JobRun {
+    active: ActiveRun,
+    pub session: String,
+    /// The conversation is emptied before the run.
+    is_fresh: bool,
+}
+
+impl JobRun {
+    pub(crate) fn new(home: &Home, active: ActiveRun) -> Result<Self> {
+        let (session, is_fresh) = job_session(home, &active.job)?;
+        Ok(Self {
+            active,
+            session,
+            is_fresh,
+        })
+    }
+
+    pub(crate) fn job(&self) -> &Job {
+        &self.active.job
+    }
+
+    /// When it began.
+    pub(crate) fn at(&self) -> i64 {
+        self.active.at
+    }
+
+    pub(crate) fn origin(&self) -> Origin {
+        Origin {
+            channel: CHANNEL.to_owned(),
+            chat: self.active.job.id().to_owned(),
+        }
+    }
+
+    fn id(&self) -> String {
+        run_id(self.active.job.id(), self.active.at)
+    }
+
+    /// Empties the conversation, unless the job goes on with one.
+    pub(crate) fn begin(&self, home: &Home) -> Result<()> {
+        if self.is_fresh {
+            reset_session(home, &self.session)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What the run is to its job, and what its chat is told.
+    fn outcome(&self, response: &Response) -> (Outcome, String) {
+        let answer = response.output.trim().to_owned();
+        let Some(e) = &response.error else {
+            return (Ok(answer.clone()), answer);
+        };
+        let name = one_line(self.active.job.name(), 80);
+        let told = if answer.is_empty() {
+            format!("⚠️ The job “{name}” failed: {}", e.message)
+        } else {
+            answer
+        };
+        (Err(e.message.clone()), told)
+    }
+}
+
+/// Starts the runs of jobs, and records how they end.
+pub(crate) struct JobRunner {
     pub home: Home,
     pub jobs: Jobs,
     /// A run that would start later than this, in milliseconds, is recorded as missed.
@@ -56,9 +120,30 @@ pub(crate) struct RunContext {
     pub outbox: Outbox,
     pub cancel: Cancel,
     pub log: Sink,
+    /// The runs of this gateway by their ids.
+    active: Mutex<HashMap<String, JobRun>>,
 }
 
-impl RunContext {
+impl JobRunner {
+    pub(crate) fn new(
+        home: Home,
+        jobs: Jobs,
+        grace: i64,
+        outbox: Outbox,
+        cancel: Cancel,
+        log: Sink,
+    ) -> Self {
+        Self {
+            home,
+            jobs,
+            grace,
+            outbox,
+            cancel,
+            log,
+            active: Mutex::default(),
+        }
+    }
+
     /// Logs an error and returns the value of a success.
     pub(super) fn logged<T>(&self, result: Result<T>) -> Option<T> {
         result
@@ -66,11 +151,77 @@ impl RunContext {
             .ok()
     }
 
+    fn active(&self) -> MutexGuard<'_, HashMap<String, JobRun>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a run to the dispatcher.
+    pub(super) fn send(
+        &self,
+        active: ActiveRun,
+        text: String,
+        inbound: &Sender<Inbound>,
+    ) -> Result<()> {
+        let run = JobRun::new(&self.home, active)?;
+        let id = run.id();
+        let message = Inbound {
+            ids: vec![id.clone()],
+            ..Inbound::message(run.origin(), run.session.clone(), text)
+        };
+        self.active().insert(id, run);
+        // Nobody receives it when the program ends; the next start finds that it was interrupted.
+        drop(inbound.send(message));
+        Ok(())
+    }
+
+    /// The turn of a message begins: of a run, if it has this id.
+    pub(super) fn begin(&self, id: &str) {
+        if let Some(run) = self.active().get(id) {
+            self.logged(run.begin(&self.home));
+        }
+    }
+
+    /// The turn of a message is over: of a run, if it has this id.
+    pub(super) fn finish(&self, id: &str, response: &Response) {
+        let run = self.active().remove(id);
+        if let Some(run) = run {
+            self.logged(self.record(&run, response));
+        }
+    }
+
+    /// Posts what came of a run, if its job has a chat, and records it. Returns the id of the message to the chat.
+    pub(crate) fn record(&self, run: &JobRun, response: &Response) -> Result<Option<String>> {
+        let job = &run.active.job;
+        let name = one_line(job.name(), 80);
+        let (outcome, text) = run.outcome(response);
+        // A heartbeat is recorded only if it reports something.
+        let is_quiet = |answer: &String| heartbeat::is_quiet(answer);
+        if job.id() == heartbeat::ID && outcome.as_ref().map_or(true, is_quiet) {
+            return Ok(None);
+        }
+        let mut posted = None;
+        if let Some(to) = job.to().filter(|_| !text.is_empty()) {
+            let note = Note {
+                title: &format!("The job “{name}” sent this to the chat"),
+                from: &run.session,
+                text: &text,
+            };
+            let item = Item::text(&to, &text);
+            posted = self
+                .logged(self.outbox.post_and_note(&item, &[run.id()], &note))
+                .map(|posted| {
+                    self.logged(posted.noted);
+                    posted.id
+                });
+        }
+        self.jobs
+            .finish(job.id(), run.active.at, &outcome, Some(now()))
+            .doing(format_args!("recording the run of {name}"))?;
+        Ok(posted)
+    }
+
     /// Records how runs ended that were under way when the last program ended.
     pub(super) fn settle(&self, interrupted: &[Job]) {
-        if interrupted.is_empty() {
-            return;
-        }
         for job in interrupted {
             let at = job.last_run().unwrap_or_default();
             let is_answered = self.outbox.queue().is_done(&run_id(job.id(), at));
@@ -94,119 +245,5 @@ impl RunContext {
             self.logged(self.outbox.post(&Item::text(&to, &text), &[]));
             notify::signal(&self.home);
         }
-    }
-}
-
-/// A run of a job, or a heartbeat.
-pub(super) struct Run {
-    context: Arc<RunContext>,
-    active: ActiveRun,
-    session: String,
-    /// The conversation is emptied before the run.
-    is_fresh: bool,
-}
-
-impl Run {
-    /// Sends a run to the dispatcher, which holds it until it is done.
-    pub(super) fn send(
-        context: &Arc<RunContext>,
-        active: ActiveRun,
-        text: String,
-        inbound: &Sender<Inbound>,
-    ) -> Result<()> {
-        let (session, is_fresh) = job_session(&context.home, &active.job)?;
-        let origin = Origin {
-            channel: CHANNEL.to_owned(),
-            chat: active.job.id().to_owned(),
-        };
-        let message = Inbound::message(origin, session.clone(), text);
-        let run = Arc::new(Self {
-            context: context.clone(),
-            active,
-            session,
-            is_fresh,
-        });
-        // Nobody receives it when the program ends; the next start finds that it was interrupted.
-        drop(inbound.send(Inbound {
-            ids: vec![run.id()],
-            ack: Some(run),
-            ..message
-        }));
-        Ok(())
-    }
-
-    fn id(&self) -> String {
-        run_id(self.active.job.id(), self.active.at)
-    }
-
-    /// Posts the text of a run that has ended, and records the run.
-    fn finish(&self, text: &str, outcome: &Outcome) {
-        let job = &self.active.job;
-        let name = one_line(job.name(), 80);
-        // A heartbeat is recorded only if it reports something.
-        if job.id() == heartbeat::ID
-            && outcome
-                .as_ref()
-                .map_or(true, |answer| heartbeat::is_quiet(answer))
-        {
-            return;
-        }
-        if let Some(to) = job.to().filter(|_| !text.is_empty()) {
-            let note = Note {
-                title: &format!("The job “{name}” sent this to the chat"),
-                from: &self.session,
-                text,
-            };
-            let item = Item::text(&to, text);
-            let posted = self
-                .context
-                .outbox
-                .post_and_note(&item, &[self.id()], &note);
-            self.context.logged(posted.and_then(|posted| posted.noted));
-        }
-        let recorded = self
-            .context
-            .jobs
-            .finish(job.id(), self.active.at, outcome, Some(now()));
-        self.context
-            .logged(recorded.doing(format_args!("recording the run of {name}")));
-    }
-
-    fn failure(&self, why: &str) -> String {
-        format!(
-            "⚠️ The job “{}” failed: {why}",
-            one_line(self.active.job.name(), 80)
-        )
-    }
-}
-
-impl Ack for Run {
-    fn begin(&self, _: &mut Inbound) -> bool {
-        if self.context.cancel.why().is_some() {
-            return false;
-        }
-        if self.is_fresh {
-            self.context
-                .logged(reset_session(&self.context.home, &self.session));
-        }
-        true
-    }
-
-    fn end(&self, _: &Inbound, response: &Response) -> bool {
-        let answer = response.output.trim();
-        match &response.error {
-            None => self.finish(answer, &Ok(answer.to_owned())),
-            Some(e) if answer.is_empty() => {
-                self.finish(&self.failure(&e.message), &Err(e.message.clone()));
-            }
-            Some(e) => self.finish(answer, &Err(e.message.clone())),
-        }
-        true
-    }
-
-    fn reply(&self, _: &Inbound, text: &str) -> bool {
-        // The run failed before its turn began.
-        self.finish(&self.failure(text), &Err(text.to_owned()));
-        true
     }
 }

@@ -5,13 +5,12 @@
 //! gateway that died leaves the file as it was; whether one runs, its lock tells.
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
-use crate::error::{Kind, Result};
+use crate::disk::{self, Durability};
+use crate::error::Result;
 use crate::paths::Home;
 use crate::text::{parse_json, rfc3339};
 
@@ -95,16 +94,11 @@ pub(crate) fn read(home: &Home) -> Option<Value> {
         .filter(|fields| fields["v"] == VERSION)
 }
 
-/// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.
-pub(crate) fn is_running(home: &Home) -> bool {
-    let lock = home.lock("gateway");
-    let held = || Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None));
-    lock.exists() && held().is_err_and(|e| e.kind == Kind::Busy)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notify::is_running;
+    use std::time::Duration;
 
     #[test]
     fn it_is_written_when_something_has_changed_and_only_then() {

@@ -153,16 +153,6 @@ impl Inbox {
         self.queue.add(&entries)
     }
 
-    /// Records that a turn for these messages begins. On disk when this returns.
-    pub(crate) fn start(&self, ids: &[String]) -> Result<()> {
-        self.queue.start(ids)
-    }
-
-    /// Records that the turns of these messages were put off.
-    pub(crate) fn halt(&self, ids: &[String]) -> Result<()> {
-        self.queue.halt(ids)
-    }
-
     /// Records that these messages are answered.
     pub(crate) fn close(&self, ids: &[String]) -> Result<()> {
         self.queue.done(ids)

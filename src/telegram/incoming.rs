@@ -2,9 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::ack::TelegramAck;
 use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::back_off;
+use super::chats::Chats;
 use super::update::{Attachment, word};
 use crate::cancel::{Cancel, Why};
 use crate::error::Result;
@@ -26,7 +26,7 @@ const SAVE_TIME: Duration = Duration::from_secs(60);
 const MAX_NAME: usize = 180;
 
 pub(super) struct Downloader<'a> {
-    pub ack: &'a TelegramAck,
+    pub chats: &'a Chats,
     /// With the time for all files of a message.
     pub cancel: &'a Cancel,
 }
@@ -94,7 +94,7 @@ impl Downloader<'_> {
     fn save(&self, bytes: &[u8], name: &str) -> Result<String> {
         let dir = format!(
             "inbox/{}",
-            clip(&(self.ack.local_time)(SystemTime::now()), 10)
+            clip(&(self.chats.local_time)(SystemTime::now()), 10)
         );
         let file = IncomingFile {
             dir,
@@ -103,7 +103,7 @@ impl Downloader<'_> {
         };
         // Not with the cancel of the download: what has come is kept.
         let cancel = Cancel::new(Some(SAVE_TIME));
-        self.ack
+        self.chats
             .hands
             .call(&Job::File(FileJob::TakeFile(file)), &cancel)?
             .into_text()
@@ -117,10 +117,10 @@ impl Downloader<'_> {
         mut media: Media,
         text: &mut String,
     ) -> Option<Media> {
-        match (media.kind(), &self.ack.transcribe) {
+        match (media.kind(), &self.chats.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                self.ack.hands.read_pdf(&mut media, self.cancel);
+                self.chats.hands.read_pdf(&mut media, self.cancel);
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {
@@ -148,7 +148,7 @@ impl Downloader<'_> {
     fn fetch(&self, id: &str) -> std::result::Result<Vec<u8>, String> {
         let mut back_offs = (0..RETRIES).map(back_off);
         loop {
-            let failure = match self.ack.sender.api.fetch(id, self.cancel) {
+            let failure = match self.chats.sender.api.fetch(id, self.cancel) {
                 Ok(bytes) => return Ok(bytes),
                 Err(failure) => failure,
             };

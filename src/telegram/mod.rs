@@ -1,11 +1,12 @@
 //! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
 //!
-//! One thread polls ([`poll`]), one shows that answers are being written ([`activity`]), each chat with something to send has one
-//! ([`send`]), and the workers of the gateway do the turns between ([`ack`]).
+//! One thread polls ([`poll`]), one shows that answers are being written ([`activity`]), one delivers ([`send`]), and the workers of
+//! the gateway do the turns between ([`chats`]).
 
-mod ack;
 mod activity;
 pub(crate) mod api;
+mod chats;
+pub(crate) mod deliver;
 pub(crate) mod inbox;
 mod incoming;
 mod poll;
@@ -15,25 +16,22 @@ mod tests;
 mod update;
 mod upload;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::bus::{Channel, Inbound, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
-use crate::hands::Hands;
 use crate::message::Media;
 use crate::pace::paced;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
-use crate::text::LocalTime;
-use ack::TelegramAck;
-use activity::{Activity, Turns};
-use inbox::Inbox;
+use activity::Activity;
+pub(crate) use chats::Chats;
 use poll::Poller;
 pub(crate) use poll::{PollEvent, Watch};
 pub(crate) use send::MessageSender;
@@ -67,55 +65,29 @@ pub(crate) struct Settings {
 
 /// The bot as a channel. The sender's cancel ends the polling.
 pub(crate) struct Telegram {
-    pub sender: Arc<MessageSender>,
+    pub chats: Arc<Chats>,
     pub settings: Settings,
     /// What `getMe` has answered, if it has.
     pub account: Option<Value>,
-    pub inbox: Inbox,
-    /// Stores incoming files.
-    pub hands: Arc<Hands>,
-    /// Names the folder of the day.
-    pub local_time: LocalTime,
-    pub transcribe: Option<Arc<Transcribe>>,
     pub watch: Watch,
 }
 
 impl Channel for Telegram {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self {
-            sender,
-            settings,
-            account,
-            inbox,
-            hands,
-            local_time,
-            transcribe,
-            watch,
-        } = *self;
-        let (api, cancel, turns) = (sender.api.clone(), sender.cancel.clone(), Turns::default());
+        let sender = self.chats.sender.clone();
         let activity = Activity {
-            api,
-            turns: turns.clone(),
-            drafts: settings.drafts,
-            cancel,
+            api: sender.api.clone(),
+            turns: self.chats.turns.clone(),
+            drafts: self.settings.drafts,
+            cancel: sender.cancel.clone(),
         };
         sender.start()?;
-        let ack = Arc::new(TelegramAck {
-            started: Instant::now(),
-            sender,
-            inbox,
-            running: Mutex::default(),
-            hands,
-            local_time,
-            transcribe,
-            turns,
-        });
         let poller = Poller {
-            settings,
-            account,
-            ack,
+            settings: self.settings,
+            account: self.account,
+            chats: self.chats,
             inbound,
-            watch,
+            watch: self.watch,
         };
         Builder::new()
             .spawn(move || poller.run())

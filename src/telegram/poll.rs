@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::ack::TelegramAck;
 use super::api::Failure;
+use super::chats::Chats;
 use super::inbox::{OpenMessage, id, texts};
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Update};
 use super::{CHANNEL, MAX_BACK_OFF, Settings, back_off};
 use crate::bus::{Inbound, Kind, Origin};
-use crate::disk::queue::MAX_STARTS;
 use crate::error;
 use crate::log::Level;
 use crate::paths::session_name;
@@ -40,7 +39,7 @@ const COMMANDS: [(&str, &str); 6] = [
 pub(super) struct Poller {
     pub settings: Settings,
     pub account: Option<Value>,
-    pub ack: Arc<TelegramAck>,
+    pub chats: Arc<Chats>,
     pub inbound: Sender<Inbound>,
     pub watch: Watch,
 }
@@ -74,8 +73,6 @@ struct BackOff {
 impl Poller {
     /// Polls until the cancel.
     pub(super) fn run(self) {
-        let ack = self.ack.clone();
-        let _hook = self.sender().cancel.on_stop(move || ack.halt());
         let mut back_off = BackOff::default();
         let Some(me) = self.introduce(&mut back_off) else {
             return;
@@ -129,7 +126,7 @@ impl Poller {
     }
 
     fn sender(&self) -> &MessageSender {
-        &self.ack.sender
+        &self.chats.sender
     }
 
     fn log(&self, level: Level, text: &str) {
@@ -187,7 +184,7 @@ impl Poller {
             let Some(update_id) = update_id(update) else {
                 continue;
             };
-            if self.ack.inbox.has_seen(update_id)? {
+            if self.chats.inbox.has_seen(update_id)? {
                 continue;
             }
             match update::read(update, &self.settings, me) {
@@ -196,12 +193,12 @@ impl Poller {
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
-        self.ack.inbox.keep(&messages)?;
+        self.chats.inbox.keep(&messages)?;
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(vec![id(*update_id)], message);
         }
         let unknown: Vec<String> = self
-            .ack
+            .chats
             .inbox
             .keep_unknown_users(unknown)?
             .iter()
@@ -216,7 +213,7 @@ impl Poller {
             if let Some(owner) = self.settings.allow_from.first() {
                 let text =
                     format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
-                self.ack.post(&owner.to_string(), &text, &[]);
+                self.chats.post(&owner.to_string(), &text, &[]);
             }
         }
         Ok(())
@@ -225,7 +222,7 @@ impl Poller {
     /// Takes up what an earlier run left. Turns that never ended run one at a time, so that a message that stops the program is
     /// found.
     fn resume(&self) {
-        let open = self.ack.inbox.all();
+        let open = self.chats.inbox.all();
         self.sender().is_ok("reading the inbox", &open);
         let mut resumed: Vec<String> = Vec::new();
         for open in open.unwrap_or_default() {
@@ -234,7 +231,7 @@ impl Poller {
                     Level::Info,
                     "dropped a message of a user who is no longer in allow_from",
                 );
-                self.ack.close(&[open.id]);
+                self.chats.close(&[open.id]);
             } else if !resumed.contains(&open.id) {
                 resumed.extend(open.group.iter().cloned());
                 self.resume_message(open);
@@ -255,21 +252,12 @@ impl Poller {
             return match message.command.as_deref() {
                 None => self.send(ids, &message, Kind::Message, false),
                 // There is nothing to stop any more.
-                Some("/stop") => self.ack.close(&ids),
+                Some("/stop") => drop(self.chats.close(&ids)),
                 Some(_) => self.dispatch(ids, &message),
             };
         }
-        message.text = texts(&self.ack.open(&group));
-        if starts < MAX_STARTS {
-            return self.send(group, &message, Kind::Message, starts > 0);
-        }
-        // Without their text: it might crash the sender as well.
-        let what = if group.len() == 1 {
-            "This message stopped me three times, so I have set it aside."
-        } else {
-            "These messages stopped me three times, so I have set them aside."
-        };
-        self.ack.post(&message.chat, what, &group);
+        message.text = texts(&self.chats.open(&group));
+        self.send(group, &message, Kind::Message, starts > 0);
     }
 
     fn dispatch(&self, ids: Vec<String>, message: &IncomingMessage) {
@@ -281,7 +269,7 @@ impl Poller {
             "/start" | "/help" => {
                 let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
                 let help = format!("Write what you want. Commands:{}", commands.concat());
-                self.ack.post(&message.chat, &help, &ids);
+                self.chats.post(&message.chat, &help, &ids);
                 return;
             }
             "/stop" => Kind::Stop,
@@ -305,7 +293,6 @@ impl Poller {
         let inbound = Inbound {
             kind,
             ids,
-            ack: Some(self.ack.clone()),
             is_part: message.is_part,
             is_alone,
             ..Inbound::message(origin, session, message.text.clone())

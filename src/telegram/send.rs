@@ -1,8 +1,9 @@
-//! Delivers the outbox: each chat that a message waits for has a thread, which sends its messages in order and ends.
+//! Delivers the outbox on one thread: the oldest message of each chat, when its time has come. What a chat does not take delays
+//! no other chat.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Builder};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use super::api::{Api, Failure, send_styled};
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
+use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{self, Piece};
@@ -34,17 +36,31 @@ pub(crate) struct MessageSender {
     pub(super) log: Sink,
     /// For one message, which is sent to its end when the program stops.
     pub(super) whole: Cancel,
-    /// `None` until the gateway holds the sender's lock.
-    active: Mutex<Option<ActiveChats>>,
-    /// Cloned while a message, or one with a file, is sent.
-    sending: Arc<()>,
-    uploading: Arc<()>,
+    created: Instant,
+    state: Mutex<SenderState>,
+    changed: Condvar,
 }
 
-struct ActiveChats {
-    _lock: Lock,
-    /// The chats that have a thread.
-    chats: BTreeSet<String>,
+#[derive(Default)]
+struct SenderState {
+    /// While this process delivers.
+    lock: Option<Lock>,
+    /// Something may have been posted.
+    is_woken: bool,
+    is_sending: bool,
+    /// The chat that a file is sent to. It takes minutes, so it has a thread of its own, one file at a time.
+    uploading: Option<String>,
+    chats: BTreeMap<String, ChatState>,
+    /// The messages that were tried: one that did not stop the program once is not what stops it.
+    tried: BTreeSet<String>,
+}
+
+/// How a chat takes its messages.
+struct ChatState {
+    /// When to try its next message, at the earliest.
+    not_before: Instant,
+    /// Failures of that message in a row.
+    failures: u32,
 }
 
 /// Begins the notice that a message was given up. Nothing is said when that one fails.
@@ -52,16 +68,15 @@ const NOTICE: &str = "⚠️ Delivery: ";
 
 impl MessageSender {
     pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {
-        let (whole, active) = (Cancel::new(None), Mutex::default());
         Arc::new(Self {
             api,
             outbox,
             cancel,
             log,
-            whole,
-            active,
-            sending: Arc::default(),
-            uploading: Arc::default(),
+            whole: Cancel::new(None),
+            created: Instant::now(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
         })
     }
 
@@ -71,7 +86,10 @@ impl MessageSender {
         let work = move || {
             loop {
                 match own.outbox.sender(OTHER_SENDER, &own.cancel) {
-                    Ok(lock) => return own.begin(lock),
+                    Ok(lock) => {
+                        own.state().lock = Some(lock);
+                        return own.deliver();
+                    }
                     Err(_) if own.cancel.why().is_some() => return,
                     Err(e) => (own.log)(
                         Level::Warn,
@@ -89,58 +107,49 @@ impl MessageSender {
     /// Delivers, or waits while another process does, until `is_done` or the cancel. What is being sent then is finished.
     pub(crate) fn deliver_until(self: &Arc<Self>, is_done: &dyn Fn() -> bool) -> Result<()> {
         while !is_done() && self.cancel.sleep(PAUSE).is_ok() {
-            if self.active().is_none() {
-                match self.outbox.sender(Duration::ZERO, &self.cancel) {
-                    Ok(lock) => self.begin(lock),
-                    Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
-                    Err(e) => return Err(e),
+            if self.state().lock.is_some() {
+                continue;
+            }
+            match self.outbox.sender(Duration::ZERO, &self.cancel) {
+                Ok(lock) => {
+                    let mut state = self.state();
+                    state.lock = Some(lock);
+                    // It holds no message yet, but is about to.
+                    state.is_sending = true;
+                    drop(state);
+                    let own = self.clone();
+                    Builder::new()
+                        .spawn(move || own.deliver())
+                        .doing("starting a thread")?;
                 }
+                Err(e) if matches!(e.kind, Kind::Busy | Kind::Interrupted) => {}
+                Err(e) => return Err(e),
             }
         }
         self.cancel.stop();
         self.wait(Duration::MAX);
-        *self.active() = None;
+        self.state().lock = None;
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, lock: Lock) {
-        *self.active() = Some(ActiveChats {
-            _lock: lock,
-            chats: BTreeSet::new(),
-        });
-        self.wake();
-    }
-
-    fn active(&self) -> MutexGuard<'_, Option<ActiveChats>> {
-        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SenderState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Delivers what has been posted.
-    pub(crate) fn wake(self: &Arc<Self>) {
-        let mut active = self.active();
-        let Some(ActiveChats { chats, .. }) = active.as_mut() else {
-            return;
-        };
-        for Pending { item, .. } in self.pending() {
-            let chat = chat_of(&item).to_owned();
-            if chats.contains(&chat) {
-                continue;
-            }
-            let (own, to) = (self.clone(), chat.clone());
-            let started = Builder::new().spawn(move || own.deliver_chat(&to));
-            if self.is_ok("starting a thread", &started.map(drop).map_err(Into::into)) {
-                chats.insert(chat);
-            }
-        }
+    pub(crate) fn wake(&self) {
+        self.state().is_woken = true;
+        self.changed.notify_all();
     }
 
-    /// Waits until no message is being sent, and up to `grace` for files, which may take an hour.
+    /// Waits until no message is being sent, and up to `grace` for a file, which may take an hour.
     pub(crate) fn wait(&self, grace: Duration) {
-        let start = Instant::now();
-        let is_uploading = || Arc::strong_count(&self.uploading) > 1 && start.elapsed() < grace;
-        while Arc::strong_count(&self.sending) > 1 || is_uploading() {
-            thread::sleep(PAUSE);
-        }
+        let state = self.state();
+        let is_sending = |state: &mut SenderState| state.is_sending;
+        let waited = self.changed.wait_while(state, is_sending);
+        let state = waited.unwrap_or_else(PoisonError::into_inner);
+        let is_uploading = |state: &mut SenderState| state.uploading.is_some();
+        drop(self.changed.wait_timeout_while(state, grace, is_uploading));
     }
 
     /// Logs an error.
@@ -159,44 +168,124 @@ impl MessageSender {
         })
     }
 
-    /// The next message to a chat. Without one its thread ends.
-    fn next(&self, chat: &str) -> Option<Pending> {
-        let mut active = self.active();
-        let next = self
-            .pending()
-            .into_iter()
-            .find(|pending| chat_of(&pending.item) == chat);
-        if let (Some(active), None) = (active.as_mut(), &next) {
-            active.chats.remove(chat);
-        }
-        next
-    }
-
-    /// Delivers the messages to a chat until none is left or the program stops.
-    fn deliver_chat(self: &Arc<Self>, chat: &str) {
-        let mut failures = 0;
-        while let Some(pending) = self.next(chat) {
-            let guard = if pending.item.file.is_empty() {
-                &self.sending
-            } else {
-                &self.uploading
-            }
-            .clone();
-            if self.cancel.why().is_some() {
-                return;
-            }
-            let result = self.send(&pending);
-            let wait = self.settle(&pending, result, &mut failures);
-            drop(guard);
-            if self.cancel.sleep(wait).is_err() {
-                return;
+    /// Delivers until the program stops: the oldest message of each chat, when the chat takes one.
+    fn deliver(self: &Arc<Self>) {
+        let own = self.clone();
+        let _hook = self.cancel.on_stop(move || own.wake());
+        while self.cancel.why().is_none() {
+            self.state().is_woken = false;
+            match self.next(&self.pending()) {
+                Next::Send(pending) => {
+                    self.try_to_send(&pending);
+                }
+                Next::Upload(pending) => self.upload_apart(pending),
+                Next::Wait(until) => self.sleep(until),
             }
         }
+        self.state().is_sending = false;
+        self.changed.notify_all();
     }
 
-    /// Acts on the result of sending one message, after so many failures in a row. Returns how long to wait before the next try.
+    /// What to do next. `is_sending` is set under the same lock that [`MessageSender::wait`] looks under.
+    fn next(&self, pending: &[Pending]) -> Next {
+        let mut state = self.state();
+        let now = Instant::now();
+        let mut seen = BTreeSet::new();
+        let mut until: Option<Instant> = None;
+        state.is_sending = false;
+        for pending in pending {
+            let chat = chat_of(&pending.item);
+            let is_file = !pending.item.file.is_empty();
+            let is_first = seen.insert(chat);
+            if !is_first
+                || state.uploading.as_deref() == Some(chat)
+                || (is_file && state.uploading.is_some())
+            {
+                continue;
+            }
+            let mut not_before = state.chats.get(chat).map_or(now, |chat| chat.not_before);
+            // The last try of what has stopped the program twice.
+            if pending.starts + 1 == MAX_STARTS && !state.tried.contains(&pending.id) {
+                not_before = not_before.max(self.created + CALM);
+            }
+            if not_before > now {
+                until = Some(until.map_or(not_before, |until| until.min(not_before)));
+                continue;
+            }
+            if is_file {
+                state.uploading = Some(chat.to_owned());
+                return Next::Upload(pending.clone());
+            }
+            state.is_sending = true;
+            return Next::Send(pending.clone());
+        }
+        self.changed.notify_all();
+        Next::Wait(until)
+    }
+
+    /// Waits until something is posted or the program stops, and until this time at most.
+    fn sleep(&self, until: Option<Instant>) {
+        let state = self.state();
+        let is_asleep = |state: &mut SenderState| !state.is_woken && self.cancel.why().is_none();
+        if let Some(until) = until {
+            let left = until.saturating_duration_since(Instant::now());
+            drop(self.changed.wait_timeout_while(state, left, is_asleep));
+        } else {
+            drop(self.changed.wait_while(state, is_asleep));
+        }
+    }
+
+    /// Sends a message with a file on a thread of its own.
+    fn upload_apart(self: &Arc<Self>, pending: Pending) {
+        let own = self.clone();
+        let work = move || {
+            own.try_to_send(&pending);
+            own.state().uploading = None;
+            own.wake();
+        };
+        if let Err(e) = Builder::new().spawn(work) {
+            self.is_ok::<()>("starting a thread", &Err(e.into()));
+            self.state().uploading = None;
+            let _ended = self.cancel.sleep(back_off(0));
+        }
+    }
+
+    /// Sends one message and records what came of it.
+    fn try_to_send(&self, pending: &Pending) {
+        let id = [pending.id.clone()];
+        let is_first = self.state().tried.insert(pending.id.clone());
+        let result = if is_first && pending.starts >= MAX_STARTS {
+            let why = "it has stopped this program three times";
+            Err(Failure::Refused(0, why.to_owned()))
+        } else {
+            if is_first {
+                self.is_ok("the outbox", &self.outbox.queue().start_later(&id));
+            }
+            self.send(pending)
+        };
+        if is_first && result.is_err() {
+            self.is_ok("the outbox", &self.outbox.queue().halt(&id));
+        }
+        let chat = chat_of(&pending.item);
+        let mut failures = self.state().chats.get(chat).map_or(0, |chat| chat.failures);
+        let wait = self.settle(pending, result, &mut failures);
+        let mut state = self.state();
+        if wait.is_zero() {
+            state.tried.remove(&pending.id);
+            state.chats.remove(chat);
+        } else {
+            let not_before = Instant::now() + wait;
+            let now = ChatState {
+                not_before,
+                failures,
+            };
+            state.chats.insert(chat.to_owned(), now);
+        }
+    }
+
+    /// Acts on the result of sending one message, after so many failures in a row. Returns how long its chat has to wait.
     fn settle(
-        self: &Arc<Self>,
+        &self,
         pending: &Pending,
         result: Result<(), Failure>,
         failures: &mut u32,
@@ -204,7 +293,6 @@ impl MessageSender {
         let Pending { id, item, .. } = pending;
         let Err(failure) = result else {
             self.record(|| self.outbox.done(id));
-            *failures = 0;
             return Duration::ZERO;
         };
         match &failure {
@@ -213,11 +301,8 @@ impl MessageSender {
                 let topic = chat_of(item)
                     .split_once('_')
                     .map_or(String::new(), |(_, topic)| format!("_{topic}"));
-                self.record(|| {
-                    self.outbox
-                        .redirect(pending, format!("{CHANNEL}:{new}{topic}"))
-                });
-                self.wake();
+                let to = format!("{CHANNEL}:{new}{topic}");
+                self.record(|| self.outbox.redirect(pending, to.clone()));
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
                 if *failures < MAX_FAILURES || !self.server_works() =>
@@ -229,10 +314,7 @@ impl MessageSender {
                 *failures += 1;
                 return back_off(*failures - 1);
             }
-            _ => {
-                self.give_up(id, item, &failure);
-                *failures = 0;
-            }
+            _ => self.give_up(id, item, &failure),
         }
         Duration::ZERO
     }
@@ -307,6 +389,14 @@ impl MessageSender {
             Ok(())
         }
     }
+}
+
+/// What the sender does next.
+enum Next {
+    Send(Pending),
+    Upload(Pending),
+    /// Until this time at most.
+    Wait(Option<Instant>),
 }
 
 /// The chat of a message; empty if somebody has edited the outbox.

@@ -50,7 +50,7 @@ fn what_is_kept_is_there_after_a_crash_until_it_is_closed() {
     inbox
         .keep(&[(10, hello("1", 5)), (11, hello("2", 6))])
         .unwrap();
-    inbox.start(&[id(10)]).unwrap();
+    inbox.queue.start(&[id(10)]).unwrap();
     inbox
         .keep(&[
             edit(13, "late", hello("1", 5)),

@@ -3,17 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::bot::Bot;
+use super::api::Api;
+use super::{CHANNEL, MessageSender};
 use crate::bus::Response;
 use crate::cancel::Cancel;
-use crate::config::{Config, Env};
 use crate::error::{Error, Result};
-use crate::gateway::status::is_running;
+use crate::notify::is_running;
 use crate::outbox::{Item, Note, Outbox, Outcome};
 use crate::pace::paced;
 use crate::paths::Home;
-use crate::telegram::api::Api;
-use crate::telegram::{CHANNEL, MessageSender};
 use crate::text::one_line;
 
 /// How long to wait for a delivery. What is being sent then is finished.
@@ -29,39 +27,21 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// `None` without a bot, which is an error when there is a chat `to` deliver to: it is reported before the model is asked.
-    pub(crate) fn find(
-        home: &Home,
-        config: &Config,
-        env: &Env,
-        to: Option<&str>,
-        notice: fn(&str),
-    ) -> Result<Option<Self>> {
-        match Bot::new(&config.channels.telegram, home, env) {
-            Err(e) if to.is_some() => Err(e),
-            Err(_) => Ok(None),
-            Ok(bot) => {
-                let outbox = Outbox::new(home.clone());
-                Ok(Some(Self {
-                    home: home.clone(),
-                    outbox,
-                    api: bot.api,
-                    notice,
-                }))
-            }
+    pub(crate) fn new(home: &Home, api: Arc<Api>, notice: fn(&str)) -> Self {
+        Self {
+            home: home.clone(),
+            outbox: Outbox::new(home.clone()),
+            api,
+            notice,
         }
     }
 
     /// Delivers the answer of a turn to the chat of `to`, noted there under the title, and what the turn has posted with the
     /// tool `message`. A failure becomes the turn's error, unless it has one.
     pub(crate) fn deliver(&self, response: &mut Response, to: Option<(String, String)>) {
-        match (
-            to.map_or(Ok(()), |(chat, title)| self.answer(&chat, response, &title)),
-            &response.error,
-        ) {
-            (Ok(()), _) => {}
-            (Err(e), None) => response.error = Some(e),
-            (Err(e), Some(_)) => (self.notice)(&e.message),
+        if let Some((chat, title)) = to {
+            let delivered = self.answer(&chat, response, &title);
+            self.tell(response, delivered);
         }
         if response
             .tool_calls
@@ -69,6 +49,22 @@ impl Delivery {
             .any(|call| call.ok && call.name == "message")
         {
             self.send_posted();
+        }
+    }
+
+    /// Delivers a message that is posted, and what the turn has posted besides.
+    pub(crate) fn deliver_posted(&self, response: &mut Response, id: &str, to: &str) {
+        let delivered = self.confirm(id, to);
+        self.tell(response, delivered);
+        self.send_posted();
+    }
+
+    /// Makes a failure the turn's error, unless it has one.
+    fn tell(&self, response: &mut Response, delivered: Result<()>) {
+        match delivered {
+            Ok(()) => {}
+            Err(e) if response.error.is_none() => response.error = Some(e),
+            Err(e) => (self.notice)(&e.message),
         }
     }
 
@@ -90,11 +86,14 @@ impl Delivery {
         if let Err(e) = posted.noted {
             (self.notice)(&one_line(&e.message, 300));
         }
-        let id = posted.id;
-        let last =
-            self.send_until(&|| !matches!(self.outbox.outcome(&id), Ok(Outcome::Pending)))?;
+        self.confirm(&posted.id, &to)
+    }
+
+    /// Sends a message, or waits until a gateway has sent it.
+    fn confirm(&self, id: &str, to: &str) -> Result<()> {
+        let last = self.send_until(&|| !matches!(self.outbox.outcome(id), Ok(Outcome::Pending)))?;
         let what = format!("delivering the answer to {to}");
-        match self.outbox.outcome(&id)? {
+        match self.outbox.outcome(id)? {
             Outcome::Sent => Ok(()),
             Outcome::GivenUp(why) => Err(Error::failed(why)
                 .doing(what)

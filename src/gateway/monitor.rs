@@ -6,13 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
 
-use super::gateway::{Startup, Wake};
+use super::Dispatcher;
+use super::status::Status;
+use super::systemd::ServiceManager;
 use crate::cancel::{Cancel, Hook};
-use crate::config::Env;
 use crate::error::{Context, Result};
-use crate::gateway::Dispatcher;
-use crate::gateway::status::Status;
-use crate::gateway::systemd::ServiceManager;
 use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::telegram::{PollEvent, Watch};
@@ -27,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const MAX_PAUSE: Duration = Duration::from_secs(50);
 
 /// How the gateway ends: on a signal, or to start over with a changed configuration.
-pub(super) struct Shutdown {
+pub(crate) struct Shutdown {
     /// Ends polling.
     pub cancel: Cancel,
     signalled: AtomicBool,
@@ -36,7 +34,7 @@ pub(super) struct Shutdown {
 
 impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
-    pub(super) fn on_signal() -> Result<Arc<Self>> {
+    pub(crate) fn on_signal() -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
         let (cancel, signalled, restart) = (
             Cancel::new(None),
@@ -66,7 +64,7 @@ impl Shutdown {
     }
 
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
-    pub(super) fn finish(&self) -> Result<()> {
+    pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
             return Err(child::reexec(&["gateway"])).doing("restarting");
         }
@@ -75,21 +73,22 @@ impl Shutdown {
 }
 
 /// What tells one version of config.json from another.
-pub(super) type Stamp = Option<(SystemTime, u64)>;
+pub(crate) type Stamp = Option<(SystemTime, u64)>;
 
-pub(super) fn stamp(home: &Home) -> Stamp {
+pub(crate) fn stamp(home: &Home) -> Stamp {
     let meta = fs_err::metadata(home.config()).ok()?;
     Some((meta.modified().ok()?, meta.len()))
 }
 
-pub(super) struct Monitor {
+pub(crate) struct Monitor {
     pub home: Home,
-    pub env: Env,
+    /// Proves that a gateway can start with config.json as it is.
+    pub prove: Box<dyn Fn() -> Result<()> + Send>,
     /// Of the version of config.json in use.
     pub seen: Stamp,
     pub dispatcher: Arc<Dispatcher>,
     pub shutdown: Arc<Shutdown>,
-    pub wake: Wake,
+    pub wake: Arc<dyn Fn() + Send + Sync>,
     pub manager: ServiceManager,
     pub status: Status,
     pub log: Log,
@@ -97,7 +96,7 @@ pub(super) struct Monitor {
 
 impl Monitor {
     /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-    pub(super) fn start(self) -> (Watch, Hook) {
+    pub(crate) fn start(self) -> (Watch, Hook) {
         let (shutdown, within) = (self.shutdown.clone(), self.manager.interval);
         self.logged(self.status.write());
         self.manager.notify("READY=1");
@@ -150,7 +149,7 @@ impl Monitor {
 
     /// Restarts the gateway if it can start with the new configuration.
     fn restart(&mut self) {
-        if let Err(e) = Startup::load(&self.home, &self.env) {
+        if let Err(e) = (self.prove)() {
             let text = format!(
                 "config.json has changed but cannot be used, so the old one stays: {}",
                 e.message
@@ -183,7 +182,7 @@ impl Monitor {
 }
 
 /// Calls back at intervals, in place of a poller.
-pub(super) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
+pub(crate) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
     let pause = watch.within.min(MAX_PAUSE);
     let work = move || {
         while cancel.sleep(pause).is_ok() {

@@ -1,0 +1,200 @@
+//! A message's turn, from top to bottom: it begins on disk, its files are fetched, it runs, and its answer is kept.
+
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use super::Dispatcher;
+use crate::agent::{Request, Spending};
+use crate::bus::{Event, Inbound, Kind, Response, TurnStop};
+use crate::cancel::Cancel;
+use crate::disk::queue::{CALM, MAX_STARTS};
+use crate::telegram::inbox::{OpenMessage, texts};
+
+/// A turn that has begun.
+struct Begun {
+    spending: Arc<Spending>,
+    /// The messages from Telegram that it answers.
+    open: Vec<OpenMessage>,
+}
+
+impl Dispatcher {
+    /// Answers a message, a run of a job, or the report of a background task.
+    pub(super) fn turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel) {
+        // Turns that never ended before run one at a time: so the one that stops the program is found.
+        let alone = message
+            .is_alone
+            .then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(begun) = self.begin(&mut message) else {
+            return;
+        };
+        self.show(&message.origin, Event::TurnStarted);
+        self.fetch(&begun, &mut message, &cancel);
+        let permit = self.turns.acquire();
+        let (response, told) = self.run(&mut message, cancel, &begun);
+        drop((permit, alone));
+        self.finish(&message, response, &told);
+    }
+
+    /// Counts the start, on disk, before anything of the conversation is loaded. `None`: the program is stopping and the message
+    /// stays open, or there is nothing to answer.
+    fn begin(&self, message: &mut Inbound) -> Option<Begun> {
+        let mut begun = Begun {
+            spending: Arc::new(Spending::of(message.first_id())),
+            open: Vec::new(),
+        };
+        if message.kind == Kind::Report {
+            // The task may have been stopped after its report came in.
+            begun.spending = self.tasks.begin_answer(&message.first_id())?;
+        } else if let Some(chats) = &self.chats {
+            begun.open = chats.open(&message.ids);
+        }
+        let starts = begun.open.iter().map(|open| open.starts).max();
+        if starts.is_some_and(|starts| starts >= MAX_STARTS) {
+            self.set_aside(message);
+            return None;
+        }
+        if starts.is_some_and(|starts| starts + 1 == MAX_STARTS) {
+            let calm = CALM.saturating_sub(self.started.elapsed());
+            self.runs.cancel.sleep(calm).ok()?;
+        }
+        // Held over the check: the shutdown takes back what is started after it has set the cancel.
+        let mut running = self.running();
+        if self.runs.cancel.why().is_some() {
+            return None;
+        }
+        if !begun.open.is_empty() {
+            // A full disk keeps no message from its answer.
+            self.runs
+                .logged(self.runs.outbox.queue().start(&message.ids));
+            running.extend(message.ids.iter().cloned());
+            // It may have been edited since it came.
+            message.text = texts(&begun.open);
+        }
+        drop(running);
+        self.runs.begin(&message.first_id());
+        Some(begun)
+    }
+
+    /// Answers a message that has stopped the program three times, without its text, which might do so again.
+    fn set_aside(&self, message: &Inbound) {
+        let text = if message.ids.len() == 1 {
+            "This message stopped me three times, so I have set it aside."
+        } else {
+            "These messages stopped me three times, so I have set them aside."
+        };
+        self.reply(message, text);
+    }
+
+    fn fetch(&self, begun: &Begun, message: &mut Inbound, cancel: &Cancel) {
+        if let Some(chats) = self.chats_of(&message.origin) {
+            chats.fetch(&begun.open, message, cancel);
+        }
+    }
+
+    /// Runs the turn. Returns also the text that ends it in its chat.
+    fn run(
+        self: &Arc<Self>,
+        message: &mut Inbound,
+        cancel: Cancel,
+        begun: &Begun,
+    ) -> (Response, String) {
+        let (origin, session) = (message.origin.clone(), message.session.clone());
+        let agent = match self.handler.agent(&session) {
+            Ok(agent) => agent,
+            Err(e) => {
+                let response = Response::failed(&session, e);
+                let text = final_text(&response);
+                return (response, text);
+            }
+        };
+        let mut text = std::mem::take(&mut message.text);
+        if message.kind == Kind::Message {
+            for label in self.tasks.take_stopped(&session) {
+                text.push_str(&format!(
+                    "\n\n[The user has stopped the background task “{label}”.]"
+                ));
+            }
+        }
+        let report = Inbound {
+            kind: Kind::Report,
+            ..Inbound::message(origin.clone(), session.clone(), String::new())
+        };
+        let request = Request {
+            media: std::mem::take(&mut message.attachments),
+            origin: origin.clone(),
+            id: message.ids.join("+"),
+            cancel,
+            spending: Some(begun.spending.clone()),
+            background: Some(self.background(&agent, report)),
+            ..Request::new(text, session)
+        };
+        let response = agent.run(&request, &|event| {
+            if let (Some(chats), Event::Progress(text)) = (self.chats_of(&origin), &event) {
+                chats.post(&origin.chat, text.trim(), &[]);
+            }
+            self.show(&origin, event);
+        });
+        // That no call is left is said once, and not for each report that waits.
+        let is_silent = response.stop == TurnStop::Limit
+            && begun.spending.is_told_again(&agent.limits())
+            && response.output.is_empty();
+        let text = if is_silent {
+            String::new()
+        } else {
+            final_text(&response)
+        };
+        (response, text)
+    }
+
+    /// Keeps the answer and ends the message by it, in one write.
+    fn finish(&self, message: &Inbound, response: Response, told: &str) {
+        let is_kept = if let Some(chats) = self.chats_of(&message.origin) {
+            chats.end_activity(&message.origin.chat);
+            chats.post(&message.origin.chat, told, &message.ids)
+        } else {
+            self.runs.finish(&message.first_id(), &response);
+            true
+        };
+        self.running().retain(|id| !message.ids.contains(id));
+        self.show(&message.origin, Event::Done(Box::new(response)));
+        if message.kind == Kind::Report {
+            // One whose answer was not kept is posted at the next start.
+            if is_kept {
+                self.show_failure(&message.origin, self.tasks.close(&message.first_id()));
+            }
+            self.show_tasks(&message.origin, &message.session);
+        }
+    }
+
+    /// Replies to a message that needs no turn, and ends it.
+    pub(super) fn reply(&self, message: &Inbound, text: &str) {
+        if let Some(chats) = self.chats_of(&message.origin) {
+            chats.post(&message.origin.chat, text, &message.ids);
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<String>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back the starts of turns that are under way when the program ends in good order. The cancel is set by then.
+    pub(crate) fn halt(&self) {
+        let running = std::mem::take(&mut *self.running());
+        if !running.is_empty() {
+            self.runs.logged(self.runs.outbox.queue().halt(&running));
+        }
+    }
+}
+
+/// The text that ends a turn in its chat.
+fn final_text(response: &Response) -> String {
+    let output = response.output.trim();
+    let end = match &response.error {
+        // An empty one is told as such.
+        None if output.is_empty() => return "(The answer shows nothing.)".to_owned(),
+        None => return output.to_owned(),
+        Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
+        // Its hint is for the terminal.
+        Some(error) => format!("⚠️ {}", error.message),
+    };
+    format!("{output}\n\n{end}").trim_start().to_owned()
+}

@@ -1,0 +1,105 @@
+//! What the gateway does in the bot's chats: it fetches the files of messages, and keeps what is said there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::CHANNEL;
+use super::Transcribe;
+use super::activity::Turns;
+use super::inbox::{Inbox, OpenMessage};
+use super::incoming::Downloader;
+use super::send::MessageSender;
+use crate::bus::Inbound;
+use crate::cancel::Cancel;
+use crate::hands::Hands;
+use crate::log::Level;
+use crate::outbox::{Item, Pending};
+use crate::text::LocalTime;
+
+/// The most time to fetch the files of one message.
+const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
+
+pub(crate) struct Chats {
+    pub sender: Arc<MessageSender>,
+    pub inbox: Inbox,
+    /// Stores incoming files.
+    pub hands: Hands,
+    /// Names the folder of the day.
+    pub local_time: LocalTime,
+    pub transcribe: Option<Arc<Transcribe>>,
+    pub(super) turns: Turns,
+}
+
+impl Chats {
+    pub(crate) fn new(
+        sender: Arc<MessageSender>,
+        inbox: Inbox,
+        hands: Hands,
+        local_time: LocalTime,
+        transcribe: Option<Arc<Transcribe>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            sender,
+            inbox,
+            hands,
+            local_time,
+            transcribe,
+            turns: Turns::default(),
+        })
+    }
+
+    /// Those of these messages that are not answered.
+    pub(crate) fn open(&self, ids: &[String]) -> Vec<OpenMessage> {
+        let found = self.inbox.find(ids);
+        self.sender.is_ok("reading the inbox", &found);
+        found.unwrap_or_default()
+    }
+
+    /// Fetches the files of messages, which may take minutes, and adds to the message what they hold.
+    pub(crate) fn fetch(&self, open: &[OpenMessage], message: &mut Inbound, cancel: &Cancel) {
+        let stop = cancel.clone();
+        let _hook = self.sender.cancel.on_stop(move || stop.stop());
+        let downloader = Downloader {
+            chats: self,
+            cancel: &cancel.with_timeout(DOWNLOAD_TIME),
+        };
+        for file in open.iter().flat_map(|open| &open.message.files) {
+            if cancel.why().is_some() {
+                return;
+            }
+            downloader.attach(file, &mut message.text, &mut message.attachments);
+        }
+    }
+
+    /// Ends what shows that an answer is being written: a draft would stay below the answer.
+    pub(crate) fn end_activity(&self, chat: &str) {
+        self.turns.end(chat);
+    }
+
+    /// Posts to a chat and ends the messages that this answers. Returns whether it is on disk. An empty text is not sent.
+    pub(crate) fn post(&self, chat: &str, text: &str, answered: &[String]) -> bool {
+        if text.is_empty() {
+            return self.close(answered);
+        }
+        let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
+        let posted = self.sender.outbox.post(&item, answered);
+        let is_kept = self.sender.is_ok("keeping an answer", &posted);
+        if is_kept {
+            self.sender.wake();
+        } else if let Err(e) = self.sender.send(&Pending {
+            item,
+            ..Pending::default()
+        }) {
+            // It is sent anyway. Its message stays open and is answered again after a restart.
+            (self.sender.log)(Level::Error, &format!("sending: {}", e.text()));
+        }
+        is_kept
+    }
+
+    /// Ends messages that need no answer.
+    pub(crate) fn close(&self, ids: &[String]) -> bool {
+        let closed = self.inbox.close(ids);
+        self.sender
+            .is_ok("recording that a message was answered", &closed)
+    }
+}
