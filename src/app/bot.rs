@@ -10,9 +10,9 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
-use crate::telegram::Settings;
 use crate::telegram::api::{Api, BASE, Failure};
 use crate::telegram::deliver::Delivery;
+use crate::telegram::{CHANNEL, Settings};
 use crate::text::one_line;
 
 /// The bot, ready to be used.
@@ -135,6 +135,15 @@ impl Bot {
             .and_then(|id| id.parse().ok())
             .unwrap_or_default()
     }
+}
+
+/// The owner's chat with the bot that the gateway runs, if there is one.
+pub(crate) fn owner(loaded: &Loaded) -> Option<String> {
+    let bot = &loaded.config.channels.telegram;
+    let owner = bot.ids().first().copied();
+    owner
+        .filter(|_| is_enabled(loaded) && !bot.token.is_empty())
+        .map(|owner| format!("{CHANNEL}:{owner}"))
 }
 
 /// Whether the gateway runs the bot. A token without `enabled`, for example in the environment, counts as enabled.

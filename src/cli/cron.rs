@@ -10,7 +10,7 @@ use super::printer::Output;
 use super::{json_line, load, notice, print, report, terminal, zone};
 use crate::agent::Request;
 use crate::app;
-use crate::app::bot::Bot;
+use crate::app::bot::{self, Bot};
 use crate::app::factory::AgentFactory;
 use crate::bus::Response;
 use crate::cancel::Cancel;
@@ -56,7 +56,10 @@ pub(super) const COMMANDS: &[Command] = &[
             "-s, --session KEY",
             "continue the conversation KEY (default: a new one for each run)",
         ),
-        ("--to telegram:CHAT", "where to deliver the answer"),
+        (
+            "--to telegram:CHAT",
+            "where to deliver the answer (default: the bot's owner, if there is a bot); none keeps it here",
+        ),
     ])
     .with_examples(&[
         "bantam cron add -c \"30 7 * * mon-fri\" -n logs \"What is odd in the logs?\"",
@@ -124,7 +127,7 @@ fn jobs(env: &Env) -> Result<(Home, Jobs)> {
 
 fn add(given: &Args, env: &Env) -> Result<u8> {
     let text = |flag: &str| given.value(flag).unwrap_or_default().to_owned();
-    let every = given.value("every").map(schedule::interval).transpose()?;
+    let every = given.value("every").map(interval).transpose()?;
     let when = match (every, given.value("cron"), given.value("at")) {
         (Some(_), None, None) if given.has("tz") => {
             return Err(Error::usage("--tz without a time of day")
@@ -147,13 +150,21 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     } else {
         given.words.join(" ")
     };
-    let (name, tz) = (text("name"), text("tz"));
+    let owner = match given.value("to") {
+        None => load(env).ok().and_then(|(_, loaded)| bot::owner(&loaded)),
+        Some(_) => None,
+    };
+    let to = match given.value("to") {
+        None => owner.clone().unwrap_or_default(),
+        Some("none") => String::new(),
+        Some(to) => to.to_owned(),
+    };
     let new = NewJob {
-        name,
+        name: text("name"),
         message,
         when,
-        tz,
-        to: text("to"),
+        tz: text("tz"),
+        to,
         session: text("session"),
     };
     let (home, jobs) = jobs(env)?;
@@ -163,12 +174,28 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         "Added job {id} ({name})\n{}",
         upcoming(&jobs, &job, 3)?
     ))?;
+    if let Some(owner) = owner {
+        notice(&format!(
+            "its answers go to {owner}, the bot's owner; --to none keeps them in the job's conversation"
+        ));
+    }
     if !is_running(&home) {
         notice(&format!(
             "no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"
         ));
     }
     Ok(0)
+}
+
+/// An interval in seconds. A bare number that is small is more likely meant in minutes.
+fn interval(text: &str) -> Result<u64> {
+    let seconds = schedule::interval(text)?;
+    if seconds < 60 && text.parse::<u64>().is_ok() {
+        return Err(Error::usage(format!("every {text} seconds?")).hint(format!(
+            "-e {text}m is every {text} minutes, -e {text}s every {text} seconds"
+        )));
+    }
+    Ok(seconds)
 }
 
 /// `next: 2026-11-23 07:30:00, ... (Europe/Berlin)`
@@ -178,8 +205,16 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
+/// When the last heartbeat was: when its conversation was last written.
+fn last_beat(home: &Home) -> Result<Option<i64>> {
+    let session = home.session(&session_name("cron", heartbeat::ID)?);
+    let meta = fs_err::metadata(session).ok();
+    let written = meta.and_then(|meta| meta.modified().ok());
+    Ok(written.map(schedule::millis))
+}
+
 fn list(given: &Args, env: &Env) -> Result<u8> {
-    let (_, jobs) = jobs(env)?;
+    let (home, jobs) = jobs(env)?;
     let list = jobs.list()?;
     let now = now();
     if given.has("json") {
@@ -224,7 +259,8 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             format!("every {minutes} min"),
             "built in: agent/HEARTBEAT.md".to_owned(),
         );
-        rows.push([heartbeat::ID.to_owned(), next, "-".to_owned(), when, name]);
+        let last = last_beat(&home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
+        rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
     } else if list.is_empty() {
         notice("no jobs yet; bantam cron add makes one");
     }
@@ -338,7 +374,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
             .iter()
             .find(|job| job.name() == wanted)
             .map_or(wanted.as_str(), Job::id);
-        runs.retain(|run| run.job == *wanted || run.job == named);
+        runs.retain(|run| [&run.job, &run.name].contains(&wanted) || run.job == named);
         if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
             return Err(Error::failed(format!(
                 "there is no job \"{}\" and no record of one",
@@ -366,8 +402,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
         let name = list
             .iter()
             .find(|job| job.id() == run.job)
-            .map(Job::name)
-            .unwrap_or_default();
+            .map_or(run.name.as_str(), Job::name);
         let what = match (run.error.as_str(), run.answer.as_str()) {
             ("", "") => name.to_owned(),
             ("", answer) => format!("{name}: {answer}"),

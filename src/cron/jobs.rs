@@ -266,8 +266,14 @@ impl Jobs {
             Err(e) => (Status::Error, "", e.as_str()),
         };
         let (error, answer) = (one_line(error, 300), one_line(answer, 300));
+        let file = JobsFile::read(&self.home);
+        let jobs = file.as_ref().map_or(&[][..], |file| &file.jobs);
+        // It may have been removed meanwhile.
+        let job = jobs.iter().find(|job| job.id() == id);
+        let name = job.map_or(String::new(), |job| one_line(job.name(), 80));
         let run = Run {
             job: id.to_owned(),
+            name,
             at,
             ended,
             status,
@@ -275,8 +281,7 @@ impl Jobs {
             answer,
         };
         self.record(&run)?;
-        let mut file = JobsFile::read(&self.home)?;
-        // It may have been removed meanwhile.
+        let mut file = file?;
         let Some(job) = file.jobs.iter_mut().find(|job| job.id() == id) else {
             return Ok(());
         };

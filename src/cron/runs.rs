@@ -11,6 +11,7 @@ use super::schedule::Millis;
 use crate::disk::{self, Entry, Queue};
 use crate::error::{Context, Result};
 use crate::paths::Home;
+use crate::text::one_line;
 
 /// The state of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -45,6 +46,9 @@ pub(crate) type Outcome = std::result::Result<String, String>;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub(crate) struct Run {
     pub job: String,
+    /// The job's name, for when it is gone.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// When it began; for a missed run, when that was noticed.
     #[serde(rename = "atMs")]
     pub at: Millis,
@@ -67,6 +71,7 @@ impl Run {
         };
         Self {
             job: job.id().to_owned(),
+            name: one_line(job.name(), 80),
             at,
             ended: None,
             status,

@@ -465,6 +465,7 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     let runs = Runs::of(&scratch.home);
     let run = |at, status, ended| Run {
         job: "a".into(),
+        name: String::new(),
         at,
         ended,
         status,

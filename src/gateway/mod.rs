@@ -112,6 +112,11 @@ impl Dispatcher {
         self.queues.wait_until_idle(limit);
     }
 
+    /// Whether no message waits and no turn or background task runs.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queues.is_idle()
+    }
+
     fn dispatch(self: &Arc<Self>, message: Inbound) {
         match message.kind {
             Kind::Stop => return self.stop(&message),

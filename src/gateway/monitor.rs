@@ -1,10 +1,15 @@
-//! Watches over the running gateway: ends it on a signal, and after each poll updates the status file, tells the service
-//! manager that it lives, and restarts it if config.json has changed.
+//! Watches over the running gateway: ends it on a signal, restarts it when config.json has changed, and after each poll updates the
+//! status file and tells the service manager that it lives.
 
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime};
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
 
 use super::Dispatcher;
 use super::status::Status;
@@ -98,6 +103,7 @@ impl Monitor {
     /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
     pub(crate) fn start(self) -> (Watch, Hook) {
         let (shutdown, within) = (self.shutdown.clone(), self.manager.interval);
+        let home = self.home.clone();
         self.logged(self.status.write());
         self.manager.notify("READY=1");
         let monitor = Arc::new(Mutex::new(self));
@@ -110,11 +116,17 @@ impl Monitor {
                 monitor.logged(written);
             }
         });
-        let tell = move |event: PollEvent| {
-            monitor
+        let looking = monitor.clone();
+        let look = move || {
+            looking
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .handle(event);
+                .look();
+        };
+        on_change(&home, look);
+        let tell = move |event: PollEvent| {
+            let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
+            monitor.handle(event)
         };
         (
             Watch {
@@ -125,7 +137,8 @@ impl Monitor {
         )
     }
 
-    fn handle(&mut self, event: PollEvent) {
+    /// Acts on an event of the poller. Returns whether what has come is left to the next program, which starts now.
+    fn handle(&mut self, event: PollEvent) -> bool {
         let now = SystemTime::now();
         let written = match event {
             PollEvent::Serving(name) => {
@@ -135,11 +148,19 @@ impl Monitor {
             }
             PollEvent::Polled => self.status.polls(None, now),
             PollEvent::Failing(why) => self.status.polls(Some(&one_line(why, 300)), now),
-            PollEvent::Waiting => Ok(()),
+            PollEvent::Arrived | PollEvent::Waiting => Ok(()),
         };
         self.logged(written);
         self.manager.notify("WATCHDOG=1");
-        (self.wake)();
+        if event != PollEvent::Arrived {
+            (self.wake)();
+        }
+        self.look();
+        self.shutdown.restart.load(Ordering::SeqCst) && self.dispatcher.is_idle()
+    }
+
+    /// Restarts the gateway if config.json has changed.
+    fn look(&mut self) {
         let stamp = stamp(&self.home);
         if stamp != self.seen {
             self.seen = stamp;
@@ -158,17 +179,19 @@ impl Monitor {
         }
         let (dispatcher, shutdown, log) =
             (self.dispatcher.clone(), self.shutdown.clone(), self.log);
+        if shutdown.cancel.why().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {
+            return;
+        }
         let restart = move || {
-            if shutdown.cancel.why().is_none() && !shutdown.restart.swap(true, Ordering::SeqCst) {
-                log.write(Level::Info, "config.json has changed: restarting");
-                dispatcher.wait_until_idle(PATIENCE);
-                shutdown.stop();
-            }
+            log.write(Level::Info, "config.json has changed: restarting");
+            dispatcher.wait_until_idle(PATIENCE);
+            shutdown.stop();
         };
         if let Err(e) = Builder::new().spawn(restart) {
             self.log
                 .write(Level::Error, &format!("starting a thread: {e}"));
             // The next check tries again.
+            self.shutdown.restart.store(false, Ordering::SeqCst);
             self.seen = None;
         }
     }
@@ -179,6 +202,30 @@ impl Monitor {
                 .write(Level::Error, &format!("writing the status file: {e}"));
         }
     }
+}
+
+/// Calls back when config.json is written or replaced, on a thread that sleeps until then. Where the kernel cannot tell, the next
+/// poll finds the change.
+fn on_change(home: &Home, look: impl Fn() + Send + 'static) {
+    let watch = || -> rustix::io::Result<OwnedFd> {
+        let fd = inotify::init(CreateFlags::CLOEXEC)?;
+        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
+        inotify::add_watch(&fd, home.root(), flags)?;
+        Ok(fd)
+    };
+    let Ok(fd) = watch() else { return };
+    let wait = move || {
+        let mut buffer = [MaybeUninit::uninit(); 1024];
+        let mut events = inotify::Reader::new(&fd, &mut buffer);
+        loop {
+            match events.next() {
+                Ok(event) if event.file_name() == Some(c"config.json") => look(),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    drop(Builder::new().spawn(wait));
 }
 
 /// Calls back at intervals, in place of a poller.

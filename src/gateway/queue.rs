@@ -27,6 +27,12 @@ struct QueueState {
     tasks: usize,
 }
 
+impl QueueState {
+    fn is_busy(&self) -> bool {
+        !self.by_session.is_empty() || self.tasks > 0
+    }
+}
+
 struct Queue {
     waiting: VecDeque<Inbound>,
     /// Stops the current turn; without one, the next turn before it begins.
@@ -139,9 +145,13 @@ impl Queues {
         self.changed.notify_all();
     }
 
+    pub(super) fn is_idle(&self) -> bool {
+        !self.lock().is_busy()
+    }
+
     /// Waits until no message waits and no turn or background task runs, for this time at most.
     pub(super) fn wait_until_idle(&self, limit: Duration) {
-        let is_busy = |state: &mut QueueState| !state.by_session.is_empty() || state.tasks > 0;
+        let is_busy = |state: &mut QueueState| state.is_busy();
         drop(self.changed.wait_timeout_while(self.lock(), limit, is_busy));
     }
 }

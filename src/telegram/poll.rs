@@ -23,6 +23,8 @@ const POLL_TIME: u64 = 50;
 const SLACK: u64 = 25;
 /// The back-off while another program polls, perhaps this bot from before a restart.
 const CONFLICT_BACK_OFF: Duration = Duration::from_secs(30);
+/// What a restart takes at most when nothing is under way.
+const RESTART_TIME: Duration = Duration::from_secs(5);
 /// Conflicts that are retried soon.
 const QUICK_TRIES: u32 = 3;
 
@@ -46,6 +48,8 @@ pub(super) struct Poller {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollEvent<'a> {
+    /// Updates have come, and are not taken yet.
+    Arrived,
     /// The bot's user name is known.
     Serving(&'a str),
     /// A poll was answered.
@@ -58,7 +62,8 @@ pub(crate) enum PollEvent<'a> {
 
 /// A watchdog for the poller.
 pub(crate) struct Watch {
-    pub tell: Box<dyn Fn(PollEvent) + Send>,
+    /// Tells of an event. Returns whether the program is about to start over.
+    pub tell: Box<dyn Fn(PollEvent) -> bool + Send>,
     /// The longest time between two events.
     pub within: Duration,
 }
@@ -95,6 +100,11 @@ impl Poller {
             match self.call("getUpdates", &params, Duration::from_secs(poll_time)) {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
+                    // Another config.json may say who may write, and which model answers: the next program asks again.
+                    if !updates.is_empty() && (self.watch.tell)(PollEvent::Arrived) {
+                        let _ended = self.sender().cancel.sleep(RESTART_TIME);
+                        continue;
+                    }
                     // Updates that cannot be recorded stay with Telegram.
                     if let Err(e) = self.take(updates, &me) {
                         self.pause(&mut back_off, &format!("cannot record messages: {e}"), None);

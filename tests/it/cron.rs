@@ -633,3 +633,51 @@ fn the_heartbeat_is_listed_when_it_beats() {
         run.stdout
     );
 }
+
+#[test]
+fn a_job_answers_the_owner_of_the_bot_unless_it_is_told_otherwise() {
+    let model = Model::never_asked();
+    let bot = json!({ "enabled": true, "token": "123456:fake-token", "allow_from": [42, 43] });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot } }),
+    ));
+    let said = cron(&home, ["add", "-m", "look", "-e", "5m", "-n", "told"]);
+    said.exits(0).says("telegram:42, the bot's owner");
+    let kept = cron(
+        &home,
+        [
+            "add", "-m", "look", "-e", "1d", "-n", "kept", "--to", "none",
+        ],
+    );
+    kept.exits(0).does_not_say("owner");
+    let list = cron(&home, ["list"]).stdout;
+    assert!(list.contains("told -> telegram:42"), "{list}");
+    assert!(!list.contains("kept ->"), "{list}");
+    let jobs = stored(&home);
+    assert_eq!(jobs["jobs"][1]["schedule"]["everyMs"], 86_400_000);
+    cron(&home, ["add", "-m", "look", "-e", "5"])
+        .exits(2)
+        .says("every 5 seconds?")
+        .says("-e 5m is every 5 minutes");
+    assert_eq!(stored(&home), jobs);
+}
+
+#[test]
+fn the_runs_of_a_job_that_is_gone_are_found_by_its_name() {
+    let model = Model::answering(|_, _| Reply::text("All is well."));
+    let home = Home::with(&model.config());
+    let id = added(&home, ["-m", "look", "-e", "60", "-n", "watch"]);
+    cron(&home, ["run", &id]).exits(0);
+    cron(&home, ["remove", "watch"]).exits(0);
+    for name in ["watch", &id] {
+        let history = cron(&home, ["history", name]);
+        history.exits(0);
+        assert!(
+            history.stdout.contains("watch: All is well."),
+            "{}",
+            history.stdout
+        );
+    }
+    cron(&home, ["history", "nobody"]).exits(1);
+}

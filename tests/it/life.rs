@@ -1,13 +1,14 @@
 //! The gateway over months: turns that are cut short, a configuration that changes, what `bantam status` and the log tell of it.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::gateway::{config, start};
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;
 
@@ -513,4 +514,46 @@ fn a_token_may_stand_in_a_variable_or_in_a_file() {
             run.stderr
         );
     }
+}
+
+#[test]
+fn an_idle_gateway_takes_a_changed_configuration_without_a_message() {
+    let (model, api) = (Model::never_asked(), BotApi::start());
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    let changed = merged(config, &json!({ "gateway": { "workers": 3 } }));
+    let begun = Instant::now();
+    home.config(&changed.to_string());
+    gateway.wait_for_stderr("config.json has changed: restarting");
+    // A poll takes 50 s when nobody writes.
+    assert!(begun.elapsed() < Duration::from_secs(40), "{begun:?}");
+    ends_when_serving(gateway);
+}
+
+#[test]
+fn whoever_was_just_let_in_is_answered_and_not_told_of() {
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Welcome.")),
+        BotApi::start(),
+    );
+    let config = config(&model, &api);
+    let home = Home::with(&config);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    let allowed = json!({ "channels": { "telegram": { "allow_from": [OWNER, 43, 666] } } });
+    let mut changed = merged(config, &allowed);
+    changed["channels"]["telegram"]["allow_from"] = json!([OWNER, 43, 666]);
+    home.config(&changed.to_string());
+    api.text(666, "hello");
+    assert_eq!(api.wait_for_texts(666, 1), ["Welcome."]);
+    ends_when_serving(gateway);
+    assert!(api.texts(OWNER).is_empty(), "{:?}", api.texts(OWNER));
+}
+
+/// Ends a gateway that has restarted.
+fn ends_when_serving(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
 }

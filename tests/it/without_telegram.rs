@@ -15,7 +15,7 @@ fn jobs_run_without_telegram_and_the_history_shows_their_answers() {
     let gateway = start(&home);
     gateway.wait_for_stderr("Telegram is off");
     home.bantam()
-        .args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1"])
+        .args(["cron", "add", "-n", "disk", "-m", "look", "-e", "1s"])
         .run()
         .exits(0)
         .is_quiet();
