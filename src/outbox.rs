@@ -62,7 +62,7 @@ pub(crate) struct Pending {
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum DeliveryState {
     Pending,
     Sent,
     /// It will never be accepted; the reason.
@@ -246,15 +246,15 @@ impl Outbox {
     }
 
     /// What became of a message. One that is not remembered counts as sent.
-    pub(crate) fn outcome(&self, id: &str) -> Result<Outcome> {
+    pub(crate) fn outcome(&self, id: &str) -> Result<DeliveryState> {
         if let Some(why) = self.queue.given_up(id)? {
-            return Ok(Outcome::GivenUp(why));
+            return Ok(DeliveryState::GivenUp(why));
         }
         let is_pending = !self.queue.find(&[id.to_owned()])?.is_empty();
         Ok(if is_pending {
-            Outcome::Pending
+            DeliveryState::Pending
         } else {
-            Outcome::Sent
+            DeliveryState::Sent
         })
     }
 

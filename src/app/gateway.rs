@@ -19,7 +19,7 @@ use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
 use crate::gateway::monitor::{self, Monitor, Shutdown};
 use crate::gateway::run::JobRunner;
-use crate::gateway::status::Status;
+use crate::gateway::status::StatusFile;
 use crate::gateway::systemd::ServiceManager;
 use crate::gateway::tasks::Tasks;
 use crate::gateway::turn_log::TurnLog;
@@ -169,7 +169,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         shutdown: shutdown.clone(),
         wake: wake.clone(),
         manager: ServiceManager::new(env),
-        status: Status::new(&home, SystemTime::now()),
+        status: StatusFile::new(&home, SystemTime::now()),
         log,
     }
     .start();

@@ -15,7 +15,7 @@ use crate::app::factory::AgentFactory;
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
-use crate::cron::{Due, Job, Jobs, NewJob, Run, Status, When, heartbeat, schedule};
+use crate::cron::{Due, Job, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
 use crate::gateway::run::{JobRun, JobRunner};
 use crate::message::Message;
@@ -394,7 +394,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     let rows = runs.iter().map(|run| {
         let took = run
             .ended
-            .filter(|_| run.status != Status::Unknown)
+            .filter(|_| run.status != RunStatus::Unknown)
             .map(|ended| (ended - run.at) / 1000);
         let took = took
             .map(|seconds| format!("{seconds} s"))

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use super::runs::{Run, Status};
+use super::runs::{Run, RunStatus};
 use super::schedule::{Cron, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::text::one_line;
@@ -83,7 +83,7 @@ impl Job {
     }
 
     /// Whether the last run has this status.
-    pub(crate) fn is(&self, status: Status) -> bool {
+    pub(crate) fn is(&self, status: RunStatus) -> bool {
         self.last_status() == status.name()
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::file::JobsFile;
 use super::job::{Due, Job};
 use super::new::NewJob;
-use super::runs::{Outcome, Run, Runs, Status};
+use super::runs::{Run, RunResult, RunStatus, Runs};
 use super::schedule::{Millis, Schedule};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
@@ -110,7 +110,7 @@ impl Jobs {
     pub(crate) fn history(&self) -> Result<Vec<Run>> {
         let mut runs = self.runs.read()?;
         for job in self.list()? {
-            for status in [Status::Running, Status::Unknown] {
+            for status in [RunStatus::Running, RunStatus::Unknown] {
                 let run = Run::last(&job, status);
                 if job.is(status) && !runs.iter().any(|other| other.is(&run)) {
                     runs.push(run);
@@ -194,7 +194,7 @@ impl Jobs {
         tick: &mut Tick,
     ) -> Result<Option<Millis>> {
         if self.find_interrupted(job)? {
-            self.record(&Run::last(job, Status::Unknown))?;
+            self.record(&Run::last(job, RunStatus::Unknown))?;
             tick.interrupted.push(job.clone());
         }
         let zone = self
@@ -202,13 +202,13 @@ impl Jobs {
             .doing(format_args!("the job {}", one_line(job.id(), 40)))?;
         match job.due(now, grace, &zone)? {
             Due::Later(next) => job.set_next(next),
-            Due::Missed(_) | Due::Now if job.is(Status::Running) => {
+            Due::Missed(_) | Due::Now if job.is(RunStatus::Running) => {
                 return Ok(Some(now + BUSY_RETRY));
             }
             Due::Missed(at) => {
                 job.advance(now, &zone)?;
-                self.record(&Run::new(job, now, Status::Missed))?;
-                job.set_state("lastStatus", Status::Missed.name().into());
+                self.record(&Run::new(job, now, RunStatus::Missed))?;
+                job.set_state("lastStatus", RunStatus::Missed.name().into());
                 tick.missed.push((job.clone(), at));
             }
             Due::Now => tick.started.push(self.begin(job, now, &zone)?),
@@ -222,7 +222,7 @@ impl Jobs {
         let mut file = JobsFile::read(&self.home)?;
         let job = file.find(id)?;
         if self.find_interrupted(job)? {
-            self.record(&Run::last(job, Status::Unknown))?;
+            self.record(&Run::last(job, RunStatus::Unknown))?;
         }
         let zone = self.zone(job.tz())?;
         let run = self.begin(job, now, &zone)?;
@@ -243,7 +243,7 @@ impl Jobs {
             _ => e,
         })?;
         job.advance(now, zone)?;
-        job.set_last(&Run::new(job, now, Status::Running));
+        job.set_last(&Run::new(job, now, RunStatus::Running));
         Ok(ActiveRun {
             job: job.clone(),
             at: now,
@@ -257,13 +257,13 @@ impl Jobs {
         &self,
         id: &str,
         at: Millis,
-        outcome: &Outcome,
+        outcome: &RunResult,
         ended: Option<Millis>,
     ) -> Result<()> {
         let _lock = self.lock()?;
         let (status, answer, error) = match outcome {
-            Ok(answer) => (Status::Ok, answer.as_str(), ""),
-            Err(e) => (Status::Error, "", e.as_str()),
+            Ok(answer) => (RunStatus::Ok, answer.as_str(), ""),
+            Err(e) => (RunStatus::Error, "", e.as_str()),
         };
         let (error, answer) = (one_line(error, 300), one_line(answer, 300));
         let file = JobsFile::read(&self.home);
@@ -297,7 +297,7 @@ impl Jobs {
     /// Sets the state of a job that says it is running while nobody runs it: as recorded, else unknown. Returns whether the
     /// outcome is unknown. A lock that another process forks with looks held for a moment, so such a job may be found later.
     fn find_interrupted(&self, job: &mut Job) -> Result<bool> {
-        if !job.is(Status::Running) {
+        if !job.is(RunStatus::Running) {
             return Ok(false);
         }
         let _lock = match self.run_lock(job, Duration::ZERO) {
@@ -305,7 +305,7 @@ impl Jobs {
             lock => lock?,
         };
         // The program may have ended after it had recorded the end.
-        let run = Run::last(job, Status::Unknown);
+        let run = Run::last(job, RunStatus::Unknown);
         let recorded = self
             .runs
             .read()?
@@ -313,7 +313,7 @@ impl Jobs {
             .rev()
             .find(|other| other.is(&run));
         job.set_last(&recorded.unwrap_or(run));
-        Ok(job.is(Status::Unknown))
+        Ok(job.is(RunStatus::Unknown))
     }
 
     fn record(&self, run: &Run) -> Result<()> {

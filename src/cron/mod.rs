@@ -15,7 +15,7 @@ pub(crate) mod schedule;
 pub(crate) use job::{Due, Job};
 pub(crate) use jobs::{ActiveRun, Jobs};
 pub(crate) use new::{NewJob, When};
-pub(crate) use runs::{Outcome, Run, Status};
+pub(crate) use runs::{Run, RunResult, RunStatus};
 
 #[cfg(test)]
 mod tests;

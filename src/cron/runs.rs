@@ -16,7 +16,7 @@ use crate::text::one_line;
 /// The state of a run.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Status {
+pub(crate) enum RunStatus {
     Running,
     Ok,
     Error,
@@ -27,7 +27,7 @@ pub(crate) enum Status {
     Unknown,
 }
 
-impl Status {
+impl RunStatus {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -40,7 +40,7 @@ impl Status {
 }
 
 /// The answer of a run, or why it failed.
-pub(crate) type Outcome = std::result::Result<String, String>;
+pub(crate) type RunResult = std::result::Result<String, String>;
 
 /// A run, as its line in the record has it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -52,7 +52,7 @@ pub(crate) struct Run {
     /// When it began; for a missed run, when that was noticed.
     #[serde(rename = "atMs")]
     pub at: Millis,
-    pub status: Status,
+    pub status: RunStatus,
     #[serde(rename = "endedAtMs", skip_serializing_if = "Option::is_none")]
     pub ended: Option<Millis>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -63,8 +63,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(job: &Job, at: Millis, status: Status) -> Self {
-        let error = if status == Status::Unknown {
+    pub(crate) fn new(job: &Job, at: Millis, status: RunStatus) -> Self {
+        let error = if status == RunStatus::Unknown {
             "the program ended before the run did"
         } else {
             ""
@@ -81,7 +81,7 @@ impl Run {
     }
 
     /// The last run of a job, with another status than the job has.
-    pub(crate) fn last(job: &Job, status: Status) -> Self {
+    pub(crate) fn last(job: &Job, status: RunStatus) -> Self {
         Self::new(job, job.last_run().unwrap_or_default(), status)
     }
 

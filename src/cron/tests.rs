@@ -231,7 +231,7 @@ impl Scratch {
         self.tick(now).started.iter().map(ended).collect()
     }
 
-    fn statuses(&self) -> Vec<Status> {
+    fn statuses(&self) -> Vec<RunStatus> {
         self.jobs
             .history()
             .unwrap()
@@ -275,7 +275,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
         (1, Some(first + 10 * MINUTE))
     );
     assert!(!scratch.new_file().exists());
-    assert_eq!(scratch.statuses(), [Status::Running]);
+    assert_eq!(scratch.statuses(), [RunStatus::Running]);
     assert!(
         scratch
             .jobs
@@ -296,7 +296,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
             scratch.statuses(),
             scratch.jobs.list().unwrap()[0].last_status()
         ),
-        (vec![Status::Unknown], "unknown")
+        (vec![RunStatus::Unknown], "unknown")
     );
     let tick = scratch.tick(first + 2);
     assert_eq!(
@@ -307,7 +307,7 @@ fn a_due_run_begins_once_whatever_the_crash() {
         scratch.tick(first + 3).interrupted.is_empty(),
         "it is told once"
     );
-    assert_eq!(scratch.statuses(), [Status::Unknown]);
+    assert_eq!(scratch.statuses(), [RunStatus::Unknown]);
 
     // Many times were missed: one run. A clock set back repeats none.
     let later = first + 55 * MINUTE;
@@ -337,7 +337,7 @@ fn a_run_that_ended_before_its_job_knew_is_not_of_unknown_outcome() {
             scratch.statuses(),
             last_error(&scratch.jobs.list().unwrap()[0])
         ),
-        (vec![Status::Error], "no answer")
+        (vec![RunStatus::Error], "no answer")
     );
 }
 
@@ -352,7 +352,7 @@ fn the_runs_of_a_removed_job_stay_on_record() {
         .jobs
         .finish(&id, run.at, &Ok(String::new()), Some(START + 5))
         .unwrap();
-    assert_eq!(scratch.statuses(), [Status::Ok]);
+    assert_eq!(scratch.statuses(), [RunStatus::Ok]);
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn what_was_missed_for_too_long_is_recorded_once() {
     );
     assert_eq!(tick.next, Some(START + 25 * HOUR));
     assert!(scratch.tick(noon + 1).missed.is_empty());
-    assert_eq!(scratch.statuses(), [Status::Missed, Status::Missed]);
+    assert_eq!(scratch.statuses(), [RunStatus::Missed, RunStatus::Missed]);
     let list = scratch.jobs.list().unwrap();
     assert_eq!(
         (list[0].last_status(), list[1].is_enabled()),
@@ -474,19 +474,19 @@ fn a_run_and_its_end_are_one_and_the_record_stays_short() {
     };
     assert_eq!(runs.read().unwrap(), []);
     for at in 0..1200 {
-        runs.record(&run(at, Status::Ok, Some(at + 5))).unwrap();
+        runs.record(&run(at, RunStatus::Ok, Some(at + 5))).unwrap();
     }
-    runs.record(&run(1200, Status::Missed, None)).unwrap();
-    runs.record(&run(1201, Status::Unknown, None)).unwrap();
-    runs.record(&run(1201, Status::Ok, Some(1205))).unwrap();
+    runs.record(&run(1200, RunStatus::Missed, None)).unwrap();
+    runs.record(&run(1201, RunStatus::Unknown, None)).unwrap();
+    runs.record(&run(1201, RunStatus::Ok, Some(1205))).unwrap();
     let runs = runs.read().unwrap();
     assert_eq!(runs.len(), 300);
     assert_eq!(
         runs[runs.len() - 3..],
         [
-            run(1199, Status::Ok, Some(1204)),
-            run(1200, Status::Missed, None),
-            run(1201, Status::Ok, Some(1205))
+            run(1199, RunStatus::Ok, Some(1204)),
+            run(1200, RunStatus::Missed, None),
+            run(1201, RunStatus::Ok, Some(1205))
         ]
     );
     assert_eq!(fs_err::read_dir(scratch.home.cron()).unwrap().count(), 1);

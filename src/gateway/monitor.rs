@@ -12,7 +12,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
 use super::Dispatcher;
-use super::status::Status;
+use super::status::StatusFile;
 use super::systemd::ServiceManager;
 use crate::cancel::{Cancel, Hook};
 use crate::error::{Context, Result};
@@ -95,7 +95,7 @@ pub(crate) struct Monitor {
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
     pub manager: ServiceManager,
-    pub status: Status,
+    pub status: StatusFile,
     pub log: Log,
 }
 

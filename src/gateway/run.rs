@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::{ActiveRun, Job, Jobs, Outcome, heartbeat, schedule};
+use crate::cron::{ActiveRun, Job, Jobs, RunResult, heartbeat, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::notify;
@@ -96,7 +96,7 @@ impl JobRun {
     }
 
     /// What the run is to its job, and what its chat is told.
-    fn outcome(&self, response: &Response) -> (Outcome, String) {
+    fn outcome(&self, response: &Response) -> (RunResult, String) {
         let answer = response.output.trim().to_owned();
         let Some(e) = &response.error else {
             return (Ok(answer.clone()), answer);

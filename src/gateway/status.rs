@@ -18,7 +18,7 @@ use crate::text::{parse_json, rfc3339};
 const VERSION: u64 = 1;
 
 /// Writes the file of the running gateway.
-pub(crate) struct Status {
+pub(crate) struct StatusFile {
     path: PathBuf,
     fields: Value,
 }
@@ -27,7 +27,7 @@ fn path(home: &Home) -> PathBuf {
     home.state().join("gateway.json")
 }
 
-impl Status {
+impl StatusFile {
     /// Of a gateway that starts now.
     pub(crate) fn new(home: &Home, now: SystemTime) -> Self {
         let started = rfc3339(now);
@@ -107,7 +107,7 @@ mod tests {
         let at =
             |seconds: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + seconds);
         assert!(read(&home).is_none() && !is_running(&home) && !home.root().exists());
-        let mut status = Status::new(&home, at(0));
+        let mut status = StatusFile::new(&home, at(0));
         status.write().unwrap();
         status.serves_as("some_bot").unwrap();
         let written = || fs_err::metadata(path(&home)).is_ok();

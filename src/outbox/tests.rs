@@ -73,7 +73,7 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     let pending = outbox.pending().unwrap().remove(0);
     outbox.redirect(&pending, "telegram:-2".into()).unwrap();
     assert!(outbox.file(&two.file).exists());
-    assert_eq!(outbox.outcome(&second).unwrap(), Outcome::Pending);
+    assert_eq!(outbox.outcome(&second).unwrap(), DeliveryState::Pending);
     let pending = outbox.pending().unwrap().remove(0);
     assert_eq!(
         pending.item,
@@ -85,9 +85,9 @@ fn a_file_goes_with_what_it_was_for_and_orphans_go_unless_somebody_fills_them() 
     outbox.give_up(&pending.id, "no such chat").unwrap();
     assert_eq!(
         outbox.outcome(&second).unwrap(),
-        Outcome::GivenUp("no such chat".into())
+        DeliveryState::GivenUp("no such chat".into())
     );
-    assert_eq!(outbox.outcome(&first).unwrap(), Outcome::Sent);
+    assert_eq!(outbox.outcome(&first).unwrap(), DeliveryState::Sent);
     assert_eq!(
         fs_err::read_dir(root.join("state/outbox")).unwrap().count(),
         0
@@ -108,7 +108,7 @@ fn what_became_of_something_is_known_through_renewals() {
     outbox.progress(&moved, 3).unwrap();
     let pending = outbox.pending().unwrap().remove(0);
     outbox.redirect(&pending, "telegram:-2".into()).unwrap();
-    let refused = Outcome::GivenUp("chat not found".into());
+    let refused = DeliveryState::GivenUp("chat not found".into());
     let mut ids = Vec::new();
     for n in 0..20 {
         let id = outbox
@@ -125,7 +125,7 @@ fn what_became_of_something_is_known_through_renewals() {
         );
         assert_eq!(
             outbox.outcome(&moved).unwrap(),
-            Outcome::Pending,
+            DeliveryState::Pending,
             "item {n}"
         );
     }

@@ -9,7 +9,7 @@ use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::notify::is_running;
-use crate::outbox::{Item, Note, Outbox, Outcome};
+use crate::outbox::{DeliveryState, Item, Note, Outbox};
 use crate::pace::paced;
 use crate::paths::Home;
 use crate::text::one_line;
@@ -91,14 +91,15 @@ impl Delivery {
 
     /// Sends a message, or waits until a gateway has sent it.
     fn confirm(&self, id: &str, to: &str) -> Result<()> {
-        let last = self.send_until(&|| !matches!(self.outbox.outcome(id), Ok(Outcome::Pending)))?;
+        let last =
+            self.send_until(&|| !matches!(self.outbox.outcome(id), Ok(DeliveryState::Pending)))?;
         let what = format!("delivering the answer to {to}");
         match self.outbox.outcome(id)? {
-            Outcome::Sent => Ok(()),
-            Outcome::GivenUp(why) => Err(Error::failed(why)
+            DeliveryState::Sent => Ok(()),
+            DeliveryState::GivenUp(why) => Err(Error::failed(why)
                 .doing(what)
                 .hint("write to the bot from that chat first")),
-            Outcome::Pending => {
+            DeliveryState::Pending => {
                 let last = if last.is_empty() {
                     last
                 } else {

@@ -13,7 +13,7 @@ use super::*;
 use crate::cancel::Cancel;
 use crate::http;
 use crate::log::Sink;
-use crate::outbox::{Item, Outbox, Outcome};
+use crate::outbox::{DeliveryState, Item, Outbox};
 use crate::paths::Home;
 use crate::secret::Secret;
 
@@ -173,7 +173,7 @@ fn a_page_of_somebody_else_does_not_destroy_an_answer() {
         assert_eq!(send(&outbox, &url, 1), 1);
         let (url, asked) = server(|_| Does::Takes);
         assert_eq!(send(&outbox, &url, 10), 0);
-        assert_eq!(outbox.outcome(&id).unwrap(), Outcome::Sent);
+        assert_eq!(outbox.outcome(&id).unwrap(), DeliveryState::Sent);
         assert_eq!(*asked.lock().unwrap(), ["sendmessage"]);
     }
 }
@@ -191,7 +191,7 @@ fn a_refusal_before_all_of_a_file_has_gone_out_is_read() {
     let id = post_file(&outbox, "telegram:1", 20 << 20);
     outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 20), 0);
-    let Outcome::GivenUp(why) = outbox.outcome(&id).unwrap() else {
+    let DeliveryState::GivenUp(why) = outbox.outcome(&id).unwrap() else {
         panic!("it is not given up")
     };
     assert!(why.contains("Too Large"), "{why}");
@@ -215,7 +215,10 @@ fn a_file_that_breaks_off_each_time_does_not_stop_its_chat() {
     let id = post_file(&outbox, "telegram:1", 8 << 20);
     outbox.post(&text("telegram:1"), &[]).unwrap();
     assert_eq!(send(&outbox, &url, 30), 0);
-    assert!(matches!(outbox.outcome(&id).unwrap(), Outcome::GivenUp(_)));
+    assert!(matches!(
+        outbox.outcome(&id).unwrap(),
+        DeliveryState::GivenUp(_)
+    ));
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked[asked.len() - 2..], ["sendmessage", "sendmessage"]);
     assert!(asked.len() > 4, "{asked:?}");
