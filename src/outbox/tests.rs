@@ -27,7 +27,8 @@ fn what_was_posted_stays_until_it_is_over_through_renewals() {
         [Pending {
             id: kept,
             item: item(0),
-            pieces: 2
+            pieces: 2,
+            starts: 0
         }]
     );
     let is_answered = |n: usize| outbox.queue().is_done(&answers(n)[0]).unwrap();

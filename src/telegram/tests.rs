@@ -4,6 +4,7 @@ use std::io::{Read, Write, copy, sink};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
