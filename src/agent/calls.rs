@@ -16,12 +16,15 @@ use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::provider::ToolOffer;
 use crate::session::{Entry, Session};
-use crate::text::millis;
+use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
 use crate::tool::{PreparedCall, Registry, Turn};
 
 /// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
 const AT_ONCE: usize = 8;
+
+/// Characters of a result that those see who look closely.
+const SHOWN_OF_A_RESULT: usize = 200;
 
 /// The calls of a turn.
 pub(super) struct Calls<'a> {
@@ -189,6 +192,8 @@ impl<'a> Calls<'a> {
             ok: report.ok,
             ms: report.ms,
         });
+        let shown = one_line(&result.content, SHOWN_OF_A_RESULT);
+        (turn.events)(Event::Trace(format!("{}: {shown}", report.name)));
         (result, report)
     }
 

@@ -121,32 +121,6 @@ impl Prompt {
         if let Some(files) = &self.files {
             files.add_instructions(&mut prompt, tools)?;
         }
-        let purposes = tools
-            .specs()
-            .map(|spec| format!("- {}: {}", spec.name, spec.purpose()));
-        prompt.section("TOOLS", &purposes.collect::<Vec<_>>().join("\n"));
-        if let Some(PromptFiles {
-            workspace,
-            unrestricted,
-            ..
-        }) = &self.files
-        {
-            let (os, arch, at) = (
-                std::env::consts::OS,
-                std::env::consts::ARCH,
-                workspace.path.display(),
-            );
-            let beyond = if *unrestricted {
-                " (your tools also reach files elsewhere)"
-            } else {
-                ""
-            };
-            let channel = &origin.channel;
-            prompt.section(
-                "RUNTIME",
-                &format!("System: {os} on {arch}\nWorkspace: {at}{beyond}\nChannel: {channel}"),
-            );
-        }
         for (title, part) in &self.parts {
             prompt.section(title, &part());
         }
@@ -173,6 +147,9 @@ impl Prompt {
                     Err(e) => prompt.warnings.push(left_out(&workspace.path, name, &e)),
                 }
             }
+        }
+        if let Some(files) = &self.files {
+            prompt.section("RUNTIME", &files.runtime(origin));
         }
         prompt.base_len = prompt.text.len();
         Ok(prompt)
@@ -219,6 +196,21 @@ impl Prompt {
 }
 
 impl PromptFiles {
+    /// What differs between conversations comes last, so that they share what hosts cache.
+    fn runtime(&self, origin: &Origin) -> String {
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let beyond = if self.unrestricted {
+            " (your tools also reach files elsewhere)"
+        } else {
+            ""
+        };
+        format!(
+            "System: {os} on {arch}\nPaths are relative to the workspace, or absolute.\nWorkspace: {}{beyond}\nChannel: {}",
+            self.workspace.path.display(),
+            origin.channel
+        )
+    }
+
     fn add_instructions(&self, prompt: &mut SystemPrompt, tools: &Registry) -> Result<()> {
         let dir = &self.agent_dir;
         let has_dir =
@@ -496,9 +488,11 @@ mod tests {
             .unwrap();
         fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);
+        assert!(!stable.contains("tea"), "{stable}");
+        let (same, runtime) = changing.split_once("\n\n[RUNTIME]").unwrap();
         assert!(
-            stable.contains("[RUNTIME]") && !stable.contains("tea"),
-            "{stable}"
+            !same.contains("Channel") && runtime.ends_with("Channel: cli"),
+            "{changing}"
         );
         assert!(
             changing.contains("[USER PREFERENCES]") && changing.contains("tea"),

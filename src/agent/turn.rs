@@ -253,7 +253,9 @@ impl Agent {
         session: &mut Session,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        (calls.turn.events)(Event::Progress(reply.text.clone()));
+        if has_text(&reply.text) {
+            (calls.turn.events)(Event::Progress(reply.text.clone()));
+        }
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {

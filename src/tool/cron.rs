@@ -18,32 +18,24 @@ const PARAMETERS: [Parameter<'_>; 7] = [
         OneOf(&["add", "list", "remove", "enable", "disable"]),
         "",
     ),
-    ("message", Text, "What to do"),
+    ("message", Text, ""),
     ("every_seconds", AtLeast(60), ""),
-    (
-        "cron_expr",
-        Text,
-        "Five fields: minute hour day month weekday",
-    ),
+    ("cron_expr", Text, "minute hour day month weekday"),
     (
         "at",
         Text,
-        "Once: 2026-03-29T02:30 (local), RFC 3339, or from now: +20m, +2h",
+        "Once: 2026-03-29T02:30 (local), RFC 3339, +20m or +2h",
     ),
-    (
-        "tz",
-        Text,
-        "IANA zone of cron_expr and at; default: the user's",
-    ),
-    ("job_id", Text, "For remove, enable and disable"),
+    ("tz", Text, "IANA zone; default: the user's"),
+    ("job_id", Text, ""),
 ];
 
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
 pub(crate) fn cron(jobs: Jobs) -> Function {
-    let description = "Schedule a message to yourself. You get it at its time without this conversation, so it must \
-                       say all you need to know. Also lists, removes, enables and disables such jobs.";
+    let description = "Schedule a message to yourself. It comes at its time without this conversation, so say in it all \
+                       you need to know.";
     let spec = ToolSpec::built_in("cron", Risk::Writes, description, &PARAMETERS, 1);
     Function::new(spec, &["action", "job_id", "message"], move |args, turn| {
         change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)

@@ -29,11 +29,11 @@ pub(crate) fn exec(
     env: Vec<(String, String)>,
     network: Network,
 ) -> Function {
-    let description = "Run a shell command with /bin/sh in the workspace and return its output. Standard input is \
-                       empty, and background processes are killed when the command ends.";
+    let description = "Run a command with /bin/sh in the workspace. Standard input is empty; background processes end \
+                       with the command.";
     let of_network = match network {
         Network::None => {
-            " Commands have no network: the user can set tools.exec.network to \"guarded\" or \"full\" in config.json."
+            " Commands have no network: the user can set tools.exec.network in config.json."
         }
         Network::Guarded => {
             " Commands reach the network only by https://, through the proxy in https_proxy; without that variable they have none."
@@ -42,11 +42,7 @@ pub(crate) fn exec(
     };
     let parameters = [
         ("command", Text, ""),
-        (
-            "working_dir",
-            Text,
-            "Relative to the workspace; default: the workspace",
-        ),
+        ("working_dir", Text, ""),
         (
             "timeout",
             AtLeast(1),

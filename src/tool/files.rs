@@ -25,21 +25,15 @@ struct Definition {
     required: usize,
 }
 
-const PATH: Parameter<'_> = ("path", Text, "Relative to the workspace, or absolute");
+/// The prompt says what paths are relative to.
+const PATH: Parameter<'_> = ("path", Text, "");
 
 const DEFINITIONS: [Definition; 6] = [
     Definition {
         name: "list_dir",
         description: "List a directory, up to 200 entries.",
         risk: Risk::Safe,
-        parameters: &[
-            (
-                "path",
-                Text,
-                "Relative to the workspace (. is the workspace), or absolute",
-            ),
-            ("depth", AtLeast(0), "Levels to list, 1 to 10; default 1"),
-        ],
+        parameters: &[PATH, ("depth", AtLeast(0), "Levels, 1 to 10; default 1")],
         required: 1,
     },
     Definition {
@@ -48,59 +42,39 @@ const DEFINITIONS: [Definition; 6] = [
         risk: Risk::Safe,
         parameters: &[
             PATH,
-            ("offset", AtLeast(0), "First line to read; default 1"),
-            ("limit", AtLeast(0), "Number of lines to read; default 2000"),
+            ("offset", AtLeast(0), "The first line is 1"),
+            ("limit", AtLeast(0), "Lines; default 2000"),
         ],
         required: 1,
     },
     Definition {
         name: "grep",
-        description: "Search files for lines that match a pattern. Matches come as path:line:text. Skips binary files, \
-                      symbolic links and .git.",
+        description: "Search files for lines that match. Skips binary files, links and .git.",
         risk: Risk::Safe,
         parameters: &[
             (
                 "pattern",
                 Text,
-                "Regular expression without look-around; start with (?i) to ignore case",
+                "Regular expression without look-around; (?i) ignores case",
             ),
-            (
-                "path",
-                Text,
-                "File, or directory to search recursively; default: the workspace",
-            ),
-            (
-                "glob",
-                Text,
-                "Files to search: *.rs by name, src/**/*.rs by path",
-            ),
-            (
-                "max",
-                AtLeast(0),
-                "Matches to return, up to 1000; default 100",
-            ),
+            ("path", Text, "File or directory; default: the workspace"),
+            ("glob", Text, "*.rs by name, src/**/*.rs by path"),
+            ("max", AtLeast(0), "Up to 1000; default 100"),
         ],
         required: 1,
     },
     Definition {
         name: "write_file",
-        description: "Create a text file, or replace its content. Creates missing directories.",
+        description: "Create a text file and its directories, or replace its content.",
         risk: Risk::Writes,
-        parameters: &[PATH, ("content", Text, "The whole content")],
+        parameters: &[PATH, ("content", Text, "")],
         required: 2,
     },
     Definition {
         name: "append_file",
-        description: "Append text to a file. Creates the file if needed.",
+        description: "Append text to a file, or create it.",
         risk: Risk::Writes,
-        parameters: &[
-            PATH,
-            (
-                "content",
-                Text,
-                "Appended as it is; end it with a line feed",
-            ),
-        ],
+        parameters: &[PATH, ("content", Text, "End it with a line feed")],
         required: 2,
     },
     Definition {
@@ -112,14 +86,10 @@ const DEFINITIONS: [Definition; 6] = [
             (
                 "old_text",
                 Text,
-                "Exactly as in the file, where it must occur only once",
+                "Exactly as in the file, where it occurs once",
             ),
-            ("new_text", Text, "The replacement"),
-            (
-                "replace_all",
-                Flag,
-                "Replace every occurrence; default false",
-            ),
+            ("new_text", Text, ""),
+            ("replace_all", Flag, ""),
         ],
         required: 3,
     },

@@ -18,15 +18,11 @@ const PARAMETERS: [Parameter<'_>; 4] = [
     (
         "action",
         OneOf(&["view", "write", "append", "search", "delete"]),
-        "view without key lists all notes; write replaces a note; append adds a line",
+        "view without key lists all; write replaces; append adds a line",
     ),
-    (
-        "key",
-        Text,
-        "A plain name, or today for the day's note; default MEMORY",
-    ),
-    ("content", Text, "Text to write or append"),
-    ("query", Text, "Words to search for"),
+    ("key", Text, "A name, or today; default MEMORY"),
+    ("content", Text, ""),
+    ("query", Text, ""),
 ];
 
 /// With `meaning`, a search also compares meanings.
@@ -35,8 +31,8 @@ pub(crate) fn memory(
     local_time: LocalTime,
     meaning: Option<Meaning>,
 ) -> Function {
-    let description = "Keep and find notes that outlast the conversation. Each is memory/KEY.md. Every prompt \
-                       includes MEMORY, and every message the notes of today and yesterday.";
+    let description = "Keep and find notes (memory/KEY.md) that outlast the conversation. You always see MEMORY and \
+                       the notes of today and yesterday.";
     let spec = ToolSpec::built_in("memory", Risk::Writes, description, &PARAMETERS, 1);
     let memory = Function::new(spec, &["action", "key", "query"], move |args, turn| {
         let now = local_time(SystemTime::now());

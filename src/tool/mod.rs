@@ -21,7 +21,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
@@ -111,25 +111,31 @@ pub(crate) enum Takes<'a> {
 /// A parameter of a built-in tool: its name, what it takes, and a description, which may be empty.
 pub(crate) type Parameter<'a> = (&'a str, Takes<'a>, &'a str);
 
+/// The schema as JSON text. Names, choices and descriptions hold nothing that JSON escapes: a test reads every schema.
 fn schema_of(parameters: &[Parameter], required: usize) -> String {
     let property = |(name, takes, about): &Parameter| {
-        let mut property = match takes {
-            Takes::Text => json!({"type": "string"}),
-            Takes::Flag => json!({"type": "boolean"}),
-            Takes::AtLeast(least) => json!({"type": "integer", "minimum": least}),
-            Takes::OneOf(words) => json!({"type": "string", "enum": words}),
+        let takes = match takes {
+            Takes::Text => r#""type":"string""#.to_owned(),
+            Takes::Flag => r#""type":"boolean""#.to_owned(),
+            Takes::AtLeast(least) => format!(r#""type":"integer","minimum":{least}"#),
+            Takes::OneOf(words) => {
+                format!(r#""type":"string","enum":["{}"]"#, words.join(r#"",""#))
+            }
         };
-        if !about.is_empty() {
-            property["description"] = (*about).into();
-        }
-        ((*name).to_owned(), property)
+        let about = match *about {
+            "" => String::new(),
+            about => format!(r#","description":"{about}""#),
+        };
+        format!(r#""{name}":{{{takes}{about}}}"#)
     };
-    let properties: Value = parameters.iter().map(property).collect();
-    let required: Value = parameters[..required]
-        .iter()
-        .map(|(name, ..)| *name)
-        .collect();
-    json!({"type": "object", "properties": properties, "required": required}).to_string()
+    let properties: Vec<String> = parameters.iter().map(property).collect();
+    let names = parameters[..required].iter().map(|(name, ..)| *name);
+    let required: Vec<&str> = names.collect();
+    format!(
+        r#"{{"type":"object","properties":{{{}}},"required":["{}"]}}"#,
+        properties.join(","),
+        required.join(r#"",""#)
+    )
 }
 
 /// What a tool returns to the model.

@@ -115,11 +115,8 @@ pub(super) const READ_MORE: &str = "read_more";
 
 /// Every agent that has tools has this one.
 pub(super) fn read_more() -> Function {
-    let parameters = [
-        ("result_id", Text, "As given on the previous page"),
-        ("page", AtLeast(1), "The first page is 1"),
-    ];
-    let description = "Get another page of a long result of this turn.";
+    let parameters = [("result_id", Text, ""), ("page", AtLeast(1), "")];
+    let description = "Get another page of a long result.";
     let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, description, &parameters, 2);
     Function::new(spec, &["result_id", "page"], |args, turn| {
         let page = args

@@ -11,7 +11,7 @@ use crate::text::one_line;
 pub(crate) const READ_SKILL: &str = "skill";
 
 pub(crate) fn read_skill(skills: Skills) -> Function {
-    let description = "Read the full text of a skill. Do this before you do what the skill is for.";
+    let description = "Read a skill before you do what it is for.";
     let spec = ToolSpec::built_in(
         READ_SKILL,
         Risk::Safe,
@@ -28,8 +28,8 @@ pub(crate) fn read_skill(skills: Skills) -> Function {
 
 pub(crate) fn run_skill(skills: Skills) -> Function {
     let parameters = [("name", Text, ""), ("task", Text, "")];
-    let description = "Have a subagent do a task with a skill, and wait for its report. It does not see this \
-                       conversation.";
+    let description =
+        "Have a subagent, which does not see this conversation, do a task with a skill.";
     let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);
     let run = Function::new(spec, &["name", "task"], move |args, turn| {
         let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));

@@ -10,8 +10,8 @@ use crate::text::one_line;
 const MAX_LABEL: usize = 60;
 
 pub(crate) fn subagent() -> Function {
-    let description = "Give a task to a subagent and wait for its report. It has your tools but does not see this \
-                       conversation: include everything it needs. Several in one reply run in parallel.";
+    let description = "Give a task to a subagent and wait for its report. It does not see this conversation: say all it \
+                       needs. Several in one reply run in parallel.";
     let spec = ToolSpec::built_in(
         "subagent",
         Risk::Runs,
@@ -29,9 +29,9 @@ pub(crate) fn subagent() -> Function {
 }
 
 pub(crate) fn spawn() -> Function {
-    let parameters = [("task", Text, ""), ("label", Text, "A short name")];
-    let description = "Start a long task in the background. Returns at once; the report arrives later as a message. \
-                       The subagent has your tools but does not see this conversation: include everything it needs.";
+    let parameters = [("task", Text, ""), ("label", Text, "")];
+    let description = "Start a long task in the background; its report comes later as a message. It does not see this \
+                       conversation: say all it needs.";
     let spec = ToolSpec::built_in("spawn", Risk::Runs, description, &parameters, 1);
     Function::new(spec, &["task"], |args, turn| {
         let (task, label) = (text(args, "task"), text(args, "label").trim());

@@ -5,7 +5,7 @@ use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec};
 
 pub(crate) fn think() -> Function {
-    let description = "Write down a thought: a plan, or what results mean. Changes nothing.";
+    let description = "Write down a thought. Changes nothing.";
     let spec = ToolSpec::built_in(
         "think",
         Risk::Safe,

@@ -58,6 +58,7 @@ mod models;
 mod network;
 mod onboard;
 mod power;
+mod prompt;
 mod proxy;
 mod quirks;
 mod race;

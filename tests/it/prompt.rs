@@ -1,0 +1,97 @@
+//! What every request begins with: how long it is, and that it is the same in all conversations of a home.
+
+use serde_json::Value;
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+/// The most tokens of a plain question with all tools, as o200k counts them.
+const MOST: usize = 1900;
+
+/// About as many tokens as o200k makes of a text: a word with the space before it, three digits, or four other characters is
+/// one; a long word is two. For this prompt and for the pages of docs/, this is at most 1.2 % off what o200k counts.
+fn tokens(text: &str) -> usize {
+    const LONG: usize = 11;
+    let kind = |c: char| match c {
+        c if c.is_ascii_alphabetic() => 0,
+        c if c.is_ascii_digit() => 1,
+        c if c.is_whitespace() => 2,
+        _ => 3,
+    };
+    let mut tokens = 0;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let body = rest.strip_prefix(' ').unwrap_or(rest);
+        let next = body.chars().next().map_or(2, kind);
+        let (start, kind_of_run) = match (first, next) {
+            (' ', 0 | 3) => (1, next),
+            _ => (0, kind(first)),
+        };
+        let run = rest[start..].find(|c| kind(c) != kind_of_run);
+        let end = run.map_or(rest.len(), |run| run + start);
+        let length = rest[start..end].chars().count();
+        tokens += match kind_of_run {
+            0 => 1 + usize::from(end > LONG),
+            1 => length.div_ceil(3),
+            2 => 1,
+            _ => length.div_ceil(4),
+        };
+        rest = &rest[end..];
+    }
+    tokens
+}
+
+fn asked(home: &Home, args: &[&str]) -> Value {
+    let run = home
+        .bantam()
+        .args(["agent", "--dry-run", "-m", "hi"])
+        .args(args)
+        .run();
+    run.exits(0);
+    serde_json::from_str(&run.stdout).unwrap()
+}
+
+#[test]
+fn a_plain_question_with_all_tools_is_short() {
+    let model = Model::scripted([]);
+    let home = Home::with(&model.config());
+    let body = asked(&home, &[]);
+    let names = body["tools"].as_array().unwrap().len();
+    assert!(names >= 17, "{names}");
+    let messages = body["messages"].as_array().unwrap().iter();
+    let messages = messages.map(|message| tokens(message["content"].as_str().unwrap()));
+    let counted = tokens(&body["tools"].to_string()) + messages.sum::<usize>();
+    assert!(counted + counted / 50 <= MOST, "{counted} tokens");
+    assert!(counted > 1000, "{counted} tokens");
+}
+
+#[test]
+fn all_conversations_of_a_home_begin_with_the_same_bytes() {
+    let model = Model::scripted([Reply::text("Hello."), Reply::text("Hello.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-s", "one", "-m", "hi"]).exits(0);
+    home.agent(["-s", "two", "-m", "something else"]).exits(0);
+    let [one, two] = [0, 1].map(|n| model.request(n).body);
+    assert_eq!(one["tools"], two["tools"]);
+    assert_eq!(one["messages"][0], two["messages"][0]);
+    let name = format!("bantam-elsewhere-{}", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let elsewhere = asked(&home, &["--workspace", folder.to_str().unwrap()]);
+    std::fs::remove_dir_all(folder).unwrap();
+    let [here, there] = [&one, &elsewhere].map(|body| {
+        let system = body["messages"][0]["content"].as_str().unwrap();
+        let (same, last) = system.split_once("\nWorkspace: ").unwrap();
+        assert!(last.lines().count() <= 2, "{last}");
+        (same.to_owned(), body["tools"].clone())
+    });
+    assert_eq!(here.1, there.1);
+    // A workspace has its own user and memory; all before them is the same.
+    let before = |text: &str| {
+        let own = ["\n\n[USER PREFERENCES]", "\n\n[RUNTIME]"];
+        let begin = own.iter().filter_map(|title| text.find(title)).min();
+        text[..begin.unwrap()].to_owned()
+    };
+    assert_eq!(before(&here.0), before(&there.0));
+    assert_eq!(tokens("hi there, 2026!"), 6);
+}
