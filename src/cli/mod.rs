@@ -50,6 +50,7 @@ use crate::config::{self as settings, Env, Loaded};
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
+use crate::markdown;
 use crate::paths::Home;
 use crate::sys;
 use crate::text::{nearest, one_line};
@@ -226,31 +227,75 @@ fn json_line(json: impl Display) -> String {
     line + "\n"
 }
 
-/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.
+/// The last column of a table is broken to no fewer columns of the terminal.
+const MIN_LAST: usize = 12;
+
+/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right. At a terminal the last column breaks
+/// between words, and each row becomes a block where the others leave it no room.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let is_shown = io::stdout().is_terminal();
+    let longest = if is_shown { 400 } else { 100 };
     let rows: Vec<_> = rows
         .iter()
-        .map(|row| row.each_ref().map(|cell| one_line(cell, 100)))
+        .map(|row| row.each_ref().map(|cell| one_line(cell, longest)))
         .collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|n| {
         rows.iter()
-            .map(|row| row[n].chars().count())
+            .map(|row| markdown::columns(&row[n]))
             .max()
             .unwrap_or_default()
     });
+    let most = if is_shown {
+        tty::size().0.saturating_sub(1)
+    } else {
+        usize::MAX - 1
+    };
+    let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
     let mut page = String::new();
     for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| match cell.parse::<f64>() {
-                Ok(_) => format!("{cell:>width$}"),
-                Err(_) => format!("{cell:<width$}"),
-            });
-        page.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        page.push('\n');
+        if before_last + MIN_LAST > most {
+            page.push_str(&block(row, most));
+            continue;
+        }
+        let Some((last, cells)) = row.split_last() else {
+            continue;
+        };
+        let mut line = String::new();
+        for (cell, width) in cells.iter().zip(widths) {
+            line.push_str(&padded(cell, width));
+            line.push_str("  ");
+        }
+        let room = (most - before_last).min(widths[COLUMNS - 1]);
+        for text in markdown::lines(last, room.max(1)) {
+            line.push_str(&padded(&text, room));
+            page.push_str(line.trim_end());
+            page.push('\n');
+            line = " ".repeat(before_last);
+        }
     }
     page
+}
+
+/// A cell as wide as its column.
+fn padded(cell: &str, width: usize) -> String {
+    let pad = " ".repeat(width.saturating_sub(markdown::columns(cell)));
+    if cell.parse::<f64>().is_ok() {
+        pad + cell
+    } else {
+        format!("{cell}{pad}")
+    }
+}
+
+/// A row in a narrow terminal: the first cell, and the others below it.
+fn block(row: &[String], most: usize) -> String {
+    let mut block = String::new();
+    for (n, cell) in row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
+        let indent = if n == 0 { "" } else { "  " };
+        for line in markdown::lines(cell, most.saturating_sub(indent.len()).max(1)) {
+            block.push_str(&format!("{indent}{line}\n"));
+        }
+    }
+    block
 }
 
 /// Rows below the names of their columns; nothing without rows.
@@ -261,9 +306,16 @@ fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLU
     table(&rows)
 }
 
-/// Writes a line to standard error, or nothing where that is closed.
-fn tell(line: &str) {
-    drop(writeln!(io::stderr().lock(), "{line}"));
+/// Writes a line to standard error, or nothing where that is closed. A terminal gets it broken between words.
+fn tell(text: &str) {
+    let text = if io::stderr().is_terminal() {
+        let columns = tty::size().0.saturating_sub(1);
+        let lines = text.lines().flat_map(|line| markdown::lines(line, columns));
+        lines.collect::<Vec<_>>().join("\n")
+    } else {
+        text.to_owned()
+    };
+    drop(writeln!(io::stderr().lock(), "{text}"));
 }
 
 /// Tells the user something that is not an error.

@@ -146,10 +146,13 @@ pub(super) fn restore_on_panic() {
 
 /// The columns and rows of the terminal.
 pub(super) fn size() -> (usize, usize) {
-    let size = tcgetwinsize(io::stderr())
-        .ok()
-        .filter(|size| size.ws_col > 0 && size.ws_row > 0);
-    size.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
+    let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stderr()));
+    let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
+    // A terminal that does not know one of them says 0.
+    (
+        if columns > 0 { columns } else { 80 },
+        if rows > 0 { rows } else { 24 },
+    )
 }
 
 /// Hides what is typed until it is dropped.

@@ -23,6 +23,20 @@ const MARKS: [(u8, usize, u16); 6] = [
 ];
 const DOUBLE_UNDERSCORE: usize = 3;
 
+/// What models write as in HTML, and what it means.
+const HTML: [(&str, &str); 10] = [
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&amp;", "&"),
+    ("&quot;", "\""),
+    ("&#39;", "'"),
+    ("&apos;", "'"),
+    ("&nbsp;", "\u{a0}"),
+    ("<br>", "\n"),
+    ("<br/>", "\n"),
+    ("<br />", "\n"),
+];
+
 /// The styles that a writer shows. What it has none for stays as written.
 pub(super) const TELEGRAM: u16 = TERMINAL | SPOILER;
 pub(super) const TERMINAL: u16 = PLAIN | LINK;
@@ -66,7 +80,7 @@ pub(super) fn read_piece(
     let text = if is_last {
         text
     } else {
-        text.trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!'])
+        without_open_tag(text).trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!'])
     };
     let scanner = scan(text, before);
     if !is_last && !scanner.is_stable() {
@@ -100,7 +114,8 @@ fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
         ..Scanner::default()
     };
     let mut at = 0;
-    while let Some(found) = text[at..].find(['\\', '`', '*', '_', '~', '|', '[', '!', ']', 'h']) {
+    let marks = ['\\', '`', '*', '_', '~', '|', '[', '!', ']', '&', '<', 'h'];
+    while let Some(found) = text[at..].find(marks) {
         at += found;
         at += scanner.mark(at);
     }
@@ -115,6 +130,7 @@ impl<'a> Scanner<'a> {
         let first = rest.as_bytes()[0];
         let run = || rest.bytes().take_while(|b| *b == first).count();
         match first {
+            b'\\' if rest.starts_with("\\(") => self.math(at),
             b'\\' if rest[1..].starts_with(|c: char| c.is_ascii_punctuation()) => {
                 self.push(at, 2, &rest[1..2], Kind::Text)
             }
@@ -123,6 +139,12 @@ impl<'a> Scanner<'a> {
             b'[' => self.bracket(at, 1),
             b'!' if rest.starts_with("![") => self.bracket(at, 2),
             b']' => self.link(at),
+            b'&' | b'<' => HTML
+                .iter()
+                .find(|(written, _)| rest.starts_with(written))
+                .map_or(1, |(written, text)| {
+                    self.push(at, written.len(), text, Kind::Text)
+                }),
             b'h' if !is_word(self.before(at)) => {
                 bare_address(rest).map_or(1, |len| self.push(at, len, &rest[..len], Kind::Whole))
             }
@@ -187,6 +209,23 @@ impl<'a> Scanner<'a> {
         self.last_runs |= 1 << run;
         self.is_open = true;
         self.push(at, run, &rest[..run], Kind::Text)
+    }
+
+    /// A formula between `\(` and `\)` is shown as code; what no `\)` follows on its line is an escaped parenthesis.
+    fn math(&mut self, at: usize) -> usize {
+        let text = self.text;
+        let inside = &text[at + 2..];
+        let line = inside.split('\n').next().unwrap_or_default();
+        match line.find("\\)") {
+            Some(end) if !line[..end].trim().is_empty() => {
+                self.push(at, end + 4, line[..end].trim(), Kind::Code)
+            }
+            Some(_) => self.push(at, 2, "(", Kind::Text),
+            None => {
+                self.is_open |= line.len() == inside.len();
+                self.push(at, 2, "(", Kind::Text)
+            }
+        }
     }
 
     /// A run of one to three marks. Three are two and one, so that either may find a partner.
@@ -257,6 +296,16 @@ impl<'a> Scanner<'a> {
     fn is_stable(&self) -> bool {
         self.openers.iter().all(Vec::is_empty) && self.brackets.is_empty() && !self.is_open
     }
+}
+
+/// A text without what may become one of [`HTML`].
+fn without_open_tag(text: &str) -> &str {
+    let at = text.rfind(['&', '<']).filter(|at| {
+        HTML.iter().any(|(written, _)| {
+            written.len() > text.len() - at && written.starts_with(&text[*at..])
+        })
+    });
+    at.map_or(text, |at| &text[..at])
 }
 
 fn is_word(c: Option<char>) -> bool {

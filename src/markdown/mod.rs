@@ -12,6 +12,8 @@ mod table;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod wrap;
 
 pub(crate) use html::{Piece, pieces};
 pub(crate) use terminal::{Look, Markdown};
+pub(crate) use wrap::{columns, lines};

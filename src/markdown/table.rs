@@ -4,9 +4,12 @@ use unicode_width::UnicodeWidthStr;
 
 use super::inline::{self, PLAIN};
 use super::styled::StyledText;
+use super::wrap::{columns, lines};
 
 /// No column is made wider than this for the sake of its longest cell.
 const MAX_COLUMN: usize = 40;
+/// Columns of words are made no narrower than this to fit.
+const MIN_COLUMN: usize = 10;
 
 /// Whether a table begins with this line: a delimiter row with as many cells follows.
 pub(super) fn begins(line: &str, next: Option<&&str>) -> bool {
@@ -25,7 +28,7 @@ fn cells(line: &str) -> Vec<String> {
     let line = line.strip_prefix('|').unwrap_or(&line);
     let mut cells: Vec<String> = line
         .split('|')
-        .map(|cell| cell.trim().replace('\0', "|"))
+        .map(|cell| with_breaks(cell.trim()).replace('\0', "|"))
         .collect();
     // What follows a closing bar.
     if cells.last().is_some_and(String::is_empty) {
@@ -34,11 +37,20 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
+/// The text of a cell, which has its line breaks as HTML.
+fn with_breaks(cell: &str) -> String {
+    ["<br>", "<br/>", "<br />", "<BR>"]
+        .iter()
+        .fold(cell.to_owned(), |cell, tag| cell.replace(tag, "\n"))
+}
+
 /// A table: each cell as it is shown, and how many columns that takes.
 pub(super) struct Table {
     rows: Vec<Vec<(String, usize)>>,
     is_right: Vec<bool>,
     widths: Vec<usize>,
+    /// Cells are broken to the width of their columns.
+    breaks: bool,
     /// How many lines it was written in.
     pub lines: usize,
 }
@@ -73,30 +85,56 @@ impl Table {
             rows,
             is_right,
             widths,
+            breaks: false,
             lines: count,
         }
     }
 
-    /// The columns that it takes, if no cell is longer than most.
-    pub(super) fn width(&self) -> usize {
-        self.widths.iter().sum::<usize>() + 3 * self.widths.len().saturating_sub(1)
+    /// Makes the widest columns narrower until the table fits. `false` if it cannot.
+    pub(super) fn shrink(&mut self, most: usize) -> bool {
+        self.breaks = true;
+        let between = 3 * self.widths.len().saturating_sub(1);
+        loop {
+            let total = self.widths.iter().sum::<usize>() + between;
+            let Some(widest) = self.widths.iter_mut().max() else {
+                return true;
+            };
+            let excess = total.saturating_sub(most);
+            if excess == 0 {
+                return true;
+            }
+            if *widest <= MIN_COLUMN {
+                return false;
+            }
+            *widest -= 1;
+        }
     }
 
     pub(super) fn aligned(&self) -> String {
         let mut out = String::new();
         for (n, row) in self.rows.iter().enumerate() {
-            let mut line = Vec::new();
-            for (column, (cell, width)) in row.iter().enumerate() {
-                let pad = " ".repeat(self.widths[column].saturating_sub(*width));
-                let is_right = self.is_right.get(column) == Some(&true);
-                line.push(if is_right {
-                    pad + cell
-                } else {
-                    format!("{cell}{pad}")
+            let cells: Vec<Vec<String>> = row
+                .iter()
+                .zip(&self.widths)
+                .map(|((cell, _), width)| {
+                    lines(cell, if self.breaks { *width } else { usize::MAX - 1 })
+                })
+                .collect();
+            let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+            for line in 0..height {
+                let cells = cells.iter().enumerate().map(|(column, cell)| {
+                    let text = cell.get(line).map_or("", String::as_str);
+                    let pad = " ".repeat(self.widths[column].saturating_sub(columns(text)));
+                    if self.is_right.get(column) == Some(&true) {
+                        pad + text
+                    } else {
+                        format!("{text}{pad}")
+                    }
                 });
+                let cells: Vec<String> = cells.collect();
+                out.push_str(cells.join(" │ ").trim_end_matches(' '));
+                out.push('\n');
             }
-            out.push_str(line.join(" │ ").trim_end_matches(' '));
-            out.push('\n');
             if n == 0 {
                 let dashes: Vec<String> =
                     self.widths.iter().map(|width| "─".repeat(*width)).collect();
@@ -128,6 +166,11 @@ impl Table {
 pub(super) fn plain(cell: &str, _: bool) -> (String, usize) {
     let mut styled = StyledText::default();
     inline::read(cell, 0, PLAIN, &mut styled);
-    let columns = styled.text.width();
-    (styled.text, columns)
+    let width = longest_line(&styled.text);
+    (styled.text, width)
+}
+
+/// The columns of the longest line of a cell.
+pub(super) fn longest_line(text: &str) -> usize {
+    text.lines().map(UnicodeWidthStr::width).max().unwrap_or(0)
 }

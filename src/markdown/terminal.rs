@@ -3,12 +3,11 @@
 //! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark or a link is open, and
 //! never over the end of its line. A table is shown when it is complete.
 
-use unicode_width::UnicodeWidthStr;
-
 use super::blocks::{BULLET, Fence, Line};
 use super::inline::{self, PLAIN, TERMINAL};
 use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
 use super::table::{self, Table};
+use super::wrap::{Wrap, columns};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Default)]
@@ -49,16 +48,19 @@ pub(crate) struct Markdown {
     base: u16,
     /// The last character read of the current line.
     before: Option<char>,
-    /// The code block that is open.
+    /// The code block that is open, and whether it stands in a quote.
     fence: Option<Fence>,
+    is_quoted: bool,
     /// The lines of a table, or of what may become one.
     table: Vec<String>,
+    wrap: Wrap,
 }
 
 impl Markdown {
     pub(crate) fn new(look: Look) -> Self {
         Self {
             look,
+            wrap: Wrap::new(look.columns),
             ..Self::default()
         }
     }
@@ -84,7 +86,7 @@ impl Markdown {
             self.show(true, &mut out);
         }
         self.end_table(&mut out);
-        (self.fence, self.is_silent) = (None, false);
+        (self.fence, self.is_quoted, self.is_silent) = (None, false, false);
         out
     }
 
@@ -108,6 +110,7 @@ impl Markdown {
             self.show_spans(is_whole || self.held.len() > MAX_HELD, out);
         }
         if is_whole {
+            self.wrap.end_line(out);
             (self.is_begun, self.base, self.before) = (false, 0, None);
         }
     }
@@ -119,23 +122,23 @@ impl Markdown {
 
     /// Whether the kind of the line may still change.
     fn is_undecided(&self) -> bool {
-        let text = self.held.trim();
         match self.fence {
-            Some(fence) => fence.may_close(text),
-            None => match Line::of(&self.held) {
-                Line::Fence(..) => true,
-                // It may become a checkbox.
-                Line::Item(_, text) => text.is_empty() || text.starts_with('[') && text.len() < 4,
-                _ => self.is_row() || text.chars().all(|c| "`~#-*_+>".contains(c)),
-            },
+            Some(fence) if self.is_quoted => {
+                fence.may_close(self.held.trim_start_matches(['>', ' ']))
+            }
+            Some(fence) => fence.may_close(&self.held),
+            None => self.is_row() || may_change(&self.held),
         }
     }
 
     /// Shows the marker of a line.
     fn begin(&mut self, out: &mut String) {
+        if self.is_quoted {
+            self.begin_quoted_code(out);
+        }
         if let Some(fence) = self.fence {
             if fence.closes(&self.held) {
-                self.fence = None;
+                (self.fence, self.is_quoted) = (None, false);
                 self.held.clear();
                 self.is_silent = true;
             } else if self.look.colors {
@@ -173,9 +176,10 @@ impl Markdown {
                 self.held.clear();
             }
             Line::Quote => {
-                out.push_str(&self.held[..indent]);
-                paint(out, DIM, "│");
+                let mut bar = self.held[..indent].to_owned();
+                paint(&mut bar, DIM, "│");
                 self.held.drain(..=indent);
+                self.begin_in_quote(&bar, out);
             }
             Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
                 let bullet = if marker == BULLET {
@@ -183,12 +187,68 @@ impl Markdown {
                 } else {
                     marker
                 };
-                out.push_str(&format!("{}{bullet} ", &self.held[..indent]));
+                let marker = format!("{}{bullet} ", &self.held[..indent]);
                 let start = self.held.trim_end().len() - text.len();
                 self.held.drain(..start);
+                let hang = " ".repeat(columns(&marker));
+                self.wrap.begin(&marker, hang, out);
             }
             // A number is shown as it is written.
-            Line::Blank | Line::Item(..) | Line::Text => {}
+            Line::Item(marker, _) => {
+                let start = self.held[..indent + marker.len()].to_owned();
+                self.held.drain(..start.len());
+                let hang = " ".repeat(columns(&start) + 1);
+                self.wrap.begin(&start, hang, out);
+            }
+            Line::Text => {
+                let start = self.held[..indent].to_owned();
+                self.held.drain(..indent);
+                self.wrap.begin(&start, start.clone(), out);
+            }
+            Line::Blank => {}
+        }
+    }
+
+    /// Shows the marker of a line in a quote: a list or a code block may stand in it, too.
+    fn begin_in_quote(&mut self, bar: &str, out: &mut String) {
+        let bar = format!("{bar} ");
+        let inside = self.held.strip_prefix(' ').unwrap_or(&self.held).to_owned();
+        match Line::of(&inside) {
+            Line::Fence(fence, language) => {
+                out.push_str(&bar);
+                paint(out, DIM, language);
+                (self.fence, self.is_quoted) = (Some(fence), true);
+                self.held.clear();
+            }
+            Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
+                let indent = &inside[..inside.len() - inside.trim_start().len()];
+                let hang = format!("{bar}{indent}  ");
+                self.wrap
+                    .begin(&format!("{bar}{indent}{marker} "), hang, out);
+                self.held = inside[inside.trim_end().len() - text.len()..].to_owned();
+            }
+            Line::Heading(title) => {
+                self.base = BOLD;
+                self.wrap.begin(&bar, bar.clone(), out);
+                self.held = inside[inside.find(title).unwrap_or(0)..].to_owned();
+            }
+            _ => {
+                self.wrap.begin(bar.trim_end_matches(' '), bar.clone(), out);
+            }
+        }
+    }
+
+    /// Shows the bar before a line of code in a quote, which ends with the quote.
+    fn begin_quoted_code(&mut self, out: &mut String) {
+        let Some(code) = self.held.trim_start().strip_prefix('>') else {
+            (self.fence, self.is_quoted) = (None, false);
+            return;
+        };
+        let code = code.strip_prefix(' ').unwrap_or(code).to_owned();
+        self.held = code;
+        if self.fence.is_some_and(|fence| !fence.closes(&self.held)) {
+            paint(out, DIM, "│");
+            out.push(' ');
         }
     }
 
@@ -200,7 +260,9 @@ impl Markdown {
     fn show_spans(&mut self, is_all: bool, out: &mut String) {
         let mut styled = StyledText::default();
         let len = inline::read_piece(&self.held, self.before, is_all, self.base, &mut styled);
-        self.paint_styled(&styled, out);
+        let mut painted = String::new();
+        self.paint_styled(&styled, &mut painted);
+        self.wrap.push(&painted, out);
         self.before = self.held[..len].chars().next_back().or(self.before);
         self.held.drain(..len);
     }
@@ -250,11 +312,11 @@ impl Markdown {
             let styles = if self.look.links { TERMINAL } else { PLAIN };
             inline::read(text, if is_header { BOLD } else { 0 }, styles, &mut styled);
             self.paint_styled(&styled, &mut shown);
-            (shown, styled.text.width())
+            (shown, table::longest_line(&styled.text))
         };
         if table::begins(first, lines.get(1)) {
-            let table = Table::read(&lines, cell);
-            let fits = table.width() < self.look.columns;
+            let mut table = Table::read(&lines, cell);
+            let fits = table.shrink(self.look.columns.saturating_sub(1));
             return out.push_str(&if fits {
                 table.aligned()
             } else {
@@ -265,6 +327,20 @@ impl Markdown {
             out.push_str(&cell(line, false).0);
             out.push('\n');
         }
+    }
+}
+
+/// Whether the kind of a line may change while it goes on.
+fn may_change(line: &str) -> bool {
+    match Line::of(line) {
+        Line::Fence(..) => true,
+        // It may become a checkbox.
+        Line::Item(_, text) => text.is_empty() || text.starts_with('[') && text.len() < 4,
+        Line::Quote => {
+            let inside = line.trim_start().trim_start_matches('>');
+            inside.trim().is_empty() || may_change(inside)
+        }
+        _ => line.trim().chars().all(|c| "`~#-*_+>".contains(c)),
     }
 }
 
@@ -282,7 +358,7 @@ mod tests {
     const LOOK: Look = Look {
         colors: true,
         links: true,
-        columns: 40,
+        columns: 100,
     };
 
     /// Tags for escape sequences, so that the tables can be read.
@@ -345,6 +421,24 @@ mod tests {
             ),
             ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
             ("> said", "<dim>│</> said"),
+            (
+                "> - one\n>   - two\n> 1. three\n> # T",
+                "<dim>│</> • one\n<dim>│</>   • two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
+            ),
+            (
+                "> ```sh\n> ls **\n> ```\n> end",
+                "<dim>│</> <dim>sh</>\n<dim>│</> <block><edge></><block>ls **</>\n<dim>│</> end",
+            ),
+            (
+                "> ```\n> ls\nend",
+                "<dim>│</> \n<dim>│</> <block><edge></><block>ls</>\nend",
+            ),
+            ("a &lt;b&gt; &amp;&nbsp;c<br>d", "a <b> &\u{a0}c\nd"),
+            ("a < b && c &lt d", "a < b && c &lt d"),
+            (
+                "\\(a_1 \\cdot b_1\\) and \\(so on",
+                "<code>a_1 \\cdot b_1</> and (so on",
+            ),
             ("---\n", "<dim>────────────────────</>\n"),
             ("\\*not\\* this", "*not* this"),
         ] {
@@ -424,12 +518,50 @@ mod tests {
             ),
             "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2\n"
         );
+        let middling = Look {
+            columns: 31,
+            ..LOOK
+        };
+        assert_eq!(
+            on(
+                middling,
+                "| a | words |\n|---|---|\n| 1 | one **two three four** five<br>six |\n| 2 | x |\n"
+            ),
+            "<b>a</> │ <b>words</>\n\
+             ──┼────────────────────────\n\
+             1 │ one <b>two three four</> five\n  │ six\n2 │ x\n"
+        );
+    }
+
+    #[test]
+    fn paragraphs_lists_and_quotes_wrap_between_words() {
+        let narrow = Look {
+            columns: 17,
+            ..LOOK
+        };
+        for (text, shown) in [
+            ("one two three four", "one two three\nfour"),
+            ("- one **two three** x", "• one <b>two three</>\n  x"),
+            ("10. one two three four", "10. one two\n    three four"),
+            (
+                "> one two three four",
+                "<dim>│</> one two three\n<dim>│</> four",
+            ),
+            ("  one two three four", "  one two three\n  four"),
+            ("世界世界世界世界世界", "世界世界世界世界\n世界"),
+            (
+                "```\nlet x = a + b + c + d;\n```",
+                "<block><edge></><block>let x = a + b + c + d;</>\n",
+            ),
+        ] {
+            assert_eq!(on(narrow, text), shown, "{text:?}");
+        }
     }
 
     #[test]
     fn however_it_is_cut_into_pieces_the_same_is_shown() {
         let text = "# T\n\nan **old** `code` x_y_z *i* 2*3\n- a\n- **b\n- [x] c\n```rust\nfn f() {}\n\n```\n> q\n***\n\
-                    a [link **b**](http://h/a_b) ~~s~~!\n| a | b |\n|--|--|\n| 1 | *2* |\n\nend `é` **世界**";
+                    a [link **b**](http://h/a_b) ~~s~~!\n| a | b |\n|--|--|\n| 1 | *2* |\n\n> - q &lt;b&gt;<br>\n> ```\n> x\n> ```\n\\(x_1\\) end `é` **世界**";
         // Text of one style may come in several pieces.
         let joined = |text: &str| {
             let tags = ["b", "code", "dim", "block", "s"];
@@ -456,8 +588,11 @@ mod tests {
         assert_eq!(markdown.push("**bo"), "");
         assert_eq!(tagged(&markdown.push("ld** a")), "<b>bold</> a");
         assert_eq!(
-            markdown.push(&format!(" *{}", "x".repeat(MAX_HELD))).len(),
-            MAX_HELD + 2
+            markdown
+                .push(&format!(" *{}", "x".repeat(MAX_HELD)))
+                .matches('x')
+                .count(),
+            MAX_HELD
         );
         assert_eq!(markdown.push("\n- "), "\n");
         assert_eq!(markdown.finish(), "- ");

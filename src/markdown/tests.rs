@@ -155,7 +155,7 @@ fn markdown_becomes_html() {
         ),
         (
             "<b>bold</b> &amp; <script>",
-            "&lt;b&gt;bold&lt;/b&gt; &amp;amp; &lt;script&gt;",
+            "&lt;b&gt;bold&lt;/b&gt; &amp; &lt;script&gt;",
         ),
         (
             "\\*not\\* \\_this\\_ \\`or\\` \\[t](http://h) \\<",

@@ -15,8 +15,8 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::Validator;
 use rustyline::{
-    Behavior, Cmd, ConditionalEventHandler, Config, Context as LineContext, Event, EventContext,
-    EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
+    Behavior, Cmd, CompletionType, ConditionalEventHandler, Config, Context as LineContext, Event,
+    EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
 use super::screen::Screen;
@@ -78,6 +78,7 @@ impl Editor {
         };
         let config = Config::builder()
             .behavior(behavior)
+            .completion_type(CompletionType::List)
             .completion_show_all_if_ambiguous(true)
             .build();
         let mut reader =
