@@ -25,11 +25,20 @@ pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (130, "interrupted"),
 ];
 
+/// What the commands of a group are about.
+const GROUPS: [(&str, &str); 5] = [
+    ("config", "settings"),
+    ("sessions", "conversations"),
+    ("skills", "skills"),
+    ("mcp", "MCP servers"),
+    ("cron", "scheduled jobs"),
+];
+
 /// The width of the left column, and of a page.
 const LEFT: usize = 27;
 const WIDTH: usize = 80;
 
-fn run(args: &Args, _: &Env) -> Result<u8> {
+fn run(args: &Args, env: &Env) -> Result<u8> {
     match &args.words[..] {
         [] => overview(),
         words => {
@@ -44,7 +53,7 @@ fn run(args: &Args, _: &Env) -> Result<u8> {
                     } else {
                         String::new()
                     };
-                    print(&(list + &text)).map(|()| 0)
+                    topics::show(&(list + &text), env)
                 }
             }
         }
@@ -70,8 +79,27 @@ pub(super) fn overview() -> Result<u8> {
 
 fn page() -> String {
     let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
+    let mut shown = "";
     for command in commands() {
-        page.push_str(&row(&usage(command), command.about));
+        match command.group() {
+            // Its subcommands, in one line.
+            Some(group) if group == shown => {}
+            Some(group) => {
+                let about = GROUPS.iter().find(|(name, _)| *name == group);
+                let about = about.map_or("", |(_, about)| about);
+                let members = commands().filter(|other| other.group() == Some(group));
+                let verbs: Vec<&str> = members.map(verb).collect();
+                let right = format!("{about}: {}", verbs.join(", "));
+                page.push_str(&row(&format!("bantam {group} ..."), &right));
+                shown = group;
+            }
+            None => {
+                let usage = usage(command);
+                let name = format!("bantam {}", command.name);
+                let left = if usage.len() > LEFT { name } else { usage };
+                page.push_str(&row(&left, first_clause(command.about)));
+            }
+        }
     }
     let topics: Vec<&str> = topics::names().collect();
     page.push_str(&format!(
@@ -90,6 +118,22 @@ fn page() -> String {
          bantam agent                     a conversation\n",
     );
     page
+}
+
+/// The last word of a command's name.
+fn verb(command: &'static Command) -> &'static str {
+    command.name.rsplit(' ').next().unwrap_or(command.name)
+}
+
+/// As much of a description as the list of all commands has room for.
+fn first_clause(about: &str) -> &str {
+    let clause = about.split([';', ':', '(']).next().unwrap_or(about);
+    clause
+        .split(", or ")
+        .next()
+        .unwrap_or(clause)
+        .trim_end()
+        .trim_end_matches(',')
 }
 
 pub(super) fn section(command: &Command) -> String {

@@ -1,9 +1,17 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
-use super::table;
+use std::io::{self, IsTerminal, Write};
+use std::process::{Command, Stdio};
+
+use super::screen::Style;
+use super::{print, table, tty};
+use crate::config::Env;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
+use crate::error::Result;
+use crate::markdown::{Look, Markdown};
 use crate::packed::inflate;
+use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
 
@@ -29,6 +37,48 @@ pub(super) fn page(name: &str) -> Option<String> {
         line => format!("{line}\n"),
     });
     Some(lines.collect())
+}
+
+/// Shows a page: as it is in a pipe; at a terminal made readable, and in a pager where it is longer than the screen.
+pub(super) fn show(page: &str, env: &Env) -> Result<u8> {
+    let style = Style::of(env);
+    if !io::stdout().is_terminal() || !style.ansi {
+        return print(page).map(|()| 0);
+    }
+    let (columns, rows) = tty::size();
+    let mut markdown = Markdown::new(Look {
+        colors: style.colors >= 256,
+        links: false,
+        columns,
+    });
+    let shown = markdown.push(page) + &markdown.finish();
+    if shown.lines().count() < rows || !page_through(&shown, env) {
+        print(&shown)?;
+    }
+    Ok(0)
+}
+
+/// Whether the user's pager has shown the text.
+fn page_through(text: &str, env: &Env) -> bool {
+    let pager = env.get("PAGER").map_or("less -R", String::as_str);
+    let words = shell_words::split(pager).unwrap_or_default();
+    let Some((program, args)) = words.split_first() else {
+        return false;
+    };
+    // Ctrl-C belongs to the pager.
+    sys::block_signals(&[libc::SIGINT]);
+    let Ok(mut pager) = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .spawn()
+    else {
+        return false;
+    };
+    if let Some(mut stdin) = pager.stdin.take() {
+        // The user may leave before the end.
+        stdin.write_all(text.as_bytes()).ok();
+    }
+    pager.wait().is_ok_and(|status| status.code() != Some(127))
 }
 
 fn vendors() -> String {
