@@ -138,7 +138,7 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
             (None, Some(_)) => Check::ok("tools", format!("{model} calls them")),
             (None, None) => Check::info(
                 "tools",
-                format!("{model} was asked to call one, and did not"),
+                "the model answered in words instead of calling a tool; it may not support tools",
             ),
         },
         match seen.pieces {

@@ -334,6 +334,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         "rustup",
         "cargo",
         "scp",
+        "sudo",
     ] {
         board.program(name, "echo fine");
     }
