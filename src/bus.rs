@@ -93,6 +93,8 @@ pub enum Event {
         ok: bool,
         ms: u64,
     },
+    /// A call has changed a file: the lines that it took away, with `-` before them, and those that it added, with `+`.
+    Changed(Vec<String>),
     /// Something the user should know that is not part of the answer.
     Notice(String),
     /// Something that is broken, and that the user should mend. Shown in a pipe, too.

@@ -93,7 +93,7 @@ pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
 pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
     let set = set_of(signals);
     let limit = libc::timespec {
-        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: limit.as_secs().try_into().unwrap_or(3600),
         tv_nsec: limit.subsec_nanos().into(),
     };
     // SAFETY: the set and the limit are live and initialised; what else is known of the signal is not asked for.

@@ -21,6 +21,8 @@ pub struct Builder {
     pub(crate) prompt: Prompt,
     /// Removes secrets from tool results and errors.
     pub(crate) redactor: Redactor,
+    /// The calls to ask the user about; see [`crate::tool::PreparedCall::is_among`].
+    pub(crate) confirm: Vec<String>,
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// Makes tools again that change while a turn runs.
@@ -122,6 +124,7 @@ impl Builder {
             filter: self.filter,
             redactor: self.redactor,
             is_subagent: false,
+            confirm: self.confirm.into(),
             ledger: self.ledger,
             // A choice by name holds for the whole turn.
             renewal: self.renewal.filter(|_| self.only.is_none()),

@@ -124,6 +124,13 @@ impl<'a> Calls<'a> {
                 reports.push(report);
                 self.append_result(result, (left == 0).then_some(footer), session)
             })?;
+            if let Some(allowed) = self.turn.newly_allowed() {
+                let entries = [Entry::Allow(&allowed)];
+                let now = SystemTime::now();
+                self.agent
+                    .store
+                    .append(session, &entries, Durability::Later, now)?;
+            }
         }
         Ok(())
     }
@@ -168,11 +175,18 @@ impl<'a> Calls<'a> {
         (turn.events)(Event::ToolStarted {
             summary: call.summary(),
         });
-        let result = match (turn.cancel.why(), refused) {
-            (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
-            (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
-            (None, Some(why)) => call.not_run(why),
-            (None, None) => call.run(&Turn {
+        let mut was_shown = false;
+        let may_run = match (turn.cancel.why(), refused) {
+            (Some(Why::Stopped), _) => Err("the user stopped the turn".to_owned()),
+            (Some(Why::Deadline), _) => Err("the turn timed out".to_owned()),
+            (None, Some(why)) => Err(why.clone()),
+            (None, None) => turn
+                .confirm(call, &self.agent.confirm)
+                .map(|shown| was_shown = shown),
+        };
+        let result = match may_run {
+            Err(why) => call.not_run(&why),
+            Ok(()) => call.run(&Turn {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
@@ -182,6 +196,12 @@ impl<'a> Calls<'a> {
                 start_task: &|task| turn.start_task(task),
             }),
         };
+        if !result.is_error && !was_shown {
+            let change = call.change();
+            if !change.is_empty() {
+                (turn.events)(Event::Changed(change));
+            }
+        }
         let report = CallReport {
             name: call.name().to_owned(),
             ok: !result.is_error,

@@ -144,12 +144,36 @@ pub struct Agent {
     filter: Option<Arc<Filter>>,
     redactor: Redactor,
     is_subagent: bool,
+    confirm: Arc<[String]>,
     ledger: Option<Arc<Ledger>>,
     renewal: Option<Renewal>,
 }
 
 /// Chooses or changes the messages of each request; the store keeps them as they are.
 type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
+
+/// Asks the user whether a call may run, and waits for the answer.
+pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
+
+/// A call that waits for the user's word.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    /// The name of its tool.
+    pub tool: String,
+    /// What it would do, in one line.
+    pub summary: String,
+    /// The lines that it would take away, with `-` before them, and add, with `+`.
+    pub change: Vec<String>,
+}
+
+/// What the user says to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Yes,
+    /// To this tool in this conversation from now on.
+    Always,
+    No,
+}
 
 /// One turn to run.
 #[derive(Clone)]
@@ -170,6 +194,8 @@ pub struct Request {
     pub cancel: Cancel,
     /// What has been spent already, if it is shared with other turns.
     pub spending: Option<Arc<Spending>>,
+    /// Asks the user about calls of `tools.confirm`; `None` if nobody can be asked.
+    pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start and do not wait for; `None` if that is not possible.
     pub background: Option<Arc<Background>>,
 }
@@ -191,6 +217,7 @@ impl Request {
             metadata: BTreeMap::new(),
             cancel: Cancel::new(None),
             spending: None,
+            confirm: None,
             background: None,
         }
     }

@@ -116,7 +116,9 @@ impl Agent {
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);
-        let outcome = self.run_steps(turn, prompt, &mut session, response)?;
+        turn.allow(&session.allowed);
+        let mut outcome = self.run_steps(turn, prompt, &mut session, response)?;
+        outcome.error = outcome.error.or_else(|| turn.unasked());
         let mut entries = Vec::new();
         let reply = outcome.reply.clone().map(Message::Assistant);
         entries.extend(reply.as_ref().map(Entry::Message));

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Limits, Request};
+use super::{Limits, Pending, Request, Verdict};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
+use crate::tool::PreparedCall;
 
 /// The most subagents, those in the background included, for one message: each may begin others by what it reports.
 const MAX_SUBAGENTS: u32 = 32;
@@ -25,6 +26,10 @@ pub(super) struct TurnContext<'a> {
     pub follows: bool,
     /// The model that was asked last; before that, the first choice.
     model: Mutex<String>,
+    /// The tools that the user has allowed in this conversation, and whether some of them are not stored yet.
+    allowed: Mutex<(Vec<String>, bool)>,
+    /// A tool that needed the user's word while nobody could be asked.
+    unasked: Mutex<Option<String>>,
 }
 
 impl<'a> TurnContext<'a> {
@@ -46,7 +51,71 @@ impl<'a> TurnContext<'a> {
             follows: spending.calls() > 0,
             spending,
             model,
+            allowed: Mutex::default(),
+            unasked: Mutex::default(),
         }
+    }
+
+    /// From now on these tools need no further word of the user.
+    pub(super) fn allow(&self, tools: &[String]) {
+        self.lock_allowed().0.extend_from_slice(tools);
+    }
+
+    /// All tools that the user has allowed, if some of them are not stored yet.
+    pub(super) fn newly_allowed(&self) -> Option<Vec<String>> {
+        let mut allowed = self.lock_allowed();
+        std::mem::take(&mut allowed.1).then(|| allowed.0.clone())
+    }
+
+    fn lock_allowed(&self) -> MutexGuard<'_, (Vec<String>, bool)> {
+        self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the user about a call, if `tools.confirm` has it, and returns whether it was shown to them.
+    ///
+    /// # Errors
+    /// For the model: the user does not want it, or nobody could be asked.
+    pub(super) fn confirm(&self, call: &PreparedCall, names: &[String]) -> Result<bool, String> {
+        if !call.is_among(names) || self.lock_allowed().0.iter().any(|tool| tool == call.name()) {
+            return Ok(false);
+        }
+        let tool = call.name().to_owned();
+        let Some(confirm) = &self.request.confirm else {
+            let why = format!(
+                "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
+            );
+            *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tool);
+            return Err(why);
+        };
+        let pending = Pending {
+            tool,
+            summary: call.summary(),
+            change: call.change(),
+        };
+        match confirm(&pending) {
+            Verdict::Yes => Ok(true),
+            Verdict::Always => {
+                let mut allowed = self.lock_allowed();
+                allowed.0.push(pending.tool);
+                allowed.1 = true;
+                Ok(true)
+            }
+            Verdict::No => Err("the user was asked, and said no".to_owned()),
+        }
+    }
+
+    /// The error of a turn in which a call was refused because nobody could be asked.
+    pub(super) fn unasked(&self) -> Option<Error> {
+        let tool = self
+            .unasked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()?;
+        let error = Error::new(
+            Kind::Limit,
+            format!("{tool} was not run: it needs your confirmation, and nobody could be asked"),
+        );
+        Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
     }
 
     pub(super) fn notice(&self, text: impl Into<String>) {

@@ -181,6 +181,7 @@ fn builder(
         .limits(limits);
     builder.chain = chain;
     builder.redactor = redactor;
+    builder.confirm.clone_from(&config.tools.confirm);
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: hands.workspace().clone(),

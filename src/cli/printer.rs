@@ -2,13 +2,15 @@
 //!
 //! Standard output holds the answer and nothing else: streamed on a terminal, otherwise printed whole once it is stored.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::io::{self, IsTerminal};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use super::args::Args;
 use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
+use crate::agent::{Confirm, Pending, Verdict};
 use crate::bus::{Event, Response};
 use crate::error::Error;
 use crate::markdown::{Look, Markdown};
@@ -151,6 +153,7 @@ impl Printer {
                 }
                 self.progress("thinking...");
             }
+            Event::Changed(lines) if watched => self.screen.change(&lines, verbose),
             Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
             Event::Warning(text) if self.output.verbosity != Verbosity::Quiet => {
                 self.screen
@@ -159,6 +162,28 @@ impl Printer {
             Event::Trace(text) if verbose => self.screen.detail(&text),
             _ => {}
         }
+    }
+
+    /// Asks the user about a call; `None` where nobody can be asked.
+    pub(super) fn asker(self: Arc<Self>) -> Option<Arc<Confirm>> {
+        if !self.screen.stderr_is_terminal || !io::stdin().is_terminal() {
+            return None;
+        }
+        // Calls may run side by side, and one question is asked at a time.
+        let one_by_one = Mutex::new(());
+        Some(Arc::new(move |pending: &Pending| {
+            let _turn = one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
+            self.screen.end_line();
+            self.screen.note(&format!("bantam: {}", pending.summary));
+            self.screen.change(&pending.change, false);
+            let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
+            match tty::ask(&self.screen, question).as_deref() {
+                Ok("y" | "yes") => Verdict::Yes,
+                Ok("a" | "always") => Verdict::Always,
+                // Nobody has said yes.
+                Ok(_) | Err(_) => Verdict::No,
+            }
+        }))
     }
 
     fn delta(&self, printed: &mut Printed, text: &str) {
@@ -223,6 +248,7 @@ fn event_json(event: &Event) -> Value {
         Event::ToolFinished { name, ok, ms } => {
             json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms})
         }
+        Event::Changed(lines) => json!({"event": "changed", "lines": lines}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Warning(text) => json!({"event": "warning", "text": text}),
         Event::Trace(text) => json!({"event": "trace", "text": text}),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::Env;
 use crate::error::Result;
-use crate::text::printable;
+use crate::text::{clip, counted, printable};
 
 /// After so long the user is told how long has been waited.
 const LONG: Duration = Duration::from_secs(5);
@@ -153,6 +153,24 @@ impl Screen {
     pub(super) fn detail(&self, line: &str) {
         let bullet = if self.style.utf8 { "·" } else { "-" };
         self.write_line(&self.dimmed(&format!("{bullet} {}", printable(line))));
+    }
+
+    /// Shows the lines that a call takes away and adds, up to 12 of them, or far more.
+    pub(super) fn change(&self, lines: &[String], all: bool) {
+        let most = if all { 200 } else { 12 };
+        let has_colors = self.style.ansi && self.stderr_is_terminal;
+        for line in lines.iter().take(most) {
+            let line = printable(clip(line, 200));
+            self.write_line(&match line.chars().next() {
+                Some('-') if has_colors => format!("  \x1b[31m{line}\x1b[0m"),
+                Some('+') if has_colors => format!("  \x1b[32m{line}\x1b[0m"),
+                _ => format!("  {line}"),
+            });
+        }
+        let left = lines.len().saturating_sub(most);
+        if left > 0 {
+            self.detail(&counted(left, "more line"));
+        }
     }
 
     /// Adds to the model's thoughts on standard error, dimmed likewise.

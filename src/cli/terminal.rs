@@ -57,6 +57,7 @@ pub(super) fn turn(
     });
     let request = Request {
         background: Some(start),
+        confirm: printer.clone().asker(),
         ..request
     };
     signals.turn_begins(&request.cancel);

@@ -101,6 +101,14 @@ const QUIET: Duration = Duration::from_millis(200);
 
 /// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
 pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
+    let answer = ask(screen, question)?;
+    restore();
+    Ok(["y", "yes"].contains(&answer.as_str()))
+}
+
+/// Asks likewise, and returns the line in small letters. Then the terminal is in the mode that it was in before.
+pub(super) fn ask(screen: &Screen, question: &str) -> Result<String> {
+    let before = lock().as_ref().map(|changed| changed.mode);
     set(Mode::Asking)?;
     loop {
         tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
@@ -115,13 +123,16 @@ pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
     let mut answer = [0; 64];
     let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
     restore();
+    if let Some(mode) = before {
+        set(mode)?;
+    }
     let answer = String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned();
     if answer.ends_with('\n') {
         screen.entered();
     } else {
         screen.end_line();
     }
-    Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
+    Ok(answer.trim().to_ascii_lowercase())
 }
 
 /// Stops the program as Ctrl-Z does, until the shell continues it.

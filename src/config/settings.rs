@@ -192,6 +192,7 @@ sections! {
     }
 
     Tools at "tools" {
+        confirm: Vec<String> = Texts, "ask before these calls: tools, MCP servers, `writes`, `runs`";
         read_paths: Vec<String> = Texts, "trees outside the workspace that tools may read";
         write_paths: Vec<String> = Texts, "trees outside the workspace that tools may change";
         exec: Exec;

@@ -340,16 +340,15 @@ fn decode(line: &[u8]) -> Option<Line> {
     })
 }
 
-/// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected. It takes a nibble at a time: sessions are small, and
-/// the usual tables would be the largest constants of this program.
+/// CRC-32 as of IEEE 802.3 (and zip, PNG): polynomial 0x04C11DB7, reflected.
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 16] = {
-        let mut table = [0; 16];
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
         let mut i = 0;
-        while i < 16 {
+        while i < 256 {
             let mut c = i;
             let mut bit = 0;
-            while bit < 4 {
+            while bit < 8 {
                 c = if c & 1 == 1 {
                     0xEDB8_8320 ^ (c >> 1)
                 } else {
@@ -363,8 +362,7 @@ pub(crate) fn crc32(bytes: &[u8]) -> u32 {
         table
     };
     !bytes.iter().fold(!0u32, |crc, b| {
-        let crc = TABLE[((crc ^ u32::from(*b)) & 15) as usize] ^ (crc >> 4);
-        TABLE[((crc ^ u32::from(*b >> 4)) & 15) as usize] ^ (crc >> 4)
+        TABLE[((crc ^ u32::from(*b)) & 255) as usize] ^ (crc >> 8)
     })
 }
 

@@ -41,6 +41,7 @@ fn line(event: &Event) -> Option<(Level, String)> {
         | Event::Delta(_)
         | Event::Thought(_)
         | Event::Progress(_)
+        | Event::Changed(_)
         | Event::Background(_) => {
             return None;
         }

@@ -326,6 +326,7 @@ pub(crate) fn reset(
         return Ok(None);
     }
     session.model = None;
+    session.allowed.clear();
     store.renew(&mut session, None, Vec::new(), now)
 }
 

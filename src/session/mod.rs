@@ -2,7 +2,7 @@
 //!
 //! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
-//! other lines are messages with a time, `{"state":{"model":...}}` or `{"state":{"damage_told":N}}`,
+//! other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}` or `{"state":{"damage_told":N}}`,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
 //! later segment is when the conversation began.
 
@@ -70,6 +70,8 @@ pub enum Entry<'a> {
     Model(&'a str),
     /// Takes back the lines from this one on; see [`Session::next`].
     Undo(u64),
+    /// Sets [`Session::allowed`].
+    Allow(&'a [String]),
     /// The user has been told of so many damaged places in the segment.
     DamageTold(usize),
 }
@@ -84,6 +86,8 @@ pub struct Session {
     pub summary: Option<String>,
     /// The model chosen for this conversation, as `--model` takes it.
     pub model: Option<String>,
+    /// The tools that the user is not asked about any more in this conversation.
+    pub allowed: Vec<String>,
     /// How the last turn ended; `None` if it has not.
     pub ended: Option<TurnEnd>,
     /// When the conversation began, as RFC 3339 in UTC; empty if that is not known.
@@ -218,6 +222,18 @@ impl Session {
         let chosen =
             |line: &Line| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
         self.model = lines.iter().rev().find_map(chosen);
+        let allowed = |line: &Line| {
+            line.fields
+                .get("state")?
+                .get("allowed")?
+                .as_array()
+                .cloned()
+        };
+        let allowed = lines.iter().rev().find_map(allowed).unwrap_or_default();
+        self.allowed = allowed
+            .iter()
+            .filter_map(|tool| tool.as_str().map(str::to_owned))
+            .collect();
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
                 self.ended = turn_end(&line.fields).or(self.ended);
@@ -253,6 +269,7 @@ impl Session {
         for (line, entry) in (first..).zip(entries) {
             match entry {
                 Entry::Model(model) => self.model = Some((*model).to_owned()),
+                Entry::Allow(tools) => self.allowed = tools.to_vec(),
                 Entry::Message(message) => {
                     self.last = rfc3339(now);
                     self.asked = if message.is_question() {
@@ -281,11 +298,16 @@ impl Session {
             header.insert("began".to_owned(), self.created.as_str().into());
         }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        header.extend(
-            self.model
-                .as_ref()
-                .map(|model| ("state".to_owned(), json!({"model": model}))),
-        );
+        let mut state = Fields::new();
+        if let Some(model) = &self.model {
+            state.insert("model".to_owned(), model.as_str().into());
+        }
+        if !self.allowed.is_empty() {
+            state.insert("allowed".to_owned(), json!(self.allowed));
+        }
+        if !state.is_empty() {
+            header.insert("state".to_owned(), state.into());
+        }
         let mut lines = vec![header];
         for message in kept {
             if let Message::User(User { time: said, .. }) = message {
@@ -551,6 +573,7 @@ fn fields(entry: &Entry, now: &str) -> Fields {
         }
         Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
         Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
+        Entry::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
         Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
         Entry::DamageTold(places) => {
             line.insert("state".to_owned(), json!({"damage_told": places}));

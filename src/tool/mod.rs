@@ -1,6 +1,7 @@
 //! Tools: the seam that each implements. The registry checks and dispatches calls (`registry`, `schema`) and keeps long
 //! results in pages (`pages`); most built-in tools are functions (`function`); every other file is a family of tools.
 
+mod change;
 pub(crate) mod cron;
 pub(crate) mod exec;
 pub(crate) mod files;

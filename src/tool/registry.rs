@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use super::change;
 use super::pages::{READ_MORE, read_more};
 use super::schema::Unknown;
 use super::{BUILT_IN, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
@@ -219,6 +220,35 @@ impl PreparedCall<'_> {
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         one_line(&format!("{} {summary}", self.call.name), 160)
+    }
+
+    /// The lines that it takes away and adds, without secrets, if it changes a file.
+    pub(crate) fn change(&self) -> Vec<String> {
+        let Ok((_, args)) = &self.checked else {
+            return Vec::new();
+        };
+        if !self.is_built_in() {
+            return Vec::new();
+        }
+        let lines = change::lines(&self.call.name, args);
+        lines
+            .into_iter()
+            .map(|line| self.redactor.redact(line))
+            .collect()
+    }
+
+    /// Whether the user wants to be asked before it: these name tools, MCP servers, and what tools do.
+    pub(crate) fn is_among(&self, names: &[String]) -> bool {
+        let server = self.call.name.split_once("__").map(|(server, _)| server);
+        let does = match self.risk() {
+            Risk::Safe => "",
+            Risk::Writes => "writes",
+            Risk::Runs => "runs",
+        };
+        self.is_valid()
+            && names.iter().any(|name| {
+                *name == self.call.name || name == does || Some(name.as_str()) == server
+            })
     }
 
     /// An invalid call does nothing.

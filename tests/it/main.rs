@@ -23,6 +23,7 @@ mod cancel;
 mod clocks;
 mod compaction;
 mod config;
+mod confirm;
 mod contract;
 mod crash;
 mod cron;

@@ -1,0 +1,122 @@
+//! `tools.confirm`: the user is asked before calls that they name, and without anyone to ask such a call is refused.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Running, merged};
+use crate::model::{Model, Reply};
+
+/// A model that writes a file named like the last word of each question, and then says how that went.
+fn writing() -> Model {
+    Model::answering(|request, _| {
+        if let Some(result) = request
+            .messages()
+            .last()
+            .filter(|last| last["role"] == "tool")
+        {
+            return Reply::text(&format!("Result: {}", result["content"]));
+        }
+        let question = request.last("user");
+        let file = question.trim().rsplit(' ').next().unwrap().to_owned();
+        Reply::call(
+            "write_file",
+            &json!({ "path": file, "content": "one\ntwo\n" }),
+        )
+    })
+}
+
+fn home(model: &Model, names: &[&str]) -> Home {
+    let confirm = json!({ "tools": { "confirm": names } });
+    Home::with(&merged(model.config(), &confirm))
+}
+
+fn at_a_terminal<'h>(home: &'h Home, args: &[&str]) -> Running<'h> {
+    home.bantam()
+        .args(["agent", "-s", "garden"])
+        .args(args)
+        .silent_stdin()
+        .on_a_terminal()
+        .env("TERM", "xterm")
+        .spawn()
+}
+
+#[test]
+fn without_anyone_to_ask_the_call_is_refused() {
+    let model = writing();
+    for names in [&["writes"][..], &["write_file"]] {
+        let home = home(&model, names);
+        let run = home.agent(["--json", "-m", "write a.txt"]);
+        let object: Value = serde_json::from_str(&run.exits(6).stdout).unwrap();
+        let output = object["output"].as_str().unwrap();
+        assert!(output.contains("nobody can be asked here"), "{output}");
+        assert_eq!(object["error"]["kind"], "limit");
+        let hint = object["error"]["hint"].as_str().unwrap();
+        assert!(hint.contains("tools.confirm"), "{hint}");
+        assert!(!home.path("workspace/a.txt").exists());
+    }
+    // Other calls are not asked about.
+    let home = home(&model, &["exec", "runs"]);
+    home.agent(["-m", "write a.txt"]).exits(0);
+    assert!(home.path("workspace/a.txt").exists());
+}
+
+#[test]
+fn at_the_terminal_the_user_says_yes_no_or_always() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    let mut talk = at_a_terminal(&home, &[]);
+    talk.wait_for_next_stdout("> ");
+    for (file, answer, is_written) in [
+        ("no.txt", "n\n", false),
+        ("nothing.txt", "\n", false),
+        ("yes.txt", "y\n", true),
+        ("always.txt", "a\n", true),
+    ] {
+        talk.types(&format!("write {file}\r"));
+        talk.wait_for_next_stdout("+two");
+        talk.wait_for_next_stdout("always in this conversation [n] ");
+        assert!(!home.path(&format!("workspace/{file}")).exists());
+        talk.types(answer);
+        talk.wait_for_next_stdout("Result: ");
+        talk.wait_for_next_stdout("> ");
+        assert_eq!(
+            home.path(&format!("workspace/{file}")).exists(),
+            is_written,
+            "{file}"
+        );
+    }
+    talk.types("write free.txt\r");
+    talk.wait_for_next_stdout("Result: ");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    assert!(home.path("workspace/free.txt").exists());
+    // It holds for the conversation, and for no other one.
+    home.agent(["-s", "garden", "-m", "write later.txt"])
+        .exits(0);
+    home.agent(["-s", "kitchen", "-m", "write other.txt"])
+        .exits(6);
+    home.bantam()
+        .args(["sessions", "reset", "garden"])
+        .run()
+        .exits(0);
+    home.agent(["-s", "garden", "-m", "write again.txt"])
+        .exits(6);
+}
+
+#[test]
+fn an_edit_shows_its_change_at_the_terminal() {
+    let model = writing();
+    let home = home(&model, &[]);
+    let run = at_a_terminal(&home, &["-m", "write a.txt"]).finish();
+    let shown = &run.exits(0).stdout;
+    assert!(shown.contains("\u{1b}[32m+one\u{1b}[0m"), "{shown}");
+    let plain = home
+        .bantam()
+        .args(["agent", "write b.txt"])
+        .on_a_terminal()
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1")
+        .run();
+    let shown = &plain.exits(0).stdout;
+    assert!(shown.contains("  +one"), "{shown}");
+    home.agent(["-m", "write c.txt"]).exits(0).is_quiet();
+}
