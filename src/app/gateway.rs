@@ -175,9 +175,11 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     .start();
     listen(&home, wake, log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-    if config.cron.enabled || heartbeat.is_some() {
+    let keep = Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600));
+    if config.cron.enabled || heartbeat.is_some() || !keep.is_zero() {
         channels.push(Box::new(Clock {
             runs,
+            keep,
             zone: Zone::local(env).unwrap_or_else(|_| Zone::utc()),
             runs_jobs: config.cron.enabled,
             heartbeat,

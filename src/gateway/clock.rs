@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel};
 use std::thread::Builder;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::run::{JobRunner, now};
 use crate::bus::{Channel, Inbound, Outbound};
@@ -15,10 +15,13 @@ use crate::cron::{ActiveRun, Job, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::Level;
 use crate::reach;
+use crate::session::archive;
 use crate::zone::Zone;
 
 /// The longest time between two checks of the jobs: a signal may get lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
+/// How often to remove old conversations, in milliseconds.
+const TIDY: i64 = 24 * 3600 * 1000;
 /// How soon to check again, in milliseconds, after an error.
 const RETRY: i64 = 60_000;
 
@@ -26,6 +29,8 @@ const RETRY: i64 = 60_000;
 pub(crate) struct Clock {
     pub runs: Arc<JobRunner>,
     pub zone: Zone,
+    /// How long conversations that nobody named are kept; zero for ever.
+    pub keep: Duration,
     /// Whether scheduled jobs run.
     pub runs_jobs: bool,
     /// The built-in job, if heartbeats are switched on.
@@ -53,7 +58,7 @@ impl Channel for Clock {
 
 impl Clock {
     fn run(self, inbound: &Sender<Inbound>) {
-        let (mut was_set, mut beat_at) = (true, None);
+        let (mut was_set, mut beat_at, mut tidied_at) = (true, None, None);
         while self.runs.cancel.why().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
@@ -71,6 +76,10 @@ impl Clock {
             }
             let mut next = None;
             if is_set {
+                if tidied_at.is_none_or(|at: i64| now.saturating_sub(at) >= TIDY) {
+                    self.tidy();
+                    tidied_at = Some(now);
+                }
                 let job_at = if self.runs_jobs {
                     self.tick(now, inbound)
                 } else {
@@ -85,6 +94,14 @@ impl Clock {
             let wait = next.map_or(MAX_WAIT, left).min(MAX_WAIT) + Duration::from_millis(2);
             let _timeout = self.changed.recv_timeout(wait);
             while self.changed.try_recv().is_ok() {}
+        }
+    }
+
+    /// Removes conversations of jobs and questions that nobody has used for long.
+    fn tidy(&self) {
+        if !self.keep.is_zero() {
+            let tidied = archive::tidy(&self.runs.home, self.keep, SystemTime::now());
+            self.runs.logged(tidied.doing("removing old conversations"));
         }
     }
 

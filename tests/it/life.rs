@@ -1,7 +1,7 @@
 //! The gateway over months: turns that are cut short, a configuration that changes, what `bantam status` and the log tell of it.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -554,6 +554,35 @@ fn whoever_was_just_let_in_is_answered_and_not_told_of() {
 
 /// Ends a gateway that has restarted.
 fn ends_when_serving(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+}
+
+#[test]
+fn a_gateway_removes_old_parts_of_conversations() {
+    let (model, api) = (
+        Model::answering(|_, _| Reply::text("Looked.")),
+        BotApi::start(),
+    );
+    let home = Home::with(&config(&model, &api));
+    let job = ["cron", "add", "-m", "look", "-e", "1d", "--to", "none"];
+    home.bantam().args(job).args(["-n", "job"]).run().exits(0);
+    for _ in 0..2 {
+        home.bantam().args(["cron", "run", "job"]).run().exits(0);
+    }
+    let sessions = || {
+        let files = home.files().into_iter();
+        let files = files.filter(|file| file.starts_with("sessions/cron_"));
+        files.collect::<Vec<_>>()
+    };
+    assert_eq!(sessions().len(), 2);
+    let old = SystemTime::now() - Duration::from_secs(31 * 24 * 3600);
+    for file in sessions() {
+        let file = fs::File::options().write(true).open(home.path(&file));
+        file.unwrap().set_modified(old).unwrap();
+    }
+    let gateway = start(&home);
+    until("the old part is removed", || sessions().len() == 1);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
 }
