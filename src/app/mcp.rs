@@ -22,48 +22,104 @@ use crate::http::Client;
 use crate::jail;
 use crate::mcp::{
     Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport,
-    refresh,
+    brief, refresh,
 };
 use crate::paths::Home;
 use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
-use crate::text::one_line;
+use crate::text::{one_line, size as human_size};
 use crate::tool::mcp::mcp_tools;
 use crate::tool::{Function, Tool};
 use crate::wire::{ServeJob, Setup};
 
-/// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not.
+/// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not. What they add to each
+/// request has a bound: of a server that offers too much, the first tools.
 pub(super) fn add_tools(
     servers: &Servers,
     parts: Parts,
     tools: &mut Vec<Function>,
     notices: &mut Vec<String>,
 ) {
+    let mut offers = Vec::new();
+    for (name, entry) in enabled(parts.config) {
+        let offered = server(servers, parts, name, entry).and_then(|server| {
+            let list = list(&server, parts, entry, notices)?;
+            let chosen = chosen(name, entry, list, notices);
+            Ok((server, chosen))
+        });
+        match offered {
+            Ok(offered) => offers.push(offered),
+            Err(e) => notices.push(missing(name, &e)),
+        }
+    }
+    notices.extend(shorten(&mut offers, parts.config.tools.mcp_kb << 10));
     let mut taken = tools
         .iter()
         .map(|tool| tool.spec().name.to_string())
         .collect();
-    for (name, entry) in &parts.config.mcp_servers {
-        let mut add = || {
-            let server = server(servers, parts, name, entry)?;
-            tools.extend(mcp_tools(
-                &server,
-                &list(&server, parts, entry, notices)?,
-                &mut taken,
+    for (server, list) in &offers {
+        tools.extend(mcp_tools(server, list, &mut taken));
+    }
+}
+
+/// The servers that are switched on.
+fn enabled(config: &Config) -> impl Iterator<Item = (&String, &McpServer)> {
+    config.mcp_servers.iter().filter(|(_, entry)| entry.enabled)
+}
+
+/// The tools that an entry chooses.
+fn chosen(
+    name: &str,
+    entry: &McpServer,
+    list: Vec<RemoteTool>,
+    notices: &mut Vec<String>,
+) -> Vec<RemoteTool> {
+    if entry.tools.is_empty() {
+        return list;
+    }
+    let unknown = |wanted: &&String| !list.iter().any(|tool| tool.name == **wanted);
+    let unknown = entry.tools.iter().filter(unknown);
+    notices.extend(unknown.map(|wanted| {
+        let wanted = one_line(wanted, 80);
+        format!("mcpServers.{name}.tools names {wanted}, which the server does not offer: bantam mcp test {name}")
+    }));
+    list.into_iter()
+        .filter(|tool| entry.tools.contains(&tool.name))
+        .collect()
+}
+
+/// Leaves out what is too much for so many bytes: servers with few tools keep them all, the others share the rest.
+fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], most: u64) -> Vec<String> {
+    let size = |tools: &[RemoteTool]| tools.iter().map(RemoteTool::size).sum::<u64>();
+    let mut by_size: Vec<_> = offers.iter_mut().collect();
+    by_size.sort_by_key(|(_, tools)| size(tools));
+    let mut notices = Vec::new();
+    let mut left = most;
+    let mut servers = by_size.len() as u64;
+    for (server, tools) in by_size {
+        let share = left / servers.max(1);
+        let (all, whole) = (tools.len(), size(tools));
+        while size(tools) > share {
+            tools.pop();
+        }
+        left = left.saturating_sub(size(tools));
+        servers -= 1;
+        if tools.len() < all {
+            let name = &server.name;
+            notices.push(format!(
+                "the MCP server {name} offers {all} tools ({}), and {} of them are offered: name those that you need in \
+                 mcpServers.{name}.tools, or raise tools.mcp_kb",
+                human_size(whole),
+                tools.len()
             ));
-            Ok(())
-        };
-        if let Err::<_, Error>(e) = add() {
-            notices.push(missing(name, &e.message));
         }
     }
+    notices
 }
 
 /// How the tools of servers that change them come into a turn that runs.
 pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
-    if parts.config.mcp_servers.is_empty() {
-        return None;
-    }
+    enabled(parts.config).next()?;
     let servers = servers.clone();
     let home = parts.home.clone();
     let config = parts.config.clone();
@@ -95,17 +151,21 @@ pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
     })
 }
 
-fn missing(name: &str, why: &str) -> String {
-    format!("the tools of the MCP server {name} are missing: {why}")
+/// The one line of a run that misses a server's tools.
+fn missing(name: &str, e: &Error) -> String {
+    let why = brief(&e.message);
+    let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
+    let hint = hint.unwrap_or_default();
+    format!("the tools of the MCP server {name} are missing: {why}{hint}")
 }
 
 /// A sentence for each server that failed lately, which is not asked again for a while.
 pub(crate) fn failed(home: &Home, config: &Config) -> Vec<String> {
     let error = |(name, entry): (&String, &McpServer)| {
         let list = ToolList::read(&home.mcp_tools(name), entry, SystemTime::now())?;
-        Some(missing(name, &list.error?))
+        Some(missing(name, &list.into_tools().err()?))
     };
-    config.mcp_servers.iter().filter_map(error).collect()
+    enabled(config).filter_map(error).collect()
 }
 
 /// The tools in the list on disk, or in a fresh one. A failure is told when it happens, and kept for a while.
@@ -120,9 +180,9 @@ fn list(
         return known.into_tools().or_else(|_| Ok(Vec::new()));
     }
     make_workspace(parts)?;
-    let (list, changes) = refresh(server, now, &Cancel::new(None))?;
+    let (tools, changes) = refresh(server, now, &Cancel::new(None))?;
     notices.extend(changes);
-    list.into_tools()
+    tools
 }
 
 /// The name begins those of the tools, and is a file name.
@@ -277,4 +337,14 @@ fn expanded(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String,
         .iter()
         .map(|(name, value)| Ok((name.clone(), keys::expand(value, env)?)))
         .collect()
+}
+
+/// The trees that the jail of an entry shows, besides the system's: to tell what a program was refused.
+pub(crate) fn shows(parts: Parts, name: &str, entry: &McpServer, path: &Path) -> bool {
+    let named = [&entry.read, &entry.write]
+        .into_iter()
+        .filter_map(|written| setting(name.to_owned(), written, parts.env).ok())
+        .flat_map(|setting| setting.paths);
+    let own = [parts.home.mcp_home(name), parts.home.workspace()];
+    jail::readable(path).is_some() || named.chain(own).any(|tree| path.starts_with(tree))
 }

@@ -73,6 +73,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
                 Err(e) => report.add([Check::of_error("telegram", e)]),
             }
             workspace_and_jail(&home, &loaded.config, env, &mut report);
+            report.add(super::mcp::checks(Parts {
+                home: &home,
+                config: &loaded.config,
+                env,
+            }));
             if ask {
                 report.add(question(&home, loaded.config, env, name));
             }

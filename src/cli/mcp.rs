@@ -1,16 +1,21 @@
-//! `bantam mcp`: asks the configured MCP servers for their tools, and adds servers to the configuration.
+//! `bantam mcp`: asks the configured MCP servers for their tools, and adds, removes, enables and disables servers.
 
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
-use super::{load, notice, print};
+use super::{confirm, load, notice, print};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
-use crate::config::{Env, McpServer, edit};
-use crate::error::{Context, Error, Result};
-use crate::mcp::{RemoteTool, Servers};
+use crate::config::edit::{self, Change};
+use crate::config::{self, Config, Env, McpServer};
+use crate::disk;
+use crate::doctor::Check;
+use crate::error::{Error, Result};
+use crate::mcp::{RemoteTool, Servers, brief};
+use crate::paths::Home;
 use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -45,40 +50,72 @@ pub(super) const COMMANDS: &[Command] = &[
         ("--read DIR", "let the command read DIR (repeatable)"),
         ("--write DIR", "let the command change DIR (repeatable)"),
         ("--no-network", "keep the command off the network"),
+        ("--keep", "add it even if it does not start"),
     ])
     .with_examples(&[
         "bantam mcp add time -- uvx mcp-server-time",
         "bantam mcp add docs https://mcp.example.org/mcp",
     ]),
+    Command::row(
+        "mcp remove",
+        "NAME",
+        remove,
+        "take an MCP server out of config.json, and delete its directory",
+    )
+    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+    .with_examples(&["bantam mcp remove time"]),
+    Command::row("mcp enable", "NAME", enable, "offer its tools again")
+        .with_examples(&["bantam mcp enable time"]),
+    Command::row(
+        "mcp disable",
+        "NAME",
+        disable,
+        "offer its tools no more, and keep its entry",
+    )
+    .with_examples(&["bantam mcp disable time"]),
 ];
 
 /// Asks a server for its tools, and tells which of them describe themselves otherwise than before.
-fn ask(name: &str, entry: &McpServer, env: &Env) -> Result<Vec<RemoteTool>> {
-    let (home, loaded) = load(env)?;
-    let parts = Parts {
-        home: &home,
-        config: &loaded.config,
-        env,
-    };
+fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     app::make_workspace(parts)?;
     let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
-    let (list, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
+    let (tools, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
     for change in changes {
         notice(&change);
     }
-    list.into_tools()
+    tools
+}
+
+/// Shows the last lines that a server said, and leaves the first of the error.
+fn shown(e: Error) -> Error {
+    let (first, said) = e.message.split_once('\n').unwrap_or((&e.message, ""));
+    for line in said.lines() {
+        notice(&format!("  | {}", one_line(line, 300)));
+    }
+    let message = if said.is_empty() {
+        first.to_owned()
+    } else {
+        first.trim_end_matches(" and said:").to_owned()
+    };
+    Error { message, ..e }
 }
 
 fn list(_: &Args, env: &Env) -> Result<u8> {
-    let servers = load(env)?.1.config.mcp_servers;
+    let (home, loaded) = load(env)?;
+    let parts = parts(&home, &loaded.config, env);
+    let servers = &loaded.config.mcp_servers;
     if servers.is_empty() {
-        notice("no MCP servers; mcpServers in config.json names them");
+        notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
     }
     let mut failed = false;
     let row = |(name, entry): (&String, &McpServer)| {
-        let tools = ask(name, entry, env);
-        failed |= tools.is_err();
-        let outcome = tools.map_or_else(|e| e.to_string(), |tools| counted(tools.len(), "tool"));
+        let outcome = if entry.enabled {
+            let tools = ask(parts, name, entry);
+            failed |= tools.is_err();
+            tools.map_or_else(|e| brief(&e.message), |tools| counted(tools.len(), "tool"))
+        } else {
+            "disabled".to_owned()
+        };
         let what = if entry.url.is_empty() {
             format!("{} {}", entry.command, entry.args.join(" "))
         } else {
@@ -105,6 +142,10 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(failed))
 }
 
+fn parts<'a>(home: &'a Home, config: &'a Config, env: &'a Env) -> Parts<'a> {
+    Parts { home, config, env }
+}
+
 fn reaches_network(entry: &McpServer) -> bool {
     entry.url.is_empty() && entry.network
 }
@@ -125,21 +166,68 @@ fn network(entry: &McpServer) -> (&'static str, &'static str) {
 
 fn test(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
-    let servers = load(env)?.1.config.mcp_servers;
-    let Some(entry) = servers.get(name) else {
-        let near = nearest(name, servers.keys().map(String::as_str));
-        let hint = near.map_or("bantam mcp list".to_owned(), |near| {
-            format!("bantam mcp test {near}")
-        });
-        return Err(
-            Error::usage(format!("no MCP server is called {}", one_line(name, 80))).hint(hint),
-        );
-    };
-    let tools = ask(name, entry, env)?;
+    let (home, loaded) = load(env)?;
+    let entry = known(&loaded.config, name, "test")?;
+    let parts = parts(&home, &loaded.config, env);
+    let tools = ask(parts, name, entry).map_err(shown)?;
     let rows = tools
         .iter()
         .map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
     print(&super::list(["tool", "purpose"], rows.collect())).map(|()| 0)
+}
+
+/// The entry of that name, which `bantam mcp COMMAND` was given.
+fn known<'a>(config: &'a Config, name: &str, command: &str) -> Result<&'a McpServer> {
+    let servers = &config.mcp_servers;
+    servers.get(name).ok_or_else(|| {
+        let near = nearest(name, servers.keys().map(String::as_str));
+        let hint = near.map_or("bantam mcp list".to_owned(), |near| {
+            format!("bantam mcp {command} {near}")
+        });
+        Error::usage(format!("no MCP server is called {}", one_line(name, 80))).hint(hint)
+    })
+}
+
+fn remove(args: &Args, env: &Env) -> Result<u8> {
+    let name = &args.words[0];
+    let (home, loaded) = load(env)?;
+    known(&loaded.config, name, "remove")?;
+    let question = format!("Remove the MCP server {name} and what it keeps?");
+    if !confirm(args, &question)? {
+        return print("Nothing removed\n").map(|()| 0);
+    }
+    edit::change(&home, env, &["mcpServers", name], &Change::Unset, &|_| {
+        Vec::new()
+    })?;
+    disk::remove(&home.mcp_home(name))?;
+    disk::remove(&home.mcp_tools(name))?;
+    print(&format!("Removed {name}\n")).map(|()| 0)
+}
+
+fn enable(args: &Args, env: &Env) -> Result<u8> {
+    switch(&args.words[0], "enable", &Change::Unset, "Enabled", env)
+}
+
+fn disable(args: &Args, env: &Env) -> Result<u8> {
+    let off = Value::from(false);
+    switch(
+        &args.words[0],
+        "disable",
+        &Change::Set(&off),
+        "Disabled",
+        env,
+    )
+}
+
+/// Changes `enabled` of an entry; its default is that it is.
+fn switch(name: &str, command: &str, change: &Change, done: &str, env: &Env) -> Result<u8> {
+    let (home, loaded) = load(env)?;
+    let entry = known(&loaded.config, name, command)?;
+    if entry.enabled != (command == "enable") {
+        let path = ["mcpServers", name, "enabled"];
+        edit::change(&home, env, &path, change, &|_| Vec::new())?;
+    }
+    print(&format!("{done} {name}\n")).map(|()| 0)
 }
 
 fn add(args: &Args, env: &Env) -> Result<u8> {
@@ -152,29 +240,159 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     if loaded.config.mcp_servers.contains_key(name) {
         return Err(
             Error::usage(format!("config.json has a server {name} already"))
-                .hint("choose another name, or change mcpServers in config.json"),
+                .hint(format!("bantam mcp remove {name}, or choose another name")),
         );
     }
-    let entry = entry(args, words)?;
-    let loaded = edit::set(&home, env, &["mcpServers", name], &entry)?;
-    let Some(entry) = loaded.config.mcp_servers.get(name) else {
+    let value = entry(args, words)?;
+    // As it would be read from the file.
+    let text = json!({"mcpServers": {name: value}}).to_string();
+    let mut alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
+    let Some(entry) = alone.mcp_servers.remove(name) else {
         return Err(
             Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json")
                 .hint("unset BANTAM_MCPSERVERS"),
         );
     };
-    let tools = ask(name, entry, env)
-        .doing(format_args!("added {name}, but it cannot be used"))
-        .map_err(|e| {
-            e.hint(format!(
-                "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
-            ))
-        })?;
+    let mut config = loaded.config;
+    config.mcp_servers.insert(name.clone(), entry.clone());
+    let parts = parts(&home, &config, env);
+    let asked = ask(parts, name, &entry);
+    if asked.is_ok() || args.has("keep") {
+        edit::set(&home, env, &["mcpServers", name], &value)?;
+    } else {
+        // It may have been made for the attempt.
+        disk::remove(&home.mcp_tools(name))?;
+    }
+    let tools = asked.map_err(|e| {
+        let tree = refused(parts, name, &entry, &e.message);
+        let hint = tree.map(|(flag, path)| try_next(args, words, name, flag, &path));
+        let e = shown(e);
+        if args.has("keep") {
+            e.doing(format_args!("added {name}, but it cannot be used"))
+                .hint(hint.unwrap_or_else(|| {
+                    format!(
+                        "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
+                    )
+                }))
+        } else {
+            let e = e.doing(format_args!(
+                "{name} is not added, because it cannot be used"
+            ));
+            match (hint, &e.hint) {
+                (Some(hint), _) => e.hint(hint),
+                (None, Some(_)) => e,
+                (None, None) => e.hint("correct the command, or add it as it is with --keep"),
+            }
+        }
+    })?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() {
-        notice(&format!("{name}: {}", network(entry).1));
+        notice(&format!("{name}: {}", network(&entry).1));
     }
     Ok(0)
+}
+
+/// The command with one flag more.
+fn try_next(args: &Args, words: &[String], name: &str, flag: &str, path: &Path) -> String {
+    let mut typed = vec!["bantam mcp add".to_owned(), name.to_owned()];
+    for known in ["env", "read", "write"] {
+        for value in args.values(known) {
+            // The value of a variable may be a secret.
+            let is_shown = |value: &str| value.starts_with('/') || value.starts_with("${");
+            let value = match value.split_once('=') {
+                Some((variable, value)) if known == "env" && !is_shown(value) => {
+                    format!("{variable}=...")
+                }
+                _ => value.to_owned(),
+            };
+            typed.push(format!("--{known} {}", shell_words::quote(&value)));
+        }
+    }
+    if args.has("no-network") {
+        typed.push("--no-network".to_owned());
+    }
+    typed.push(format!(
+        "--{flag} {}",
+        shell_words::quote(&path.to_string_lossy())
+    ));
+    typed.push("--".to_owned());
+    typed.extend(
+        words
+            .iter()
+            .map(|word| shell_words::quote(word).into_owned()),
+    );
+    format!("try {}", typed.join(" "))
+}
+
+/// What a server's last words say that it may not reach, although it is there: the flag and the directory that open it.
+fn refused(
+    parts: Parts,
+    name: &str,
+    entry: &McpServer,
+    said: &str,
+) -> Option<(&'static str, PathBuf)> {
+    const REFUSALS: [&str; 7] = [
+        "permission denied",
+        "no such file",
+        "read-only file system",
+        "eacces",
+        "enoent",
+        "erofs",
+        "cannot open",
+    ];
+    const WRITES: [&str; 6] = ["mkdir", "erofs", "read-only", "writ", "unlink", "rename"];
+    for line in said.lines().rev() {
+        let lower = line.to_ascii_lowercase();
+        if !REFUSALS.iter().any(|word| lower.contains(word)) {
+            continue;
+        }
+        let paths = line
+            .split(|c: char| c.is_whitespace() || "'\"`,;()[]".contains(c))
+            .map(|word| word.trim_end_matches([':', '.']))
+            .filter(|word| word.starts_with('/'))
+            .map(Path::new);
+        for path in paths {
+            let there = path.ancestors().find(|path| path.exists())?;
+            let dir = if there.is_dir() {
+                there
+            } else {
+                there.parent()?
+            };
+            let is_broad = dir.components().count() < 3
+                || parts.home.root().starts_with(dir)
+                || dir.starts_with(parts.home.root())
+                || parts
+                    .env
+                    .get("HOME")
+                    .is_some_and(|home| dir == Path::new(home));
+            let writes = WRITES.iter().any(|word| lower.contains(word));
+            if !is_broad && writes {
+                return Some(("write", dir.to_owned()));
+            }
+            if !is_broad && path.exists() && !app::mcp::shows(parts, name, entry, path) {
+                return Some(("read", dir.to_owned()));
+            }
+        }
+    }
+    None
+}
+
+/// A line of `bantam doctor` for each server.
+pub(super) fn checks(parts: Parts) -> Vec<Check> {
+    let check = |(name, entry): (&String, &McpServer)| {
+        if !entry.enabled {
+            return Check::info("mcp", format!("{name}: disabled"));
+        }
+        match ask(parts, name, entry) {
+            Ok(tools) => Check::ok("mcp", format!("{name}: {}", counted(tools.len(), "tool"))),
+            Err(e) => {
+                let message = format!("{name}: {}", brief(&e.message));
+                let hint = e.hint.unwrap_or_else(|| format!("bantam mcp test {name}"));
+                Check::fail("mcp", message).fix(hint)
+            }
+        }
+    };
+    parts.config.mcp_servers.iter().map(check).collect()
 }
 
 /// The entry that the arguments describe.

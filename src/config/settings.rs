@@ -195,6 +195,7 @@ sections! {
         confirm: Vec<String> = Texts, "ask before these calls: tools, MCP servers, `writes`, `runs`";
         read_paths: Vec<String> = Texts, "trees outside the workspace that tools may read";
         write_paths: Vec<String> = Texts, "trees outside the workspace that tools may change";
+        mcp_kb: u64 = Whole(1, 64), "most KB that the tools of MCP servers may add to each request";
         exec: Exec;
         web: Web;
         transcribe: Transcribe;
@@ -250,6 +251,8 @@ sections! {
         write: Vec<String> = Texts, "trees it may change";
         network: bool = Bool(true), "let it reach the internet, this machine's ports and your local network";
         memory_mb: u64 = Whole(0, 0), "its data memory; 0: no limit";
+        enabled: bool = Bool(true), "offer its tools";
+        tools: Vec<String> = Texts, "names of its tools to offer; empty: all";
     }
 
     Memory at "memory" {

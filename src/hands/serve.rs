@@ -19,9 +19,11 @@ use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup, Termination
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often processes are counted.
 const COUNT_INTERVAL: Duration = Duration::from_millis(100);
-/// How much is kept of the end of a program's standard error, and told of it, in bytes.
+/// How much is kept of the end of a program's standard error, in bytes, and how many lines are told of it.
 const MAX_READ: usize = 4 << 10;
-const MAX_SAID: usize = 400;
+const MAX_LINES: usize = 10;
+/// The longest of these lines, in characters.
+const MAX_LINE: usize = 300;
 
 /// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
@@ -73,18 +75,16 @@ pub(super) fn serve(
     errors.drain()?;
     match last_lines(&String::from_utf8_lossy(&errors.kept)) {
         said if said.is_empty() || end? == Termination::Cancelled => Ok(()),
-        said => Err(Error::failed(format!("it ended and said: {said}"))),
+        said => Err(Error::failed(format!("it ended and said:\n{said}"))),
     }
 }
 
-/// The last two lines that say something, on one.
+/// The last lines that say something.
 fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text
+    let lines: Vec<String> = text
         .lines()
         .filter(|line| !line.trim().is_empty())
+        .map(|line| one_line(line, MAX_LINE))
         .collect();
-    one_line(
-        &lines[lines.len().saturating_sub(2)..].join(" / "),
-        MAX_SAID,
-    )
+    lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Server;
+use super::{Server, brief};
 use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::disk::{self, Durability, Lock};
@@ -16,6 +16,8 @@ use crate::text::{clip, from_json, one_line};
 /// The longest description and schema that go to a model, in bytes.
 const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
+/// What a request says around a tool, in bytes: the names of fields, and of the server twice.
+const FRAME: usize = 150;
 /// How long a server that could not be asked for its tools is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Longer than any program holds the lock of a list.
@@ -31,6 +33,14 @@ pub(crate) struct RemoteTool {
     /// It says that it changes nothing.
     #[serde(default)]
     pub read_only: bool,
+}
+
+impl RemoteTool {
+    /// About how many bytes it adds to each request.
+    pub(crate) fn size(&self) -> u64 {
+        let said = self.name.len() + self.description.len() + self.schema.len();
+        (said + FRAME) as u64
+    }
 }
 
 /// The file `state/mcp/NAME.json`.
@@ -70,13 +80,17 @@ impl ToolList {
     }
 }
 
+/// What a server answered when it was asked for its tools, and what is to be told of them.
+pub(crate) type Answer = (Result<Vec<RemoteTool>>, Vec<String>);
+
 /// Asks a server for its tools and keeps what it says; see [`keep`].
-pub(crate) fn refresh(
-    server: &Server,
-    now: SystemTime,
-    cancel: &Cancel,
-) -> Result<(ToolList, Vec<String>)> {
-    keep(server, server.tools(cancel), now)
+///
+/// # Errors
+/// It cannot be kept.
+pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Result<Answer> {
+    let found = server.tools(cancel);
+    let (_, changes) = keep(server, found.clone(), now)?;
+    Ok((found, changes))
 }
 
 /// Keeps what a server has said of its tools. Returns the list, and a sentence for each tool that describes itself otherwise
@@ -100,7 +114,7 @@ pub(super) fn keep(
     let before = before.map(|list| list.tools).unwrap_or_default();
     let (tools, error, hint) = match found {
         Ok(tools) => (tools, None, None),
-        Err(e) => (before.clone(), Some(one_line(&e.message, 500)), e.hint),
+        Err(e) => (before.clone(), Some(brief(&e.message)), e.hint),
     };
     let is_changed = |tool: &&RemoteTool| {
         before

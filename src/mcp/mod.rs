@@ -244,7 +244,7 @@ impl Server {
             .is_some_and(|known| Arc::ptr_eq(known, client))
         {
             state.client = None;
-            state.last_error = one_line(why, 300);
+            state.last_error = brief(why);
         }
     }
 
@@ -267,7 +267,7 @@ impl Server {
         match started {
             Ok(client) => Ok(state.client.insert(Arc::new(client)).clone()),
             Err(e) => {
-                state.last_error = one_line(&e.message, 300);
+                state.last_error = brief(&e.message);
                 Err(e.doing(format_args!("starting MCP server {}", self.name)))
             }
         }
@@ -295,6 +295,21 @@ impl Server {
     }
 }
 
+/// An error in one line: what went wrong, and the last two lines that the server said.
+pub(crate) fn brief(message: &str) -> String {
+    let lines: Vec<&str> = message
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    match lines.as_slice() {
+        [first, said @ ..] if !said.is_empty() => {
+            let last = said[said.len().saturating_sub(2)..].join(" / ");
+            one_line(&format!("{first} {last}"), 500)
+        }
+        _ => one_line(message, 500),
+    }
+}
+
 /// Waits for a lock, unless the turn ends first.
 fn take<G>(attempt: impl Fn() -> Result<G, TryLockError<G>>, cancel: &Cancel) -> Result<G> {
     loop {
@@ -307,13 +322,13 @@ fn take<G>(attempt: impl Fn() -> Result<G, TryLockError<G>>, cancel: &Cancel) ->
 }
 
 /// Adds what an entry can grant: a server that ends at once may have failed for want of it.
-fn with_grants(mut e: Error, name: &str) -> Error {
-    if e.message.starts_with("it ended and said") {
-        e.message.push_str(&format!(
-            " (read, write and network of mcpServers.{name} say what its jail lets it reach)"
-        ));
+fn with_grants(e: Error, name: &str) -> Error {
+    if e.hint.is_some() || !e.message.starts_with("it ended and said") {
+        return e;
     }
-    e
+    e.hint(format!(
+        "read, write and network of mcpServers.{name} say what its jail lets it reach"
+    ))
 }
 
 /// The error of a call whose turn has ended.

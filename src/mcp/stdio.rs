@@ -22,6 +22,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const MAX_ASIDES: usize = 10_000;
 /// The most bytes of a message that are read past.
 const MAX_SKIPPED: usize = 64 << 20;
+/// The longest line of what a server said at its end, in characters.
+const MAX_LINE: usize = 300;
 /// Messages on their way to the server, and to one that waits.
 const QUEUE: usize = 64;
 
@@ -219,7 +221,10 @@ fn reason(last: &[u8]) -> String {
         Ok(Reply {
             header: Header::Refused { why },
             ..
-        }) => one_line(&why, 500),
+        }) => {
+            let lines: Vec<String> = why.lines().map(|line| one_line(line, MAX_LINE)).collect();
+            lines.join("\n")
+        }
         _ => "it ended".to_owned(),
     }
 }

@@ -11,9 +11,10 @@ use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
 use super::{Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
+use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
-use crate::text::{clip, fenced, one_line};
+use crate::text::{clip, fenced, foreign, one_line};
 
 /// The tools of one server. `taken` holds the names of all tools so far.
 pub(crate) fn mcp_tools(
@@ -38,7 +39,15 @@ pub(crate) fn mcp_tools(
         let only_reads = remote.read_only;
         let function = Function::new(spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
-            Ok(output(&server.call(&remote, args, turn.cancel, &tell)?))
+            match server.call(&remote, args, turn.cancel, &tell) {
+                Ok(result) => Ok(output(&result)),
+                Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
+                // Most of it is what the server said.
+                Err(e) => Ok(ToolOutput {
+                    failed: true,
+                    ..ToolOutput::text(foreign("error:", &e.message))
+                }),
+            }
         });
         let function = function.takes_any();
         if only_reads {

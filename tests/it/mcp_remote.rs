@@ -125,6 +125,26 @@ fn a_forgotten_session_begins_anew_with_the_same_call() {
     assert_eq!(count(&server, "tools/call"), 2);
 }
 
+#[test]
+fn a_session_is_ended_with_the_program() {
+    let server = with_sessions(|request, method| {
+        let answer = match method {
+            "tools/list" => list(&["say"]),
+            "tools/call" => text("from afar"),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    asked_afar(&server, &json!({})).exits(0);
+    let requests = server.requests();
+    let ends: Vec<&Request> = requests
+        .iter()
+        .filter(|request| request.method == "DELETE")
+        .collect();
+    assert_eq!(ends.len(), 1);
+    assert_eq!(ends[0].header("mcp-session-id"), Some("session-1"));
+}
+
 /// A model that calls `far__say` so often, and a home with this server.
 fn asking(server: &Model, times: usize) -> (Model, Home) {
     let model = Model::answering(move |request, _| match request.texts("tool").len() {

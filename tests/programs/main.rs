@@ -14,6 +14,7 @@ use support::{board, harness, model, pdf, program, remote, tunnel};
 mod aimock;
 mod git;
 mod mcp;
+mod mcp_command;
 mod mcp_trust;
 mod pdfs;
 mod shells;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged, until};
@@ -359,14 +360,6 @@ fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
             .contains("Bearer ${FAR_KEY}")
     );
 
-    let bad = home
-        .bantam()
-        .args(["mcp", "add", "bad", "--", "no-such-program"])
-        .run();
-    bad.exits(1)
-        .says("added bad, but it cannot be used: ")
-        .says("bantam mcp test bad")
-        .fails_with_a_hint();
     for (args, says) in [
         (
             &["mcp", "add", "a b", "--", "x"][..],
@@ -646,11 +639,55 @@ fn an_interpreter_outside_read_is_named_with_what_to_add() {
         home.bantam()
             .args(["mcp", "test", "fake"])
             .run()
-            .exits(1)
+            .exits(3)
             .says(&format!("its jail does not show {}", real.display()))
             .says(&format!(
                 "add {} to mcpServers.fake.read",
                 elsewhere.path("python").display()
             ));
+    }
+}
+
+/// The first run asks the server for its tools, before the turn begins.
+#[test]
+fn a_run_that_has_started_a_server_is_interrupted_like_any_other() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let model = Model::scripted([Reply::text("Too late.").held()]);
+        let home = home(&model, "good");
+        let running = home.bantam().args(["agent", "-s", "s", "-m", "hi"]).spawn();
+        model.wait_for_holds(1);
+        let tasks = fs::read_dir(format!("/proc/{}/task", running.pid())).unwrap();
+        // The one that waits for signals takes them.
+        let takes_signals = |status: &String| {
+            let blocked = status.lines().find_map(|l| l.strip_prefix("SigBlk:"));
+            let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
+            let bit = |signal: Signal| 1 << (signal.as_raw() - 1);
+            blocked & bit(Signal::INT) == 0 || blocked & bit(Signal::TERM) == 0
+        };
+        let open: Vec<String> = tasks
+            .flatten()
+            .filter_map(|task| fs::read_to_string(task.path().join("status")).ok())
+            .filter(takes_signals)
+            .collect();
+        assert!(open.len() <= 1, "{open:?}");
+        running.signal(signal);
+        running.finish().exits(130).prints("");
+        assert_eq!(home.session("cli_s").turns(), ["cancelled"]);
+    }
+}
+
+/// What a server says of an error, and its last words, stand in a fence.
+#[test]
+fn errors_of_a_server_are_data() {
+    for (mode, said) in [
+        ("error", "it refused: no such thing"),
+        ("crash", "it ended"),
+    ] {
+        let model = making(&[("fake__say", json!({}))]);
+        home(&model, mode).agent(["-m", "call it"]).exits(0);
+        let result = model.request(1).last("tool");
+        let fenced = format!("error:\n```\nMCP server fake: {said}");
+        assert!(result.starts_with(&fenced), "{result}");
+        assert!(result.contains("\n```"), "{result}");
     }
 }

@@ -118,7 +118,7 @@ fn what_tools_can_change_is_not_run_by_a_server() {
             .to_string(),
         );
         let run = home.bantam().args(["mcp", "test", "fake"]).run();
-        run.exits(1)
+        run.exits(3)
             .says(says)
             .says("which tools can change")
             .says("state/mcp/fake");

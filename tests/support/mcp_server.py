@@ -172,6 +172,9 @@ def main():
                 tools.append(tool("more"))
             if mode == "odd_names":
                 tools = [tool("a b/c"), tool("a_b_c"), tool("x" * 300), tool(""), tool("ü" * 50), {"name": 7}, "nothing", tool("list", inputSchema=[1]), tool("long", "d" * 100000), tool("deep", inputSchema={"x": "y" * 100000})]
+            if mode == "many":
+                tools = [tool(f"tool{n}", "d" * 900, inputSchema={"type": "object", "properties": {"x": {"description": "y" * 15_000}}}) for n in range(500)]
+                tools[7] = tool("tool7")
             if mode == "meeting":
                 tools.append(tool("look", annotations={"readOnlyHint": True}))
             if mode == "hard_tools":

@@ -1,0 +1,169 @@
+//! `bantam mcp`: servers are added when they start, and removed, switched off and on; what of their tools is offered.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
+use crate::model::{Model, Reply, Request};
+
+const SERVER: &str = include_str!("../support/mcp_server.py");
+
+fn config(home: &Home) -> Value {
+    serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap()
+}
+
+fn offered(request: &Request) -> Vec<String> {
+    let names = request.tools().into_iter();
+    names
+        .filter(|name| name.contains("__"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn what_does_not_start_is_not_kept_and_says_its_last_words() {
+    let home = Home::empty();
+    home.config("{}");
+    let add = |more: &[&str]| {
+        let args = [&["mcp", "add", "bad"], more].concat();
+        home.bantam().args(args).run()
+    };
+    let script = "import sys; [print('line', n, file=sys.stderr) for n in range(30)]";
+    let run = add(&["--", "python3", "-c", script]);
+    run.exits(1)
+        .says("bad is not added, because it cannot be used: starting MCP server bad: it ended\n")
+        .fails_with_a_hint();
+    for n in 0..30 {
+        let line = format!("bantam:   | line {n}\n");
+        assert_eq!(run.stderr.contains(&line), n >= 20, "{n}: {}", run.stderr);
+    }
+    assert_eq!(config(&home), json!({}));
+    add(&["--keep", "--", "no-such-program"])
+        .exits(1)
+        .says("added bad, but it cannot be used: ")
+        .says("bantam mcp test bad")
+        .fails_with_a_hint();
+    assert_eq!(
+        config(&home)["mcpServers"]["bad"]["command"],
+        "no-such-program"
+    );
+}
+
+#[test]
+fn a_refused_path_is_recognised_and_the_line_to_try_is_typed() {
+    let home = Home::empty();
+    home.config("{}");
+    let elsewhere = Home::empty();
+    let file = elsewhere.write("data/settings.json", "{}");
+    let data = elsewhere.path("data");
+    let python = |code: String| {
+        let args = [
+            "mcp",
+            "add",
+            "fake",
+            "--env",
+            "KEY=hush-hush-hush",
+            "--",
+            "python3",
+            "-c",
+        ];
+        home.bantam().args(args).arg(code).run()
+    };
+    let read = format!("open({:?})", file.display().to_string());
+    let run = python(read);
+    run.exits(1).says(&format!(
+        "try bantam mcp add fake --env 'KEY=...' --read {} -- python3 -c",
+        data.display()
+    ));
+    assert!(!run.stderr.contains("hush"), "{}", run.stderr);
+    let write = format!(
+        "raise OSError(13, 'mkdir: Permission denied', {:?})",
+        data.join("new/below").display().to_string()
+    );
+    python(write)
+        .exits(1)
+        .says(&format!(" --write {} -- python3 -c", data.display()));
+}
+
+#[test]
+fn servers_are_removed_switched_off_and_on_and_checked_by_doctor() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let entry = json!({ "command": "python3", "args": ["server.py"], "network": false });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "mcpServers": { "fake": entry } }),
+    ));
+    home.write("state/mcp/fake/server.py", SERVER);
+    let mcp = |args: &[&str]| home.bantam().arg("mcp").args(args).run();
+    let doctor = || home.bantam().arg("doctor").run().stdout.clone();
+    let last = || {
+        home.agent(["-m", "hello"]).exits(0);
+        offered(&model.requests().pop().unwrap())
+    };
+    assert_eq!(last(), ["fake__say"]);
+    mcp(&["disable", "fake"]).exits(0).prints("Disabled fake\n");
+    assert!(last().is_empty());
+    assert!(doctor().contains("fake: disabled"));
+    mcp(&["enable", "fake"]).exits(0).prints("Enabled fake\n");
+    assert_eq!(last(), ["fake__say"]);
+    assert!(doctor().contains("fake: 1 tool"));
+    home.write("state/mcp/fake/server.py", "raise SystemExit('no more')");
+    let told = doctor();
+    assert!(
+        told.contains("fake: starting MCP server fake: it ended and said: no more"),
+        "{told}"
+    );
+    for command in ["remove", "enable", "disable"] {
+        mcp(&[command, "fak"])
+            .exits(2)
+            .says(&format!("hint: bantam mcp {command} fake"));
+    }
+    mcp(&["remove", "--yes", "fake"])
+        .exits(0)
+        .prints("Removed fake\n");
+    assert_eq!(config(&home)["mcpServers"], json!({}));
+    assert!(!home.path("state/mcp/fake").exists());
+    assert!(!home.path("state/mcp/fake.json").exists());
+}
+
+/// 500 tools put 8.7 MB into every request.
+#[test]
+fn what_all_servers_add_to_a_request_has_a_bound() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let entry =
+        |mode: &str| json!({ "command": "python3", "args": ["server.py", mode], "network": false });
+    let servers = json!({ "big": entry("many"), "small": entry("good") });
+    let config = |more: &Value| {
+        merged(
+            merged(model.config(), &json!({ "mcpServers": servers })),
+            more,
+        )
+    };
+    let home = Home::with(&config(&json!({})));
+    home.write("state/mcp/big/server.py", SERVER);
+    home.write("state/mcp/small/server.py", SERVER);
+    let run = home.agent(["-m", "hello"]);
+    run.exits(0)
+        .says("the MCP server big offers 500 tools")
+        .says("mcpServers.big.tools")
+        .says("tools.mcp_kb");
+    let request = model.requests().pop().unwrap();
+    let names = offered(&request);
+    assert!(names.contains(&"small__say".to_owned()), "{names:?}");
+    let tools = request.body["tools"].as_array().unwrap();
+    let of_servers = tools
+        .iter()
+        .filter(|tool| tool["function"]["name"].as_str().unwrap().contains("__"));
+    let bytes: usize = of_servers.map(|tool| tool.to_string().len()).sum();
+    assert!((32 << 10..64 << 10).contains(&bytes), "{bytes}");
+    // Those that are chosen are offered alone.
+    home.config(
+        &config(&json!({ "mcpServers": { "big": { "tools": ["tool7", "none"] } } })).to_string(),
+    );
+    let run = home.agent(["-m", "hello"]);
+    run.exits(0)
+        .says("mcpServers.big.tools names none, which the server does not offer");
+    let names = offered(&model.requests().pop().unwrap());
+    assert_eq!(names, ["big__tool7", "small__say"]);
+}
