@@ -10,7 +10,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_telegram`) and imports (`import`, `convert`, `consent`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), attached files (`media`), MCP servers (`mcp`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), attached files (`media`), MCP servers (`mcp`), where skills come from (`skill_source`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -23,7 +23,7 @@
 //! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `entities`, `elements`, `html`), and asks search engines (`search`) |
 //! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
-//! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
+//! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
 //! | 1 | [`session`] | conversations on disk, or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |

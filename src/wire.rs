@@ -134,6 +134,8 @@ pub(crate) enum FileJob {
     },
     /// Stores a file that came from outside, and returns its path.
     TakeFile(IncomingFile),
+    /// Unpacks a zip file from outside into the workspace.
+    Unzip(Archive),
     /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
     GiveFile {
         path: String,
@@ -183,6 +185,12 @@ pub(crate) struct IncomingFile {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct Archive {
+    #[serde(skip)]
+    pub content: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct MemoryRequest {
     pub action: MemoryAction,
     /// The note's name.
@@ -216,6 +224,7 @@ impl Job {
         match self {
             Self::Exec(job) => &job.input,
             Self::File(FileJob::TakeFile(file)) => &file.content,
+            Self::File(FileJob::Unzip(archive)) => &archive.content,
             Self::File(_) | Self::Serve(_) | Self::Layers => &[],
         }
     }
@@ -334,6 +343,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     match &mut job {
         Job::Exec(job) => job.input = body,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
+        Job::File(FileJob::Unzip(archive)) => archive.content = body,
         Job::File(_) | Job::Serve(_) | Job::Layers => {}
     }
     Ok(job)

@@ -8,6 +8,7 @@ pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
 pub(crate) mod pool;
+pub(crate) mod skill_source;
 #[cfg(test)]
 mod tests;
 

@@ -1,15 +1,18 @@
 //! `bantam skills`: lists, shows, installs and removes skills.
 
+use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
 use super::args::{Args, Command};
 use super::{confirm, load, notice, print, table};
+use crate::app::Parts;
+use crate::app::skill_source::{fetch, is_remote};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::disk::{self, Lock};
-use crate::error::{Context, Result};
-use crate::skills::{self, Skill, Skills};
+use crate::error::{Context, Error, Result};
+use crate::skills::{self, Candidate, Skill, Skills};
 use crate::text::{one_line, printable};
 use crate::{app, template};
 
@@ -27,11 +30,15 @@ pub(super) const COMMANDS: &[Command] = &[
         .with_examples(&["bantam skills show journal"]),
     Command::row(
         "skills install",
-        "DIR",
+        "DIR|FILE.zip|URL[#NAME]",
         install,
-        "copy a skill into agent/skills/; read it first: the agent obeys it",
+        "add a skill from a folder, a zip file, the address of one, or a git repository; #NAME is one of many",
     )
-    .with_examples(&["bantam skills install ~/Downloads/weather"]),
+    .with_flags(&[("-y, --yes", "do not ask for confirmation")])
+    .with_examples(&[
+        "bantam skills install ~/Downloads/weather",
+        "bantam skills install https://github.com/anthropics/skills#pdf",
+    ]),
     Command::row(
         "skills remove",
         "NAME",
@@ -117,9 +124,29 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn install(args: &Args, env: &Env) -> Result<u8> {
-    let skills = load_skills(env)?;
+    let (home, loaded) = load(env)?;
+    let parts = Parts {
+        home: &home,
+        config: &loaded.config,
+        env,
+    };
+    let skills = app::skills(&home, &loaded.config);
+    let written = args.words[0].as_str();
+    // A path may hold a #.
+    let (source, wanted) = match written.rsplit_once('#') {
+        Some((source, wanted)) if !Path::new(written).exists() => (source, Some(wanted)),
+        _ => (written, None),
+    };
     let _lock = lock_agent_folder(env)?;
-    let name = skills::install(&skills, Path::new(&args.words[0]))?;
+    let fetched = fetch(parts, source)?;
+    let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
+    let skill = chosen(&found, source, wanted)?;
+    print(&format!("{}\n", skill.shown()))?;
+    let is_asked = is_remote(source) || io::stdin().is_terminal();
+    if is_asked && !confirm(args, "Install it? The agent will obey it.")? {
+        return print("Nothing installed\n").map(|()| 0);
+    }
+    let name = skills::install(&skills, skill)?;
     print(&format!(
         "Installed {name} in {}\n",
         skills.dir().join(&name).display()
@@ -129,6 +156,34 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
         notice(&format!("{name}: {note}"));
     }
     Ok(0)
+}
+
+/// The one skill of these that is meant.
+fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Result<&'a Candidate> {
+    let shown = one_line(source, 200);
+    let names: Vec<&str> = found.iter().map(|skill| skill.name.as_str()).collect();
+    let names = one_line(&names.join(", "), 500);
+    match (found, wanted) {
+        ([], _) => Err(Error::failed(format!("{shown} has no SKILL.md"))
+            .hint("name the folder of a skill, or one with skills below it")),
+        (_, Some(wanted)) => found
+            .iter()
+            .find(|skill| skill.name == wanted)
+            .ok_or_else(|| {
+                let wanted = one_line(wanted, 64);
+                Error::failed(format!("{shown} has no skill {wanted}"))
+                    .hint(format!("it has: {names}"))
+            }),
+        ([only], None) => Ok(only),
+        (several, None) => Err(Error::usage(format!(
+            "{shown} has {} skills: {names}",
+            several.len()
+        ))
+        .hint(format!(
+            "bantam skills install {shown}#{}",
+            one_line(&several[0].name, 64)
+        ))),
+    }
 }
 
 fn enable(args: &Args, env: &Env) -> Result<u8> {

@@ -11,23 +11,23 @@ use crate::text::parse_json;
 /// The deepest nesting of maps.
 const MAX_DEPTH: usize = 8;
 
-/// The fields of the front matter, and the text below it. Without front matter all of it is text.
-pub(super) fn split(text: &str) -> (Map<String, Value>, &str) {
+/// The fields of the front matter, and the text below it. Without front matter all of it is text. `None` if it has no end.
+pub(super) fn split(text: &str) -> Option<(Map<String, Value>, &str)> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let is_fence = |line: &str| line.trim_end() == "---";
     let mut at = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
         if number == 0 && !is_fence(line) {
-            return (Map::new(), text);
+            return Some((Map::new(), text));
         }
         at += line.len();
         if number > 0 && is_fence(line) {
             let inner = &text[..at - line.len()];
             let lines: Vec<&str> = inner.lines().skip(1).collect();
-            return (map(&lines, MAX_DEPTH), &text[at..]);
+            return Some((map(&lines, MAX_DEPTH), &text[at..]));
         }
     }
-    (Map::new(), text)
+    text.is_empty().then(|| (Map::new(), text))
 }
 
 fn indent(line: &str) -> usize {
@@ -111,15 +111,43 @@ fn unquoted_list(text: &str) -> Value {
 /// A string, without its quotes or the comment behind it.
 fn scalar(text: &str) -> Value {
     let text = text.trim();
-    let plain = unquoted(text);
-    if plain.len() < text.len() {
-        return plain.replace("\\\"", "\"").replace("''", "'").into();
+    if let Some(quoted) = quoted(text) {
+        return quoted.into();
     }
     text.split(" #")
         .next()
         .unwrap_or_default()
         .trim_end()
         .into()
+}
+
+/// The text between quotes that begin it: with the escapes of JSON in double ones, and with two for one in single ones.
+fn quoted(text: &str) -> Option<String> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let mut is_escaped = false;
+    let mut rest = text.char_indices().skip(1).peekable();
+    while let Some((at, c)) = rest.next() {
+        if is_escaped {
+            is_escaped = false;
+        } else if c == '\\' && quote == '"' {
+            is_escaped = true;
+        } else if c == quote {
+            let is_doubled = quote == '\'' && rest.next_if(|(_, next)| *next == quote).is_some();
+            if is_doubled {
+                continue;
+            }
+            let behind = text[at + 1..].trim_start();
+            if !behind.is_empty() && !behind.starts_with('#') {
+                return None;
+            }
+            let inner = &text[1..at];
+            return Some(match parse_json(&text[..=at]) {
+                Ok(Value::String(text)) if quote == '"' => text,
+                _ => inner.replace("''", "'").replace("\\\"", "\""),
+            });
+        }
+    }
+    None
 }
 
 fn unquoted(text: &str) -> &str {
@@ -139,7 +167,8 @@ mod tests {
              # a comment\nlicense: \"MIT: really\"\nempty:\nlist:\n- one\n- 'two'\ntags: [a, \"b\", c d]\n\
              metadata: {\"nanobot\": {\"requires\": {\"bins\": [\"gh\"]}}}\nnested:\n  deep:\n    er: yes\n  list:\n    - x\n\
              text: |\n  first\n    second\n\nlong: goes on\n  here\n---\n# Title\nurl: http://x\n",
-        );
+        )
+        .unwrap();
         assert_eq!(
             Value::Object(fields),
             json!({
@@ -154,13 +183,26 @@ mod tests {
 
     #[test]
     fn without_front_matter_all_is_text() {
-        for text in ["", "# Title\n---\n", "---\nname: x\n(no end)", "text"] {
-            assert_eq!(split(text), (Map::new(), text), "{text:?}");
+        for text in ["", "# Title\n---\n", "text"] {
+            assert_eq!(split(text), Some((Map::new(), text)), "{text:?}");
         }
-        assert_eq!(
-            split("\u{feff}---\r\nname: x\r\n---\r\nbody").0["name"],
-            "x"
-        );
+        assert_eq!(split("---\nname: x\n(no end)"), None);
+        let bom = "\u{feff}---\r\nname: x\r\n---\r\nbody";
+        assert_eq!(split(bom).unwrap().0["name"], "x");
+    }
+
+    #[test]
+    fn quotes_are_read_with_their_escapes() {
+        for (written, read) in [
+            (r#""a \"b\" \n\u00e9""#, "a \"b\" \né"),
+            (r"'it''s \n'", r"it's \n"),
+            (r#""MIT: really" # a note"#, "MIT: really"),
+            (r#""one" and "two""#, r#""one" and "two""#),
+            (r"'open", "'open"),
+            (r#""bad \q""#, r"bad \q"),
+        ] {
+            assert_eq!(scalar(written), read, "{written}");
+        }
     }
 
     #[test]
@@ -179,7 +221,7 @@ mod tests {
             &deep,
         ] {
             let text = format!("---\n{inner}\n---\nbody");
-            assert_eq!(split(&text).1, "body", "{inner:?}");
+            assert_eq!(split(&text).unwrap().1, "body", "{inner:?}");
         }
     }
 }

@@ -6,39 +6,163 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::{DISABLED, Skills, is_valid_name};
+use serde_json::Value;
+
+use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, front, is_valid_name};
 use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
 use crate::reach::{Dir, Links};
-use crate::text::one_line;
+use crate::text::{counted, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.
-const MAX_FILES: usize = 200;
-const MAX_BYTES: u64 = 5 << 20;
+const MAX_FILES: usize = 500;
+const MAX_BYTES: u64 = 10 << 20;
 const MAX_DEPTH: usize = 6;
+/// How deep below a folder of many skills each may be, and how many folders are looked at.
+const MAX_LEVELS: usize = 5;
+const MAX_FOLDERS: usize = 5_000;
+/// The ends of files that run.
+const SCRIPTS: [&str; 8] = ["sh", "py", "js", "ts", "mjs", "rb", "pl", "bash"];
 
-/// Copies the skill in the directory `from`, and returns its name. Refuses links, skips `.git`, runs nothing. The caller
-/// holds a lock.
-pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
-    let from = from.canonicalize().map_err(|_| {
-        Error::failed(format!("there is no folder {}", from.display()))
-            .hint("name the folder of one skill")
-    })?;
-    let name = from
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    if !is_valid_name(&name) {
+/// A skill that can be installed.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    pub name: String,
+    pub folder: PathBuf,
+    pub description: String,
+    /// Its files that run, below its folder.
+    pub scripts: Vec<String>,
+    pub files: usize,
+    pub bytes: u64,
+}
+
+/// The skills in a folder: itself, or those below it. `called` names one that was
+/// fetched, is the folder itself, and does not name itself; any other has the name of its folder.
+///
+/// # Errors
+/// There is none, or one of them cannot be installed.
+pub(crate) fn candidates(from: &Path, called: Option<&str>) -> Result<Vec<Candidate>> {
+    if file_in(from).is_some() {
+        return Ok(vec![Candidate::of(from, called)?]);
+    }
+    let mut found = Vec::new();
+    let mut left = vec![(from.to_owned(), 0)];
+    let mut looked_at = 0;
+    while let Some((dir, level)) = left.pop() {
+        looked_at += 1;
+        for entry in fs_err::read_dir(&dir)?.flatten() {
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if !is_folder || is_hidden {
+                continue;
+            }
+            if file_in(&entry.path()).is_some() {
+                found.push(entry.path());
+            } else if level < MAX_LEVELS && looked_at < MAX_FOLDERS {
+                left.push((entry.path(), level + 1));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+        .iter()
+        .map(|folder| Candidate::of(folder, None))
+        .collect()
+}
+
+impl Candidate {
+    fn of(folder: &Path, called: Option<&str>) -> Result<Self> {
+        let file = file_in(folder).unwrap_or(FILES[0]);
+        let text = Dir::open(folder)?.read_untrusted(file)?.unwrap_or_default();
+        let shown = folder.join(file);
+        let (fields, _) = front::split(&text).ok_or_else(|| {
+            Error::failed(format!(
+                "{}: its front matter has no end: a line of --- is missing",
+                shown.display()
+            ))
+        })?;
+        let field = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default();
+        let own = field("name").trim();
+        let name = match (called, folder.file_name()) {
+            (Some(_), _) if is_valid_name(own) => own.to_owned(),
+            (Some(called), _) => called.to_owned(),
+            (None, Some(name)) => name.to_string_lossy().into_owned(),
+            (None, None) => String::new(),
+        };
+        let mut candidate = Self {
+            name,
+            folder: folder.to_owned(),
+            description: one_line(field("description"), 300),
+            scripts: Vec::new(),
+            files: 0,
+            bytes: 0,
+        };
+        candidate.measure(Path::new(""))?;
+        Ok(candidate)
+    }
+
+    /// Counts what is in `dir`, a directory below the folder.
+    fn measure(&mut self, dir: &Path) -> Result<()> {
+        for entry in fs_err::read_dir(self.folder.join(dir))?.flatten() {
+            let path = dir.join(entry.file_name());
+            let meta = fs_err::symlink_metadata(entry.path())?;
+            if entry.file_name() == ".git" {
+                continue;
+            }
+            if meta.is_dir() && path.components().count() <= MAX_DEPTH {
+                self.measure(&path)?;
+            } else if meta.is_file() {
+                self.files += 1;
+                self.bytes += meta.len();
+                let is_script = path
+                    .extension()
+                    .and_then(|end| end.to_str())
+                    .is_some_and(|end| SCRIPTS.contains(&end));
+                if is_script || meta.permissions().mode() & 0o100 != 0 {
+                    self.scripts.push(one_line(&path.to_string_lossy(), 100));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What it is, for the one who decides on it.
+    pub(crate) fn shown(&self) -> String {
+        let scripts = match self.scripts.as_slice() {
+            [] => "none".to_owned(),
+            scripts => one_line(&scripts.join(", "), 400),
+        };
+        let description = match self.description.as_str() {
+            "" => "(no description)",
+            text => text,
+        };
+        format!(
+            "{}: {description}\n  scripts: {scripts}\n  size: {} in {}",
+            one_line(&self.name, 64),
+            size(self.bytes),
+            counted(self.files, "file")
+        )
+    }
+}
+
+/// Copies a skill, and returns its name. Refuses links, skips `.git`, runs nothing. The caller holds a lock.
+pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
+    let Candidate { name, folder, .. } = skill;
+    let from = folder;
+    if !is_valid_name(name) {
         return Err(
-            Error::failed(format!("invalid skill name \"{}\"", one_line(&name, 64)))
-                .hint("rename its folder: lower-case letters, digits and single hyphens"),
+            Error::failed(format!("invalid skill name \"{}\"", one_line(name, 64))).hint(NAME_RULE),
         );
     }
-    if !from.join("SKILL.md").is_file() {
-        return Err(Error::failed(format!("{} has no SKILL.md", from.display()))
-            .hint("name the folder of one skill"));
+    if skill.files > MAX_FILES || skill.bytes > MAX_BYTES {
+        return Err(Error::failed(format!(
+            "the skill {name} has {} and {}: {MAX_FILES} files and {} are the most",
+            counted(skill.files, "file"),
+            size(skill.bytes),
+            size(MAX_BYTES)
+        )));
     }
-    let to = skills.dir().join(&name);
+    let to = skills.dir().join(name);
     if to.symlink_metadata().is_ok() {
         let hint = format!("bantam skills remove {name}, then install it again");
         return Err(Error::failed(format!("the skill {name} exists already")).hint(hint));
@@ -47,21 +171,21 @@ pub(crate) fn install(skills: &Skills, from: &Path) -> Result<String> {
     let new = format!(".{name}.new");
     let path = skills.dir().join(&new);
     let mut copying = Copying {
-        from: Dir::open(&from)?,
+        from: Dir::open(from)?,
         to: skills.dir(),
         name: new,
         files: 0,
         bytes: 0,
     };
     if let Err(e) = copying
-        .copy(&from, Path::new(""))
+        .copy(from, Path::new(""))
         .and_then(|()| disk::sync_all(&skills.dir()))
     {
         disk::remove(&path)?;
         return Err(e);
     }
     disk::rename_new(&path, &to)?;
-    Ok(name)
+    Ok(name.clone())
 }
 
 /// Deletes what a crash left behind.
@@ -110,8 +234,7 @@ impl Copying {
             let meta = file.metadata()?;
             (self.files, self.bytes) = (self.files + 1, self.bytes + meta.len());
             if self.files > MAX_FILES || self.bytes > MAX_BYTES {
-                let most = format!("{MAX_FILES} files or {} MiB", MAX_BYTES >> 20);
-                return Err(Error::failed(format!("the skill has more than {most}")));
+                return Err(Error::failed("the skill grows while it is copied"));
             }
             let is_program = meta.permissions().mode() & 0o100 != 0;
             let mode = if is_program {

@@ -16,10 +16,14 @@ use crate::error::Error;
 use crate::reach;
 use crate::template;
 use crate::text::one_line;
-pub(crate) use install::{disable, enable, install, remove, unknown};
+pub(crate) use install::{Candidate, candidates, disable, enable, install, remove, unknown};
 
 /// The format's limit on a description.
 const MAX_DESCRIPTION: usize = 1024;
+/// The file that is a skill, the usual name first.
+const FILES: [&str; 2] = ["SKILL.md", "skill.md"];
+/// What a name that does not fit should be.
+const NAME_RULE: &str = "rename its folder: lower-case letters, digits and single hyphens";
 /// A file in the folder of a skill that the agent does not use.
 const DISABLED: &str = ".disabled";
 
@@ -125,7 +129,8 @@ impl Skills {
         names.retain(|name| !name.starts_with('.'));
         names.sort_unstable();
         for name in names {
-            let path = format!("skills/{name}/SKILL.md");
+            let file = file_in(&self.dir().join(&name)).unwrap_or(FILES[0]);
+            let path = format!("skills/{name}/{file}");
             match reach::read_untrusted(&self.agent_dir, &path) {
                 Ok(Some(text)) => self.add(&mut found, &name, Some(self.dir().join(&name)), &text),
                 Ok(None) => {}
@@ -159,7 +164,13 @@ impl Skills {
     }
 
     fn add(&self, found: &mut Found, name: &str, dir: Option<PathBuf>, text: &str) {
-        let (fields, body) = front::split(text);
+        let Some((fields, body)) = front::split(text) else {
+            let name = one_line(name, 64);
+            found.problems.push(format!(
+                "skill {name}: the front matter of SKILL.md has no end: a line of --- is missing"
+            ));
+            return;
+        };
         let mut problem = |what: &str| {
             found
                 .problems
@@ -173,7 +184,7 @@ impl Skills {
                 .trim()
         };
         if !is_valid_name(name) {
-            return problem("rename its folder: lower-case letters, digits and single hyphens");
+            return problem(NAME_RULE);
         }
         if !matches!(field("name"), own if own.is_empty() || own == name) {
             problem(&format!(
@@ -281,15 +292,19 @@ fn is_program(name: &str) -> bool {
             .any(|dir| Path::new(dir).join(name).is_file())
 }
 
-/// The format's rule: 1 to 64 lower-case letters, digits and single hyphens, none at an end.
+/// The file of a skill in its folder, if it has one.
+fn file_in(folder: &Path) -> Option<&'static str> {
+    FILES
+        .into_iter()
+        .find(|file| folder.join(file).symlink_metadata().is_ok())
+}
+
+/// The format's rule: 1 to 64 lower-case letters of any language, digits and single hyphens, none at an end.
 fn is_valid_name(name: &str) -> bool {
-    let is_valid = |part: &str| {
-        !part.is_empty()
-            && part
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
-    };
-    name.len() <= 64 && name.split('-').all(is_valid)
+    let is_lower = |c: char| c.to_lowercase().eq([c]);
+    let is_valid =
+        |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() && is_lower(c));
+    name.chars().count() <= 64 && name.split('-').all(is_valid)
 }
 
 #[cfg(test)]
@@ -435,7 +450,11 @@ mod tests {
             ("-a", false),
             ("a--b", false),
             ("A", false),
-            ("ä", false),
+            ("ä", true),
+            ("天気", true),
+            ("été-2", true),
+            ("Ä", false),
+            ("a_b", false),
         ] {
             assert_eq!(is_valid_name(name), fits, "{name}");
         }

@@ -67,14 +67,61 @@ pub(crate) fn fetch(
     cancel: &Cancel,
 ) -> Result<Page> {
     let until = Instant::now() + timeout;
+    let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
+    let headers = [("accept", accepted), ("accept-encoding", "gzip")];
+    let mut found = follow(connect, url, &headers, until, cancel)?;
+    let (bytes, is_cut) = read(&mut found.exchange, &found.head, until)?;
+    Ok(page(
+        &found.head,
+        &bytes,
+        is_cut,
+        found.asked,
+        found.address,
+    ))
+}
+
+/// Fetches a file as it is: one byte more than `most` where it is longer.
+pub(crate) fn download(
+    connect: &dyn Fn(&str) -> Client,
+    url: &str,
+    most: usize,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<Vec<u8>> {
+    let until = Instant::now() + timeout;
+    let mut found = follow(connect, url, &[("accept", "*/*")], until, cancel)?;
+    let status = found.head.status;
+    if !found.head.is_success() {
+        return Err(Error::failed(format!(
+            "the host answered with status {status}"
+        )));
+    }
+    Ok(found.exchange.whole_body(most, until)?)
+}
+
+/// An answer that is no redirect.
+struct Found {
+    exchange: Exchange,
+    head: Head,
+    asked: String,
+    address: String,
+}
+
+/// Asks for an address, and for those that it redirects to.
+fn follow(
+    connect: &dyn Fn(&str) -> Client,
+    url: &str,
+    headers: &[(&str, &str)],
+    until: Instant,
+    cancel: &Cancel,
+) -> Result<Found> {
     let asked = address::normalize(url)?;
     let mut address = asked.clone();
     for _ in 0..=MAX_REDIRECTS {
-        let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
-        let headers = [("accept", accepted), ("accept-encoding", "gzip")];
         let headers = headers
-            .map(|(name, value)| (name.to_owned(), Secret::new(value)))
-            .to_vec();
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+            .collect();
         let request = Outgoing {
             url: address.clone(),
             headers,
@@ -86,7 +133,7 @@ pub(crate) fn fetch(
                 let head = exchange.head(left(until))?;
                 Ok((exchange, head))
             });
-        let (mut exchange, head) = started.map_err(|e| of_redirect(e, address != asked))?;
+        let (exchange, head) = started.map_err(|e| of_redirect(e, address != asked))?;
         if let Some(location) = head
             .header("location")
             .filter(|_| (300..400).contains(&head.status))
@@ -98,8 +145,12 @@ pub(crate) fn fetch(
             })?;
             continue;
         }
-        let (bytes, is_cut) = read(&mut exchange, &head, until)?;
-        return Ok(page(&head, &bytes, is_cut, asked, address));
+        return Ok(Found {
+            exchange,
+            head,
+            asked,
+            address,
+        });
     }
     let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
     Err(Error::failed(foreign(&why, &one_line(&address, MAX_SHOWN))))

@@ -435,20 +435,25 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
     other.write("linked/SKILL.md", TEA);
     symlink("/etc/passwd", other.path("linked/passwd")).unwrap();
     other.write("many/SKILL.md", TEA);
-    for n in 0..200 {
+    for n in 0..500 {
         other.write(&format!("many/{n}"), "");
     }
     other.write("large/SKILL.md", TEA);
     fs::File::create(other.path("large/blob"))
         .unwrap()
-        .set_len(6 << 20)
+        .set_len(11 << 20)
         .unwrap();
     other.write("Wrong Name/SKILL.md", TEA);
+    other.write(
+        "open/SKILL.md",
+        "---\nname: open\ndescription: Never ends.\n",
+    );
     other.write("empty/README.md", "x");
     for (name, says) in [
         ("linked", "a link, a pipe or a device"),
-        ("many", "more than 200 files"),
-        ("large", "or 5 MiB"),
+        ("many", "the skill many has 501 files and"),
+        ("large", "11.0 MB: 500 files and 10.0 MB are the most"),
+        ("open", "has no end: a line of --- is missing"),
         ("Wrong Name", "invalid skill name"),
         ("empty", "has no SKILL.md"),
         ("nowhere", "there is no folder"),
@@ -569,4 +574,52 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
         .filter(|file| file.contains(".new") || file.contains(".old"))
         .collect();
     assert_eq!(left, [""; 0]);
+}
+
+#[test]
+fn a_skill_in_small_letters_with_a_name_of_any_language_is_used() {
+    let model = Model::scripted([Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    home.write(
+        "agent/skills/天気/skill.md",
+        "---\nname: 天気\ndescription: \"Says \\\"rain\\\".\"\n---\nLook out.\n",
+    );
+    home.write(
+        "agent/skills/open/SKILL.md",
+        "---\nname: open\ndescription: Never ends.\n",
+    );
+    let run = home.agent(["-m", "/天気 today"]);
+    run.exits(0).says("skill open: the front matter");
+    let system = model.request(0).last("system");
+    assert!(system.contains("- 天気: Says \"rain\"."), "{system}");
+    assert!(!system.contains("Never ends"), "{system}");
+    let asked = model.request(0).last("user");
+    assert!(asked.contains("Look out."), "{asked}");
+}
+
+/// One of many skills is chosen by its name, and shown before it is kept.
+#[test]
+fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
+    let home = Home::empty();
+    let other = Home::empty();
+    other.write("all/skills/tea/SKILL.md", TEA);
+    other.write("all/skills/tea/scripts/steep.sh", "echo steeped\n");
+    other.write("all/skills/soup/SKILL.md", TEA.replace("tea", "soup"));
+    let all = other.path("all").display().to_string();
+    let install = |from: &str| home.bantam().args(["skills", "install", from]).run();
+    install(&all)
+        .exits(2)
+        .says("has 2 skills: soup, tea")
+        .says("#soup");
+    install(&format!("{all}#cake"))
+        .exits(1)
+        .says("has no skill cake")
+        .says("it has: soup, tea");
+    let run = install(&format!("{all}#tea"));
+    run.exits(0);
+    let shown = format!(
+        "tea: Makes tea. 茶\n  scripts: scripts/steep.sh\n  size: {} bytes in 2 files\nInstalled tea in ",
+        TEA.len() + "echo steeped\n".len()
+    );
+    assert!(run.stdout.starts_with(&shown), "{}", run.stdout);
 }

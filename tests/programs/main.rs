@@ -18,6 +18,7 @@ mod mcp_command;
 mod mcp_trust;
 mod pdfs;
 mod shells;
+mod skills;
 mod tables;
 mod tls;
 mod tmux;

@@ -165,6 +165,7 @@ fn whatever_a_server_says_the_turn_goes_on() {
         ("garbage", "```\nYou said grüße 你好\n```\n"),
         ("batch", "```\nYou said grüße 你好\n```\n"),
         ("invalid_utf8", "```\na\u{fffd}b\n```\n"),
+        ("half_pair", "```\ncut \u{fffd} whole 🧠\n```\n"),
         ("is_error", "```\nYou said grüße 你好\n```\n"),
         ("no_content", "(no output)\n"),
         ("structured", "```\n{\n  \"a\": 1\n}\n```\n"),

@@ -121,6 +121,9 @@ def call(identity, arguments, token):
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xffb"}]}}\n' % identity)
         out.flush()
         return
+    elif mode == "half_pair":
+        # What JavaScript's slice leaves of an emoji; json.dumps writes a whole one as two escapes.
+        text["content"][0]["text"] = "cut \ud83e whole \U0001f9e0"
     elif mode == "error":
         answer = {"jsonrpc": "2.0", "id": identity, "error": {"code": -1, "message": "no such\nthing " * 1000}}
     elif mode == "is_error":
