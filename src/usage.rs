@@ -85,8 +85,8 @@ impl Ledger {
         clip(&(self.local_time)(now), 10).to_owned()
     }
 
-    /// Whether a model may be asked now.
-    pub(crate) fn check(&self, now: SystemTime) -> Result<()> {
+    /// Whether a model may be asked now for something that needs about `expected` tokens.
+    pub(crate) fn check(&self, now: SystemTime, expected: impl FnOnce() -> u64) -> Result<()> {
         let Budget {
             daily_tokens,
             daily_cost,
@@ -128,6 +128,14 @@ impl Ledger {
                 format!("{tokens} of {daily_tokens} tokens"),
                 "budget.daily_tokens",
             );
+        }
+        let expected = if daily_tokens > 0 { expected() } else { 0 };
+        if tokens.saturating_add(expected) > daily_tokens && daily_tokens > 0 {
+            let message = format!(
+                "the day's budget is {daily_tokens} tokens: {tokens} are spent, and this request needs about {expected}"
+            );
+            return Err(Error::new(Kind::Limit, message)
+                .hint("raise budget.daily_tokens in config.json, or go on tomorrow"));
         }
         if daily_cost > 0.0 && cost >= daily_cost {
             return used_up(
@@ -383,9 +391,9 @@ mod tests {
         };
         let (one, other) = (dir.files(budget), dir.files(budget));
         one.record(&call(59, None), at(0)).unwrap();
-        assert!(one.check(at(0)).is_ok() && other.check(at(0)).is_ok());
+        assert!(one.check(at(0), || 0).is_ok() && other.check(at(0), || 0).is_ok());
         other.record(&call(39, None), at(1)).unwrap();
-        let e = one.check(at(1)).unwrap_err();
+        let e = one.check(at(1), || 0).unwrap_err();
         assert_eq!(
             (e.kind, e.message.as_str()),
             (
@@ -395,11 +403,11 @@ mod tests {
         );
         assert!(e.hint.unwrap().contains("budget.daily_tokens"));
         assert!(
-            other.check(at(1)).is_err() && other.check(at(2)).is_ok(),
+            other.check(at(1), || 0).is_err() && other.check(at(2), || 0).is_ok(),
             "the next day is another"
         );
-        assert!(one.check(at(1)).is_err(), "and the clock may go back");
-        assert!(dir.files(Budget::default()).check(at(1)).is_ok());
+        assert!(one.check(at(1), || 0).is_err(), "and the clock may go back");
+        assert!(dir.files(Budget::default()).check(at(1), || 0).is_ok());
     }
 
     #[test]
@@ -410,7 +418,7 @@ mod tests {
             daily_cost: 0.0,
         });
         files.record(&call(10, None), at(0)).unwrap();
-        files.check(at(0)).unwrap();
+        files.check(at(0), || 0).unwrap();
         let seen = |files: &Ledger| {
             let seen = files.today.lock().unwrap();
             (seen.offset, seen.spent.usage.total())
@@ -427,13 +435,13 @@ mod tests {
         );
         // A write that was cut short is looked at again when it is whole, or has become a bad line.
         dir.add("{\"date\":\"2026-11-21\",\"mod");
-        files.check(at(0)).unwrap();
+        files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (offset, 11));
         files.record(&call(20, None), at(0)).unwrap();
-        files.check(at(0)).unwrap();
+        files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files).1, 32);
         std::fs::write(dir.0.join("2026-11.jsonl"), "").unwrap();
-        files.check(at(0)).unwrap();
+        files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (0, 0));
     }
 
@@ -446,10 +454,10 @@ mod tests {
         });
         for cost in [Some(0.1), None, Some(0.1)] {
             files.record(&call(1_000_000, cost), at(0)).unwrap();
-            files.check(at(0)).unwrap();
+            files.check(at(0), || 0).unwrap();
         }
         files.record(&call(1, Some(0.1)), at(0)).unwrap();
-        let e = files.check(at(0)).unwrap_err();
+        let e = files.check(at(0), || 0).unwrap_err();
         assert_eq!(
             e.message,
             "the day's budget is used up: 0.3000 of 0.3 in cost"
@@ -514,8 +522,8 @@ mod tests {
         );
         assert!(files.record(&call(20, None), at(0)).is_ok());
         std::fs::remove_dir(dir.0.join("2026-11.jsonl")).unwrap();
-        assert_eq!(files.check(at(0)).unwrap_err().kind, Kind::Limit);
+        assert_eq!(files.check(at(0), || 0).unwrap_err().kind, Kind::Limit);
         files.record(&call(20, None), at(24)).unwrap();
-        assert!(files.check(at(24)).is_ok());
+        assert!(files.check(at(24), || 0).is_ok());
     }
 }

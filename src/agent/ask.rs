@@ -41,10 +41,9 @@ impl Agent {
             on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
             cancel: &turn.cancel,
         };
-        let budget = self
-            .ledger
-            .as_ref()
-            .map_or(Ok(()), |ledger| ledger.check(SystemTime::now()));
+        let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| {
+            ledger.check(SystemTime::now(), || request_tokens(&request))
+        });
         budget
             .and_then(|()| {
                 turn.spending

@@ -154,7 +154,7 @@ fn lines_that_cannot_be_read_are_counted_and_left_out() {
     let model = Model::scripted([Reply::text("Done."), Reply::text("Done.")]);
     let home = Home::with(&priced(
         &model,
-        &json!({ "budget": { "daily_tokens": 1000 } }),
+        &json!({ "budget": { "daily_tokens": 100_000 } }),
     ));
     home.agent(["-m", "one"]).exits(0);
     let file = home
@@ -241,17 +241,21 @@ fn the_model_that_answered_is_the_one_that_is_charged() {
 
 #[test]
 fn a_budget_holds_over_runs_and_tells_what_to_do() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let counted = json!({
+        "choices": [ { "message": { "content": "Done." }, "finish_reason": "stop" } ],
+        "usage": { "prompt_tokens": 2900, "completion_tokens": 100 },
+    });
+    let model = Model::scripted([Reply::json(200, &counted), Reply::json(200, &counted)]);
     let home = Home::with(&merged(
         model.config(),
-        &json!({ "budget": { "daily_tokens": 2 * USAGE.2 } }),
+        &json!({ "budget": { "daily_tokens": 6000 } }),
     ));
     home.agent(["-m", "one"]).exits(0);
     home.agent(["-m", "two", "-s", "other"]).exits(0);
     let refused = home.agent(["-m", "three"]);
     refused.exits(6).prints("").fails_with_a_hint();
     refused
-        .says("the day's budget is used up: 36 of 36 tokens")
+        .says("the day's budget is used up: 6000 of 6000 tokens")
         .says("budget.daily_tokens");
     let answer = home.agent(["--json", "-m", "three"]).exits(6).json();
     assert_eq!(
@@ -267,6 +271,21 @@ fn a_budget_holds_over_runs_and_tells_what_to_do() {
         .args(["agent", "--dry-run", "-m", "three"])
         .run();
     raised.exits(0);
+}
+
+#[test]
+fn the_first_question_of_a_day_obeys_the_budget_too() {
+    let model = Model::scripted([]);
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "budget": { "daily_tokens": 100 } }),
+    ));
+    home.agent(["-m", "one"])
+        .exits(6)
+        .prints("")
+        .says("the day's budget is 100 tokens: 0 are spent")
+        .fails_with_a_hint();
+    assert_eq!(model.requests().len(), 0);
 }
 
 #[test]
@@ -286,7 +305,7 @@ fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
     let model = Model::scripted([Reply::json(200, &silent)]);
     let home = Home::with(&merged(
         model.config(),
-        &json!({ "budget": { "daily_tokens": 100 } }),
+        &json!({ "budget": { "daily_tokens": 3000 } }),
     ));
     let answer = home
         .agent(["--no-stream", "--json", "-m", "go"])
