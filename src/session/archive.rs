@@ -154,7 +154,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         mut last,
         damage,
         ..
-    } = session.unwrap_or_default();
+    } = session.unwrap_or_else(|| Session::new(""));
     if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
         last.clone_from(&note.time);
     }

@@ -3,76 +3,109 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use super::{Entry, Session, Store};
+use super::{LOCK_WAIT, Line, QUIET_WAIT, Session, Store, busy};
 use crate::cancel::Cancel;
-use crate::disk::{Durability, Fields, Line};
-use crate::error::Result;
-use crate::message::Message;
+use crate::disk::Durability;
+use crate::error::{Error, Kind, Result};
+use crate::pace::paced;
+
+/// Between two looks whether a conversation is free.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Keeps conversations in memory: of each the lines that the live file would have. Clones share them.
 #[derive(Clone, Default)]
 pub struct Memory {
-    all: Arc<Mutex<HashMap<String, Vec<Line>>>>,
+    all: Arc<Mutex<HashMap<String, Kept>>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    lines: Vec<Line>,
+    is_held: bool,
+}
+
+/// Frees a conversation when it is dropped.
+struct Held {
+    memory: Memory,
+    name: String,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(kept) = self.memory.lock().get_mut(&self.name) {
+            kept.is_held = false;
+        }
+    }
 }
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<Line>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-fn push(lines: &mut Vec<Line>, new: Vec<Fields>) {
-    let first = lines.len() as u64;
-    lines.extend((first..).zip(new).map(|(seq, fields)| Line {
-        seq,
-        fields: Value::Object(fields),
-    }));
+    /// Holds a conversation if nobody does.
+    fn hold(&self, name: &str) -> Option<Held> {
+        let mut all = self.lock();
+        let kept = all.entry(name.to_owned()).or_default();
+        if kept.is_held {
+            return None;
+        }
+        kept.is_held = true;
+        Some(Held {
+            memory: self.clone(),
+            name: name.to_owned(),
+        })
+    }
 }
 
 impl Store for Memory {
-    fn load(&self, name: &str, _: &Cancel, _: &dyn Fn()) -> Result<Session> {
-        self.peek(name)
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        let started = Instant::now();
+        let mut is_told = false;
+        let held = loop {
+            if let Some(held) = self.hold(name) {
+                break held;
+            }
+            let waited = started.elapsed();
+            if waited >= paced(LOCK_WAIT) {
+                return Err(busy(
+                    name,
+                    Error::new(
+                        Kind::Busy,
+                        format!("still busy after {} s", waited.as_secs()),
+                    ),
+                ));
+            }
+            if waited >= QUIET_WAIT && !is_told {
+                waiting();
+                is_told = true;
+            }
+            if cancel.sleep(PAUSE).is_err() {
+                return Err(Error::new(
+                    Kind::Interrupted,
+                    "stopped while waiting for another run",
+                ));
+            }
+        };
+        Ok(self.peek(name)?.locked_by(held))
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
-        let lines = self.lock().get(name).cloned().unwrap_or_default();
-        let next = lines.len() as u64;
-        let mut session = Session::new(name);
-        session.replay(lines, next);
-        Ok(session)
+        let lines = self.lock().get(name).map(|kept| kept.lines.clone());
+        Session::read(name, lines.unwrap_or_default())
     }
 
-    fn append(
-        &self,
-        session: &mut Session,
-        entries: &[Entry],
-        _: Durability,
-        now: SystemTime,
-    ) -> Result<()> {
-        let new = session.lines(entries, now);
-        push(self.lock().entry(session.name.clone()).or_default(), new);
-        session.appended(entries, now);
+    fn write(&self, session: &mut Session, lines: &[Line], _: Durability) -> Result<()> {
+        let mut all = self.lock();
+        let kept = all.entry(session.name.clone()).or_default();
+        kept.lines.extend_from_slice(lines);
         Ok(())
     }
 
-    fn renew(
-        &self,
-        session: &mut Session,
-        summary: Option<String>,
-        kept: Vec<Message>,
-        now: SystemTime,
-    ) -> Result<Option<PathBuf>> {
-        let mut lines = Vec::new();
-        push(
-            &mut lines,
-            session.next_segment(summary.as_deref(), &kept, now),
-        );
-        self.lock().insert(session.name.clone(), lines);
-        session.enter_segment(summary, kept);
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        self.lock().entry(session.name.clone()).or_default().lines = lines;
         Ok(None)
     }
 }

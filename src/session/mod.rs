@@ -7,9 +7,11 @@
 //! later segment is when the conversation began.
 
 pub(crate) mod archive;
+mod check;
 mod memory;
 mod note;
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -17,12 +19,13 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 pub use crate::disk::Durability;
-use crate::disk::{self, Fields, Journal, Line, Lock};
+use crate::disk::{self, Journal, Line as Numbered, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Message, Reply, ToolResult, User};
 use crate::pace::paced;
 use crate::paths::Home;
 use crate::text::rfc3339;
+pub use check::check_store;
 pub use memory::Memory;
 pub(crate) use note::note;
 
@@ -61,6 +64,9 @@ impl TurnEnd {
     }
 }
 
+/// One line of a conversation as a [`Store`] keeps it: a JSON object, whose content is for [`Session::read`].
+pub type Line = serde_json::Map<String, Value>;
+
 /// One entry of a conversation, to be appended.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
@@ -76,8 +82,7 @@ pub enum Entry<'a> {
     DamageTold(usize),
 }
 
-/// A conversation. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
-#[derive(Default)]
+/// A conversation, made by [`Session::read`]. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
 pub struct Session {
     pub name: String,
     /// The history: every call in it has exactly one result.
@@ -103,6 +108,8 @@ pub struct Session {
     /// The number of the line with the user's last message.
     asked: u64,
     file: Option<SessionFile>,
+    /// What a store of somebody else holds.
+    lock: Option<Box<dyn Any + Send + Sync>>,
 }
 
 /// The open file of a locked conversation.
@@ -201,15 +208,54 @@ impl Session {
         )
     }
 
+    /// A conversation of the lines that a [`Store`] has kept of it.
+    ///
+    /// # Errors
+    /// [`Kind::Config`] when a newer program wrote them.
+    pub fn read(name: &str, lines: Vec<Line>) -> Result<Self> {
+        let lines = (0..)
+            .zip(lines)
+            .map(|(seq, fields)| Numbered {
+                seq,
+                fields: Value::Object(fields),
+            })
+            .collect::<Vec<_>>();
+        refuse_newer(&lines, Path::new(name))?;
+        let next = lines.len() as u64;
+        let mut session = Self::new(name);
+        // What is missing is missing the next time as well.
+        let _results = session.replay(lines, next);
+        Ok(session)
+    }
+
+    /// Drops `lock` when this is dropped.
+    pub fn locked_by(mut self, lock: impl Any + Send + Sync) -> Self {
+        self.lock = Some(Box::new(lock));
+        self
+    }
+
     fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            ..Self::default()
+            messages: Vec::new(),
+            summary: None,
+            model: None,
+            allowed: Vec::new(),
+            ended: None,
+            created: String::new(),
+            last: String::new(),
+            damage: Vec::new(),
+            untold: 0,
+            next: 0,
+            base: 0,
+            asked: 0,
+            file: None,
+            lock: None,
         }
     }
 
     /// Takes over the lines of a segment. Returns the results that it lacks at its end.
-    fn replay(&mut self, lines: Vec<Line>, next: u64) -> Vec<Message> {
+    fn replay(&mut self, lines: Vec<Numbered>, next: u64) -> Vec<Message> {
         self.next = next;
         let header = lines.first().map_or(&Value::Null, |line| &line.fields);
         self.base = base(header);
@@ -220,9 +266,9 @@ impl Session {
             .and_then(Value::as_str)
             .map(str::to_owned);
         let chosen =
-            |line: &Line| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
+            |line: &Numbered| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
         self.model = lines.iter().rev().find_map(chosen);
-        let allowed = |line: &Line| {
+        let allowed = |line: &Numbered| {
             line.fields
                 .get("state")?
                 .get("allowed")?
@@ -253,7 +299,7 @@ impl Session {
     }
 
     /// The lines of these entries, after the first line of all if there is none yet.
-    fn lines(&self, entries: &[Entry], now: SystemTime) -> Vec<Fields> {
+    fn lines(&self, entries: &[Entry], now: SystemTime) -> Vec<Line> {
         let now = rfc3339(now);
         let header = (self.next == 0).then(|| header(&self.name, &now));
         header
@@ -285,12 +331,7 @@ impl Session {
 
     /// The lines that the next segment begins with. Its kept messages repeat lines of this one and take its last numbers, so that a
     /// line after them has a number that none had before. A reply or a result has the time of the user's message before it.
-    fn next_segment(
-        &self,
-        summary: Option<&str>,
-        kept: &[Message],
-        now: SystemTime,
-    ) -> Vec<Fields> {
+    fn next_segment(&self, summary: Option<&str>, kept: &[Message], now: SystemTime) -> Vec<Line> {
         let mut time = rfc3339(now);
         let mut header = header(&self.name, &time);
         header.insert("base".to_owned(), self.next_base(kept).into());
@@ -298,7 +339,7 @@ impl Session {
             header.insert("began".to_owned(), self.created.as_str().into());
         }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        let mut state = Fields::new();
+        let mut state = Line::new();
         if let Some(model) = &self.model {
             state.insert("model".to_owned(), model.as_str().into());
         }
@@ -334,46 +375,75 @@ impl Session {
     }
 }
 
-/// Where conversations are kept.
+/// Where conversations are kept: of each, its lines since the last [`Store::replace`], and a lock.
+///
+/// A store of your own keeps the lines that it is given, in their order, and needs to know nothing of what is in them. It has four
+/// functions to write; [`Store::append`] and [`Store::renew`] come with them. `docs/examples/store.rs` is a whole one, and
+/// [`check_store`] tries one out.
 pub trait Store: Send + Sync {
-    /// Loads the conversation `name`, which is empty if it is new, and locks it until the session is dropped. Calls `waiting`
-    /// when another process has held it for a second.
+    /// Locks the conversation `name`, and loads it as [`Store::peek`] does; hand the lock to [`Session::locked_by`]. Calls
+    /// `waiting` when somebody else has held it for a second. `cancel` ends the wait: [`Cancel::sleep`] returns an error then.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Config`] when a newer program wrote it, and errors of the
-    /// file system.
+    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Interrupted`] when the wait is cancelled, [`Kind::Config`] when
+    /// a newer program wrote it, and errors of the storage.
     fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session>;
 
-    /// Reads the conversation `name` without locking or changing it.
+    /// Reads the conversation `name` without locking or changing it: [`Session::read`] makes it of its lines, of none if it is new.
     ///
     /// # Errors
-    /// [`Kind::Config`] when a newer program wrote it, and errors of the file system.
+    /// [`Kind::Config`] when a newer program wrote it, and errors of the storage.
     fn peek(&self, name: &str) -> Result<Session>;
+
+    /// Keeps these lines of a loaded conversation, behind those that it has.
+    ///
+    /// # Errors
+    /// Errors of the storage; then none of them is kept.
+    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()>;
+
+    /// Puts these lines in the place of all that the conversation has. Returns the path of what it had, if that is kept.
+    ///
+    /// # Errors
+    /// Errors of the storage; then nothing has changed, or nothing can be written any more.
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>>;
 
     /// Appends to a loaded conversation, with `now` as the time of what is appended. Updates all of `session` but its messages.
     ///
     /// # Errors
-    /// Errors of the file system; nothing is appended then.
+    /// Those of [`Store::write`].
     fn append(
         &self,
         session: &mut Session,
         entries: &[Entry],
         durability: Durability,
         now: SystemTime,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        let lines = session.lines(entries, now);
+        self.write(session, &lines, durability)?;
+        session.appended(entries, now);
+        Ok(())
+    }
 
-    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Returns the
-    /// path of the segment before it, if there is one.
+    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Nothing is
+    /// begun where nothing is stored yet. Returns the path of the segment before it, if there is one.
     ///
     /// # Errors
-    /// Errors of the file system; then nothing has changed, or nothing can be appended any more.
+    /// Those of [`Store::replace`].
     fn renew(
         &self,
         session: &mut Session,
         summary: Option<String>,
         kept: Vec<Message>,
         now: SystemTime,
-    ) -> Result<Option<PathBuf>>;
+    ) -> Result<Option<PathBuf>> {
+        if session.next == 0 {
+            return Ok(None);
+        }
+        let lines = session.next_segment(summary.as_deref(), &kept, now);
+        let old = self.replace(session, lines)?;
+        session.enter_segment(summary, kept);
+        Ok(old)
+    }
 }
 
 /// Conversations as files.
@@ -451,45 +521,25 @@ impl Store for Files {
         Ok(session)
     }
 
-    fn append(
-        &self,
-        session: &mut Session,
-        entries: &[Entry],
-        durability: Durability,
-        now: SystemTime,
-    ) -> Result<()> {
-        let lines = session.lines(entries, now);
+    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
         let Some(file) = &mut session.file else {
             return Err(Error::failed("the session was not loaded from a file"));
         };
         if let Some(journal) = &mut file.journal {
-            journal.append(&lines, durability)?;
-        } else {
-            let journal = Journal::create(&self.home.session(&session.name), &lines);
-            file.journal = Some(
-                journal
-                    .doing("starting the session")
-                    .map_err(|e| self.home.hinted(e))?,
-            );
+            return journal.append(lines, durability);
         }
-        session.appended(entries, now);
+        let journal = Journal::create(&self.home.session(&session.name), lines)
+            .doing("starting the session")
+            .map_err(|e| self.home.hinted(e))?;
+        file.journal = Some(journal);
         Ok(())
     }
 
-    fn renew(
-        &self,
-        session: &mut Session,
-        summary: Option<String>,
-        kept: Vec<Message>,
-        now: SystemTime,
-    ) -> Result<Option<PathBuf>> {
-        let lines = session.next_segment(summary.as_deref(), &kept, now);
-        // Without a journal there is no segment yet.
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
         let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
-            return Ok(None);
+            return Err(Error::failed("the session was not loaded from a file"));
         };
         let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        session.enter_segment(summary, kept);
         Ok(Some(old))
     }
 }
@@ -514,16 +564,20 @@ fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<
         }
         result => result,
     };
-    lock.map_err(|e| match e.kind {
-        Kind::Busy => e
-            .doing(format_args!("waiting for session {name}"))
-            .hint("another run is using it: wait for that, or use --session with another key"),
-        _ => e,
-    })
+    lock.map_err(|e| busy(name, e))
+}
+
+/// Says what is busy, and what to do about it.
+fn busy(name: &str, e: Error) -> Error {
+    if e.kind != Kind::Busy {
+        return e;
+    }
+    e.doing(format_args!("waiting for session {name}"))
+        .hint("another run is using it: wait for that, or use --session with another key")
 }
 
 /// Fails for a file that a newer program wrote.
-fn refuse_newer(lines: &[Line], path: &Path) -> Result<()> {
+fn refuse_newer(lines: &[Numbered], path: &Path) -> Result<()> {
     let Some(v) = lines
         .iter()
         .find_map(|l| l.fields.get("v")?.as_u64())
@@ -539,7 +593,7 @@ fn refuse_newer(lines: &[Line], path: &Path) -> Result<()> {
 }
 
 /// Line 0 of a session file.
-fn header(name: &str, now: &str) -> Fields {
+fn header(name: &str, now: &str) -> Line {
     json!({"v": VERSION, "session": name, "created": now})
         .as_object()
         .cloned()
@@ -547,8 +601,8 @@ fn header(name: &str, now: &str) -> Fields {
 }
 
 /// How many damaged places of a segment the user has been told of.
-fn damage_told(lines: &[Line]) -> usize {
-    let told = |line: &Line| line.fields.get("state")?.get("damage_told")?.as_u64();
+fn damage_told(lines: &[Numbered]) -> usize {
+    let told = |line: &Numbered| line.fields.get("state")?.get("damage_told")?.as_u64();
     let told = lines.iter().rev().find_map(told).unwrap_or_default();
     usize::try_from(told).unwrap_or(usize::MAX)
 }
@@ -564,8 +618,8 @@ fn turn_end(line: &Value) -> Option<TurnEnd> {
     TurnEnd::from_name(line.get("turn")?.as_str()?)
 }
 
-fn fields(entry: &Entry, now: &str) -> Fields {
-    let mut line = Fields::new();
+fn fields(entry: &Entry, now: &str) -> Line {
+    let mut line = Line::new();
     match entry {
         Entry::Message(message) => {
             line.insert("time".to_owned(), now.into());
@@ -583,8 +637,8 @@ fn fields(entry: &Entry, now: &str) -> Fields {
 }
 
 /// The lines that count: those that were not undone.
-fn effective_lines(lines: Vec<Line>) -> Vec<Line> {
-    let mut effective: Vec<Line> = Vec::new();
+fn effective_lines(lines: Vec<Numbered>) -> Vec<Numbered> {
+    let mut effective: Vec<Numbered> = Vec::new();
     for line in lines {
         match line.fields.get("undo").and_then(Value::as_u64) {
             Some(from) => effective.retain(|line| line.seq < from),

@@ -68,7 +68,7 @@ fn every_call_gets_exactly_one_result() {
 #[test]
 fn an_undone_turn_is_not_history() {
     let line = |seq, fields: Value| disk::Line { seq, fields };
-    let mut session = Session::default();
+    let mut session = Session::new("");
     let lines = vec![
         line(0, json!({"v": 1})),
         line(1, json!({"role": "system", "content": "kept"})),
@@ -110,8 +110,8 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
         (vec![&user, &turn("failed")], "u"),
     ] {
-        let mut session = Session::default();
-        let lines = (1..).zip(lines).map(|(seq, fields)| Line {
+        let mut session = Session::new("");
+        let lines = (1..).zip(lines).map(|(seq, fields)| Numbered {
             seq,
             fields: fields.clone(),
         });

@@ -72,6 +72,7 @@ mod sessions;
 mod skills;
 mod spending;
 mod status;
+mod stores;
 mod talk;
 mod tasks;
 mod templates;

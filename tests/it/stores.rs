@@ -1,0 +1,81 @@
+//! Stores, also those of other people's programs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bantam::agent::{Agent, Request};
+use bantam::error::Kind;
+use bantam::message::{Message, Reply};
+use bantam::provider::{self, Provider, ProviderError};
+use bantam::session::{Files, Memory, Store, check_store};
+
+use crate::examples::store::Objects;
+use crate::harness::Home;
+
+#[test]
+fn files_and_memory_and_the_example_are_stores() {
+    let home = Home::empty();
+    let memory = Memory::default();
+    check_store(|| memory.clone());
+    check_store(|| Files::at(home.path("")));
+    check_store(|| Objects::new(home.path("objects")));
+}
+
+/// Answers, but refuses the key of the fourth request; slowly, so that two turns at once would meet.
+#[derive(Default)]
+struct Refusing(AtomicUsize);
+
+impl Provider for Refusing {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        if self.0.fetch_add(1, Ordering::SeqCst) == 3 {
+            return Err(ProviderError::Auth("no such key".to_owned()));
+        }
+        thread::sleep(Duration::from_millis(100));
+        Ok(Reply {
+            text: "Yes.".to_owned(),
+            ..Reply::default()
+        })
+    }
+}
+
+/// `u` for each message of the user, `a` for each of the model.
+fn order(store: &impl Store) -> String {
+    let session = store.peek("notes").unwrap();
+    let letter = |message: &Message| match message {
+        Message::User(_) => 'u',
+        _ => 'a',
+    };
+    session.messages.iter().map(letter).collect()
+}
+
+#[test]
+fn a_refused_key_takes_back_its_turn_and_nothing_before_it() {
+    let home = Home::empty();
+    let builder = Agent::builder().provider(Refusing::default());
+    let agent = builder.store(Objects::new(home.path(""))).build().unwrap();
+    for n in 0..4 {
+        let response = agent.run(&Request::new(format!("question {n}"), "notes"), &|_| {});
+        let refused = response.error.is_some_and(|error| error.kind == Kind::Auth);
+        assert_eq!(refused, n == 3);
+    }
+    assert_eq!(order(&Objects::new(home.path(""))), "uauaua");
+}
+
+#[test]
+fn two_turns_at_once_in_memory_follow_each_other() {
+    let memory = Memory::default();
+    let builder = Agent::builder().provider(Refusing::default());
+    let agent = builder.store(memory.clone()).build().unwrap();
+    thread::scope(|scope| {
+        for question in ["left", "right"] {
+            let agent = &agent;
+            scope.spawn(move || agent.run(&Request::new(question, "notes"), &|_| {}));
+        }
+    });
+    assert_eq!(order(&memory), "uaua");
+}
