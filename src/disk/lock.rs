@@ -1,5 +1,6 @@
 //! Locks between processes.
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -22,7 +23,6 @@ pub(crate) struct Lock {
 impl Lock {
     /// Waits up to `wait` for the lock at `path`.
     pub(crate) fn acquire(path: &Path, wait: Duration, cancel: &Cancel) -> Result<Self> {
-        make_dir_synced(parent(path))?;
         let open = || {
             OpenOptions::new()
                 .write(true)
@@ -31,7 +31,14 @@ impl Lock {
                 .mode(0o600)
                 .open(path)
         };
-        let mut lock = Self { file: open()? };
+        let file = match open() {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                make_dir_synced(parent(path))?;
+                open()?
+            }
+            opened => opened?,
+        };
+        let mut lock = Self { file };
         let until = Instant::now() + wait;
         // flock has no timeout, and ending it by a signal would need a handler, so this polls.
         let mut pause = Duration::from_millis(5);
