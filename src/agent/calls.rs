@@ -2,6 +2,7 @@
 //! others in their order. Each call gets one result.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -32,6 +33,8 @@ pub(super) struct Calls<'a> {
     pub turn: &'a TurnContext<'a>,
     pages: Pages,
     breaker: Breaker,
+    /// See [`Turn::is_handed_over`].
+    is_handed_over: AtomicBool,
     /// The tools that servers have made others since the turn began.
     renewed: Option<Arc<Renewed>>,
 }
@@ -52,6 +55,7 @@ impl<'a> Calls<'a> {
             turn,
             pages: Pages::default(),
             breaker: Breaker::default(),
+            is_handed_over: AtomicBool::new(false),
             renewed: None,
         }
     }
@@ -87,6 +91,11 @@ impl<'a> Calls<'a> {
         self.renewed
             .as_ref()
             .map_or(&self.agent.tools, |renewed| &renewed.tools)
+    }
+
+    /// Whether somebody else goes on with the turn.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.is_handed_over.load(Ordering::SeqCst)
     }
 
     /// Whether the model repeats itself, so that it should get no more tools.
@@ -194,6 +203,7 @@ impl<'a> Calls<'a> {
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),
                 start_task: &|task| turn.start_task(task),
+                is_handed_over: &self.is_handed_over,
             }),
         };
         if !result.is_error && !was_shown {

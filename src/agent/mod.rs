@@ -45,7 +45,7 @@ use crate::provider::{self, Provider, Retry, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::text::rfc3339;
-use crate::tool::{Registry, Renew, ToolSpec};
+use crate::tool::{Registry, Renew, Tool, ToolSpec};
 use crate::usage::Ledger;
 use prompt::Prompt;
 
@@ -315,6 +315,22 @@ impl Agent {
         Ok(share.map_or(format!("about {used} tokens"), |share| {
             format!("about {used} of {window} tokens ({share} %)")
         }))
+    }
+
+    /// The same agent for another conversation: with these tools besides its own, which win where two have the same name, and
+    /// with conversations kept elsewhere.
+    ///
+    /// # Errors
+    /// A tool's name or schema is not valid.
+    pub(crate) fn with(&self, tools: Vec<Box<dyn Tool>>, store: Arc<dyn Store>) -> Result<Self> {
+        let mut new = tools;
+        new.retain(|tool| !self.tools.has(&tool.spec().name));
+        let more = self.tools.with(new)?;
+        let agent = Self {
+            store,
+            ..self.clone()
+        };
+        Ok(agent.with_tools(more))
     }
 
     fn with_tools(self, tools: Registry) -> Self {

@@ -42,6 +42,15 @@ impl Outcome {
         }
     }
 
+    /// Somebody else runs the calls of this reply and goes on.
+    pub(super) fn handed_over(reply: Reply) -> Self {
+        Self {
+            reply: Some(reply),
+            error: None,
+            undo: false,
+        }
+    }
+
     /// The host has cut the reply off, or given none, because of what it says or would have said.
     fn of_refusal(reply: Reply) -> Self {
         let why = one_line(&reply.refused, 300);

@@ -214,6 +214,7 @@ impl Agent {
                 continue;
             }
             let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
+            let beside_calls = reply.text.clone();
             self.run_calls(
                 &mut calls,
                 reply,
@@ -225,6 +226,13 @@ impl Agent {
                 return Ok(Outcome::of_error(
                     ProviderError::Cancelled(why).into_error(self.model()),
                 ));
+            }
+            if calls.is_handed_over() {
+                let reply = Reply {
+                    text: beside_calls,
+                    ..Reply::default()
+                };
+                return Ok(Outcome::handed_over(reply));
             }
         }
     }

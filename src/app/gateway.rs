@@ -6,6 +6,7 @@ use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use super::bot::Bot;
+use super::endpoint::{self, EndpointTurns, HttpChannel};
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::{Parts, hands, local_time, make_workspace, media};
@@ -29,6 +30,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::provider::offers::learn_window;
+use crate::serve::Settings;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
 use crate::zone::Zone;
@@ -44,6 +46,8 @@ pub(crate) struct Startup {
     loaded: Loaded,
     /// `None` if Telegram is off.
     bot: Option<Bot>,
+    /// `None` if the HTTP endpoint is off.
+    http: Option<Settings>,
     hands: Hands,
     pool: AgentPool,
     heartbeat: Option<Job>,
@@ -55,14 +59,16 @@ impl Startup {
         let mut factory = AgentFactory::new(home, env)?;
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
-        factory.options.unseen = bot.is_none() || !loaded.config.channels.telegram.streaming;
+        let http = endpoint::settings(&loaded.config, env, home)?;
+        let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
+        factory.options.unseen = !streams && http.is_none();
         let beat = &loaded.config.heartbeat;
-        if bot.is_none() && !loaded.config.cron.enabled && !beat.enabled {
+        if bot.is_none() && http.is_none() && !loaded.config.cron.enabled && !beat.enabled {
             return Err(Error::config(
-                "the gateway has nothing to do: Telegram, cron and the heartbeat are off",
+                "the gateway has nothing to do: Telegram, HTTP, cron and the heartbeat are off",
             )
             .hint(
-                "set channels.telegram.token, cron.enabled or heartbeat.enabled in config.json",
+                "set channels.telegram.token, channels.http.enabled, cron.enabled or heartbeat.enabled in config.json",
             ));
         }
         let parts = factory.parts(&loaded.config);
@@ -92,6 +98,7 @@ impl Startup {
         Ok(Self {
             loaded,
             bot,
+            http,
             hands,
             pool,
             heartbeat,
@@ -111,6 +118,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let Startup {
         loaded,
         bot,
+        http,
         hands,
         pool,
         heartbeat,
@@ -141,9 +149,11 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         Some(bot) => Some(chats(parts, bot, &outbox, hands, cancel, log)?),
         None => None,
     };
+    let queue = outbox.queue().clone();
     let runs = Arc::new(runs(parts, outbox, cancel, log));
+    let pool = Arc::new(pool);
     let dispatcher = Arc::new(Dispatcher::new(
-        Arc::new(pool),
+        pool.clone(),
         config.gateway.workers,
         tasks,
         chats.clone(),
@@ -185,6 +195,19 @@ pub(crate) fn run(env: &Env) -> Result<()> {
             heartbeat,
             wake: change,
             changed,
+        }));
+    }
+    if let Some(settings) = http {
+        channels.push(Box::new(HttpChannel {
+            settings,
+            turns: Arc::new(EndpointTurns::new(
+                pool,
+                home.clone(),
+                queue,
+                log.sink("turn"),
+            )),
+            cancel: shutdown.cancel.clone(),
+            log: log.sink("http"),
         }));
     }
     match (bot, chats) {

@@ -1,6 +1,7 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
+pub(crate) mod endpoint;
 pub(crate) mod factory;
 pub(crate) mod gateway;
 mod layout;

@@ -9,9 +9,11 @@ use super::factory::AgentFactory;
 use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
+use crate::config::ModelEntry;
 use crate::error::{Error, Result};
 use crate::gateway::Handler;
 use crate::secret::Secret;
+use crate::serve::Options;
 use crate::session::{Files, Store};
 use crate::text::clip;
 use crate::usage;
@@ -56,6 +58,44 @@ impl AgentPool {
         let agent = Arc::new(ready.agent);
         agents.insert(key, agent.clone());
         Ok((agent, ready.notices))
+    }
+
+    /// An agent for one request, which sets these for itself.
+    pub(super) fn with_options(&self, model: Option<&str>, options: &Options) -> Result<Agent> {
+        let mut loaded = self.factory.load(model)?;
+        let config = &mut loaded.config;
+        let Some(chosen) = config.choose_model(&self.factory.env)? else {
+            return Err(Error::config("no model is configured"));
+        };
+        if config.model_list.is_empty() {
+            config.model_list.push(ModelEntry {
+                model: chosen.name,
+                ..ModelEntry::default()
+            });
+        }
+        for entry in &mut config.model_list {
+            if let Some(most) = options.max_tokens {
+                entry.max_tokens = most;
+            }
+            entry.temperature = options.temperature.or(entry.temperature);
+            if let Some(format) = &options.response_format {
+                let name = "response_format".to_owned();
+                entry.extra_body.insert(name, format.clone());
+            }
+        }
+        Ok(self.factory.build(&loaded.config)?.agent)
+    }
+
+    /// The names of the models to choose from.
+    pub(super) fn model_names(&self) -> Vec<String> {
+        let loaded = self.factory.load(None);
+        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.model_names())
+    }
+
+    /// The agent for a conversation: with the model chosen there, or the configured one if that is gone.
+    pub(super) fn agent_of(&self, session: &str) -> Result<Arc<Agent>> {
+        let chosen = self.factory.chosen_model(session);
+        Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
     }
 
     /// Names the model in use and those to choose from.
@@ -113,9 +153,7 @@ impl AgentPool {
 
 impl Handler for AgentPool {
     fn agent(&self, session: &str) -> Result<Arc<Agent>> {
-        let chosen = self.factory.chosen_model(session);
-        // Falls back to the configured model if the chosen one is gone.
-        Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
+        self.agent_of(session)
     }
 
     fn control(&self, kind: &Kind, session: &str) -> Result<String> {

@@ -20,6 +20,7 @@ mod import;
 mod mcp;
 mod models;
 mod onboard;
+mod onboard_http;
 mod onboard_model;
 mod onboard_telegram;
 mod printer;

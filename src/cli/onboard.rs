@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::args::{Args, Command};
 use super::import::Import;
 use super::onboard_model::{by_asking, by_key};
-use super::{ask, load, notice, onboard_telegram, print, tell};
+use super::{ask, load, notice, onboard_http, onboard_telegram, print, tell};
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, edit, keys};
@@ -22,7 +22,7 @@ use crate::text::one_line;
 
 pub(super) const COMMAND: Command = Command::row(
     "onboard",
-    "[model|telegram]",
+    "[model|telegram|http]",
     run,
     "set bantam up, step by step, or only the model or the bot; never overwrites",
 )
@@ -47,10 +47,13 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let can_ask = !given.has("yes") && io::stdin().is_terminal() && io::stderr().is_terminal();
     let step = given.words.first().map(String::as_str);
     if let Some(step) = step {
+        if step == "http" {
+            return onboard_http::connect(&home, env).map(|()| 0);
+        }
         if !matches!(step, "model" | "telegram") {
             return Err(
                 Error::usage(format!("no step is called \"{}\"", one_line(step, 40)))
-                    .hint("bantam onboard model, or bantam onboard telegram"),
+                    .hint("bantam onboard model, bantam onboard telegram, or bantam onboard http"),
             );
         }
         if !can_ask {

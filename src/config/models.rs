@@ -244,6 +244,7 @@ impl Config {
             .map(|key| Secret::new(key.trim()));
         let other = [
             self.channels.telegram.token.clone(),
+            self.channels.http.token.clone(),
             self.tools.web.search.api_key.clone(),
         ];
         let known = listed

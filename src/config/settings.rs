@@ -177,6 +177,7 @@ sections! {
 
     Channels at "channels" {
         telegram: Telegram;
+        http: Endpoint;
     }
 
     Telegram at "channels.telegram" {
@@ -199,6 +200,13 @@ sections! {
         exec: Exec;
         web: Web;
         transcribe: Transcribe;
+    }
+
+    Endpoint at "channels.http" {
+        enabled: bool = Bool(false), "let the gateway answer OpenAI's chat API";
+        listen: String = Text, "ADDRESS:PORT; empty: 127.0.0.1:7475";
+        token: Secret = Secret, "what clients send as their API key; may be empty on a loopback address";
+        allow_origin: String = Text, "the one web origin whose pages may use it: https://chat.example.org";
     }
 
     Exec at "tools.exec" {

@@ -27,7 +27,8 @@ impl Channel for TurnLog {
     }
 }
 
-fn line(event: &Event) -> Option<(Level, String)> {
+/// How severe an event is, and what the log says of it.
+pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
     Some(match event {
         Event::Notice(text) | Event::Warning(text) => (Level::Warn, text.clone()),
         Event::Trace(text) => (Level::Debug, text.clone()),

@@ -2,6 +2,7 @@
 //! results in pages (`pages`); most built-in tools are functions (`function`); every other file is a family of tools.
 
 mod change;
+pub(crate) mod client;
 pub(crate) mod cron;
 pub(crate) mod exec;
 pub(crate) mod files;
@@ -20,6 +21,7 @@ pub(crate) mod web;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -173,6 +175,8 @@ pub struct Turn<'a> {
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// The same in the background: the result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
+    /// Set by a call that somebody else answers: the turn ends when the calls of this reply have run.
+    pub(crate) is_handed_over: &'a AtomicBool,
 }
 
 /// The task of a subagent.

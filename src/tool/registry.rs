@@ -35,25 +35,11 @@ impl Registry {
         if !tools.is_empty() {
             tools.push(Box::new(read_more()));
         }
-        let mut by_name: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
-        for tool in tools {
-            let name = tool.spec().name.to_string();
-            if name != valid_name(&name) {
-                return Err(Error::failed(format!("invalid tool name \"{name}\"")));
-            }
-            let spec = tool.spec();
-            let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
-            if spec.source != BUILT_IN && !is_json(&spec.schema) {
-                return Err(Error::failed(format!("the schema of {name} is not JSON")));
-            }
-            if by_name.insert(name.clone(), tool.into()).is_some() {
-                return Err(Error::failed(format!("two tools are called {name}")));
-            }
-        }
-        Ok(Self {
-            tools: by_name,
+        let none = Self {
+            tools: BTreeMap::new(),
             redactor,
-        })
+        };
+        none.with(tools)
     }
 
     /// Keeps the tools with these names; `read_more` stays with them.
@@ -79,6 +65,35 @@ impl Registry {
             renewed.tools.entry(name).or_insert_with(|| tool.into());
         }
         renewed
+    }
+
+    /// The same, with these besides. Fails on a duplicate or invalid name.
+    pub(crate) fn with(&self, tools: Vec<Box<dyn Tool>>) -> Result<Self> {
+        let mut more = self.clone();
+        for tool in tools {
+            more.add(tool)?;
+        }
+        Ok(more)
+    }
+
+    fn add(&mut self, tool: Box<dyn Tool>) -> Result<()> {
+        let name = tool.spec().name.to_string();
+        if name != valid_name(&name) {
+            return Err(Error::failed(format!("invalid tool name \"{name}\"")));
+        }
+        let spec = tool.spec();
+        let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+        if spec.source != BUILT_IN && !is_json(&spec.schema) {
+            return Err(Error::failed(format!("the schema of {name} is not JSON")));
+        }
+        if self.tools.insert(name.clone(), tool.into()).is_some() {
+            return Err(Error::failed(format!("two tools are called {name}")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.tools.contains_key(name)
     }
 
     pub(crate) fn without(&self, names: &[&str]) -> Self {
@@ -349,6 +364,7 @@ mod tests {
     use crate::cancel::Cancel;
     use crate::error::Kind;
     use serde_json::json;
+    use std::sync::atomic::AtomicBool;
 
     struct Echo(ToolSpec);
 
@@ -407,6 +423,7 @@ mod tests {
             events: &|_| (),
             run_task,
             start_task,
+            is_handed_over: &AtomicBool::new(false),
         })
     }
 

@@ -32,6 +32,7 @@ mod demo;
 mod discipline;
 mod doctor;
 mod edits;
+mod endpoint;
 mod everything;
 mod examples;
 mod exec;

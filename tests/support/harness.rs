@@ -716,6 +716,15 @@ impl Running<'_> {
         wait_for("stderr", &self.err, text);
     }
 
+    /// Waits for a line of standard error with this text.
+    #[track_caller]
+    pub fn stderr_line(&self, text: &str) -> String {
+        self.wait_for_stderr(text);
+        let shown = self.err.text();
+        let line = shown.lines().find(|line| line.contains(text));
+        line.unwrap_or_default().to_owned()
+    }
+
     /// Waits until the process has `path` open.
     #[track_caller]
     pub fn wait_until_open(&self, path: &Path) {

@@ -1,0 +1,427 @@
+//! The HTTP endpoint, put together: which agent answers a request, and what of its turn is kept.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::pool::AgentPool;
+use crate::agent::{Agent, Request};
+use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
+use crate::cancel::Cancel;
+use crate::config::{Config, Env, keys};
+use crate::disk::{self, Durability, Queue};
+use crate::error::{Context, Error, Kind, Result};
+use crate::gateway::turn_log;
+use crate::log::{Level, Sink};
+use crate::message::{Media, Message, User};
+use crate::paths::{Home, session_name};
+use crate::secret::Secret;
+use crate::serve::{Answer, Ask, Endpoint, Last, Options, Settings, Turns};
+use crate::session::{Entry, Files, Memory, Session, Store, TurnEnd};
+use crate::text::rfc3339;
+use crate::tool::client::{ClientCalls, client_tools};
+
+/// The channel of requests, and the prefix of their conversations.
+const CHANNEL: &str = "http";
+/// Which items of the home's queue are messages of this channel.
+const KIND: &str = "http";
+const DEFAULT_ADDRESS: &str = "127.0.0.1:7475";
+/// The conversation of a request that brings its own.
+const UNSTORED: &str = "http";
+const DAY: Duration = Duration::from_secs(86_400);
+/// How long turns may go on when the program ends. The next start resumes those that are kept.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The settings of the endpoint; `None` if it is off.
+pub(super) fn settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
+    let http = &config.channels.http;
+    if !http.enabled {
+        return Ok(None);
+    }
+    let token = if http.token.is_empty() {
+        Secret::default()
+    } else {
+        keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
+    };
+    Settings::new(address(config), token, &http.allow_origin).map(Some)
+}
+
+/// Where the endpoint listens.
+pub(crate) fn address(config: &Config) -> &str {
+    match config.channels.http.listen.trim() {
+        "" => DEFAULT_ADDRESS,
+        listen => listen,
+    }
+}
+
+/// The endpoint as a channel: it lets the dispatcher go on until it ends.
+pub(super) struct HttpChannel {
+    pub settings: Settings,
+    pub turns: Arc<EndpointTurns>,
+    pub cancel: Cancel,
+    pub log: Sink,
+}
+
+impl Channel for HttpChannel {
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+        if let Some(warning) = self.settings.warning() {
+            (self.log)(Level::Warn, &warning);
+        }
+        self.turns.resume(&self.cancel, &self.log)?;
+        let endpoint = Endpoint::start(
+            self.settings,
+            self.turns.clone(),
+            self.cancel.clone(),
+            self.log.clone(),
+        )?;
+        let address = endpoint.address()?;
+        (self.log)(Level::Info, &format!("listening at http://{address}/v1"));
+        let (cancel, turns) = (self.cancel, self.turns);
+        let wait = move || {
+            while cancel.sleep(DAY).is_ok() {}
+            drop(endpoint);
+            turns.halt();
+            drop(inbound);
+        };
+        Builder::new().spawn(wait).doing("starting a thread")?;
+        // Its turns show their events themselves.
+        Ok(channel().0)
+    }
+}
+
+/// A message of a stored conversation whose turn is not over.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct KeptMessage {
+    key: String,
+    text: String,
+    media: Vec<Media>,
+    model: Option<String>,
+    options: Options,
+}
+
+pub(super) struct EndpointTurns {
+    pool: Arc<AgentPool>,
+    home: Home,
+    queue: Arc<Queue>,
+    log: Sink,
+    started: String,
+    counter: AtomicU64,
+    /// The ids of kept messages whose turns are under way.
+    running: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl EndpointTurns {
+    pub(super) fn new(pool: Arc<AgentPool>, home: Home, queue: Arc<Queue>, log: Sink) -> Self {
+        Self {
+            pool,
+            home,
+            queue,
+            log,
+            started: rfc3339(SystemTime::now()),
+            counter: AtomicU64::default(),
+            running: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// An id that no other message of this channel has.
+    fn fresh_id(&self) -> String {
+        let number = self.counter.fetch_add(1, Ordering::Relaxed);
+        let digits: String = self.started.chars().filter(char::is_ascii_digit).collect();
+        format!("{KIND}:{digits}:{}:{number}", std::process::id())
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<String>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits a little for the kept turns under way. Those that go on are no fault of their messages: their starts do not count.
+    fn halt(&self) {
+        let is_busy = |running: &mut Vec<String>| !running.is_empty();
+        let waited = self
+            .changed
+            .wait_timeout_while(self.running(), GRACE, is_busy);
+        let (running, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if !running.is_empty() {
+            // Without it they count as a start that did not end.
+            drop(self.queue.halt(&running));
+        }
+    }
+
+    /// Goes on with the turns that the end of the program interrupted, one after the other.
+    fn resume(self: &Arc<Self>, cancel: &Cancel, log: &Sink) -> Result<()> {
+        let entries = self.queue.entries(KIND)?;
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
+        let work = move || {
+            for entry in entries {
+                let kept: KeptMessage = entry.read();
+                if entry.starts >= disk::MAX_STARTS {
+                    let text = format!("{}: the message stopped bantam three times", kept.key);
+                    log(Level::Error, &text);
+                    let given_up = own.give_up(&entry.id, &kept.key);
+                    if let Err(e) = given_up {
+                        log(Level::Error, &e.message);
+                    }
+                    continue;
+                }
+                let response = own.run_kept(&entry.id, kept, &Cancel::new(None), &|_| ());
+                if let Some(e) = response.error {
+                    log(
+                        Level::Warn,
+                        &format!("a resumed turn failed: {}", e.message),
+                    );
+                }
+                if cancel.why().is_some() {
+                    return;
+                }
+            }
+        };
+        Builder::new()
+            .spawn(work)
+            .map(drop)
+            .doing("starting a thread")
+    }
+
+    /// Closes the message that stopped the program, with a word in its conversation.
+    fn give_up(&self, id: &str, key: &str) -> Result<()> {
+        let store = Files::new(self.home.clone());
+        let name = session_name(CHANNEL, key)?;
+        let mut session = store.load(&name, &Cancel::new(None), &|| ())?;
+        store.append(
+            &mut session,
+            &[Entry::TurnEnd(TurnEnd::Failed)],
+            Durability::Now,
+            SystemTime::now(),
+        )?;
+        self.queue.give_up(id, "it stopped the program three times")
+    }
+
+    fn agent(
+        &self,
+        model: Option<&str>,
+        session: Option<&str>,
+        options: &Options,
+    ) -> Result<Arc<Agent>> {
+        if *options == Options::default() {
+            return match (model, session) {
+                (None, Some(session)) => self.pool.agent_of(session),
+                (model, _) => Ok(self.pool.get(model)?.0),
+            };
+        }
+        self.pool.with_options(model, options).map(Arc::new)
+    }
+
+    /// Runs the turn of a message in a stored conversation. The message is on disk already.
+    fn run_kept(
+        &self,
+        id: &str,
+        kept: KeptMessage,
+        cancel: &Cancel,
+        events: &(dyn Fn(Event) + Sync),
+    ) -> Response {
+        let ids = [id.to_owned()];
+        let run = |kept: KeptMessage| {
+            let session = session_name(CHANNEL, &kept.key)?;
+            self.queue.start(&ids)?;
+            let agent = self.agent(kept.model.as_deref(), Some(&session), &kept.options)?;
+            let request = Request {
+                media: kept.media,
+                origin: origin(&kept.key),
+                id: id.to_owned(),
+                cancel: cancel.clone(),
+                ..Request::new(kept.text, session)
+            };
+            Ok(agent.run(&request, events))
+        };
+        self.running().push(id.to_owned());
+        let key = kept.key.clone();
+        let mut response = run(kept).unwrap_or_else(|e| Response::failed(&key, e));
+        if let Err(e) = self.queue.done(&ids) {
+            response.error.get_or_insert(e);
+        }
+        self.running().retain(|other| other != id);
+        self.changed.notify_all();
+        response
+    }
+
+    /// Runs the turn of a client that keeps the conversation itself.
+    fn run_unstored(
+        &self,
+        ask: Ask,
+        cancel: &Cancel,
+        events: &(dyn Fn(Event) + Sync),
+    ) -> Result<Answer> {
+        let id = self.fresh_id();
+        let calls = ClientCalls::default();
+        let (_, number) = id.split_once(':').unwrap_or_default();
+        let tools = client_tools(ask.tools, &number.replace(':', "_"), &calls);
+        let mut history = ask.history;
+        let user = match ask.user {
+            Some(user) => user,
+            // The history ends with results of the client's tools: its last question is still open.
+            None => mark_open_question(&mut history, &id),
+        };
+        let memory = Memory::default();
+        let mut session = memory.load(UNSTORED, cancel, &|| ())?;
+        let entries: Vec<Entry> = history.iter().map(Entry::Message).collect();
+        memory.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
+        drop(session);
+        let agent = self.agent(ask.model.as_deref(), None, &ask.options)?;
+        let agent = agent.with(tools, Arc::new(memory))?;
+        let request = Request {
+            media: user.media,
+            origin: origin(""),
+            id,
+            cancel: cancel.clone(),
+            ..Request::new(user.content, UNSTORED)
+        };
+        let response = agent.run(&request, events);
+        let calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Answer { response, calls })
+    }
+}
+
+fn origin(key: &str) -> Origin {
+    Origin {
+        channel: CHANNEL.to_owned(),
+        chat: key.to_owned(),
+    }
+}
+
+/// Gives the last question of the history this id, so that the agent goes on with its turn, and returns it.
+fn mark_open_question(history: &mut [Message], id: &str) -> User {
+    let questions = history
+        .iter_mut()
+        .rev()
+        .filter_map(|message| match message {
+            Message::User(user) => Some(user),
+            _ => None,
+        });
+    let mut last = User::default();
+    for user in questions.take(1) {
+        user.id = id.to_owned();
+        last = user.clone();
+    }
+    last
+}
+
+impl Turns for EndpointTurns {
+    fn models(&self) -> Vec<String> {
+        self.pool.model_names()
+    }
+
+    fn check(&self, ask: &Ask) -> Result<()> {
+        if let Some(model) = &ask.model {
+            if !self.models().contains(model) {
+                let names = self.models().join(", ");
+                return Err(Error::config(format!(
+                    "there is no model {model}; there are bantam, {names}"
+                )));
+            }
+        }
+        let (agent, _) = self.pool.get(ask.model.as_deref())?;
+        let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
+        agent
+            .with(tools, Arc::new(Memory::default()))
+            .map(drop)
+            .map_err(|e| Error {
+                kind: Kind::Usage,
+                ..e
+            })
+    }
+
+    fn run(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer {
+        let chat = ask.session.clone().unwrap_or_default();
+        let log = |event: &Event| {
+            if let Some((level, text)) = turn_log::line(event) {
+                (self.log)(level, &format!("{CHANNEL} {chat}: {text}"));
+            }
+        };
+        let show = |event: Event| {
+            log(&event);
+            events(event);
+        };
+        let answer = self.answer(ask, cancel, &show);
+        log(&Event::Done(Box::new(answer.response.clone())));
+        answer
+    }
+
+    fn last(&self, key: &str) -> Result<Last> {
+        let is_of_key = |entry: &disk::Entry| entry.read::<KeptMessage>().key == key;
+        if self.queue.entries(KIND)?.iter().any(is_of_key) {
+            return Ok(Last::Running);
+        }
+        let session = Files::new(self.home.clone()).peek(&session_name(CHANNEL, key)?)?;
+        if session.messages.is_empty() {
+            return Ok(Last::Unknown);
+        }
+        Ok(Last::Over(Box::new(last_response(session))))
+    }
+}
+
+impl EndpointTurns {
+    fn answer(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer {
+        let (Some(key), Some(user)) = (ask.session.clone(), ask.user.clone()) else {
+            return self
+                .run_unstored(ask, cancel, events)
+                .unwrap_or_else(|e| Answer {
+                    response: Response::failed(UNSTORED, e),
+                    ..Answer::default()
+                });
+        };
+        let id = self.fresh_id();
+        let kept = KeptMessage {
+            key,
+            text: user.content,
+            media: user.media,
+            model: ask.model,
+            options: ask.options,
+        };
+        let added = self.queue.add(&[disk::Entry::new(&id, KIND, &kept)]);
+        let response = match added {
+            Ok(()) => self.run_kept(&id, kept, cancel, events),
+            Err(e) => Response::failed(&kept.key, e),
+        };
+        Answer {
+            response,
+            ..Answer::default()
+        }
+    }
+}
+
+/// What the last turn of a conversation came to.
+fn last_response(session: Session) -> Response {
+    let error = match session.ended {
+        Some(TurnEnd::Done) => None,
+        _ => Some(Error::failed("the last turn has no answer")),
+    };
+    let reply = session
+        .messages
+        .into_iter()
+        .rev()
+        .find_map(|message| match message {
+            Message::Assistant(reply) => Some(reply),
+            _ => None,
+        });
+    match (error, reply) {
+        (None, Some(reply)) => Response {
+            output: reply.text,
+            usage: reply.usage,
+            stop: crate::bus::TurnStop::Done,
+            ..Response::default()
+        },
+        (error, _) => Response {
+            error,
+            ..Response::default()
+        },
+    }
+}

@@ -1,0 +1,578 @@
+//! OpenAI's chat completions, from the server's side: what a request asks, and what a response looks like.
+//!
+//! The shapes are those of the API reference, "Create chat completion", of 2026. Fields that bantam has no use for are
+//! ignored, as hosts do.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::response::Refusal;
+use super::{Ask, Options};
+use crate::bus::{Response, TurnStop};
+use crate::error::{Error, Kind};
+use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
+use crate::provider::ToolOffer;
+use crate::text::{fenced, from_json};
+
+/// The model that answers as `config.json` says.
+pub(super) const MODEL: &str = "bantam";
+
+/// The most tools that a client may bring.
+const MAX_TOOLS: usize = 128;
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Body {
+    model: String,
+    messages: Vec<Value>,
+    stream: bool,
+    stream_options: StreamOptions,
+    max_tokens: Option<u64>,
+    max_completion_tokens: Option<u64>,
+    temperature: Option<f64>,
+    response_format: Value,
+    tools: Vec<Value>,
+    tool_choice: Value,
+    user: String,
+    n: u64,
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self {
+            model: MODEL.to_owned(),
+            messages: Vec::new(),
+            stream: false,
+            stream_options: StreamOptions::default(),
+            max_tokens: None,
+            max_completion_tokens: None,
+            temperature: None,
+            response_format: Value::Null,
+            tools: Vec::new(),
+            tool_choice: Value::Null,
+            user: String::new(),
+            n: 1,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct StreamOptions {
+    include_usage: bool,
+    include_progress: bool,
+}
+
+/// A request, read.
+pub(super) struct ChatRequest {
+    pub(super) ask: Ask,
+    pub(super) stream: bool,
+    pub(super) include_usage: bool,
+    /// Tool activity and thoughts come as `reasoning_content`.
+    pub(super) include_progress: bool,
+}
+
+/// Reads the body of a request; `session` is its `X-Session`.
+pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, Refusal> {
+    // A null stands for an absent field.
+    let mut fields: Value =
+        from_json(body).map_err(|e| Refusal::new(400, format!("the body is not JSON: {e}")))?;
+    let Some(object) = fields.as_object_mut() else {
+        return Err(Refusal::new(400, "the body is not a JSON object"));
+    };
+    object.retain(|_, value| !value.is_null());
+    let body = Body::deserialize(&fields)
+        .map_err(|e| Refusal::new(400, format!("the body is not a chat completion: {e}")))?;
+    if body.n != 1 {
+        return Err(Refusal::of_param("n", "bantam gives one choice"));
+    }
+    if body.tools.len() > MAX_TOOLS {
+        return Err(Refusal::of_param("tools", "there are more than 128 tools"));
+    }
+    let temperature = body.temperature;
+    if temperature.is_some_and(|t| !(0.0..=2.0).contains(&t)) {
+        return Err(Refusal::of_param("temperature", "it must be from 0 to 2"));
+    }
+    let mut messages = messages(&body.messages)?;
+    let is_open = matches!(messages.last(), Some(Message::ToolResult(_)));
+    let user = match messages.pop() {
+        Some(Message::User(user)) => Some(user),
+        Some(result @ Message::ToolResult(_)) => {
+            messages.push(result);
+            None
+        }
+        _ => {
+            let why = "the last message must be the user's, or the result of a tool";
+            return Err(Refusal::of_param("messages", why));
+        }
+    };
+    let calls_own_tools = is_open || !body.tools.is_empty();
+    let session = match session.filter(|key| !key.is_empty()) {
+        Some(_) if calls_own_tools => {
+            let why = "tools of the client need the whole conversation: leave out X-Session";
+            return Err(Refusal::of_param("tools", why));
+        }
+        Some(key) => Some(key),
+        None => Some(body.user.as_str()).filter(|user| !user.is_empty() && !calls_own_tools),
+    };
+    let session = session.map(session_key).transpose()?;
+    let ask = Ask {
+        model: Some(body.model).filter(|model| model != MODEL && !model.is_empty()),
+        history: messages,
+        user,
+        session,
+        tools: tools(&body.tools, &body.tool_choice)?,
+        options: Options {
+            max_tokens: body.max_completion_tokens.or(body.max_tokens),
+            temperature,
+            response_format: Some(body.response_format).filter(|format| !format.is_null()),
+        },
+    };
+    Ok(ChatRequest {
+        ask,
+        stream: body.stream,
+        include_usage: body.stream_options.include_usage,
+        include_progress: body.stream_options.include_progress,
+    })
+}
+
+/// A client's name of a conversation, as part of a file name.
+pub(super) fn session_key(key: &str) -> Result<String, Refusal> {
+    let is_word = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
+    let is_name = key.chars().count() <= 64 && key.chars().all(is_word) && !key.starts_with('.');
+    if key.is_empty() || !is_name {
+        let why = "a conversation's key is 1 to 64 letters, digits and -_.@+";
+        return Err(Refusal::of_param("X-Session", why));
+    }
+    Ok(key.to_owned())
+}
+
+/// The conversation. Messages of the user that follow each other become one.
+fn messages(list: &[Value]) -> Result<Vec<Message>, Refusal> {
+    let mut messages = Vec::new();
+    for (i, value) in list.iter().enumerate() {
+        let place = format!("messages[{i}]");
+        let message = message(value, &place)?;
+        match (messages.last_mut(), message) {
+            (Some(Message::User(before)), Message::User(next)) => {
+                before.content = format!("{}\n\n{}", before.content, next.content);
+                before.media.extend(next.media);
+            }
+            (_, message) => messages.push(message),
+        }
+    }
+    Ok(messages)
+}
+
+fn message(value: &Value, place: &str) -> Result<Message, Refusal> {
+    let content = || content(&value["content"], &format!("{place}.content"));
+    match value["role"].as_str() {
+        Some("user") => {
+            let (content, media) = content()?;
+            Ok(Message::User(User {
+                content,
+                media,
+                ..User::default()
+            }))
+        }
+        Some("system" | "developer") => Ok(Message::System(content()?.0)),
+        Some("assistant") => {
+            let calls = value["tool_calls"].as_array();
+            let calls = calls.into_iter().flatten().map(|call| ToolCall {
+                id: text(&call["id"]),
+                name: text(&call["function"]["name"]),
+                arguments: text(&call["function"]["arguments"]),
+                ..ToolCall::default()
+            });
+            Ok(Message::Assistant(Reply {
+                text: content()?.0,
+                calls: calls.collect(),
+                ..Reply::default()
+            }))
+        }
+        Some("tool") => Ok(Message::ToolResult(ToolResult {
+            call_id: text(&value["tool_call_id"]),
+            content: content()?.0,
+            ..ToolResult::default()
+        })),
+        _ => {
+            let why = "it must be system, developer, user, assistant or tool";
+            Err(Refusal::of_param(format!("{place}.role"), why))
+        }
+    }
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// The text and the files of a message's content.
+fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> {
+    match value {
+        Value::Null => return Ok(Default::default()),
+        Value::String(text) => return Ok((text.clone(), Vec::new())),
+        Value::Array(_) => {}
+        _ => {
+            return Err(Refusal::of_param(
+                place,
+                "it must be a text or a list of parts",
+            ));
+        }
+    }
+    let mut texts = Vec::new();
+    let mut media = Vec::new();
+    for (i, part) in value.as_array().into_iter().flatten().enumerate() {
+        let place = format!("{place}[{i}]");
+        match part["type"].as_str() {
+            Some("text" | "input_text") => texts.push(text(&part["text"])),
+            Some("refusal") => texts.push(text(&part["refusal"])),
+            Some("image_url") => {
+                let url = &part["image_url"];
+                let url = url.as_str().or(url["url"].as_str()).unwrap_or_default();
+                media.push(file(&data_of(url, &place)?, &place)?);
+            }
+            Some("input_audio") => {
+                let data = part["input_audio"]["data"].as_str().unwrap_or_default();
+                media.push(file(&decode(data, &place)?, &place)?);
+            }
+            Some("file") => {
+                let data = part["file"]["file_data"].as_str().unwrap_or_default();
+                let bytes = data_of(data, &place)?;
+                // What is no image, PDF or recording may be a text.
+                match (Media::of(&bytes), String::from_utf8(bytes)) {
+                    (Some(known), _) => media.push(known),
+                    (None, Ok(words)) => {
+                        let name = part["file"]["filename"].as_str().unwrap_or("a file");
+                        texts.push(format!("[{name}]\n{}", fenced(&words)));
+                    }
+                    (None, Err(_)) => return Err(unknown_file(&place)),
+                }
+            }
+            _ => {
+                let why = "bantam takes text, image_url, input_audio and file";
+                return Err(Refusal::of_param(format!("{place}.type"), why));
+            }
+        }
+    }
+    Ok((texts.join("\n\n"), media))
+}
+
+fn unknown_file(place: &str) -> Refusal {
+    Refusal::of_param(
+        place,
+        "it is neither an image, a PDF, a recording nor a text",
+    )
+}
+
+fn file(bytes: &[u8], place: &str) -> Result<Media, Refusal> {
+    Media::of(bytes).ok_or_else(|| unknown_file(place))
+}
+
+/// The bytes of a data URL (RFC 2397). Other addresses are not fetched: the client would choose them.
+fn data_of(url: &str, place: &str) -> Result<Vec<u8>, Refusal> {
+    let data = url
+        .strip_prefix("data:")
+        .and_then(|url| url.split_once(";base64,"));
+    match data {
+        Some((_, data)) => decode(data, place),
+        None => {
+            let why = "bantam fetches no file: send it as a data: URL in base64";
+            Err(Refusal::of_param(place, why))
+        }
+    }
+}
+
+fn decode(data: &str, place: &str) -> Result<Vec<u8>, Refusal> {
+    let bytes = STANDARD.decode(data.trim());
+    bytes.map_err(|_| Refusal::of_param(place, "it is not base64"))
+}
+
+/// The tools that the client runs itself.
+fn tools(list: &[Value], choice: &Value) -> Result<Vec<ToolOffer>, Refusal> {
+    match choice {
+        Value::Null => {}
+        Value::String(word) if word == "auto" => {}
+        Value::String(word) if word == "none" => return Ok(Vec::new()),
+        _ => {
+            return Err(Refusal::of_param(
+                "tool_choice",
+                "bantam takes auto and none",
+            ));
+        }
+    }
+    let mut tools: Vec<ToolOffer> = Vec::new();
+    for (i, tool) in list.iter().enumerate() {
+        let place = format!("tools[{i}]");
+        let function = &tool["function"];
+        let name = text(&function["name"]);
+        let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_word) {
+            let why = "a function's name is 1 to 64 letters, digits, _ and -";
+            return Err(Refusal::of_param(place, why));
+        }
+        if tools.iter().any(|tool| tool.name == name) {
+            return Err(Refusal::of_param(place, "two tools have this name"));
+        }
+        let schema = match &function["parameters"] {
+            Value::Null => json!({"type": "object", "properties": {}}),
+            schema => schema.clone(),
+        };
+        tools.push(ToolOffer {
+            name: Cow::Owned(name),
+            description: Cow::Owned(text(&function["description"])),
+            schema: Cow::Owned(schema.to_string()),
+        });
+    }
+    Ok(tools)
+}
+
+/// What all parts of a response share.
+pub(super) struct Completion {
+    pub(super) id: String,
+    /// Seconds since 1970.
+    pub(super) created: u64,
+    /// The model that the client asked for.
+    pub(super) model: String,
+}
+
+impl Completion {
+    /// The whole response.
+    pub(super) fn whole(&self, response: &Response, calls: &[ToolCall]) -> Value {
+        let mut message = json!({"role": "assistant", "content": response.output});
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.iter().map(call).collect();
+            if response.output.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
+        let choice = json!({
+            "index": 0,
+            "message": message,
+            "logprobs": null,
+            "finish_reason": finish_reason(response, calls),
+        });
+        json!({
+            "id": self.id,
+            "object": "chat.completion",
+            "created": self.created,
+            "model": self.model,
+            "choices": [choice],
+            "usage": usage(response),
+        })
+    }
+
+    /// A piece of a stream: `delta` as the API names it.
+    pub(super) fn piece(&self, delta: &Value) -> Value {
+        self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": null}]))
+    }
+
+    /// The last piece: the calls of the client's tools, and why the model stopped.
+    pub(super) fn last_piece(&self, response: &Response, calls: &[ToolCall]) -> Value {
+        let mut delta = json!({});
+        if !calls.is_empty() {
+            let calls = calls.iter().enumerate().map(|(i, one)| {
+                let mut one = call(one);
+                one["index"] = i.into();
+                one
+            });
+            delta["tool_calls"] = calls.collect();
+        }
+        let reason = finish_reason(response, calls);
+        self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": reason}]))
+    }
+
+    /// The piece after the last, if the client wants it.
+    pub(super) fn usage_piece(&self, response: &Response) -> Value {
+        let mut chunk = self.chunk(&json!([]));
+        chunk["usage"] = usage(response);
+        chunk
+    }
+
+    fn chunk(&self, choices: &Value) -> Value {
+        json!({
+            "id": self.id,
+            "object": "chat.completion.chunk",
+            "created": self.created,
+            "model": self.model,
+            "choices": choices,
+        })
+    }
+}
+
+fn call(call: &ToolCall) -> Value {
+    let function = json!({"name": call.name, "arguments": call.arguments});
+    json!({"id": call.id, "type": "function", "function": function})
+}
+
+fn finish_reason(response: &Response, calls: &[ToolCall]) -> &'static str {
+    match response.stop {
+        _ if !calls.is_empty() => "tool_calls",
+        TurnStop::Length | TurnStop::Limit => "length",
+        TurnStop::Done | TurnStop::Cancelled | TurnStop::Error => "stop",
+    }
+}
+
+fn usage(response: &Response) -> Value {
+    let usage = response.usage;
+    json!({
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.total(),
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    })
+}
+
+/// Why a turn has no answer, as an HTTP error. A turn that a limit ended has one if there is text.
+pub(super) fn refusal(error: &Error) -> Refusal {
+    let why = match &error.hint {
+        Some(hint) => format!("{}; {hint}", error.message),
+        None => error.message.clone(),
+    };
+    match error.kind {
+        Kind::Usage => Refusal::new(400, why),
+        Kind::Config => Refusal::new(500, why).code("configuration"),
+        Kind::Auth => Refusal::new(500, why).code("provider_credentials"),
+        Kind::Unavailable => Refusal::new(503, why)
+            .code("provider_unavailable")
+            .retry_after(10),
+        Kind::Limit => Refusal::new(429, why).code("insufficient_quota"),
+        Kind::Busy => Refusal::new(409, why)
+            .code("conversation_busy")
+            .retry_after(5),
+        Kind::Interrupted => Refusal::new(503, why).code("ending").retry_after(5),
+        Kind::Failed => Refusal::new(500, why),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(body: &Value) -> Result<ChatRequest, Refusal> {
+        parse(body.to_string().as_bytes(), None)
+    }
+
+    fn param(body: &Value) -> String {
+        let refusal = read(body).err().unwrap();
+        assert_eq!(refusal.status, 400);
+        refusal.param.unwrap_or_default()
+    }
+
+    #[test]
+    fn the_last_message_is_asked_and_the_others_are_the_conversation() {
+        let request = read(&json!({
+            "model": "fast",
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "one"},
+                {"role": "user", "content": [{"type": "text", "text": "two"}]},
+                {"role": "assistant", "content": "2"},
+                {"role": "user", "content": "三 🐓"},
+            ],
+            "stream": true,
+            "stream_options": {"include_usage": true},
+            "max_tokens": 5,
+            "temperature": 0,
+            "user": null,
+            "tools": null,
+        }))
+        .unwrap();
+        let ask = request.ask;
+        assert_eq!(ask.user.unwrap().content, "三 🐓");
+        assert_eq!(ask.history.len(), 3);
+        assert!(matches!(&ask.history[1], Message::User(user) if user.content == "one\n\ntwo"));
+        assert_eq!((ask.model.as_deref(), ask.session), (Some("fast"), None));
+        assert_eq!(
+            (ask.options.max_tokens, ask.options.temperature),
+            (Some(5), Some(0.0))
+        );
+        assert!(request.stream && request.include_usage && !request.include_progress);
+    }
+
+    #[test]
+    fn files_come_as_data_urls_alone() {
+        let png = "data:image/png;base64,iVBORw0KGgo=";
+        let parts = json!([
+            {"type": "image_url", "image_url": {"url": png}},
+            {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}},
+        ]);
+        let ask = |parts: Value| read(&json!({"messages": [{"role": "user", "content": parts}]}));
+        let user = ask(parts).unwrap().ask.user.unwrap();
+        assert_eq!(user.media[0].mime, "image/png");
+        assert!(user.content.contains("[a.txt]") && user.content.contains("hi"));
+        for bad in [
+            json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]),
+            json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}]),
+            json!([{"type": "image_url", "image_url": "data:image/png;base64,AAAA"}]),
+            json!([{"type": "video"}]),
+        ] {
+            assert!(
+                param(&json!({"messages": [{"role": "user", "content": bad}]}))
+                    .starts_with("messages[0].content[0]")
+            );
+        }
+    }
+
+    #[test]
+    fn tools_of_the_client_and_their_results_are_read() {
+        let user = json!({"role": "user", "content": "weather?"});
+        let call = json!({"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}});
+        let request = json!({
+            "messages": [
+                user,
+                {"role": "assistant", "content": null, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c1", "content": "rain"},
+            ],
+            "tools": [{"type": "function", "function": {"name": "weather"}}],
+            "user": "me@example.org",
+        });
+        let ask = read(&request).unwrap().ask;
+        assert!(ask.user.is_none() && ask.history.len() == 3 && ask.session.is_none());
+        assert_eq!(ask.tools[0].name, "weather");
+        let refused = parse(request.to_string().as_bytes(), Some("k"))
+            .err()
+            .unwrap();
+        assert_eq!(refused.param.as_deref(), Some("tools"));
+        let with = |tools: Value, choice: Value| json!({"messages": [user], "tools": tools, "tool_choice": choice});
+        assert_eq!(
+            param(&with(json!([{"function": {"name": "a b"}}]), json!("auto"))),
+            "tools[0]"
+        );
+        assert_eq!(param(&with(json!([]), json!("required"))), "tool_choice");
+        let none = with(json!([{"function": {"name": "a"}}]), json!("none"));
+        assert!(read(&none).unwrap().ask.tools.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_served_names_its_field() {
+        let user = json!([{"role": "user", "content": "hi"}]);
+        assert_eq!(param(&json!({"messages": []})), "messages");
+        assert_eq!(
+            param(&json!({"messages": [{"role": "assistant", "content": "x"}]})),
+            "messages"
+        );
+        assert_eq!(
+            param(&json!({"messages": [{"role": "robot"}]})),
+            "messages[0].role"
+        );
+        assert_eq!(param(&json!({"messages": user, "n": 2})), "n");
+        assert_eq!(
+            param(&json!({"messages": user, "temperature": -1})),
+            "temperature"
+        );
+        assert_eq!(
+            param(&json!({"messages": user, "user": "../../etc"})),
+            "X-Session"
+        );
+        assert_eq!(param(&json!([])), "");
+        assert_eq!(parse(b"{", None).err().unwrap().status, 400);
+        let ask = read(&json!({"messages": user, "user": "me@example.org"}))
+            .unwrap()
+            .ask;
+        assert_eq!(ask.session.as_deref(), Some("me@example.org"));
+    }
+}

@@ -1,0 +1,467 @@
+//! Reads one HTTP/1.1 request (RFC 9112) from a connection, strictly: what two readers could understand differently is
+//! refused, and each part has a bound in bytes and in time.
+//!
+//! A connection carries one request. So nothing that follows a body can pass for a second one.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use super::response::Refusal;
+
+/// The most bytes of a request's line and headers.
+const MAX_HEAD: usize = 16 << 10;
+/// The most headers of a request.
+const MAX_HEADERS: usize = 64;
+/// The most bytes of a body, without the framing of its chunks.
+pub(super) const MAX_BODY: usize = 8 << 20;
+/// The most bytes that the framing of a chunked body may add.
+const MAX_FRAMING: usize = 1 << 20;
+const HEAD_TIME: Duration = Duration::from_secs(10);
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// The line and the headers of a request. Names of headers are lower case.
+#[derive(Debug, Default)]
+pub(super) struct Head {
+    pub(super) method: String,
+    /// Without the query.
+    pub(super) path: String,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) is_http_1_0: bool,
+    framing: Framing,
+}
+
+/// Where the body ends (RFC 9112, section 6.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Framing {
+    /// There is none.
+    #[default]
+    Empty,
+    Length(usize),
+    Chunked,
+}
+
+impl Head {
+    /// The value of a header that stands at most once.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(own, _)| own == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn has_body(&self) -> bool {
+        self.framing != Framing::Empty
+    }
+}
+
+/// A connection, and what of it was read beyond the part that was asked for.
+pub(super) struct Reader<'a> {
+    stream: &'a TcpStream,
+    ahead: Vec<u8>,
+    deadline: Instant,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(stream: &'a TcpStream) -> Self {
+        Self {
+            stream,
+            ahead: Vec::new(),
+            deadline: Instant::now() + HEAD_TIME,
+        }
+    }
+
+    /// Reads the head of the request. `None`: the client closed the connection without sending any.
+    pub(super) fn head(&mut self) -> Result<Option<Head>, Refusal> {
+        let mut from = 0;
+        let end = loop {
+            if let Some(at) = find(&self.ahead[from..], b"\r\n\r\n") {
+                break from + at + 4;
+            }
+            if self.ahead.len() > MAX_HEAD {
+                return Err(Refusal::new(431, "the head is larger than 16 KB"));
+            }
+            // The end may lie across two pieces.
+            from = self.ahead.len().saturating_sub(3);
+            match self.more() {
+                Ok(()) => {}
+                Err(_) if self.ahead.is_empty() => return Ok(None),
+                Err(e) => return Err(unread(&e, "the head")),
+            }
+        };
+        if end > MAX_HEAD {
+            return Err(Refusal::new(431, "the head is larger than 16 KB"));
+        }
+        let head = parse(&self.ahead[..end])?;
+        self.ahead.drain(..end);
+        Ok(Some(head))
+    }
+
+    /// Reads the body of the request.
+    pub(super) fn body(&mut self, head: &Head) -> Result<Vec<u8>, Refusal> {
+        self.deadline = Instant::now() + BODY_TIME;
+        match head.framing {
+            Framing::Empty => return Ok(Vec::new()),
+            Framing::Length(length) if length > MAX_BODY => return Err(too_large()),
+            Framing::Length(_) | Framing::Chunked => {}
+        }
+        match head.header("expect") {
+            None => {}
+            Some(expect) if expect.eq_ignore_ascii_case("100-continue") => {
+                let continued = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+                continued.map_err(|e| unread(&e, "the body"))?;
+            }
+            Some(_) => return Err(Refusal::new(417, "Expect takes 100-continue alone")),
+        }
+        match head.framing {
+            Framing::Length(length) => {
+                while self.ahead.len() < length {
+                    self.more().map_err(|e| unread(&e, "the body"))?;
+                }
+                Ok(self.ahead.drain(..length).collect())
+            }
+            _ => self.chunks(),
+        }
+    }
+
+    /// Reads a chunked body (RFC 9112, section 7.1) with its trailers, which are dropped.
+    fn chunks(&mut self) -> Result<Vec<u8>, Refusal> {
+        let mut body = Vec::new();
+        let mut framing = 0;
+        loop {
+            let line = self.line(&mut framing)?;
+            let length = chunk_length(&line)?;
+            if length == 0 {
+                break;
+            }
+            if body.len() + length > MAX_BODY {
+                return Err(too_large());
+            }
+            while self.ahead.len() < length + 2 {
+                self.more().map_err(|e| unread(&e, "the body"))?;
+            }
+            body.extend(self.ahead.drain(..length));
+            if self.ahead.drain(..2).as_slice() != b"\r\n" {
+                return Err(Refusal::new(400, "a chunk is longer than it says"));
+            }
+        }
+        while !self.line(&mut framing)?.is_empty() {}
+        Ok(body)
+    }
+
+    /// The next line of the framing, without its end.
+    fn line(&mut self, framing: &mut usize) -> Result<Vec<u8>, Refusal> {
+        const LONGEST: usize = 4 << 10;
+        let end = loop {
+            if let Some(end) = find(&self.ahead, b"\r\n") {
+                break end;
+            }
+            if self.ahead.len() > LONGEST {
+                return Err(Refusal::new(400, "a line of the chunked body is too long"));
+            }
+            self.more().map_err(|e| unread(&e, "the body"))?;
+        };
+        *framing += end + 2;
+        if *framing > MAX_FRAMING {
+            return Err(Refusal::new(400, "the body has too many chunks"));
+        }
+        let line = self.ahead[..end].to_vec();
+        self.ahead.drain(..end + 2);
+        Ok(line)
+    }
+
+    /// Reads some bytes more, before the deadline of the part that is being read.
+    fn more(&mut self) -> io::Result<()> {
+        let mut piece = [0; 16 << 10];
+        loop {
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    self.ahead.extend_from_slice(&piece[..n]);
+                    return Ok(());
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+fn find(text: &[u8], what: &[u8]) -> Option<usize> {
+    text.windows(what.len()).position(|window| window == what)
+}
+
+fn too_large() -> Refusal {
+    Refusal::new(413, "the body is larger than 8 MB")
+}
+
+fn unread(e: &io::Error, what: &str) -> Refusal {
+    match e.kind() {
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            Refusal::new(408, format!("{what} did not arrive in time"))
+        }
+        _ => Refusal::new(
+            400,
+            format!("the connection ended before {what} was complete"),
+        ),
+    }
+}
+
+/// Reads a head, with the empty line that ends it.
+fn parse(text: &[u8]) -> Result<Head, Refusal> {
+    let bad = |why: &str| Refusal::new(400, why);
+    // The parser takes a lone line feed for a line end, as some servers do and others do not.
+    let mut before = 0;
+    for byte in text {
+        let is_end = *byte == b'\n';
+        if is_end != (before == b'\r') {
+            return Err(bad("a line of the head does not end with CR LF"));
+        }
+        before = *byte;
+    }
+    if text.starts_with(b"\r\n") {
+        return Err(bad("the request begins with an empty line"));
+    }
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+    let mut request = httparse::Request::new(&mut headers);
+    match request.parse(text) {
+        Ok(httparse::Status::Complete(length)) if length == text.len() => {}
+        Ok(_) => return Err(bad("the head is not an HTTP request")),
+        Err(httparse::Error::TooManyHeaders) => {
+            return Err(Refusal::new(431, "the request has more than 64 headers"));
+        }
+        Err(e) => return Err(bad(&format!("the head is not an HTTP request: {e}"))),
+    }
+    let target = request.path.unwrap_or_default();
+    if !target.starts_with('/') {
+        return Err(bad("the request's target is not a path"));
+    }
+    let mut head = Head {
+        method: request.method.unwrap_or_default().to_owned(),
+        path: target.split('?').next().unwrap_or_default().to_owned(),
+        is_http_1_0: request.version == Some(0),
+        ..Head::default()
+    };
+    for header in request.headers.iter() {
+        let name = header.name.to_ascii_lowercase();
+        let value = std::str::from_utf8(header.value)
+            .map_err(|_| bad("a header is not UTF-8"))?
+            .trim_matches([' ', '\t'])
+            .to_owned();
+        // Each decides who may pass or where the body ends; two of them would leave that open.
+        let is_single = [
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "authorization",
+            "origin",
+            "x-session",
+            "expect",
+            "content-type",
+        ]
+        .contains(&name.as_str());
+        if is_single && head.header(&name).is_some() {
+            return Err(bad(&format!("the header {name} stands twice")));
+        }
+        head.headers.push((name, value));
+    }
+    head.framing = framing(&head)?;
+    Ok(head)
+}
+
+fn framing(head: &Head) -> Result<Framing, Refusal> {
+    let bad = |why| Err(Refusal::new(400, why));
+    match (
+        head.header("transfer-encoding"),
+        head.header("content-length"),
+    ) {
+        (None, None) => Ok(Framing::Empty),
+        (Some(_), Some(_)) => bad("the body has both a length and an encoding"),
+        (Some(_), _) if head.is_http_1_0 => bad("HTTP/1.0 has no Transfer-Encoding"),
+        (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
+        (Some(_), None) => bad("Transfer-Encoding takes chunked alone"),
+        (None, Some(length)) => {
+            let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
+            match length.parse::<usize>() {
+                Ok(length) if is_number => Ok(Framing::Length(length)),
+                Err(_) if is_number => Err(too_large()),
+                _ => bad("Content-Length is not a number"),
+            }
+        }
+    }
+}
+
+/// The length that begins a chunk. Extensions are dropped.
+fn chunk_length(line: &[u8]) -> Result<usize, Refusal> {
+    let bad = || Refusal::new(400, "a chunk does not begin with its length");
+    let digits = line.split(|b| *b == b';').next().unwrap_or_default();
+    let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
+    // from_str_radix takes a sign.
+    let is_hex = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    if !is_hex {
+        return Err(bad());
+    }
+    if digits.trim_start_matches('0').len() > 8 {
+        return Err(too_large());
+    }
+    usize::from_str_radix(digits, 16).map_err(|_| bad())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Shutdown, TcpListener};
+    use std::thread;
+
+    /// What is read of a client that sends these bytes and then closes its side.
+    fn read(bytes: &[u8]) -> Result<Option<(Head, Vec<u8>)>, u16> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                // The reader may refuse before it has read all.
+                drop(client.write_all(bytes));
+                drop(client.shutdown(Shutdown::Write));
+                drop(io::copy(&mut client, &mut io::sink()));
+            });
+            let mut reader = Reader::new(&server);
+            let read = match reader.head() {
+                Ok(None) => Ok(None),
+                Ok(Some(head)) => reader.body(&head).map(|body| Some((head, body))),
+                Err(refusal) => Err(refusal),
+            };
+            server.shutdown(Shutdown::Both).unwrap_or_default();
+            read.map_err(|refusal| refusal.status)
+        })
+    }
+
+    fn status(text: &str) -> u16 {
+        read(text.as_bytes()).map_or_else(|status| status, |_| 200)
+    }
+
+    #[test]
+    fn a_request_is_read_with_its_body() {
+        let text = "POST /v1/x?y=1 HTTP/1.1\r\nHost: a\r\nCONTENT-length: 4\r\n\r\n{1}\nGET / HTTP/1.1\r\n";
+        let (head, body) = read(text.as_bytes()).unwrap().unwrap();
+        assert_eq!(
+            (head.method.as_str(), head.path.as_str()),
+            ("POST", "/v1/x")
+        );
+        assert_eq!(
+            (head.header("host"), body.as_slice()),
+            (Some("a"), &b"{1}\n"[..])
+        );
+        assert!(read(b"").unwrap().is_none());
+    }
+
+    #[test]
+    fn a_chunked_body_is_joined() {
+        let head = "POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n";
+        let body = |chunks: &str| {
+            let read = read(format!("{head}{chunks}").as_bytes());
+            read.map(|read| String::from_utf8(read.unwrap().1).unwrap())
+        };
+        assert_eq!(
+            body("3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nA: b\r\n\r\n").unwrap(),
+            "abc0123456789"
+        );
+        for bad in [
+            "+3\r\nabc\r\n0\r\n\r\n",
+            "3 \r\nabc\r\n0\r\n\r\n",
+            "0x3\r\nabc\r\n0\r\n\r\n",
+            "3\r\nabcd\r\n0\r\n\r\n",
+            "3\nabc\n0\n\n",
+            "\r\nabc\r\n0\r\n\r\n",
+            "3\r\nabc\r\n",
+            "-1\r\n\r\n",
+        ] {
+            assert_eq!(body(bad), Err(400), "{bad:?}");
+        }
+        assert_eq!(body("fffffffffffffffff\r\n"), Err(413));
+        assert_eq!(body("800001\r\n"), Err(413));
+    }
+
+    #[test]
+    fn what_two_readers_could_take_for_different_requests_is_refused() {
+        for (bad, expected) in [
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
+                400,
+            ),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc",
+                400,
+            ),
+            ("POST / HTTP/1.1\r\nContent-Length: 3, 3\r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: +3\r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 0x3\r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: \r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nContent-Length : 3\r\n\r\nabc", 400),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            (
+                "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+                400,
+            ),
+            (
+                "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+                400,
+            ),
+            ("POST / HTTP/1.1\nHost: a\n\n", 400),
+            ("POST / HTTP/1.1\r\nHost: a\rX: b\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: a\r\n X: folded\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\n Content-Length: 3\r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nX\0Y: b\r\n\r\n", 400),
+            ("\r\nPOST / HTTP/1.1\r\n\r\n", 400),
+            ("POST http://elsewhere/ HTTP/1.1\r\n\r\n", 400),
+            ("CONNECT a:443 HTTP/1.1\r\n\r\n", 400),
+            ("POST  /  HTTP/1.1\r\n\r\n", 400),
+            ("POST / HTTP/2.0\r\n\r\n", 400),
+            ("POST /\r\n\r\n", 400),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+            ("\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}\r\n\r\n", 400),
+            ("POST / HTTP/1.1\r\nHost: a\r\n", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\nabc", 400),
+            ("POST / HTTP/1.1\r\nContent-Length: 8388609\r\n\r\n", 413),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+                413,
+            ),
+            (
+                "POST / HTTP/1.1\r\nContent-Length: 3\r\nExpect: 200-ok\r\n\r\nabc",
+                417,
+            ),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", 200),
+        ] {
+            assert_eq!(status(bad), expected, "{bad:?}");
+        }
+        let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "a".repeat(MAX_HEAD));
+        assert_eq!(status(&long), 431);
+        let many = format!(
+            "GET / HTTP/1.1\r\n{}\r\n",
+            "X: a\r\n".repeat(MAX_HEADERS + 1)
+        );
+        assert_eq!(status(&many), 431);
+    }
+}

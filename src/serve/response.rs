@@ -1,0 +1,260 @@
+//! Writes HTTP/1.1 responses: whole ones, streams of server-sent events, and OpenAI's error objects.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// A client that takes nothing for so long is gone.
+pub(super) const WRITE_TIME: Duration = Duration::from_secs(30);
+/// How long a refused client may go on sending before its connection closes.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Why a request is not served.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// The HTTP status.
+    pub(super) status: u16,
+    /// One sentence.
+    pub(super) why: String,
+    /// What of the request is wrong: `messages[0].content`.
+    pub(super) param: Option<String>,
+    /// OpenAI's word for the error; empty where it has none.
+    pub(super) code: &'static str,
+    /// Seconds after which to try again.
+    pub(super) retry_after: Option<u64>,
+}
+
+impl Refusal {
+    pub(super) fn new(status: u16, why: impl Into<String>) -> Self {
+        Self {
+            status,
+            why: why.into(),
+            param: None,
+            code: "",
+            retry_after: None,
+        }
+    }
+
+    /// A request whose field `param` cannot be served.
+    pub(super) fn of_param(param: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            param: Some(param.into()),
+            code: "invalid_value",
+            ..Self::new(400, why)
+        }
+    }
+
+    pub(super) fn code(self, code: &'static str) -> Self {
+        Self { code, ..self }
+    }
+
+    pub(super) fn retry_after(self, seconds: u64) -> Self {
+        Self {
+            retry_after: Some(seconds),
+            ..self
+        }
+    }
+
+    /// The error object of OpenAI's API, whose types its clients know.
+    pub(super) fn body(&self) -> Value {
+        let kind = match self.status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            429 => "rate_limit_error",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        };
+        let code = Some(self.code).filter(|code| !code.is_empty());
+        json!({"error": {"message": self.why, "type": kind, "param": self.param, "code": code}})
+    }
+}
+
+/// The client is gone: nobody sees this.
+impl From<io::Error> for Refusal {
+    fn from(e: io::Error) -> Self {
+        Self::new(408, format!("the client took no answer: {e}"))
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Error",
+    }
+}
+
+/// Where the response to one request goes.
+pub(super) struct Responder<'a> {
+    stream: &'a TcpStream,
+    /// The origin that may read the response in a browser; empty for none.
+    pub(super) origin: String,
+    /// The client understands chunks.
+    pub(super) is_chunked: bool,
+    /// The client asked with HEAD, and gets no body.
+    pub(super) is_head: bool,
+}
+
+impl<'a> Responder<'a> {
+    pub(super) fn new(stream: &'a TcpStream) -> Self {
+        Self {
+            stream,
+            origin: String::new(),
+            is_chunked: true,
+            is_head: false,
+        }
+    }
+
+    fn head(&self, status: u16, headers: &[(&str, &str)]) -> String {
+        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !self.origin.is_empty() {
+            let origin = &self.origin;
+            head.push_str(&format!(
+                "Access-Control-Allow-Origin: {origin}\r\nVary: Origin\r\n"
+            ));
+        }
+        head.push_str(
+            "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n",
+        );
+        head
+    }
+
+    /// Sends a whole response.
+    pub(super) fn json(&self, status: u16, body: &Value, more: &[(&str, &str)]) -> io::Result<()> {
+        let body = format!("{body}\n");
+        let length = body.len().to_string();
+        let mut headers = vec![
+            ("Content-Type", "application/json"),
+            ("Content-Length", &length),
+        ];
+        headers.extend(more);
+        let mut response = self.head(status, &headers);
+        if !self.is_head {
+            response.push_str(&body);
+        }
+        let mut stream = self.stream;
+        stream.write_all(response.as_bytes())
+    }
+
+    /// Answers the preflight of a browser (Fetch standard, section 4.8).
+    pub(super) fn preflight(&self) -> io::Result<()> {
+        let headers = [
+            ("Access-Control-Allow-Methods", "GET, POST"),
+            (
+                "Access-Control-Allow-Headers",
+                "Authorization, Content-Type, X-Session",
+            ),
+            ("Access-Control-Max-Age", "600"),
+            ("Content-Length", "0"),
+        ];
+        let mut stream = self.stream;
+        stream.write_all(self.head(204, &headers).as_bytes())
+    }
+
+    /// Says why the request is not served. Then reads on for a while: closing a socket with unread input resets the
+    /// connection, and the client might lose the answer.
+    pub(super) fn refuse(&self, refusal: &Refusal) -> io::Result<()> {
+        let seconds = refusal.retry_after.map(|seconds| seconds.to_string());
+        let mut headers = Vec::new();
+        headers.extend(
+            seconds
+                .iter()
+                .map(|seconds| ("Retry-After", seconds.as_str())),
+        );
+        match refusal.status {
+            401 => headers.push(("WWW-Authenticate", "Bearer")),
+            405 => headers.push(("Allow", "GET, HEAD, POST, OPTIONS")),
+            _ => {}
+        }
+        self.json(refusal.status, &refusal.body(), &headers)?;
+        linger(self.stream)
+    }
+
+    /// Begins a stream of server-sent events.
+    pub(super) fn events(&self) -> io::Result<EventStream<'a>> {
+        let mut headers = vec![
+            ("Content-Type", "text/event-stream"),
+            ("X-Accel-Buffering", "no"),
+        ];
+        if self.is_chunked {
+            headers.push(("Transfer-Encoding", "chunked"));
+        }
+        let mut stream = self.stream;
+        stream.write_all(self.head(200, &headers).as_bytes())?;
+        Ok(EventStream {
+            stream,
+            is_chunked: self.is_chunked,
+        })
+    }
+}
+
+/// A stream of server-sent events (HTML standard, section 9.2).
+pub(super) struct EventStream<'a> {
+    stream: &'a TcpStream,
+    is_chunked: bool,
+}
+
+impl EventStream<'_> {
+    pub(super) fn data(&mut self, data: &str) -> io::Result<()> {
+        self.write(&format!("data: {data}\n\n"))
+    }
+
+    /// Sends a line that clients skip. It also keeps proxies from closing a silent connection.
+    pub(super) fn comment(&mut self, line: &str) -> io::Result<()> {
+        self.write(&format!(": {}\n\n", line.replace(['\r', '\n'], " ")))
+    }
+
+    pub(super) fn end(self) -> io::Result<()> {
+        let mut stream = self.stream;
+        if self.is_chunked {
+            stream.write_all(b"0\r\n\r\n")?;
+        }
+        stream.shutdown(Shutdown::Write)
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        let piece = if self.is_chunked {
+            format!("{:x}\r\n{text}\r\n", text.len())
+        } else {
+            text.to_owned()
+        };
+        // One write, so that an event is one packet where it fits.
+        self.stream.write_all(piece.as_bytes())
+    }
+}
+
+fn linger(mut stream: &TcpStream) -> io::Result<()> {
+    stream.shutdown(Shutdown::Write)?;
+    let until = Instant::now() + LINGER;
+    let mut piece = [0; 16 << 10];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
+        if stream.read(&mut piece)? == 0 {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Tools that a client of the HTTP endpoint runs itself: a call of one ends the turn, and goes to the client.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Function, Risk, Tool, ToolOutput, ToolSpec};
+use crate::message::ToolCall;
+use crate::provider::ToolOffer;
+
+/// The calls for the client, in the order in which the model made them.
+pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
+
+/// Tools of a client. `request` makes the ids of their calls unique in a conversation that only the client keeps.
+pub(crate) fn client_tools(
+    offers: Vec<ToolOffer>,
+    request: &str,
+    calls: &ClientCalls,
+) -> Vec<Box<dyn Tool>> {
+    let tool = |offer: ToolOffer| -> Box<dyn Tool> {
+        let name = offer.name.to_string();
+        let spec = ToolSpec {
+            name: offer.name,
+            description: offer.description,
+            schema: offer.schema,
+            risk: Risk::Writes, // so that calls keep their order
+            source: "the client".into(),
+        };
+        let (calls, request) = (calls.clone(), request.to_owned());
+        let function = Function::new(spec, &[], move |args, turn| {
+            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let id = format!("call_{request}_{}", calls.len());
+            calls.push(ToolCall {
+                id,
+                name: name.clone(),
+                arguments: args.to_string(),
+                ..ToolCall::default()
+            });
+            turn.is_handed_over.store(true, Ordering::SeqCst);
+            Ok(ToolOutput::text("[the client runs this tool]"))
+        });
+        Box::new(function.takes_any())
+    };
+    offers.into_iter().map(tool).collect()
+}

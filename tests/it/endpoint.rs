@@ -1,0 +1,610 @@
+//! The HTTP endpoint: OpenAI's chat completions, answered by whole turns.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::harness::{Home, Running, merged, until};
+use crate::model::{Model, Reply};
+
+const TOKEN: &str = "token-of-a-test-0123456789";
+
+/// A gateway that serves the endpoint alone.
+struct Door<'h> {
+    gateway: Running<'h>,
+    address: String,
+}
+
+fn settings() -> Value {
+    let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": TOKEN });
+    json!({ "channels": { "http": http }, "cron": { "enabled": false }, "log": { "level": "debug" } })
+}
+
+fn home(model: &Model) -> Home {
+    Home::with(&merged(model.config(), &settings()))
+}
+
+fn open(home: &Home) -> Door<'_> {
+    let gateway = home.bantam().arg("gateway").spawn();
+    let said = gateway.stderr_line("http://127.0.0.1:");
+    let address = said.split("http://").nth(1).unwrap();
+    let address = address.split(['/', ' ']).next().unwrap().to_owned();
+    Door { gateway, address }
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
+    }
+
+    #[track_caller]
+    fn is(self, status: u16) -> Self {
+        assert_eq!(self.status, status, "{}\n{}", self.head, self.body);
+        self
+    }
+
+    /// The text of the only choice.
+    #[track_caller]
+    fn text(&self) -> String {
+        let text = &self.json()["choices"][0]["message"]["content"];
+        text.as_str()
+            .unwrap_or_else(|| panic!("{}", self.body))
+            .to_owned()
+    }
+
+    /// The events of a stream, without `[DONE]`.
+    #[track_caller]
+    fn events(&self) -> Vec<Value> {
+        let mut data: Vec<&str> = self
+            .body
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .collect();
+        assert_eq!(data.pop(), Some("[DONE]"), "{}", self.body);
+        data.iter()
+            .map(|data| serde_json::from_str(data).unwrap())
+            .collect()
+    }
+
+    /// The field of all deltas, joined.
+    fn streamed(&self, field: &str) -> String {
+        let events = self.events();
+        let texts = events
+            .iter()
+            .filter_map(|e| e["choices"][0]["delta"][field].as_str());
+        texts.collect()
+    }
+}
+
+impl Door<'_> {
+    /// Sends these bytes and reads to the end of the connection.
+    fn raw(&self, bytes: &[u8]) -> Answer {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        // It may be refused before all is sent.
+        drop(stream.write_all(bytes));
+        let mut all = Vec::new();
+        drop(stream.read_to_end(&mut all));
+        let text = String::from_utf8_lossy(&all).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0);
+        let body = if head.contains("Transfer-Encoding: chunked") {
+            joined(body)
+        } else {
+            body.to_owned()
+        };
+        Answer {
+            status,
+            head: head.to_owned(),
+            body,
+        }
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        let authorization = format!("Authorization: Bearer {TOKEN}");
+        self.raw(
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n\r\n").as_bytes(),
+        )
+    }
+
+    fn post(&self, body: &Value, headers: &[&str]) -> Answer {
+        self.raw(post(body, headers).as_bytes())
+    }
+
+    fn ask(&self, text: &str) -> Answer {
+        self.post(
+            &json!({ "messages": [{ "role": "user", "content": text }] }),
+            &[],
+        )
+    }
+}
+
+fn post(body: &Value, headers: &[&str]) -> String {
+    let body = body.to_string();
+    let mut head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    let has = |name: &str| headers.iter().any(|h| h.to_lowercase().starts_with(name));
+    for (name, line) in [
+        ("host:", "Host: localhost".to_owned()),
+        ("authorization:", format!("Authorization: Bearer {TOKEN}")),
+        ("content-type:", "Content-Type: application/json".to_owned()),
+    ] {
+        if !has(name) {
+            head.push_str(&format!("{line}\r\n"));
+        }
+    }
+    for line in headers {
+        head.push_str(&format!("{line}\r\n"));
+    }
+    format!("{head}\r\n{body}")
+}
+
+/// The chunks of a body, joined.
+fn joined(mut body: &str) -> String {
+    let mut whole = String::new();
+    while let Some((length, rest)) = body.split_once("\r\n") {
+        let length = usize::from_str_radix(length, 16).unwrap();
+        if length == 0 {
+            return whole;
+        }
+        whole.push_str(&rest[..length]);
+        body = rest[length..].strip_prefix("\r\n").unwrap();
+    }
+    panic!("a stream without an end: {whole}");
+}
+
+#[test]
+fn a_question_runs_a_whole_turn_with_tools() {
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": "note.txt" })).saying("Let me look."),
+        Reply::text("It says 你好 🐓."),
+    ]);
+    let home = home(&model);
+    home.write("workspace/note.txt", "hello");
+    let door = open(&home);
+    let answer = door.ask("What is in note.txt?").is(200);
+    assert_eq!(answer.text(), "It says 你好 🐓.");
+    let body = answer.json();
+    assert_eq!(body["object"], "chat.completion");
+    assert_eq!(body["model"], "bantam");
+    assert_eq!(body["choices"][0]["finish_reason"], "stop");
+    assert_eq!(body["usage"]["total_tokens"], 36);
+    assert!(model.request(1).last("tool").contains("hello"));
+    // Nothing of it is stored, and the ledger knows it.
+    assert!(
+        home.files()
+            .iter()
+            .all(|file| !file.starts_with("sessions/")),
+        "{:?}",
+        home.files()
+    );
+    let usage = home.bantam().args(["usage", "--json"]).run().json();
+    assert_eq!(usage["total"]["calls"], 2);
+    door.gateway.signal(Signal::TERM);
+    door.gateway.finish().exits(0);
+}
+
+#[test]
+fn a_stream_has_the_text_in_pieces_and_the_activity_beside_it() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 => Reply::call("list_dir", &json!({ "path": "." })),
+        _ => Reply::text("one two three"),
+    });
+    let home = home(&model);
+    let door = open(&home);
+    let messages = json!([{ "role": "user", "content": "count" }]);
+    let plain = door
+        .post(&json!({ "messages": messages, "stream": true }), &[])
+        .is(200);
+    assert!(plain.head.contains("text/event-stream"), "{}", plain.head);
+    assert_eq!(plain.streamed("content"), "one two three");
+    let events = plain.events();
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    assert_eq!(
+        events.last().unwrap()["choices"][0]["finish_reason"],
+        "stop"
+    );
+    assert_eq!(plain.streamed("reasoning_content"), "");
+    assert!(
+        plain
+            .body
+            .lines()
+            .any(|line| line.starts_with(": ") && line.contains("list_dir")),
+        "{}",
+        plain.body
+    );
+    let options = json!({ "include_usage": true, "include_progress": true });
+    let told = door.post(
+        &json!({ "messages": messages, "stream": true, "stream_options": options }),
+        &[],
+    );
+    assert!(
+        told.streamed("reasoning_content").contains("list_dir"),
+        "{}",
+        told.body
+    );
+    assert_eq!(told.events().last().unwrap()["usage"]["total_tokens"], 36);
+}
+
+#[test]
+fn the_whole_conversation_is_the_clients_unless_it_names_one() {
+    let model = Model::answering(|request, _| {
+        Reply::text(&format!("heard {}", request.texts("user").len()))
+    });
+    let home = home(&model);
+    let door = open(&home);
+    let messages = json!([
+        { "role": "system", "content": "You are a parrot." },
+        { "role": "user", "content": "one" },
+        { "role": "assistant", "content": "1" },
+        { "role": "user", "content": "two" },
+    ]);
+    assert_eq!(
+        door.post(&json!({ "messages": messages }), &[])
+            .is(200)
+            .text(),
+        "heard 2"
+    );
+    assert!(
+        model
+            .request(0)
+            .last("system")
+            .contains("You are a parrot.")
+    );
+    // Of a stored conversation only the last message is new.
+    let kitchen = ["X-Session: kitchen"];
+    for expected in ["heard 1", "heard 2", "heard 3"] {
+        assert_eq!(
+            door.post(&json!({ "messages": messages }), &kitchen)
+                .is(200)
+                .text(),
+            expected
+        );
+    }
+    assert!(
+        home.files()
+            .contains(&"sessions/http_kitchen.jsonl".to_owned()),
+        "{:?}",
+        home.files()
+    );
+    let last = door.get("/v1/sessions/kitchen/last").is(200);
+    assert_eq!(
+        (last.text().as_str(), &last.json()["status"]),
+        ("heard 3", &json!("done"))
+    );
+    door.get("/v1/sessions/cellar/last").is(404);
+    let by_user = json!({ "messages": messages, "user": "kitchen" });
+    assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 4");
+}
+
+#[test]
+fn tools_of_the_client_are_called_by_the_client() {
+    let model = Model::answering(|request, _| match request.texts("tool").pop() {
+        None => Reply::call("weather", &json!({ "city": "Ulm" })),
+        Some(result) => Reply::text(&format!("It is {result} there.")),
+    });
+    let home = home(&model);
+    let door = open(&home);
+    let parameters = json!({ "type": "object", "properties": { "city": { "type": "string" } } });
+    let tools = json!([{ "type": "function", "function": { "name": "weather", "parameters": parameters } }]);
+    let mut messages = vec![json!({ "role": "user", "content": "Weather in Ulm?" })];
+    let asked = door
+        .post(&json!({ "messages": messages, "tools": tools }), &[])
+        .is(200)
+        .json();
+    let choice = &asked["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    let call = &choice["message"]["tool_calls"][0];
+    assert_eq!(call["function"]["name"], "weather");
+    let arguments: Value =
+        serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert_eq!(arguments, json!({ "city": "Ulm" }));
+    assert!(
+        model.request(0).tools().contains(&"weather")
+            && model.request(0).tools().contains(&"read_file")
+    );
+    messages.push(choice["message"].clone());
+    messages.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": "raining" }));
+    let answer = door
+        .post(&json!({ "messages": messages, "tools": tools }), &[])
+        .is(200);
+    assert_eq!(answer.text(), "It is raining there.");
+    // The same, streamed.
+    let streamed = door
+        .post(
+            &json!({ "messages": messages[..1], "tools": tools, "stream": true }),
+            &[],
+        )
+        .is(200);
+    let events = streamed.events();
+    let last = &events.last().unwrap()["choices"][0];
+    assert_eq!(last["finish_reason"], "tool_calls");
+    assert_eq!(
+        last["delta"]["tool_calls"][0]["function"]["name"],
+        "weather"
+    );
+    // A tool of bantam's own runs here, whoever declares it.
+    home.write("workspace/note.txt", "hello");
+    let own = json!([{ "type": "function", "function": { "name": "weather" } }, { "type": "function", "function": { "name": "read_file" } }]);
+    let asked = door
+        .post(&json!({ "messages": messages[..1], "tools": own }), &[])
+        .is(200);
+    assert_eq!(asked.json()["choices"][0]["finish_reason"], "tool_calls");
+    // What is no schema is refused.
+    let bad = json!([{ "type": "function", "function": { "name": "a b" } }]);
+    let refused = door
+        .post(&json!({ "messages": messages[..1], "tools": bad }), &[])
+        .is(400);
+    assert_eq!(refused.json()["error"]["param"], "tools[0]");
+}
+
+#[test]
+fn what_a_request_sets_reaches_the_model() {
+    let model = Model::answering(|_, _| Reply::text("{}"));
+    let home = home(&model);
+    let door = open(&home);
+    let format = json!({ "type": "json_object" });
+    let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+    let parts = json!([{ "type": "text", "text": "see" }, { "type": "image_url", "image_url": { "url": png } }]);
+    let body = json!({
+        "messages": [{ "role": "user", "content": parts }],
+        "max_tokens": 77, "temperature": 0.25, "response_format": format,
+    });
+    door.post(&body, &[]).is(200);
+    let sent = model.request(0).body;
+    assert_eq!(sent["temperature"], 0.25);
+    assert_eq!(sent["response_format"], format);
+    let limit = sent
+        .get("max_tokens")
+        .or(sent.get("max_completion_tokens"))
+        .unwrap();
+    assert_eq!(limit, 77);
+    assert!(sent.to_string().contains("image_url"), "{sent}");
+}
+
+#[test]
+fn strangers_and_web_pages_get_nothing() {
+    let model = Model::never_asked();
+    let home = home(&model);
+    let door = open(&home);
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+    let status = |headers: &[&str]| door.post(&body, headers).status;
+    assert_eq!(status(&["Authorization: Bearer wrong"]), 401);
+    assert_eq!(status(&["Authorization: "]), 401);
+    assert_eq!(status(&["Host: evil.example"]), 421);
+    assert_eq!(status(&["Origin: http://evil.example"]), 403);
+    assert_eq!(status(&["Origin: null"]), 403);
+    assert_eq!(status(&["Content-Type: text/plain"]), 415);
+    assert_eq!(status(&["Transfer-Encoding: chunked"]), 400);
+    assert_eq!(status(&["X-Session: ../../config"]), 400);
+    let preflight = "OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n";
+    assert_eq!(door.raw(preflight.as_bytes()).status, 403);
+    let health = door
+        .raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .is(200);
+    assert!(!health.body.contains("model"), "{}", health.body);
+    door.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .is(401);
+    let error = door.post(&body, &["Authorization: Bearer wrong"]).json();
+    assert_eq!(error["error"]["code"], "invalid_api_key");
+    // The token is in no output of bantam.
+    door.gateway.signal(Signal::TERM);
+    let run = door.gateway.finish();
+    assert!(!run.exits(0).stderr.contains(TOKEN), "{}", run.stderr);
+}
+
+#[test]
+fn one_origin_may_be_allowed() {
+    let model = Model::answering(|_, _| Reply::text("hi"));
+    let allowed = json!({ "channels": { "http": { "allow_origin": "http://page.example:8000" } } });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &allowed));
+    let door = open(&home);
+    let origin = "Origin: http://page.example:8000";
+    let preflight =
+        format!("OPTIONS /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{origin}\r\n\r\n");
+    let granted = door.raw(preflight.as_bytes()).is(204);
+    assert!(
+        granted
+            .head
+            .contains("Access-Control-Allow-Origin: http://page.example:8000"),
+        "{}",
+        granted.head
+    );
+    assert!(
+        granted.head.to_lowercase().contains("authorization"),
+        "{}",
+        granted.head
+    );
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }] });
+    let answer = door.post(&body, &[origin]).is(200);
+    assert!(
+        answer
+            .head
+            .contains("Access-Control-Allow-Origin: http://page.example:8000"),
+        "{}",
+        answer.head
+    );
+    assert_eq!(
+        door.post(&body, &["Origin: http://page.example"]).status,
+        403
+    );
+}
+
+#[test]
+fn errors_are_those_that_clients_know() {
+    let model = Model::answering(|_, _| Reply::error(401, "bad key"));
+    let home = home(&model);
+    let door = open(&home);
+    let unknown = json!({ "model": "nosuch", "messages": [{ "role": "user", "content": "hi" }] });
+    let error = door.post(&unknown, &[]).is(404).json();
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["param"]),
+        (&json!("model_not_found"), &json!("model"))
+    );
+    assert_eq!(
+        door.ask("hi").is(500).json()["error"]["type"],
+        "server_error"
+    );
+    let streamed = json!({ "messages": [{ "role": "user", "content": "hi" }], "stream": true });
+    door.post(&streamed, &[]).is(500);
+    door.get("/v1/nothing").is(404);
+    let delete = "DELETE /v1/models HTTP/1.1\r\nHost: localhost\r\n";
+    door.raw(format!("{delete}Authorization: Bearer {TOKEN}\r\n\r\n").as_bytes())
+        .is(405);
+    let models = door.get("/v1/models").is(200).json();
+    assert_eq!(models["data"][0]["id"], "bantam");
+    door.get("/v1/models/bantam").is(200);
+}
+
+#[test]
+fn a_client_that_hangs_up_ends_its_turn() {
+    let model = Model::answering(|_, _| Reply::text("never heard").held()).forgetful();
+    let home = home(&model);
+    let door = open(&home);
+    let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "stream": true });
+    let mut client = TcpStream::connect(&door.address).unwrap();
+    client.write_all(post(&body, &[]).as_bytes()).unwrap();
+    model.wait_for_holds(1);
+    let at = Instant::now();
+    client.shutdown(Shutdown::Both).unwrap();
+    drop(client);
+    // The request to the model ends, too.
+    door.gateway.wait_for_stderr("a turn ended (cancelled)");
+    assert!(at.elapsed() < Duration::from_secs(30));
+    model.release();
+}
+
+#[test]
+fn a_turn_of_a_stored_conversation_survives_the_client_and_the_gateway() {
+    let model = Model::answering(|_, n| {
+        if n == 0 {
+            Reply::text("lost").held()
+        } else {
+            Reply::text("kept")
+        }
+    })
+    .forgetful();
+    let home = home(&model);
+    let mut door = open(&home);
+    let body = json!({ "messages": [{ "role": "user", "content": "remember" }] });
+    let mut client = TcpStream::connect(&door.address).unwrap();
+    client
+        .write_all(post(&body, &["X-Session: k"]).as_bytes())
+        .unwrap();
+    model.wait_for_holds(1);
+    drop(client);
+    assert_eq!(
+        door.get("/v1/sessions/k/last").is(202).json()["status"],
+        "running"
+    );
+    door.gateway.signal(Signal::KILL);
+    door.gateway.wait();
+    model.release();
+    door = open(&home);
+    until("the turn is resumed", || {
+        door.get("/v1/sessions/k/last").status == 200
+    });
+    assert_eq!(door.get("/v1/sessions/k/last").text(), "kept");
+    // The question stands once.
+    assert_eq!(model.request(1).texts("user").len(), 1);
+}
+
+#[test]
+fn more_turns_than_may_run_wait_and_none_is_lost() {
+    let model = Model::answering(|_, _| Reply::text("ok"));
+    let home = home(&model);
+    let door = &open(&home);
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = (0..50)
+            .map(|n| scope.spawn(move || door.ask(&format!("question {n}"))))
+            .collect();
+        for answer in asked {
+            assert_eq!(answer.join().unwrap().is(200).text(), "ok");
+        }
+    });
+    assert_eq!(model.asked(), 50);
+}
+
+#[test]
+fn bantam_can_be_bantams_model() {
+    let model = Model::answering(|_, _| Reply::text("from far below"));
+    let below = home(&model);
+    let door = open(&below);
+    let entry = json!({
+        "model_name": "below", "model": "openai/bantam", "api_key": TOKEN,
+        "api_base": format!("http://{}/v1", door.address),
+    });
+    let above = Home::with(
+        &json!({ "agents": { "defaults": { "model_name": "below" } }, "model_list": [entry] }),
+    );
+    above
+        .agent(["-m", "hi"])
+        .exits(0)
+        .prints("from far below\n");
+}
+
+#[test]
+fn onboarding_makes_a_token_and_a_request_that_works() {
+    let model = Model::answering(|_, _| Reply::text("It works."));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let http = json!({ "channels": { "http": { "listen": address } } });
+    let home = Home::with(&merged(model.config(), &http));
+    let told = home.bantam().args(["onboard", "http"]).run();
+    let told = told.exits(0).stdout.clone();
+    let authorization = told
+        .split("-H \"")
+        .find(|part| part.starts_with("Authorization"))
+        .and_then(|part| part.split('"').next())
+        .unwrap();
+    let body = told
+        .split("-d '")
+        .nth(1)
+        .unwrap()
+        .split('\'')
+        .next()
+        .unwrap();
+    let gateway = home.bantam().arg("gateway").spawn();
+    gateway.wait_for_stderr(&format!("http://{address}"));
+    let door = Door { gateway, address };
+    let body: Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        door.post(&body, &[authorization]).is(200).text(),
+        "It works."
+    );
+    // The token stays when it is asked for again.
+    let again = home.bantam().args(["onboard", "http"]).run();
+    again.exits(0).says("kept");
+}
+
+#[test]
+fn an_address_that_others_reach_needs_a_token() {
+    let model = Model::never_asked();
+    let open = json!({ "channels": { "http": { "listen": "0.0.0.0:0", "token": "" } } });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &open));
+    home.bantam()
+        .arg("gateway")
+        .run()
+        .exits(3)
+        .fails_with_a_hint()
+        .says("no token");
+}
