@@ -468,7 +468,7 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         Some(Arc::new(ledger))
     };
     let spends = |daily_tokens| {
-        let replies = vec![spent(calls(&["look"]), 1), spent(says("done"), 5)];
+        let replies = vec![spent(calls(&["look"]), 1000), spent(says("done"), 5)];
         let tool = Watched::new("look", Risk::Safe, 1, &log);
         run(replies, |mut b| {
             b.ledger = ledger(daily_tokens);
@@ -483,9 +483,9 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         response.error
     );
     let total = crate::usage::report(&dir, "2026-01-01").unwrap().total;
-    assert_eq!((total.calls, total.usage.total()), (2, 6));
+    assert_eq!((total.calls, total.usage.total()), (2, 1005));
 
-    let (response, kept, offered) = spends(1);
+    let (response, kept, offered) = spends(1000);
     assert_eq!((offered.len(), response.stop), (1, TurnStop::Limit));
     assert!(
         response

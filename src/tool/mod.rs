@@ -132,12 +132,12 @@ fn schema_of(parameters: &[Parameter], required: usize) -> String {
         format!(r#""{name}":{{{takes}{about}}}"#)
     };
     let properties: Vec<String> = parameters.iter().map(property).collect();
-    let names = parameters[..required].iter().map(|(name, ..)| *name);
-    let required: Vec<&str> = names.collect();
+    let names = parameters[..required].iter();
+    let required: Vec<String> = names.map(|(name, ..)| format!(r#""{name}""#)).collect();
     format!(
-        r#"{{"type":"object","properties":{{{}}},"required":["{}"]}}"#,
+        r#"{{"type":"object","properties":{{{}}},"required":[{}]}}"#,
         properties.join(","),
-        required.join(r#"",""#)
+        required.join(",")
     )
 }
 
