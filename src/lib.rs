@@ -21,7 +21,7 @@
 //! | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`), what it may not run (`trust`) |
-//! | 1 | `web` | fetches pages (`mod`, `address`, `charset`), makes Markdown of them (`tokens`, `entities`, `elements`, `html`), and asks search engines (`search`) |
+//! | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a hands process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
 //! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |

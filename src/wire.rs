@@ -86,8 +86,37 @@ pub(crate) enum Job {
     File(FileJob),
     Exec(ExecJob),
     Serve(ServeJob),
+    Read(ReadingJob),
     /// Describes the confinement, a line for each layer.
     Layers,
+}
+
+/// Another's bytes, to be read for their content. The reply's body is what [`crate::web`] makes of them.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub(crate) struct ReadingJob {
+    pub what: Reading,
+    /// The bytes are packed.
+    pub is_gzip: bool,
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reading {
+    /// A page, as Markdown.
+    Page {
+        content_type: String,
+        /// Where it came from: what its links start from.
+        address: String,
+        max_chars: usize,
+    },
+    /// What a search engine found.
+    Hits {
+        /// Where the results are in its JSON, and the names of their parts; `None` for a page of `DuckDuckGo`.
+        names: Option<[String; 4]>,
+        count: usize,
+    },
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -215,6 +244,7 @@ impl Job {
     pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Exec(job) => job.timeout_secs,
+            Self::Read(_) => 20,
             Self::File(_) | Self::Serve(_) | Self::Layers => 60,
         }
     }
@@ -223,6 +253,7 @@ impl Job {
     pub(crate) fn body(&self) -> &[u8] {
         match self {
             Self::Exec(job) => &job.input,
+            Self::Read(job) => &job.bytes,
             Self::File(FileJob::TakeFile(file)) => &file.content,
             Self::File(FileJob::Unzip(archive)) => &archive.content,
             Self::File(_) | Self::Serve(_) | Self::Layers => &[],
@@ -342,6 +373,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     let (mut job, body) = receive(from, MAX_JOB, MAX_JOB).doing("reading the job")?;
     match &mut job {
         Job::Exec(job) => job.input = body,
+        Job::Read(job) => job.bytes = body,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
         Job::File(FileJob::Unzip(archive)) => archive.content = body,
         Job::File(_) | Job::Serve(_) | Job::Layers => {}
@@ -385,7 +417,16 @@ mod tests {
             glob: None,
             max: Some(3),
         };
-        for job in [exec, Job::File(file), Job::File(grep)] {
+        let what = Reading::Hits {
+            names: None,
+            count: 1,
+        };
+        let read = Job::Read(ReadingJob {
+            what,
+            is_gzip: true,
+            bytes: vec![1],
+        });
+        for job in [exec, Job::File(file), Job::File(grep), read] {
             let bytes = [&encode_job(&job).unwrap(), job.body()].concat();
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
         }

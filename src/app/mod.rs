@@ -353,7 +353,7 @@ pub(crate) fn tools(
     if config.cron.enabled {
         tools.push(cron(Jobs::new(home.clone(), env)));
     }
-    tools.extend(web_tools(config, env));
+    tools.extend(web_tools(hands, config, env));
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
     (
         tools
@@ -377,7 +377,7 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
 }
 
 /// The tools that reach the web. They make no connection before they are called.
-fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
+fn web_tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> [Function; 2] {
     let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
     let keys = web::keys_in(env);
     let key = keys::known(&search.api_key, env).unwrap_or_default();
@@ -397,9 +397,14 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
             })
         })
     };
+    let read = || -> Box<web::Read> {
+        let hands = Arc::clone(hands);
+        Box::new(move |job, cancel| hands.read(job, cancel))
+    };
     let timeout = Duration::from_secs(fetch.timeout);
     let engines = Search {
         connect: connect(None),
+        read: read(),
         provider: search.provider.clone(),
         key,
         keys,
@@ -408,7 +413,7 @@ fn web_tools(config: &Config, env: &Env) -> [Function; 2] {
     };
     let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
     [
-        web_fetch(guarded, timeout, fetch.max_chars),
+        web_fetch(guarded, read(), timeout, fetch.max_chars),
         web_search(engines, search.max_results),
     ]
 }

@@ -28,7 +28,7 @@ use crate::proxy::{Proxy, listener};
 use crate::reach::Tree;
 use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
-use crate::wire::{FileJob, Header, Job, MAX_BODY, Reply, ServeJob, Setup};
+use crate::wire::{FileJob, Header, Job, MAX_BODY, ReadingJob, Reply, ServeJob, Setup};
 
 /// The argument that makes this program a hands process.
 pub(crate) const ROLE: &str = "hands";
@@ -122,7 +122,8 @@ impl Hands {
                 Err(refusals) => chosen.insert(Err(refusals)).clone(),
             },
         };
-        let needs_none = self.sandbox == Sandbox::Auto && matches!(job, Job::File(_) | Job::Layers);
+        let needs_none = self.sandbox == Sandbox::Auto
+            && matches!(job, Job::File(_) | Job::Read(_) | Job::Layers);
         match jail {
             Ok(confinement) => self.start_in(confinement, job, cancel),
             Err(_) if needs_none => self.start_in(Confinement::Unconfined, job, cancel),
@@ -155,7 +156,7 @@ impl Hands {
         cancel: &Cancel,
     ) -> Result<Result<Confined, String>> {
         let network = match (job, self.setup.network) {
-            (Job::File(_), _) | (Job::Layers, Network::Guarded) => Network::None,
+            (Job::File(_) | Job::Read(_), _) | (Job::Layers, Network::Guarded) => Network::None,
             (_, network) => network,
         };
         let is_guarded = confinement == Confinement::Namespaces && network == Network::Guarded;
@@ -186,6 +187,18 @@ impl Hands {
         };
         drop(end(&mut child));
         refusal
+    }
+
+    /// Reads another's bytes for their content, in a process that has little time and memory for it.
+    pub(crate) fn read(&self, job: ReadingJob, cancel: &Cancel) -> Result<String> {
+        let reply = self.call(&Job::Read(job), cancel).map_err(|e| {
+            if e.kind == Kind::Failed {
+                Error::failed("it takes too much time or memory to read")
+            } else {
+                e
+            }
+        });
+        reply?.into_text()
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.

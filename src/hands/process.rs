@@ -21,10 +21,15 @@ use crate::jail;
 use crate::reach::Dir;
 use crate::sys;
 use crate::text::from_json;
+use crate::web;
 use crate::wire::{self, Confinement, Header, Job, Reply, Setup};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
+
+/// What reading a page may take: bytes, and seconds of the processor.
+const MAX_READING_MEMORY: u64 = 256 << 20;
+const MAX_READING_SECONDS: u64 = 10;
 
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
@@ -168,6 +173,13 @@ fn do_job(setup: &Setup) -> Result<()> {
         }
         Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
         Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
+        Job::Read(job) => {
+            limit(Resource::Data, MAX_READING_MEMORY)?;
+            limit(Resource::Cpu, MAX_READING_SECONDS)?;
+            // Whoever waits for an answer comes first.
+            rustix::process::nice(10).doing("giving way to others")?;
+            web::perform(job)
+        }
         Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply {
             header: Header::Text,

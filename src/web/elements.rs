@@ -5,6 +5,8 @@ use super::tokens::{Attributes, Token, tokens};
 
 /// Elements within one another; what is deeper counts to the deepest. Reading and writing a page recurses this far.
 const MAX_DEPTH: usize = 128;
+/// Elements of one page; what comes after them is left out.
+const MAX_ELEMENTS: usize = 200_000;
 /// Elements that have no content.
 const VOID: [&str; 15] = [
     "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
@@ -57,7 +59,11 @@ pub(super) fn parse(html: &str) -> Element {
 /// What stands in a `noscript` or `noframes` is markup, too, but not within another.
 fn read(html: &str, is_page: bool) -> Element {
     let mut open = vec![Element::default()];
+    let mut elements = 0;
     for token in tokens(html) {
+        if elements == MAX_ELEMENTS {
+            break;
+        }
         // A title holds text alone, also one without an end.
         if !matches!(token, Token::Text(_))
             && open.last().is_some_and(|element| element.name == "title")
@@ -73,7 +79,11 @@ fn read(html: &str, is_page: bool) -> Element {
                     "noscript" | "noframes" if is_page => {
                         parent.children.extend(read(&text, false).children);
                     }
-                    _ => parent.children.push(Node::Text(text)),
+                    _ => match parent.children.last_mut() {
+                        // A `<` that begins no tag is a token of its own.
+                        Some(Node::Text(before)) => before.push_str(&text),
+                        _ => parent.children.push(Node::Text(text)),
+                    },
                 }
             }
             Token::Start { name, .. } if TRANSPARENT.contains(&&*name) => {}
@@ -86,6 +96,7 @@ fn read(html: &str, is_page: bool) -> Element {
                 attributes,
                 self_closing,
             } => {
+                elements += 1;
                 end_before(&mut open, &name);
                 let is_empty = self_closing || VOID.contains(&&*name) || open.len() == MAX_DEPTH;
                 open.push(Element {

@@ -7,6 +7,7 @@ mod table;
 
 use super::address;
 use super::elements::{Element, Node, parse};
+use crate::text::clip;
 
 /// Elements whose text is not shown, or is of no use to a reader.
 const HIDDEN: [&str; 14] = [
@@ -27,6 +28,10 @@ const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
 const ENOUGH: usize = 1_000;
 /// Quotations and lists within one another that show.
 const MAX_LEVELS: usize = 16;
+/// The most bytes that are written of a page or of a part of it.
+const MAX_WRITTEN: usize = 1 << 20;
+/// The most bytes of an address that a page gives.
+const MAX_ADDRESS: usize = 2_000;
 /// Shorter than this, a `main` or `article` is not the content.
 const MIN_CONTENT: usize = 200;
 
@@ -59,10 +64,13 @@ fn prose(markdown: &str) -> usize {
     let (mut rest, mut bytes) = (markdown, 0);
     while let Some((before, link)) = rest.split_once('[') {
         bytes += before.trim().len();
-        let after = link
-            .split_once("](")
-            .and_then(|(_, address)| address.split_once(')'));
-        rest = after.map_or(link, |(_, after)| after);
+        rest = link;
+        let address = link.split_once("](").map(|(_, address)| address);
+        match address.and_then(|address| address.split_once(')')) {
+            Some((_, after)) => rest = after,
+            // There are no more links.
+            None => break,
+        }
     }
     bytes + rest.trim().len()
 }
@@ -100,7 +108,8 @@ impl Flow {
         } else {
             self.text.push_str(["", " ", "\n", "\n\n"][gap as usize]);
         }
-        self.text.push_str(text);
+        let room = MAX_WRITTEN.saturating_sub(self.text.len());
+        self.text.push_str(clip(text, room));
     }
 
     /// Adds text in which all white space is one space.
@@ -177,7 +186,7 @@ impl Writer {
         let markdown = content
             .filter(|text| only_content && text.len() >= MIN_CONTENT)
             .unwrap_or(&whole);
-        let title = writer.title.as_deref().unwrap_or_default();
+        let title = clip(writer.title.as_deref().unwrap_or_default(), MAX_ADDRESS);
         Page {
             title: title.split_whitespace().collect::<Vec<_>>().join(" "),
             markdown: markdown.trim().to_owned(),
@@ -209,7 +218,7 @@ impl Writer {
         match &*element.name {
             "title" => drop(self.title.get_or_insert_with(|| verbatim(element))),
             "base" => {
-                self.base = address::join(&self.base, element.get("href")).unwrap_or_default();
+                self.base = self.address(element.get("href")).unwrap_or_default();
             }
             "br" => flow.space(if flow.gap >= Gap::Line {
                 Gap::Paragraph
@@ -402,11 +411,21 @@ impl Writer {
         flow.space(gap);
     }
 
+    /// Where a link of the page leads.
+    fn address(&self, link: &str) -> Option<String> {
+        if link.len() > MAX_ADDRESS {
+            return None;
+        }
+        address::join(&self.base, link).filter(|address| address.len() <= MAX_ADDRESS)
+    }
+
     /// A link; of a block with more than a line, its first line.
     fn link(&self, element: &Element, text: &str) -> String {
         let href = element.get("href");
         let is_anchor = href.starts_with('#');
-        let target = address::join(&self.base, href).filter(|_| !href.is_empty() && !is_anchor);
+        let target = self
+            .address(href)
+            .filter(|_| !href.is_empty() && !is_anchor);
         let labels = ["aria-label", "title"].map(|name| element.get(name).trim());
         let label = labels.into_iter().find(|label| !label.is_empty());
         match (target, label) {
@@ -439,9 +458,7 @@ impl Writer {
         let source = sources
             .into_iter()
             .find(|src| !src.is_empty() && !src.starts_with("data:"));
-        let image = match source
-            .and_then(|src| address::join(&self.base, src.split_whitespace().next()?))
-        {
+        let image = match source.and_then(|src| self.address(src.split_whitespace().next()?)) {
             Some(source) if !self.place.in_link => format!("![{alt}]({source})"),
             _ => alt.to_owned(),
         };
@@ -456,9 +473,7 @@ impl Writer {
         let names = ["title", "name"].map(|name| frame.get(name));
         let name = names.into_iter().find(|name| !name.is_empty());
         let source = Some(frame.get("src")).filter(|src| !src.is_empty());
-        if let (Some(name), Some(source)) =
-            (name, source.and_then(|src| address::join(&self.base, src)))
-        {
+        if let (Some(name), Some(source)) = (name, source.and_then(|src| self.address(src))) {
             flow.block(&format!("[{name}]({source})"), Gap::Paragraph);
         }
     }
@@ -523,14 +538,24 @@ fn code_block(pre: &Element) -> String {
 
 /// A block with something before its first line, the others and empty ones; nothing if there is no text.
 fn prefixed(text: &str, first: &str, other: &str, empty: &str) -> String {
-    let line = |(n, line): (usize, &str)| match (n, line) {
-        (0, line) => format!("{first}{line}"),
-        (_, "") => format!("\n{empty}"),
-        (_, line) => format!("\n{other}{line}"),
-    };
-    text.split('\n')
-        .enumerate()
-        .filter(|_| !text.is_empty())
-        .map(line)
-        .collect()
+    let mut out = String::with_capacity(text.len());
+    if text.is_empty() {
+        return out;
+    }
+    for (n, line) in text.split('\n').enumerate() {
+        let before = match (n, line) {
+            (0, _) => first,
+            (_, "") => empty,
+            _ => other,
+        };
+        if n > 0 {
+            out.push('\n');
+        }
+        out.push_str(before);
+        out.push_str(line);
+        if out.len() > MAX_WRITTEN {
+            break;
+        }
+    }
+    out
 }

@@ -8,6 +8,7 @@ mod charset;
 mod elements;
 mod entities;
 mod html;
+mod read;
 mod search;
 #[cfg(test)]
 mod tests;
@@ -15,15 +16,17 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
+use read::Found as ReadFound;
+pub(crate) use read::perform;
 pub(crate) use search::{Search, keys_in};
 
 use crate::cancel::Cancel;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
-use crate::packed::gunzip;
 use crate::secret::Secret;
-use crate::text::{foreign, media_type, one_line, parse_json};
+use crate::text::{clip, foreign, from_json, media_type, one_line};
+use crate::wire::{Reading, ReadingJob};
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
@@ -42,7 +45,7 @@ pub(crate) struct Page {
     pub address: String,
     pub title: String,
     pub content: Content,
-    /// The page was longer than [`MAX_BYTES`].
+    /// The page was longer than what is here.
     pub is_cut: bool,
     /// The name of a character encoding that is unknown; mostly empty.
     pub unknown_encoding: String,
@@ -59,10 +62,15 @@ pub(crate) enum Content {
 /// Makes the client for an address: each has its own way out.
 pub(crate) type Connect = dyn Fn(&str) -> Client + Send + Sync;
 
-/// Fetches what a model asks for. `connect` guards the connections.
+/// Reads another's bytes in a process of its own, and gives what it says of them.
+pub(crate) type Read = dyn Fn(ReadingJob, &Cancel) -> Result<String> + Send + Sync;
+
+/// Fetches what a model asks for, as much as `max_chars` of it. `connect` guards the connections.
 pub(crate) fn fetch(
     connect: &Connect,
+    read: &Read,
     url: &str,
+    max_chars: usize,
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<Page> {
@@ -70,14 +78,15 @@ pub(crate) fn fetch(
     let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
     let headers = [("accept", accepted), ("accept-encoding", "gzip")];
     let mut found = follow(connect, url, &headers, until, cancel)?;
-    let (bytes, is_cut) = read(&mut found.exchange, &found.head, until)?;
-    Ok(page(
+    let body = Body::receive(&mut found.exchange, &found.head, until)?;
+    body.page(
         &found.head,
-        &bytes,
-        is_cut,
+        read,
         found.asked,
         found.address,
-    ))
+        max_chars,
+        cancel,
+    )
 }
 
 /// Fetches a file as it is: one byte more than `most` where it is longer.
@@ -165,68 +174,75 @@ fn of_redirect(e: Error, is_redirected: bool) -> Error {
     Error::failed(foreign(why, &one_line(&e.message, MAX_SHOWN)))
 }
 
-/// The body, up to [`MAX_BYTES`], and whether there was more.
-fn read(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<(Vec<u8>, bool)> {
-    let mut bytes = exchange.whole_body(MAX_BYTES, until)?;
-    let mut is_cut = bytes.len() > MAX_BYTES;
-    bytes.truncate(MAX_BYTES);
-    if head
-        .header("content-encoding")
-        .is_some_and(|encoding| encoding.to_ascii_lowercase().contains("gzip"))
-    {
-        bytes = gunzip(&bytes, MAX_BYTES)
-            .ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
-        is_cut |= bytes.len() == MAX_BYTES;
-    }
-    Ok((bytes, is_cut))
+/// The body of an answer as it came, up to [`MAX_BYTES`].
+struct Body {
+    bytes: Vec<u8>,
+    is_gzip: bool,
+    /// There was more.
+    is_cut: bool,
 }
 
-/// What the body of a response holds.
-fn page(head: &Head, bytes: &[u8], is_cut: bool, asked: String, address: String) -> Page {
-    let header = head
-        .header("content-type")
-        .unwrap_or_default()
-        .to_ascii_lowercase();
-    let mime = media_type(&header).unwrap_or_default();
-    let is_html =
-        mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
-    let mut page = Page {
-        status: head.status,
-        asked,
-        address,
-        title: String::new(),
-        content: Content::Other(mime.clone(), bytes.len()),
-        is_cut,
-        unknown_encoding: String::new(),
-    };
-    if let Some(image) = Media::image(bytes).filter(|_| !is_cut) {
-        page.content = Content::Image(image);
-        return page;
+impl Body {
+    fn receive(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<Self> {
+        let mut bytes = exchange.whole_body(MAX_BYTES, until)?;
+        let is_cut = bytes.len() > MAX_BYTES;
+        bytes.truncate(MAX_BYTES);
+        let encoding = head.header("content-encoding").unwrap_or_default();
+        Ok(Self {
+            bytes,
+            is_gzip: encoding.to_ascii_lowercase().contains("gzip"),
+            is_cut,
+        })
     }
-    let is_text = is_html
-        || mime.is_empty()
-        || mime.starts_with("text/")
-        || ["json", "xml", "javascript", "yaml"]
-            .iter()
-            .any(|kind| mime.contains(kind));
-    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
-        return page;
-    }
-    let text = match charset::decode(bytes, &header, is_html) {
-        Ok(text) => text,
-        Err((name, text)) => {
-            page.unknown_encoding = name;
-            text
+
+    /// What it holds. Only its first bytes are looked at here; the rest is read elsewhere.
+    fn page(
+        self,
+        head: &Head,
+        read: &Read,
+        asked: String,
+        address: String,
+        max_chars: usize,
+        cancel: &Cancel,
+    ) -> Result<Page> {
+        let content_type = head.header("content-type").unwrap_or_default().to_owned();
+        let mut page = Page {
+            status: head.status,
+            asked,
+            address,
+            title: String::new(),
+            content: Content::Other(String::new(), 0),
+            is_cut: self.is_cut,
+            unknown_encoding: String::new(),
+        };
+        let is_whole = !self.is_cut && !self.is_gzip;
+        if let Some(image) = is_whole.then(|| Media::image(&self.bytes)).flatten() {
+            page.content = Content::Image(image);
+            return Ok(page);
         }
-    };
-    if is_html {
-        let read = html::convert(&text, &page.address);
-        page.title = read.title;
-        page.content = Content::Text(read.markdown);
-        return page;
+        let told = read(
+            ReadingJob {
+                what: Reading::Page {
+                    content_type: clip(&content_type, 1_000).to_owned(),
+                    address: page.address.clone(),
+                    max_chars,
+                },
+                is_gzip: self.is_gzip,
+                bytes: self.bytes,
+            },
+            cancel,
+        )?;
+        let (found, text) = told.split_once('\n').unwrap_or((&told, ""));
+        let found: ReadFound = from_json(found).doing("reading what was read of the page")?;
+        page.title = found.title;
+        page.unknown_encoding = found.unknown_encoding;
+        page.is_cut |= found.is_cut;
+        page.content = if found.is_text {
+            Content::Text(text.to_owned())
+        } else {
+            let mime = media_type(&content_type).unwrap_or_default();
+            Content::Other(mime, found.size)
+        };
+        Ok(page)
     }
-    let json = parse_json(&text).ok().filter(|_| mime.contains("json"));
-    let laid_out = json.and_then(|value| serde_json::to_string_pretty(&value).ok());
-    page.content = Content::Text(laid_out.unwrap_or(text));
-    page
 }

@@ -4,19 +4,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{Connect, html, read};
+use super::{Body, Connect, Read, html};
 use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
-use crate::http::{Body, Outgoing, left};
+use crate::http::{self, Outgoing, left};
 use crate::secret::Secret;
-use crate::text::parse_json;
+use crate::text::{clip, from_json as from_json_text, parse_json};
+use crate::wire::{Reading, ReadingJob};
+
+/// The most bytes of an engine's JSON, and of a part of a result.
+const MAX_JSON: usize = 2 << 20;
+const MAX_PART: usize = 4_000;
+/// On a page of `DuckDuckGo`.
+const MAX_ADVERTISEMENTS: usize = 50;
 
 /// One result of a search.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hit {
     pub title: String,
     pub address: String,
@@ -107,6 +115,7 @@ pub(crate) fn keys_in(env: &Env) -> Keys {
 /// The engines to ask, in order, and how.
 pub(crate) struct Search {
     pub connect: Box<Connect>,
+    pub read: Box<Read>,
     /// The name of an engine, or `auto`.
     pub provider: String,
     /// The configured key; it comes before those of variables.
@@ -183,8 +192,8 @@ impl Search {
             .replace("{count}", &count.to_string())
             .replace("{query}", &encoded);
         let [of_query, of_count] = engine.body;
-        let body =
-            (!of_query.is_empty()).then(|| Body::json(&json!({of_query: query, of_count: count})));
+        let body = (!of_query.is_empty())
+            .then(|| http::Body::json(&json!({of_query: query, of_count: count})));
         let mut headers = vec![(
             "accept".to_owned(),
             Secret::new("application/json,text/html"),
@@ -206,14 +215,21 @@ impl Search {
         let url = format!("{base}{path}");
         let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
         let head = exchange.head(left(until))?;
-        let (bytes, _) = read(&mut exchange, &head, until)?;
-        let answer = String::from_utf8_lossy(&bytes);
+        let body = Body::receive(&mut exchange, &head, until)?;
         let is_json = !engine.results[0].is_empty();
-        let found = if is_json {
-            from_json(&answer, engine.results)
-        } else {
-            from_page(&answer)
+        let what = Reading::Hits {
+            names: is_json.then(|| engine.results.map(str::to_owned)),
+            count,
         };
+        let told = (self.read)(
+            ReadingJob {
+                what,
+                is_gzip: body.is_gzip,
+                bytes: body.bytes,
+            },
+            cancel,
+        )?;
+        let found: Option<Vec<Hit>> = from_json_text(told)?;
         match (head.status, found) {
             // DuckDuckGo answers 202 to what it takes for a robot.
             (200, Some(mut hits)) => {
@@ -234,24 +250,38 @@ impl Search {
     }
 }
 
-fn from_json(answer: &str, [list, title, address, snippet]: [&str; 4]) -> Option<Vec<Hit>> {
+pub(super) fn from_json(
+    answer: &str,
+    [list, title, address, snippet]: &[String; 4],
+    count: usize,
+) -> Option<Vec<Hit>> {
+    // Its values take many times its own size.
+    if answer.len() > MAX_JSON {
+        return None;
+    }
     let answer: Value = parse_json(answer).ok()?;
     // Engines that found nothing may leave the list out, but not what is around it.
     let Some(list) = answer.pointer(list) else {
         return answer.is_object().then(Vec::new);
     };
     let text = |hit: &Value, name: &str| {
-        html::convert(hit[name].as_str().unwrap_or_default(), "").markdown
+        let written = hit[name].as_str().unwrap_or_default();
+        html::convert(clip(written, MAX_PART), "").markdown
     };
     let hit = |hit: &Value| {
-        let address = hit[address].as_str()?.to_owned();
+        let address = clip(hit[address].as_str()?, MAX_PART).to_owned();
         Some(Hit {
             title: text(hit, title),
             address,
             snippet: text(hit, snippet),
         })
     };
-    let hits: Vec<Hit> = list.as_array()?.iter().filter_map(hit).collect();
+    let hits: Vec<Hit> = list
+        .as_array()?
+        .iter()
+        .filter_map(hit)
+        .take(count)
+        .collect();
     // Those that a SearXNG asked and got nothing from.
     let failed = answer["unresponsive_engines"]
         .as_array()
@@ -260,7 +290,7 @@ fn from_json(answer: &str, [list, title, address, snippet]: [&str; 4]) -> Option
 }
 
 /// The results on a page of `DuckDuckGo`; `None` if it is not such a page.
-fn from_page(page: &str) -> Option<Vec<Hit>> {
+pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
     let mut hits: Vec<Hit> = Vec::new();
     let mut is_results = false;
     // What the text that comes belongs to.
@@ -272,7 +302,11 @@ fn from_page(page: &str) -> Option<Vec<Hit>> {
                 let class = attribute("class");
                 is_results |= attribute("id") == "links" || class.contains("no-results");
                 if class.split_whitespace().any(|word| word == "result__a") {
-                    let address = target(attribute("href"));
+                    // Advertisements among them are left out below.
+                    if hits.len() > count + MAX_ADVERTISEMENTS {
+                        break;
+                    }
+                    let address = target(clip(attribute("href"), MAX_PART));
                     hits.push(Hit {
                         title: String::new(),
                         address,
@@ -289,13 +323,18 @@ fn from_page(page: &str) -> Option<Vec<Hit>> {
             Token::End(name) if name == "a" => part = "",
             Token::End(_) => {}
             Token::Text(text) => match (part, hits.last_mut()) {
-                ("title", Some(hit)) => hit.title.push_str(&text),
-                ("snippet", Some(hit)) => hit.snippet.push_str(&text),
+                ("title", Some(hit)) => hit.title.push_str(clip(&text, MAX_PART)),
+                ("snippet", Some(hit)) => hit.snippet.push_str(clip(&text, MAX_PART)),
                 _ => {}
             },
         }
     }
+    for hit in &mut hits {
+        hit.title.truncate(clip(&hit.title, MAX_PART).len());
+        hit.snippet.truncate(clip(&hit.snippet, MAX_PART).len());
+    }
     hits.retain(|hit| !hit.address.contains("duckduckgo.com/y.js"));
+    hits.truncate(count);
     (is_results || !hits.is_empty()).then_some(hits)
 }
 
@@ -322,6 +361,7 @@ mod tests {
             .collect();
         let search = Search {
             connect: Box::new(|_| Client::new(Settings::default())),
+            read: Box::new(|_, _| Ok(String::new())),
             provider: "auto".to_owned(),
             key: Secret::new(key),
             keys: keys_in(&env),

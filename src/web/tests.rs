@@ -407,3 +407,31 @@ fn no_bytes_are_too_odd_for_an_encoding() {
     let text = charset::decode(b"\xe5<b>", "; charset=gbk", true).unwrap();
     assert_eq!(text, "\u{fffd}<b>");
 }
+
+/// Each took minutes, or gigabytes, before it had a bound; a bound on time would only tell a busy machine.
+#[test]
+fn what_a_page_repeats_is_read_once() {
+    let spans = "<td colspan=20 rowspan=1000>x".repeat(1_000);
+    for (page, most) in [
+        ("<title>".repeat(300_000), 100),
+        ("<".repeat(1_000_000), 1 << 20),
+        ("[".repeat(2_000_000), 1 << 20),
+        (
+            format!("<table><tr>{spans}{}", "<tr><td>y".repeat(50_000)),
+            1 << 20,
+        ),
+        (
+            format!(
+                "<base href='https://a.example/{}'>{}",
+                "x".repeat(60_000),
+                "<a href=b>c</a>".repeat(10_000)
+            ),
+            1 << 20,
+        ),
+        ("<ul><li>".repeat(100) + &"a<br>".repeat(300_000), 3 << 20),
+    ] {
+        let read = markdown(&page);
+        let start: String = page.chars().take(40).collect();
+        assert!(read.len() <= most, "{start}: {} bytes", read.len());
+    }
+}

@@ -32,12 +32,20 @@ pub(super) struct Tokens<'a> {
     rest: &'a str,
     /// The element whose raw text comes next.
     raw: Option<String>,
+    /// No title that comes ends, so none is searched for its end.
+    has_open_title: bool,
 }
+
+/// The most attributes of a tag that are kept.
+const MAX_ATTRIBUTES: usize = 100;
+/// The longest name of a character, in bytes.
+const MAX_NAME: usize = 32;
 
 pub(super) fn tokens(html: &str) -> Tokens<'_> {
     Tokens {
         rest: html,
         raw: None,
+        has_open_title: false,
     }
 }
 
@@ -46,9 +54,14 @@ impl Iterator for Tokens<'_> {
 
     fn next(&mut self) -> Option<Token> {
         if let Some(name) = self.raw.take() {
-            let mut end = end_of_raw(self.rest, &name);
-            if name == "title" && end == self.rest.len() {
+            let is_title = name == "title";
+            let mut end = self.rest.len();
+            if !(is_title && self.has_open_title) {
+                end = end_of_raw(self.rest, &name);
+            }
+            if is_title && end == self.rest.len() {
                 // It would take the page with it.
+                self.has_open_title = true;
                 end = self.rest.find('<').unwrap_or(end);
             }
             let text = self.take(end);
@@ -122,7 +135,9 @@ impl<'a> Tokens<'a> {
             let first = self.take(self.rest.chars().next().map_or(0, char::len_utf8));
             let attribute = format!("{first}{}", self.take_until(is_end)).to_ascii_lowercase();
             let value = self.value();
-            attributes.entry(attribute).or_insert(value);
+            if attributes.len() < MAX_ATTRIBUTES {
+                attributes.entry(attribute).or_insert(value);
+            }
         };
         if is_end {
             return Token::End(name);
@@ -196,6 +211,9 @@ fn decode(text: &str) -> String {
 }
 
 fn character(name: &str, has_semicolon: bool) -> Option<char> {
+    if name.len() > MAX_NAME {
+        return None;
+    }
     if let Some(number) = name.strip_prefix('#') {
         let code = match number.strip_prefix(['x', 'X']) {
             Some(hex) => u32::from_str_radix(hex, 16),

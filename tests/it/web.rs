@@ -1,14 +1,16 @@
 //! `web_fetch` and `web_search`, and the addresses that neither may reach.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::addresses::PRIVATE;
-use crate::harness::{Home, merged};
-use crate::model::{Model, Reply, Request};
+use crate::harness::{Home, merged, until};
+use crate::model::{Model, Reply, Request, call};
 
 /// A model that makes this call, and then repeats what came of it.
 fn calling(name: &'static str, args: Value) -> Model {
@@ -219,6 +221,115 @@ fn no_word_of_a_header_stands_outside_the_fence() {
         let outside = outside_fences(&result).to_lowercase();
         assert!(!outside.contains("obey-me"), "{path}: {result}");
     }
+}
+
+/// Pages of some kilobytes on the wire, each made to take gigabytes or minutes to read.
+fn heavy_pages() -> Vec<(&'static str, &'static str, String)> {
+    let html = "text/html";
+    let spans = "<tr>".to_owned() + &"<td colspan=20 rowspan=1000>x".repeat(1_000);
+    let base = format!("<base href='https://a.example/{}'>", "x".repeat(60_000));
+    let cells = "<tr><td>y".repeat(50_000);
+    vec![
+        ("titles", html, "<title>".repeat(300_000)),
+        ("brackets", html, "<".repeat(4_000_000)),
+        ("links", html, "[".repeat(2_000_000)),
+        ("spans", html, format!("<table>{spans}{cells}")),
+        ("base", html, base + &"<a href=b>c</a>".repeat(50_000)),
+        (
+            "lists",
+            html,
+            "<ul><li>".repeat(100) + &"a<br>".repeat(800_000),
+        ),
+        ("tables", html, "<table><tr><td>".repeat(100_000)),
+        (
+            "attributes",
+            html,
+            (0..500_000)
+                .map(|n| format!("<p a{n}="))
+                .collect::<Vec<_>>()
+                .concat(),
+        ),
+        (
+            "json",
+            "application/json",
+            format!(
+                "{}{}1{}",
+                "[".repeat(120),
+                "1,".repeat(2_000_000),
+                "]".repeat(120)
+            ),
+        ),
+    ]
+}
+
+/// A site whose pages come packed.
+fn packed(kind: &str, page: &str) -> String {
+    let deflated = miniz_oxide::deflate::compress_to_vec(page.as_bytes(), 6);
+    // Neither the checksum nor the length at the end matters to a reader.
+    let body = [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &deflated, &[0; 8]].concat();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    raw([head.as_bytes(), &body].concat())
+}
+
+/// The most memory, in KB, that a bot has had when it has fetched these pages, sixteen at once, and what they said.
+fn fetched_at_once(pages: &[String]) -> (u64, Vec<String>) {
+    let asked = pages.iter().cycle().take(16).enumerate();
+    let urls: Vec<String> = asked.map(|(n, url)| format!("{url}?{n}")).collect();
+    let peak: Arc<Mutex<u64>> = Arc::default();
+    let pid: Arc<OnceLock<i32>> = Arc::default();
+    let (told, of) = (Arc::clone(&peak), Arc::clone(&pid));
+    let model = Model::answering(move |_, number| {
+        if number == 0 {
+            let calls = urls
+                .iter()
+                .map(|url| call(url, "web_fetch", &json!({ "url": url, "max_chars": 500 })));
+            return Reply::calls(calls);
+        }
+        until("the process is known", || of.get().is_some());
+        let status = format!("/proc/{}/status", of.get().unwrap());
+        let status = fs::read_to_string(status).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kb = line.unwrap().trim().trim_end_matches(" kB");
+        *told.lock().unwrap() = kb.parse().unwrap();
+        Reply::text("Done.")
+    });
+    let open =
+        json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
+    let home = Home::with(&merged(model.config(), &open));
+    let running = home.bantam().args(["agent", "-m", "fetch them"]).spawn();
+    pid.set(running.pid()).unwrap();
+    running.finish().exits(0);
+    let results = model.requests().pop().unwrap().texts("tool");
+    let peak = *peak.lock().unwrap();
+    (peak, results)
+}
+
+#[test]
+fn pages_that_are_made_to_swell_are_read_elsewhere_and_end_in_time() {
+    let plain = vec![packed("text/html", "<title>T</title><p>plain words")];
+    let (usual, told) = fetched_at_once(&plain);
+    assert!(
+        told.iter().all(|told| told.contains("plain words")),
+        "{told:?}"
+    );
+    let heavy = heavy_pages();
+    let sites: Vec<String> = heavy
+        .iter()
+        .map(|(_, kind, page)| packed(kind, page))
+        .collect();
+    let (peak, told) = fetched_at_once(&sites);
+    for ((name, ..), told) in heavy.iter().zip(&told) {
+        assert!(
+            told.starts_with("[status 200") || told.contains("too much time or memory"),
+            "{name}: {}",
+            told.chars().take(300).collect::<String>()
+        );
+    }
+    // What is shown of sixteen pages, and nothing of what they unpack to.
+    assert!(peak < usual + 12_000, "{usual} KB became {peak} KB");
 }
 
 #[test]

@@ -7,6 +7,10 @@ const MAX_SHORT: usize = 100;
 /// The most columns and rows that a cell may span.
 const MAX_SPAN: [usize; 2] = [20, 1_000];
 
+/// The most cells of a table, those that others cover included, and its most columns.
+const MAX_CELLS: usize = 20_000;
+const MAX_COLUMNS: usize = 200;
+
 #[derive(Default)]
 struct Table {
     /// What stands in no cell: captions, as a rule.
@@ -14,6 +18,7 @@ struct Table {
     rows: Vec<Vec<String>>,
     /// For each column, how many rows a cell from above still covers.
     covered: Vec<usize>,
+    cells: usize,
 }
 
 impl Table {
@@ -25,6 +30,10 @@ impl Table {
         let Some(row) = self.rows.last_mut() else {
             return;
         };
+        let before = row.len();
+        if self.cells > MAX_CELLS || before >= MAX_COLUMNS {
+            return;
+        }
         while let Some(covered) = self.covered.get_mut(row.len()).filter(|rows| **rows > 0) {
             *covered -= 1;
             row.push(String::new());
@@ -35,6 +44,7 @@ impl Table {
             self.covered[row.len()] = rows - 1;
             row.push(cell);
         }
+        self.cells += row.len() - before;
     }
 
     fn add_row(&mut self) {
@@ -44,7 +54,10 @@ impl Table {
             .iter_mut()
             .skip(len)
             .for_each(|rows| *rows = rows.saturating_sub(1));
-        self.rows.push(Vec::new());
+        if self.cells <= MAX_CELLS {
+            self.cells += 1;
+            self.rows.push(Vec::new());
+        }
     }
 }
 

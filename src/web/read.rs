@@ -1,0 +1,134 @@
+//! What other people's bytes say: runs in a hands process, which has little time and memory for it.
+
+use std::io::{self, Write};
+
+use serde::{Deserialize, Serialize};
+
+use super::{charset, html, search};
+use crate::error::{Error, Result};
+use crate::packed::gunzip;
+use crate::text::{clip, media_type, parse_json};
+use crate::wire::{Header, MAX_BODY, Reading, ReadingJob, Reply};
+
+/// The most bytes that are unpacked.
+const MAX_UNPACKED: usize = 8 << 20;
+/// Longer JSON, in bytes, is shown as it came: its values take many times its own size.
+const MAX_JSON: usize = 1 << 20;
+/// The most bytes of a title, and of the text.
+const MAX_TITLE: usize = 1_000;
+const MAX_TEXT: usize = MAX_BODY - (64 << 10);
+
+/// What a page is; its text follows on the next line.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Found {
+    pub title: String,
+    pub is_text: bool,
+    /// The page was longer than what is shown of it.
+    pub is_cut: bool,
+    /// The name of a character encoding that is unknown; mostly empty.
+    pub unknown_encoding: String,
+    /// The size of the page in bytes.
+    pub size: usize,
+}
+
+/// Reads what a job asks for.
+pub(crate) fn perform(mut job: ReadingJob) -> Result<Reply> {
+    if job.is_gzip {
+        job.bytes = gunzip(&job.bytes, MAX_UNPACKED)
+            .ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
+    }
+    let body = match job.what {
+        Reading::Page {
+            content_type,
+            address,
+            max_chars,
+        } => {
+            let (found, text) = page(&job.bytes, &content_type, &address, max_chars);
+            format!("{}\n{text}", serde_json::to_string(&found)?)
+        }
+        Reading::Hits { names, count } => {
+            let answer = String::from_utf8_lossy(&job.bytes);
+            let hits = match names {
+                Some(names) => search::from_json(&answer, &names, count),
+                None => search::from_page(&answer, count),
+            };
+            serde_json::to_string(&hits)?
+        }
+    };
+    Ok(Reply {
+        header: Header::Text,
+        body: body.into_bytes(),
+    })
+}
+
+fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {
+    let header = content_type.to_ascii_lowercase();
+    let mime = media_type(&header).unwrap_or_default();
+    let is_html =
+        mime.contains("html") || (mime.is_empty() && bytes.trim_ascii_start().starts_with(b"<"));
+    let is_text = is_html
+        || mime.is_empty()
+        || mime.starts_with("text/")
+        || ["json", "xml", "javascript", "yaml"]
+            .iter()
+            .any(|kind| mime.contains(kind));
+    let mut found = Found {
+        size: bytes.len(),
+        is_cut: bytes.len() >= MAX_UNPACKED,
+        ..Found::default()
+    };
+    if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
+        return (found, String::new());
+    }
+    found.is_text = true;
+    let text = match charset::decode(bytes, &header, is_html) {
+        Ok(text) => text,
+        Err((name, text)) => {
+            clip(&name, 40).clone_into(&mut found.unknown_encoding);
+            text
+        }
+    };
+    let text = if is_html {
+        let read = html::convert(&text, address);
+        clip(&read.title, MAX_TITLE).clone_into(&mut found.title);
+        read.markdown
+    } else if mime.contains("json") && text.len() <= MAX_JSON {
+        laid_out(&text).unwrap_or(text)
+    } else {
+        text
+    };
+    let end = text
+        .char_indices()
+        .nth(max_chars)
+        .map_or(text.len(), |(at, _)| at);
+    let shown = clip(&text[..end], MAX_TEXT);
+    found.is_cut |= shown.len() < text.len();
+    (found, shown.to_owned())
+}
+
+/// JSON with a line for each value, as much of it as is shown.
+fn laid_out(text: &str) -> Option<String> {
+    let value = parse_json(text).ok()?;
+    let mut out = Capped(Vec::new());
+    // What does not fit is left out.
+    drop(serde_json::to_writer_pretty(&mut out, &value));
+    String::from_utf8(out.0).ok()
+}
+
+/// Takes as much as can be shown.
+struct Capped(Vec<u8>);
+
+impl Write for Capped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_BODY {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
