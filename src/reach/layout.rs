@@ -99,7 +99,7 @@ impl Layout {
         let root = Place {
             setting: "BANTAM_HOME".to_owned(),
             path: home.root().to_owned(),
-            found: Resolved::of_home(home.root())?,
+            found: Resolved::of(home.root()),
         };
         let setting = "agents.defaults.workspace";
         let mut workspace = if opened.workspace == home.workspace() {

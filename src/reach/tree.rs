@@ -104,17 +104,6 @@ impl Resolved {
         })
     }
 
-    /// Follows the path of bantam's own home.
-    ///
-    /// # Errors
-    /// This system cannot open paths safely.
-    pub(crate) fn of_home(path: &Path) -> Result<Self> {
-        match Self::straight(path) {
-            Err(Errno::NOSYS) => Err(Error::config(explain(Errno::NOSYS, path).message)),
-            result => Ok(result.unwrap_or_else(|_| Self::of(path))),
-        }
-    }
-
     /// A path without links: one call, in place of one for each name.
     fn straight(path: &Path) -> Result<Self, Errno> {
         if path.components().any(|part| part == Component::ParentDir) {

@@ -375,9 +375,16 @@ fn a_tool_that_only_looks_is_refused_what_leads_out() {
 
 #[test]
 fn a_system_without_openat2_is_refused_with_a_sentence() {
-    let model = Model::scripted([]);
+    let model = Model::scripted([
+        Reply::call("write_file", &json!({ "path": "a.txt", "content": "a" })),
+        Reply::text("It did not work."),
+    ]);
     let home = Home::with(&model.config());
+    home.dir("workspace");
+    // A question needs no file of the workspace, and is answered without them.
     let run = without_syscall::openat2(|| home.agent(["-m", "hi"]));
-    run.exits(3).says("Linux has from 5.6 on");
-    assert_eq!(model.asked(), 0);
+    run.exits(0).says("Linux has from 5.6 on");
+    let result = model.request(1).last("tool");
+    assert!(result.contains("Linux has from 5.6 on"), "{result}");
+    assert!(!home.path("workspace/a.txt").exists());
 }
