@@ -20,10 +20,11 @@ use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
 use crate::paths::{Home, session_name};
 use crate::secret::Secret;
-use crate::serve::{Answer, Ask, Endpoint, Last, Options, Settings, Turns};
+use crate::serve::{Answer, Ask, ClientTool, Endpoint, Last, Options, Settings, Turns};
 use crate::session::{Entry, Files, Memory, Session, Store, TurnEnd};
 use crate::text::rfc3339;
-use crate::tool::client::{ClientCalls, client_tools};
+use crate::tool::Tool;
+use crate::tool::client::{ClientCalls, client_tool};
 
 /// The channel of requests, and the prefix of their conversations.
 const CHANNEL: &str = "http";
@@ -288,6 +289,12 @@ impl EndpointTurns {
         let calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Answer { response, calls })
     }
+}
+
+fn client_tools(tools: Vec<ClientTool>, request: &str, calls: &ClientCalls) -> Vec<Box<dyn Tool>> {
+    let tool =
+        |tool: ClientTool| client_tool(tool.name, tool.description, tool.schema, request, calls);
+    tools.into_iter().map(tool).collect()
 }
 
 fn origin(key: &str) -> Origin {

@@ -3,19 +3,16 @@
 //! The shapes are those of the API reference, "Create chat completion", of 2026. Fields that bantam has no use for are
 //! ignored, as hosts do.
 
-use std::borrow::Cow;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::response::Refusal;
-use super::{Ask, Options};
+use super::{Ask, ClientTool, Options};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
-use crate::provider::ToolOffer;
 use crate::text::{fenced, from_json};
 
 /// The model that answers as `config.json` says.
@@ -292,7 +289,7 @@ fn decode(data: &str, place: &str) -> Result<Vec<u8>, Refusal> {
 }
 
 /// The tools that the client runs itself.
-fn tools(list: &[Value], choice: &Value) -> Result<Vec<ToolOffer>, Refusal> {
+fn tools(list: &[Value], choice: &Value) -> Result<Vec<ClientTool>, Refusal> {
     match choice {
         Value::Null => {}
         Value::String(word) if word == "auto" => {}
@@ -304,7 +301,7 @@ fn tools(list: &[Value], choice: &Value) -> Result<Vec<ToolOffer>, Refusal> {
             ));
         }
     }
-    let mut tools: Vec<ToolOffer> = Vec::new();
+    let mut tools: Vec<ClientTool> = Vec::new();
     for (i, tool) in list.iter().enumerate() {
         let place = format!("tools[{i}]");
         let function = &tool["function"];
@@ -321,10 +318,10 @@ fn tools(list: &[Value], choice: &Value) -> Result<Vec<ToolOffer>, Refusal> {
             Value::Null => json!({"type": "object", "properties": {}}),
             schema => schema.clone(),
         };
-        tools.push(ToolOffer {
-            name: Cow::Owned(name),
-            description: Cow::Owned(text(&function["description"])),
-            schema: Cow::Owned(schema.to_string()),
+        tools.push(ClientTool {
+            name,
+            description: text(&function["description"]),
+            schema: schema.to_string(),
         });
     }
     Ok(tools)

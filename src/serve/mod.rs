@@ -23,7 +23,6 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::message::{Message, ToolCall, User};
-use crate::provider::ToolOffer;
 use crate::secret::Secret;
 use access::Access;
 use chat::{ChatRequest, Completion};
@@ -51,8 +50,17 @@ pub(crate) struct Ask {
     /// The key of a stored conversation; `None` if nothing is stored.
     pub(crate) session: Option<String>,
     /// Tools that the client runs.
-    pub(crate) tools: Vec<ToolOffer>,
+    pub(crate) tools: Vec<ClientTool>,
     pub(crate) options: Options,
+}
+
+/// A tool that the client runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ClientTool {
+    pub(crate) name: String,
+    pub(crate) description: String,
+    /// JSON Schema of the arguments, as JSON.
+    pub(crate) schema: String,
 }
 
 /// What a request overrides.

@@ -5,40 +5,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Function, Risk, Tool, ToolOutput, ToolSpec};
 use crate::message::ToolCall;
-use crate::provider::ToolOffer;
 
 /// The calls for the client, in the order in which the model made them.
 pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
 
-/// Tools of a client. `request` makes the ids of their calls unique in a conversation that only the client keeps.
-pub(crate) fn client_tools(
-    offers: Vec<ToolOffer>,
+/// A tool of a client. `request` makes the ids of its calls unique in a conversation that only the client keeps.
+pub(crate) fn client_tool(
+    name: String,
+    description: String,
+    schema: String,
     request: &str,
     calls: &ClientCalls,
-) -> Vec<Box<dyn Tool>> {
-    let tool = |offer: ToolOffer| -> Box<dyn Tool> {
-        let name = offer.name.to_string();
-        let spec = ToolSpec {
-            name: offer.name,
-            description: offer.description,
-            schema: offer.schema,
-            risk: Risk::Writes, // so that calls keep their order
-            source: "the client".into(),
-        };
-        let (calls, request) = (calls.clone(), request.to_owned());
-        let function = Function::new(spec, &[], move |args, turn| {
-            let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
-            let id = format!("call_{request}_{}", calls.len());
-            calls.push(ToolCall {
-                id,
-                name: name.clone(),
-                arguments: args.to_string(),
-                ..ToolCall::default()
-            });
-            turn.is_handed_over.store(true, Ordering::SeqCst);
-            Ok(ToolOutput::text("[the client runs this tool]"))
-        });
-        Box::new(function.takes_any())
+) -> Box<dyn Tool> {
+    let spec = ToolSpec {
+        name: name.clone().into(),
+        description: description.into(),
+        schema: schema.into(),
+        risk: Risk::Writes, // so that calls keep their order
+        source: "the client".into(),
     };
-    offers.into_iter().map(tool).collect()
+    let (calls, request) = (calls.clone(), request.to_owned());
+    let function = Function::new(spec, &[], move |args, turn| {
+        let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = format!("call_{request}_{}", calls.len());
+        calls.push(ToolCall {
+            id,
+            name: name.clone(),
+            arguments: args.to_string(),
+            ..ToolCall::default()
+        });
+        turn.is_handed_over.store(true, Ordering::SeqCst);
+        Ok(ToolOutput::text("[the client runs this tool]"))
+    });
+    Box::new(function.takes_any())
 }
