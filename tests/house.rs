@@ -52,7 +52,7 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["env::var"],
-        &["config/"],
+        &["config/", "pace.rs"],
         "config knows where each value came from",
     ),
     (

@@ -1,10 +1,11 @@
 //! The pages of `docs/`, for `bantam help TOPIC`.
 
 use std::io::{self, IsTerminal, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::screen::Style;
 use super::{print, table, tty};
+use crate::child;
 use crate::config::Env;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
@@ -67,7 +68,7 @@ fn page_through(text: &str, env: &Env) -> bool {
     };
     // Ctrl-C belongs to the pager.
     sys::block_signals(&[libc::SIGINT]);
-    let Ok(mut pager) = Command::new(program)
+    let Ok(mut pager) = child::by_user(program)
         .args(args)
         .stdin(Stdio::piped())
         .spawn()

@@ -393,7 +393,7 @@ fn a_turn_that_begins_a_new_segment_with_a_fault_at_any_call() {
     let model = busy();
     let mut scene = Scene {
         told: Told::Text,
-        config: config(&model, 6000),
+        config: config(&model, 5200),
         before: Vec::new(),
     };
     let long = format!("question-0 {}", "words ".repeat(1500));

@@ -213,7 +213,7 @@ fn tools_are_listed_with_risk_and_source_without_a_model_or_a_key() {
         of("read_file")
     );
     assert!(
-        of("exec").contains(" runs ") && of("exec").contains("Run a shell command"),
+        of("exec").contains(" runs ") && of("exec").contains("Run a command"),
         "{}",
         of("exec")
     );

@@ -512,7 +512,7 @@ fn a_power_cut_in_the_first_turn_of_a_home_loses_nothing_that_was_told() {
 #[test]
 fn a_power_cut_while_a_new_segment_begins_loses_nothing_that_was_told() {
     let model = busy();
-    let home = home(&model, 6000);
+    let home = home(&model, 5200);
     home.agent(["-m", &format!("question-0 {}", "words ".repeat(1500))])
         .exits(0);
     let moments = recorded(&home, "question-1");

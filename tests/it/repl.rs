@@ -487,7 +487,7 @@ fn an_export_follows_no_link_of_the_workspace() {
         "/export {}/exports/talk.md\n",
         workspace.display()
     ));
-    talk.wait_for_next_stdout("leads out of their trees");
+    talk.wait_for_next_stdout("which tools can change");
     talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));
     talk.wait_for_next_stdout("bantam: wrote /");
     talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));

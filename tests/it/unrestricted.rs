@@ -238,7 +238,10 @@ fn with_the_sandbox_off_file_tools_keep_it_so() {
 
 #[test]
 fn a_home_where_commands_may_read_is_refused() {
-    let model = Model::never_asked();
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })),
+        Reply::text("Refused."),
+    ]);
     let place = std::path::Path::new("/opt").join(format!("bantam-test-{}", std::process::id()));
     fs::create_dir_all(&place).unwrap();
     fs::write(place.join("config.json"), model.config().to_string()).unwrap();
@@ -249,7 +252,9 @@ fn a_home_where_commands_may_read_is_refused() {
         .args(["agent", "-m", "hi"])
         .run();
     fs::remove_dir_all(&place).unwrap();
-    run.exits(3).fails_with_a_hint().says("/opt");
+    run.exits(0);
+    let result = model.request(1).last("tool");
+    assert!(result.contains("/opt"), "{result}");
 }
 
 #[test]

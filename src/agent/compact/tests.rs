@@ -695,6 +695,7 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
         .store
         .append(&mut session, &entries, Durability::Now, hours_ago(2))
         .unwrap();
+    drop(session);
     let notices = fixture.answers("hello");
     assert!(
         notices[0].contains("a new conversation begins"),
