@@ -337,7 +337,7 @@ fn a_name_server_that_changes_its_answer_gains_nothing() {
     in_network(|network| {
         let urls = [
             "http://rebind.test/",
-            "http://rebind.test/",
+            "http://rebind.test/again",
             "http://public.test/to/http://rebind-late.test/to/http://rebind-late.test/",
         ];
         let text = fetch(urls.map(str::to_owned).to_vec(), &json!({}));

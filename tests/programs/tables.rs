@@ -1,19 +1,7 @@
-//! Tables in the sources that were made with other programs are still what those say.
+//! A table in the tests that was made with another program is still what that says.
 
 use std::path::Path;
 use std::process::Command;
-
-#[test]
-fn the_table_of_encodings_is_pythons() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/charsets.py");
-    assert!(
-        Command::new("python3")
-            .args([script, "--check"])
-            .status()
-            .unwrap()
-            .success()
-    );
-}
 
 /// `tests/run` installs it below the target folder.
 #[test]
