@@ -14,13 +14,10 @@ use crate::error::{Error, Kind, Result};
 use crate::provider::Retry;
 use crate::session::Memory;
 use crate::text::{clip, fenced};
-use crate::tool::{NOT_FOR_SUBAGENTS, Task, ToolOutput};
+use crate::tool::{NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 
 /// The longest report of a background task that goes to the model, in bytes.
 const MAX_REPORT: usize = 64 << 10;
-
-/// The channel of subagents.
-const CHANNEL: &str = "subagent";
 
 /// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An
 /// error is in words for the model: too many tasks are waiting, say.
@@ -29,7 +26,7 @@ pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
 impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
-        let chat = format!("{CHANNEL}_{}", turn.spending.begin_subagent()?);
+        let chat = format!("{SUBAGENT}_{}", turn.spending.begin_subagent()?);
         self.perform(
             task,
             &chat,
@@ -65,7 +62,7 @@ impl Agent {
         );
         let request = Request {
             origin: Origin {
-                channel: CHANNEL.to_owned(),
+                channel: SUBAGENT.to_owned(),
                 chat: chat.to_owned(),
             },
             cancel: cancel.clone(),

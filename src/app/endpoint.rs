@@ -72,7 +72,8 @@ impl Channel for HttpChannel {
         if let Some(warning) = self.settings.warning() {
             (self.log)(Level::Warn, &warning);
         }
-        self.turns.resume(&self.cancel, &self.log)?;
+        // Read before anything new can come in, and run when the address is taken.
+        let left = self.turns.queue.entries(KIND)?;
         let endpoint = Endpoint::start(
             self.settings,
             self.turns.clone(),
@@ -80,6 +81,7 @@ impl Channel for HttpChannel {
             self.log.clone(),
         )?;
         let address = endpoint.address()?;
+        self.turns.resume(left, &self.cancel, &self.log)?;
         (self.log)(Level::Info, &format!("listening at http://{address}/v1"));
         let (cancel, turns) = (self.cancel, self.turns);
         let wait = move || {
@@ -156,8 +158,12 @@ impl EndpointTurns {
     }
 
     /// Goes on with the turns that the end of the program interrupted, one after the other.
-    fn resume(self: &Arc<Self>, cancel: &Cancel, log: &Sink) -> Result<()> {
-        let entries = self.queue.entries(KIND)?;
+    fn resume(
+        self: &Arc<Self>,
+        entries: Vec<disk::Entry>,
+        cancel: &Cancel,
+        log: &Sink,
+    ) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }

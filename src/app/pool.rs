@@ -63,6 +63,9 @@ impl AgentPool {
     /// An agent for one request, which sets these for itself.
     pub(super) fn with_options(&self, model: Option<&str>, options: &Options) -> Result<Agent> {
         let mut loaded = self.factory.load(model)?;
+        if let Some(token) = &self.token {
+            loaded.config.channels.telegram.token = token.clone();
+        }
         let config = &mut loaded.config;
         let Some(chosen) = config.choose_model(&self.factory.env)? else {
             return Err(Error::config("no model is configured"));

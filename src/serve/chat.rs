@@ -33,6 +33,8 @@ struct Body {
     temperature: Option<f64>,
     response_format: Value,
     tools: Vec<Value>,
+    /// The form of tools before `tools`.
+    functions: Vec<Value>,
     tool_choice: Value,
     user: String,
     n: u64,
@@ -50,6 +52,7 @@ impl Default for Body {
             temperature: None,
             response_format: Value::Null,
             tools: Vec::new(),
+            functions: Vec::new(),
             tool_choice: Value::Null,
             user: String::new(),
             n: 1,
@@ -86,6 +89,9 @@ pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, R
         .map_err(|e| Refusal::new(400, format!("the body is not a chat completion: {e}")))?;
     if body.n != 1 {
         return Err(Refusal::of_param("n", "bantam gives one choice"));
+    }
+    if !body.functions.is_empty() {
+        return Err(Refusal::of_param("functions", "send them as tools"));
     }
     if body.tools.len() > MAX_TOOLS {
         return Err(Refusal::of_param("tools", "there are more than 128 tools"));

@@ -299,7 +299,8 @@ impl Connection {
     fn serve(self) {
         drop(self.stream.set_nodelay(true));
         drop(self.stream.set_write_timeout(Some(response::WRITE_TIME)));
-        let mut reader = Reader::new(&self.stream);
+        let connections = self.shared.connections.load(Ordering::Relaxed);
+        let mut reader = Reader::new(&self.stream, connections > MAX_CONNECTIONS / 2);
         let mut responder = Responder::new(&self.stream);
         let served = match reader.head() {
             Ok(None) => return,
@@ -631,7 +632,10 @@ impl<'a> Output<'a> {
             return Ok(());
         }
         if let (Some(e), None) = (failed, &self.stream) {
-            return Err(chat::refusal(e));
+            return Err(Refusal {
+                has_acted: response.steps > 0,
+                ..chat::refusal(e)
+            });
         }
         if self.form == Form::Whole {
             let body = self.completion.whole(response, calls);

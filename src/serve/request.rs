@@ -18,6 +18,7 @@ pub(super) const MAX_BODY: usize = 8 << 20;
 /// The most bytes that the framing of a chunked body may add.
 const MAX_FRAMING: usize = 1 << 20;
 const HEAD_TIME: Duration = Duration::from_secs(10);
+const CROWDED_TIME: Duration = Duration::from_secs(1);
 const BODY_TIME: Duration = Duration::from_secs(60);
 
 /// The line and the headers of a request. Names of headers are lower case.
@@ -63,11 +64,13 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(stream: &'a TcpStream) -> Self {
+    /// `is_crowded`: others wait for a connection, so this one has less time to say what it wants.
+    pub(super) fn new(stream: &'a TcpStream, is_crowded: bool) -> Self {
+        let time = if is_crowded { CROWDED_TIME } else { HEAD_TIME };
         Self {
             stream,
             ahead: Vec::new(),
-            deadline: Instant::now() + HEAD_TIME,
+            deadline: Instant::now() + time,
         }
     }
 
@@ -134,7 +137,7 @@ impl<'a> Reader<'a> {
             if length == 0 {
                 break;
             }
-            if body.len() + length > MAX_BODY {
+            if length > MAX_BODY - body.len() {
                 return Err(too_large());
             }
             while self.ahead.len() < length + 2 {
@@ -330,7 +333,7 @@ mod tests {
                 drop(client.shutdown(Shutdown::Write));
                 drop(io::copy(&mut client, &mut io::sink()));
             });
-            let mut reader = Reader::new(&server);
+            let mut reader = Reader::new(&server, false);
             let read = match reader.head() {
                 Ok(None) => Ok(None),
                 Ok(Some(head)) => reader.body(&head).map(|body| Some((head, body))),
@@ -385,6 +388,7 @@ mod tests {
         }
         assert_eq!(body("fffffffffffffffff\r\n"), Err(413));
         assert_eq!(body("800001\r\n"), Err(413));
+        assert_eq!(body("1\r\nx\r\nffffffff\r\n"), Err(413));
     }
 
     #[test]

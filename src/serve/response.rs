@@ -24,6 +24,8 @@ pub(super) struct Refusal {
     pub(super) code: &'static str,
     /// Seconds after which to try again.
     pub(super) retry_after: Option<u64>,
+    /// Tools may have run: OpenAI's libraries, which repeat failed requests, must not repeat this one.
+    pub(super) has_acted: bool,
 }
 
 impl Refusal {
@@ -34,6 +36,7 @@ impl Refusal {
             param: None,
             code: "",
             retry_after: None,
+            has_acted: false,
         }
     }
 
@@ -181,6 +184,9 @@ impl<'a> Responder<'a> {
                 .iter()
                 .map(|seconds| ("Retry-After", seconds.as_str())),
         );
+        if refusal.has_acted {
+            headers.push(("x-should-retry", "false"));
+        }
         match refusal.status {
             401 => headers.push(("WWW-Authenticate", "Bearer")),
             405 => headers.push(("Allow", "GET, HEAD, POST, OPTIONS")),

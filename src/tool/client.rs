@@ -3,7 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Function, Risk, Tool, ToolOutput, ToolSpec};
+use super::{Function, Risk, SUBAGENT, Tool, ToolOutput, ToolSpec};
+use crate::error::Error;
 use crate::message::ToolCall;
 
 /// The calls for the client, in the order in which the model made them.
@@ -26,6 +27,11 @@ pub(crate) fn client_tool(
     };
     let (calls, request) = (calls.clone(), request.to_owned());
     let function = Function::new(spec, &[], move |args, turn| {
+        if turn.origin.channel == SUBAGENT {
+            return Err(Error::failed(
+                "a subagent cannot use the client's tools: report what is needed",
+            ));
+        }
         let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
         let id = format!("call_{request}_{}", calls.len());
         calls.push(ToolCall {

@@ -160,6 +160,9 @@ impl ToolOutput {
     }
 }
 
+/// The channel of subagents.
+pub(crate) const SUBAGENT: &str = "subagent";
+
 /// The turn that a call belongs to.
 pub struct Turn<'a> {
     pub origin: &'a Origin,
