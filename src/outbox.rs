@@ -122,11 +122,12 @@ impl Outbox {
         if left.is_empty() {
             return Ok(());
         }
-        if !self.queue.path().exists() {
-            self.queue
-                .create()
-                .doing("taking over the messages of an earlier version")?;
-        }
+        let taken = if self.queue.path().exists() {
+            self.queue.complete()
+        } else {
+            self.queue.create()
+        };
+        taken.doing("taking over the messages of an earlier version")?;
         disk::remove_files(&left)
     }
 
@@ -214,13 +215,16 @@ impl Outbox {
     /// Records that a message is sent.
     pub(crate) fn done(&self, id: &str) -> Result<()> {
         self.writable()?.done(&[id.to_owned()])?;
-        self.remove_orphans()
+        // What cannot be removed now is removed with the next message.
+        drop(self.remove_orphans());
+        Ok(())
     }
 
     /// Records that a message will never be accepted.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
         self.writable()?.give_up(id, &one_line(why, MAX_REASON))?;
-        self.remove_orphans()
+        drop(self.remove_orphans());
+        Ok(())
     }
 
     /// Redirects the rest of a message to another chat.
@@ -280,7 +284,14 @@ impl Outbox {
             }
             // A file that is locked is being filled, to be posted next.
             if let Ok(_lock) = Lock::acquire(&entry.path(), Duration::ZERO, &Cancel::new(None)) {
-                disk::remove(&entry.path())?;
+                // Its author held the lock until it was posted, which may be just now.
+                let is_posted = self
+                    .pending()?
+                    .iter()
+                    .any(|pending| entry.file_name() == pending.item.file.as_str());
+                if !is_posted {
+                    disk::remove(&entry.path())?;
+                }
             }
         }
         Ok(())

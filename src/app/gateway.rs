@@ -136,9 +136,11 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
     let outbox = Outbox::new(home.clone());
     outbox.adopt()?;
-    let tasks = Tasks::open(&outbox)?;
+    let (tasks, not_noted) = Tasks::open(&outbox)?;
     let warn = |text: &String| log.write(Level::Warn, text);
-    loaded.warnings().iter().chain(&notices).for_each(warn);
+    let warnings = loaded.warnings();
+    let all = warnings.iter().chain(&notices).chain(&not_noted);
+    all.for_each(warn);
     let parts = Parts {
         home: &home,
         config,

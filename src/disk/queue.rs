@@ -231,6 +231,22 @@ impl Queue {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
 
+    /// Adds the first lines to a file that a crash may have left without some of them, but for items that it knows.
+    pub(crate) fn complete(&self) -> Result<()> {
+        let mut missing = Vec::new();
+        for line in (self.first)()? {
+            let id = line["add"].as_str().map(str::to_owned);
+            let is_known = match &id {
+                Some(id) => self.is_done(id)? || !self.find(std::slice::from_ref(id))?.is_empty(),
+                None => false,
+            };
+            if !is_known {
+                missing.push(line);
+            }
+        }
+        self.append(&missing, Durability::Now)
+    }
+
     /// Creates the file with its first lines. On disk when this returns.
     pub(crate) fn create(&self) -> Result<()> {
         let mut state = self.lock_state();
@@ -293,7 +309,8 @@ impl Queue {
             state.content = self.first_content()?;
             Journal::create(&self.path, &state.content.lines())?
         };
-        compact(&mut journal, &state.content)?;
+        // It only saves space, for which the disk may have none.
+        drop(compact(&mut journal, &state.content));
         Ok(journal)
     }
 

@@ -176,8 +176,11 @@ impl JobRunner {
 
     /// The turn of a message begins: of a run, if it has this id.
     pub(super) fn begin(&self, id: &str) {
-        if let Some(run) = self.active().get(id) {
+        // It waits for its conversation, and nobody else's turn must wait with it.
+        let run = self.active().remove(id);
+        if let Some(run) = run {
             self.logged(run.begin(&self.home));
+            self.active().insert(id.to_owned(), run);
         }
     }
 

@@ -57,7 +57,8 @@ struct OpenTask {
 
 impl Tasks {
     /// The tasks of a gateway. Posts the reports that an earlier one left to their chats, and notes them in the conversations.
-    pub(crate) fn open(outbox: &Outbox) -> Result<Self> {
+    pub(crate) fn open(outbox: &Outbox) -> Result<(Self, Vec<String>)> {
+        let mut notices = Vec::new();
         for entry in outbox.queue().entries(KIND)? {
             let mut item: Item = entry.read();
             let text = std::mem::take(&mut item.text);
@@ -68,7 +69,8 @@ impl Tasks {
                 text: &text,
             };
             if telegram_chat(&item.to).is_ok() {
-                outbox.post_and_note(&item, &[entry.id], &told)?.noted?;
+                let posted = outbox.post_and_note(&item, &[entry.id], &told)?;
+                notices.extend(posted.noted.err().map(|e| e.message));
             } else {
                 outbox.queue().done(&[entry.id])?;
             }
@@ -77,7 +79,7 @@ impl Tasks {
             queue: Some(outbox.queue().clone()),
             ..TaskState::default()
         };
-        Ok(Self(Mutex::new(state)))
+        Ok((Self(Mutex::new(state)), notices))
     }
 
     fn lock(&self) -> MutexGuard<'_, TaskState> {

@@ -29,6 +29,11 @@ impl Dispatcher {
         self.show(&message.origin, Event::TurnStarted);
         self.fetch(&begun, &mut message, &cancel);
         let permit = self.turns.acquire();
+        // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
+        let is_kept = !begun.open.is_empty() || message.kind == Kind::Report;
+        if is_kept && self.runs.cancel.why().is_some() {
+            return;
+        }
         let (response, told) = self.run(&mut message, cancel, &begun);
         drop((permit, alone));
         self.finish(&message, response, &told);

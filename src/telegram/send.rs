@@ -53,6 +53,8 @@ struct SenderState {
     chats: BTreeMap<String, ChatState>,
     /// The messages that were tried: one that did not stop the program once is not what stops it.
     tried: BTreeSet<String>,
+    /// The ids of messages whose counted start has not ended.
+    under_way: BTreeSet<String>,
 }
 
 /// How a chat takes its messages.
@@ -171,7 +173,15 @@ impl MessageSender {
     /// Delivers until the program stops: the oldest message of each chat, when the chat takes one.
     fn deliver(self: &Arc<Self>) {
         let own = self.clone();
-        let _hook = self.cancel.on_stop(move || own.wake());
+        let _hook = self.cancel.on_stop(move || {
+            // The end of the program is no fault of what is being sent.
+            let under_way = std::mem::take(&mut own.state().under_way);
+            let ids: Vec<String> = under_way.into_iter().collect();
+            if !ids.is_empty() {
+                own.is_ok("the outbox", &own.outbox.queue().halt(&ids));
+            }
+            own.wake();
+        });
         while self.cancel.why().is_none() {
             self.state().is_woken = false;
             match self.next(&self.pending()) {
@@ -193,6 +203,10 @@ impl MessageSender {
         let mut seen = BTreeSet::new();
         let mut until: Option<Instant> = None;
         state.is_sending = false;
+        if self.cancel.why().is_some() {
+            self.changed.notify_all();
+            return Next::Wait(None);
+        }
         for pending in pending {
             let chat = chat_of(&pending.item);
             let is_file = !pending.item.file.is_empty();
@@ -253,7 +267,17 @@ impl MessageSender {
     /// Sends one message and records what came of it.
     fn try_to_send(&self, pending: &Pending) {
         let id = [pending.id.clone()];
-        let is_first = self.state().tried.insert(pending.id.clone());
+        let is_first = {
+            let mut state = self.state();
+            if self.cancel.why().is_some() {
+                return;
+            }
+            let is_first = state.tried.insert(pending.id.clone());
+            if is_first {
+                state.under_way.insert(pending.id.clone());
+            }
+            is_first
+        };
         let result = if is_first && pending.starts >= MAX_STARTS {
             let why = "it has stopped this program three times";
             Err(Failure::Refused(0, why.to_owned()))
@@ -263,7 +287,8 @@ impl MessageSender {
             }
             self.send(pending)
         };
-        if is_first && result.is_err() {
+        let is_counted = self.state().under_way.remove(&pending.id);
+        if is_counted && result.is_err() {
             self.is_ok("the outbox", &self.outbox.queue().halt(&id));
         }
         let chat = chat_of(&pending.item);
