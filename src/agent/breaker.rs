@@ -19,8 +19,10 @@ const MOST_WARNINGS: u32 = 2;
 pub(super) struct Breaker {
     /// By the identity of a call; calls that do not fit count by the name of their tool.
     calls: HashMap<String, Repeats>,
-    /// How many different calls have written or run something.
+    /// How many calls have written or run something.
     changes: u32,
+    /// How many of them were new.
+    new_changes: u32,
     /// Replies with refused calls since the last change.
     warnings: u32,
     /// The current reply has one.
@@ -32,8 +34,11 @@ struct Repeats {
     /// The id of the last call that was run.
     id: String,
     times: u32,
-    /// The value of [`Breaker::changes`] at the last call.
+    /// The values of [`Breaker::changes`] and [`Breaker::new_changes`] at the last call.
     changes: u32,
+    new_changes: u32,
+    /// The last one failed, and may not the next time.
+    failed: bool,
 }
 
 impl Breaker {
@@ -64,16 +69,23 @@ impl Breaker {
         }
         let seen = self.calls.get(&key).cloned();
         let is_new = seen.is_none();
-        let still_holds = |seen: &Repeats| seen.changes == self.changes && !is_gone(&seen.id);
+        let still_holds =
+            |seen: &Repeats| seen.new_changes == self.new_changes && !is_gone(&seen.id);
         let repeats = seen
             .filter(|seen| !fits || still_holds(seen))
             .unwrap_or_default();
         let acts_elsewhere = !call.is_built_in() && call.risk() != Risk::Safe;
-        let most = if fits && !acts_elsewhere { 1 } else { MOST };
+        // Something that is not new may have undone what the result depends on.
+        let is_same = repeats.changes == self.changes && !repeats.failed;
+        let most = if fits && !acts_elsewhere && is_same {
+            1
+        } else {
+            MOST
+        };
         if repeats.times >= most {
             return Some(self.warning(&match fits {
-                true if acts_elsewhere => format!(
-                    "this same call has been made {MOST} times already, and nothing has changed since"
+                true if acts_elsewhere || !is_same => format!(
+                    "this same call has been made {MOST} times already, and nothing new was done since"
                 ),
                 true => "you have this result already, above".to_owned(),
                 false => format!(
@@ -81,9 +93,12 @@ impl Breaker {
                 ),
             }));
         }
-        if fits && is_new && call.risk() != Risk::Safe {
+        if fits && call.risk() != Risk::Safe {
             self.changes += 1;
-            self.warnings = 0;
+            if is_new {
+                self.new_changes += 1;
+                self.warnings = 0;
+            }
         }
         self.calls.insert(
             key,
@@ -91,9 +106,18 @@ impl Breaker {
                 id: call.id().to_owned(),
                 times: repeats.times + 1,
                 changes: self.changes,
+                new_changes: self.new_changes,
+                failed: false,
             },
         );
         None
+    }
+
+    /// The call with this id failed: it may be tried again.
+    pub(super) fn failed(&mut self, id: &str) {
+        for repeats in self.calls.values_mut().filter(|repeats| repeats.id == id) {
+            repeats.failed = true;
+        }
     }
 
     fn warning(&mut self, why: &str) -> String {
@@ -181,6 +205,8 @@ mod tests {
         assert_eq!(refused("look look look"), ".RS");
         assert_eq!(refused("look1 look2 look1 look2 look3"), "..RS.");
         assert_eq!(refused("test test edit test"), ".R..");
+        // An edit that was taken back and made again.
+        assert_eq!(refused("edit1 test edit2 test edit1 test"), "......");
         assert_eq!(refused("edit edit"), ".R");
     }
 
@@ -201,7 +227,8 @@ mod tests {
 
     #[test]
     fn calls_that_take_turns_for_ever_are_still_for_ever() {
-        assert_eq!(refused("edit1 test edit1 test edit1"), "...RS");
+        let calls = "edit1 test edit1 test edit1 test edit1 test edit1";
+        assert_eq!(refused(calls), ".......RS");
     }
 
     #[test]

@@ -128,11 +128,18 @@ impl<'a> Calls<'a> {
                 };
                 batch.push(self.admit(next, &session.messages));
             }
+            let mut failed = Vec::new();
             self.run_together(&batch, |(result, report)| {
                 left -= 1;
+                if result.is_error {
+                    failed.push(result.call_id.clone());
+                }
                 reports.push(report);
                 self.append_result(result, (left == 0).then_some(footer), session)
             })?;
+            for id in failed {
+                self.breaker.failed(&id);
+            }
             if let Some(allowed) = self.turn.newly_allowed() {
                 let entries = [Entry::Allow(&allowed)];
                 let now = SystemTime::now();

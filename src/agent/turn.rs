@@ -198,7 +198,11 @@ impl Agent {
                 let is_answer = has_text(&reply.text) || !reply.refused.is_empty();
                 if !may_ask_again && wants_tools && !is_answer {
                     let limit = limit.unwrap_or_else(|| withheld("it had answered nothing"));
-                    return Ok(Outcome::of_calls_alone(&limit, &session.messages));
+                    let outcome = Outcome::of_calls_alone(&limit, &session.messages);
+                    if let Some(reply) = &outcome.reply {
+                        (turn.events)(Event::Delta(reply.text.clone()));
+                    }
+                    return Ok(outcome);
                 }
                 if !may_ask_again || is_answer {
                     // A first step may have needed no tools.

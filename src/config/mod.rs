@@ -107,7 +107,7 @@ pub(crate) fn home(env: &Env) -> Result<Home> {
                 .hint("set BANTAM_HOME to the directory that should hold its files")
         })?;
     let root = std::path::absolute(root).doing("finding bantam's home")?;
-    if root.exists() && !root.is_dir() {
+    if std::fs::metadata(&root).is_ok_and(|meta| !meta.is_dir()) {
         return Err(Error::config(format!(
             "bantam's home {} is not a directory",
             root.display()

@@ -198,7 +198,7 @@ impl<'a> ReplyBuilder<'a> {
         if reply.reasoning.is_empty() {
             reply.reasoning = thoughts.to_owned();
         }
-        let unshown = text[text.len() - left.min(text.len())..].to_owned();
+        let mut unshown = text[text.len() - left.min(text.len())..].to_owned();
         reply.text = text.to_owned();
         if reply.calls.is_empty() {
             if let Some(calls) = written_calls::read(&reply.text, self.offers) {
@@ -211,6 +211,7 @@ impl<'a> ReplyBuilder<'a> {
             }
         }
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
+            unshown.clone_from(&self.refusal);
             reply.text = self.refusal;
             reply.stop = Stop::Refused;
             reply.refused.clear();

@@ -47,6 +47,9 @@ const FIELDS: [&str; 8] = [
 /// The words after a fence that may hold calls.
 const LANGUAGES: [&str; 6] = ["", "json", "tool_code", "tool_call", "tool_calls", "python"];
 
+/// What models write before the name of a tool.
+const NAMESPACES: [&str; 3] = ["default_api.", "functions.", "tools."];
+
 /// The calls that a text consists of; `None` if it is anything else.
 pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
@@ -58,7 +61,11 @@ pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
         rest = without_ends(group(rest, &mut calls)?);
     }
     for call in &mut calls {
-        let name = call.name.rsplit('.').next()?.trim();
+        let name = call.name.trim();
+        let name = NAMESPACES
+            .iter()
+            .find_map(|space| name.strip_prefix(space))
+            .unwrap_or(name);
         let offered = offers.iter().find(|offer| offer.name == name)?;
         call.name = offered.name.to_string();
     }
@@ -190,6 +197,14 @@ fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
         let has_arguments = ["arguments", "parameters"]
             .iter()
             .any(|name| function.get(name).is_some());
+        // The description of a tool, which somebody has asked for.
+        let is_definition = function.get("description").is_some()
+            || function
+                .get("parameters")
+                .is_some_and(|parameters| parameters["properties"].is_object());
+        if is_definition {
+            return None;
+        }
         let call = read_call(&item);
         if !has_arguments || !call.is_object() {
             return None;
