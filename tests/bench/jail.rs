@@ -40,6 +40,12 @@ fn bare_spawn() -> Duration {
     started.elapsed()
 }
 
+/// The header at the beginning of a reply.
+fn header_of(reply: &[u8]) -> Value {
+    let mut values = serde_json::Deserializer::from_slice(reply).into_iter();
+    values.next().unwrap().unwrap()
+}
+
 /// The time of one call, or why this confinement is unavailable.
 fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Duration, String> {
     let setup = json!({
@@ -71,12 +77,14 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
     process.wait().unwrap();
     drop(input);
     let took = started.elapsed();
-    // A length of four bytes, the header with the body's length, and the body.
-    let header: Value = serde_json::Deserializer::from_slice(&reply[4..])
-        .into_iter()
-        .next()
-        .unwrap()
-        .unwrap();
+    // Each reply is a length of four bytes, the header with the body's length, and the body. The first one says whether the
+    // process has confined itself, and has no body.
+    let (length, rest) = reply.split_at(4);
+    let length = u32::from_be_bytes(length.try_into().unwrap()) as usize;
+    let mut header = header_of(rest);
+    if header[0] == "ready" {
+        header = header_of(&rest[length + 4..]);
+    }
     match &header[0]["exited"]["end"]["code"] {
         Value::Number(code) if code.as_i64() == Some(0) => Ok(took),
         _ => Err(header.to_string()),
