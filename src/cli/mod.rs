@@ -20,6 +20,7 @@ mod import;
 mod mcp;
 mod models;
 mod onboard;
+mod onboard_access;
 mod onboard_http;
 mod onboard_model;
 mod onboard_telegram;
@@ -42,6 +43,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
 use serde_json::{Value, json};
@@ -324,17 +326,18 @@ fn notice(text: &str) {
     tell(&format!("bantam: {text}"));
 }
 
+/// A question waits for its answer on an open line.
+static IS_ASKING: AtomicBool = AtomicBool::new(false);
+
 /// Asks on the terminal.
 fn ask(question: &str) -> Result<String> {
     // The lock on standard error is not held while waiting: other threads may write meanwhile.
     drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
-    if io::stdin()
-        .lock()
-        .read_line(&mut answer)
-        .doing("reading the answer")?
-        == 0
-    {
+    IS_ASKING.store(true, Ordering::Relaxed);
+    let read = io::stdin().lock().read_line(&mut answer);
+    IS_ASKING.store(false, Ordering::Relaxed);
+    if read.doing("reading the answer")? == 0 {
         return Err(Error::new(
             Kind::Interrupted,
             "stopped: the question was not answered",

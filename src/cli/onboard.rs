@@ -1,16 +1,20 @@
-//! `bantam onboard`: writes the files of a new home, and never overwrites. It asks all questions before it writes, so that
-//! stopping half way changes nothing.
+//! `bantam onboard`: writes the files of a new home, and never overwrites; in a finished one it changes what the user names. A
+//! model is written when it is proven, and each later answer at once, so that stopping half way keeps what is done.
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::import::Import;
-use super::onboard_model::{by_asking, by_key};
-use super::{ask, load, notice, onboard_http, onboard_telegram, print, tell};
+use super::onboard_model::{by_asking, by_key, change_key};
+use super::screen::Screen;
+use super::signals::Signals;
+use super::{
+    ask, load, notice, onboard_access, onboard_http, onboard_telegram, print, status, table, tell,
+};
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, edit, keys};
@@ -22,9 +26,9 @@ use crate::text::one_line;
 
 pub(super) const COMMAND: Command = Command::row(
     "onboard",
-    "[model|telegram|http]",
+    "[model|telegram|http|access]",
     run,
-    "set bantam up, step by step, or only the model or the bot; never overwrites",
+    "set bantam up, step by step, or one step alone; never overwrites",
 )
 .with_flags(&[
     (
@@ -39,65 +43,139 @@ pub(super) const COMMAND: Command = Command::row(
 .with_examples(&[
     "bantam onboard",
     "bantam onboard telegram",
+    "bantam onboard access",
     "bantam onboard --yes",
 ]);
+
+/// What can be asked for alone.
+const STEPS: [&str; 3] = ["model", "telegram", "access"];
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let can_ask = !given.has("yes") && io::stdin().is_terminal() && io::stderr().is_terminal();
-    let step = given.words.first().map(String::as_str);
-    if let Some(step) = step {
-        if step == "http" {
-            return onboard_http::connect(&home, env).map(|()| 0);
-        }
-        if !matches!(step, "model" | "telegram") {
-            return Err(
-                Error::usage(format!("no step is called \"{}\"", one_line(step, 40)))
-                    .hint("bantam onboard model, bantam onboard telegram, or bantam onboard http"),
-            );
-        }
-        if !can_ask {
-            return Err(
-                Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE")
-            );
-        }
+    if can_ask {
+        Signals::watch(Screen::new(env), false)?;
     }
+    match given.words.first().map(String::as_str) {
+        Some("http") => onboard_http::connect(&home, env).map(|()| 0),
+        Some(step) if !STEPS.contains(&step) => Err(Error::usage(format!(
+            "no step is called \"{}\"",
+            one_line(step, 40)
+        ))
+        .hint(format!("the steps are {}, http", STEPS.join(", ")))),
+        Some(_) if !can_ask => {
+            Err(Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE"))
+        }
+        Some(step) => {
+            change(step, &home, env)?;
+            conclude(&home, env)
+        }
+        None => set_up(given, &home, env, can_ask),
+    }
+}
+
+fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
     let mut import = given
         .value("import")
-        .map(|path| Import::open(path, &home))
+        .map(|path| Import::open(path, home))
         .transpose()?;
     if let Some(import) = &mut import {
-        import.ask(&home, can_ask)?;
+        import.ask(home, can_ask)?;
+    }
+    if import.is_none() && can_ask && home.config().exists() {
+        return revisit(home, env);
     }
     let has_config = fs_err::symlink_metadata(home.config()).is_ok()
         || import.as_ref().is_some_and(Import::has_config);
-    let chosen = if step == Some("telegram") || (has_config && step.is_none()) {
+    let chosen = if has_config {
         None
     } else if given.has("yes") {
         Some(by_key(env))
     } else if can_ask {
-        by_asking(&home, env)?
+        by_asking(home, env)?
     } else {
         return Err(Error::usage("cannot ask: not a terminal").hint("bantam onboard --yes"));
     };
-    if let (Some(chosen), true) = (&chosen, has_config) {
-        add_model(&home, env, chosen)?;
-        return conclude(&home, env);
+    for (copied, path) in write(home, import.as_ref(), chosen.as_ref())? {
+        report(copied, &path)?;
     }
-    if step.is_none() || !home.agent().exists() {
-        write(&home, import.as_ref(), chosen.as_ref()).map_err(|e| {
-            let root = home.root().display();
-            let hint =
-                format!("check that {root} is a directory you can write, or set BANTAM_HOME");
-            if e.hint.is_none() { e.hint(hint) } else { e }
-        })?;
+    if !has_config && can_ask {
+        onboard_access::ask(home, env)?;
+        offer_more(home, env)?;
     }
-    if step == Some("telegram") {
-        onboard_telegram::connect(&home, env)?;
-    } else if step.is_none() && !has_config && can_ask {
-        offer_more(&home, env)?;
+    conclude(home, env)
+}
+
+/// Shows what a finished home is set up for, and changes what the user names.
+fn revisit(home: &Home, env: &Env) -> Result<u8> {
+    write_new(home, None)?;
+    loop {
+        let (_, loaded) = load(env)?;
+        let config = &loaded.config;
+        let (model, key) = status::chosen_model(&loaded, env, true)
+            .unwrap_or_else(|e| (format!("none: {}", e.message), "none".to_owned()));
+        let bot = match config.channels.telegram.ids().first() {
+            _ if config.channels.telegram.token.is_empty() => "none".to_owned(),
+            None => "connected, without an owner".to_owned(),
+            Some(owner) => format!("connected; its owner is {owner}"),
+        };
+        tell(&format!("This is set up in {}:", home.root().display()));
+        let rows = [
+            ("model", model),
+            ("key", key),
+            ("bot", bot),
+            ("access", onboard_access::summary(config)),
+        ];
+        let rows = rows.map(|(name, text)| [format!("  {name}"), text]);
+        tell(table(&rows).trim_end());
+        let asked = ask_until(
+            "Change model, key, bot or access? [Enter: no] ",
+            |text| match text {
+                "" | "n" | "no" => Ok(None),
+                "model" | "key" | "bot" | "access" => Ok(Some(text.to_owned())),
+                _ => Err("type model, key, bot, access, or only Enter".to_owned()),
+            },
+        );
+        match asked {
+            Ok(Some(step)) => change(&step, home, env)?,
+            Ok(None) => return conclude(home, env),
+            Err(e) => {
+                unless_over(e)?;
+                return conclude(home, env);
+            }
+        }
+        tell("");
     }
-    conclude(&home, env)
+}
+
+/// Asks for one thing, and writes it.
+fn change(step: &str, home: &Home, env: &Env) -> Result<()> {
+    match step {
+        "model" => match by_asking(home, env)? {
+            Some(chosen) if home.config().exists() => add_model(home, env, &chosen),
+            chosen => write_new(home, chosen.as_ref()),
+        },
+        "key" => change_key(home, env),
+        "bot" => onboard_telegram::change(home, env),
+        "telegram" => {
+            write_new(home, None)?;
+            onboard_telegram::connect(home, env)
+        }
+        _ => {
+            write_new(home, None)?;
+            onboard_access::ask(home, env)
+        }
+    }
+}
+
+/// Writes what is missing, and tells only that.
+fn write_new(home: &Home, chosen: Option<&Value>) -> Result<()> {
+    for (copied, path) in write(home, None, chosen)? {
+        if copied != CopyOutcome::Exists {
+            report(copied, &path)?;
+        }
+    }
+    Ok(())
 }
 
 /// The steps that a first question needs nothing of.
@@ -123,7 +201,17 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         .as_str()
         .unwrap_or_default()
         .to_owned();
-    if entry.is_object() {
+    // An entry for all models of an address has no name of its own.
+    let whole = entry["model"]
+        .as_str()
+        .filter(|model| model.ends_with("/*"));
+    let mut place = list.len();
+    if let Some(model) = whole {
+        place = list
+            .iter()
+            .position(|entry| entry.model == model)
+            .unwrap_or(place);
+    } else if entry.is_object() {
         let base = name.clone();
         for n in 2.. {
             if !list.iter().any(|model| model.model_name == name) {
@@ -132,8 +220,16 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
             name = format!("{base}-{n}");
         }
         entry["model_name"] = name.as_str().into();
-        edit::set(home, env, &["model_list", &list.len().to_string()], &entry)?;
-        print(&format!("added    {name} to model_list\n"))?;
+    }
+    if entry.is_object() {
+        edit::set(home, env, &["model_list", &place.to_string()], &entry)?;
+        let (added, it) = if place < list.len() {
+            ("changed", "in")
+        } else {
+            ("added  ", "to")
+        };
+        let shown = entry["model"].as_str().unwrap_or_default();
+        print(&format!("{added}  {shown} {it} model_list\n"))?;
     }
     if offer(&format!("Let {name} answer from now on? [Y/n] "), true)? {
         edit::set(
@@ -149,24 +245,46 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
 /// The end of input answers all questions to come.
 static IS_OVER: AtomicBool = AtomicBool::new(false);
 
+/// Whether no question can be answered any more.
+pub(super) fn input_is_over() -> bool {
+    IS_OVER.load(Ordering::Relaxed)
+}
+
 /// Asks a question that may be answered by Enter. At the end of input: no.
 pub(super) fn offer(question: &str, default: bool) -> Result<bool> {
-    if IS_OVER.load(Ordering::Relaxed) {
+    if input_is_over() {
         return Ok(false);
     }
     match ask(question) {
         Ok(answer) if answer.is_empty() => Ok(default),
         Ok(answer) => Ok(matches!(answer.as_str(), "y" | "Y" | "yes")),
-        Err(e) if e.kind == Kind::Interrupted => {
-            tell("");
-            IS_OVER.store(true, Ordering::Relaxed);
-            Ok(false)
-        }
-        Err(e) => Err(e),
+        Err(e) => unless_over(e).map(|()| false),
     }
 }
 
-fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<()> {
+/// The end of input is no failure of a question that needs no answer.
+pub(super) fn unless_over(e: Error) -> Result<()> {
+    if e.kind != Kind::Interrupted {
+        return Err(e);
+    }
+    tell("");
+    IS_OVER.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// What became of each file of a home.
+type Written = Vec<(CopyOutcome, PathBuf)>;
+
+fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<Written> {
+    write_files(home, import, chosen).map_err(|e| {
+        let root = home.root().display();
+        let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
+        if e.hint.is_none() { e.hint(hint) } else { e }
+    })
+}
+
+fn write_files(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<Written> {
+    let mut written = Vec::new();
     disk::make_dir(home.root())?;
     // First: the template only adds what is missing.
     if let Some(import) = import {
@@ -175,20 +293,22 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
     if let Some(chosen) = chosen {
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
-        report(
-            disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?,
-            &home.config(),
-        )?;
+        let copied = disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?;
+        written.push((copied, home.config()));
     } else if home.config().exists() && !import.is_some_and(Import::has_config) {
-        report(CopyOutcome::Exists, &home.config())?;
+        written.push((CopyOutcome::Exists, home.config()));
     }
     for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {
-        for (path, copied) in template::write(part, &dir).doing(format_args!("writing {part}/"))? {
-            report(copied, &dir.join(path))?;
-        }
+        let files = template::write(part, &dir).doing(format_args!("writing {part}/"))?;
+        written.extend(
+            files
+                .into_iter()
+                .map(|(path, copied)| (copied, dir.join(path))),
+        );
     }
     // A power cut now must not leave empty files.
-    disk::sync_all(home.root()).doing("waiting for the disk")
+    disk::sync_all(home.root()).doing("waiting for the disk")?;
+    Ok(written)
 }
 
 fn report(copied: CopyOutcome, path: &Path) -> Result<()> {

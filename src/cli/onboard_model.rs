@@ -1,13 +1,16 @@
 //! `bantam onboard`, the model: asks for a vendor, a key and a model, and proves them with one request.
 
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
-use super::onboard::{ask_until, offer};
+use super::onboard::{ask_until, input_is_over, offer};
 use super::tty::Hidden;
-use super::{doctor, table, tell};
+use super::{doctor, load, print, table, tell};
 use crate::app::Parts;
+use crate::config::proxy::host;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
-use crate::config::{self, Env, keys, vendors};
+use crate::config::{self, Config, Env, ModelEntry, edit, keys, vendors};
 use crate::doctor::Verdict;
 use crate::error::{Kind, Result};
 use crate::http::authority;
@@ -17,7 +20,7 @@ use crate::provider::ollama;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
 
-/// The vendor for an address of the user's own: its protocol is OpenAI's, and no variable holds its key.
+/// Stands for an address of the user's own: its protocol is OpenAI's, and no variable holds its key.
 const OTHER: &str = "vllm";
 
 /// The most models that are listed: some gateways have hundreds.
@@ -29,8 +32,15 @@ pub(super) fn by_key(env: &Env) -> Value {
         .iter()
         .find(|v| has_key(v, env) && !v.default_model.is_empty())
     {
-        Some(vendor) => configuration(vendor, vendor.default_model, "", Some(&variable(vendor))),
-        None => configuration(&VENDORS[VENDORS.len() - 1], "demo", "", None),
+        Some(vendor) => {
+            let key = Some(variable(vendor));
+            Host {
+                key,
+                ..Host::of(vendor)
+            }
+            .configuration(vendor.default_model)
+        }
+        None => Host::of(&VENDORS[VENDORS.len() - 1]).configuration("demo"),
     }
 }
 
@@ -54,74 +64,239 @@ enum Choice {
     Vendor(&'static Vendor),
 }
 
+/// Where a model is, as config.json will say it.
+struct Host {
+    vendor: &'static Vendor,
+    /// What the user calls an address of their own.
+    name: Option<String>,
+    /// Empty: the vendor's.
+    api_base: String,
+    /// The key itself, or where it is.
+    key: Option<Secret>,
+}
+
+impl Host {
+    fn of(vendor: &'static Vendor) -> Self {
+        Self {
+            vendor,
+            name: None,
+            api_base: String::new(),
+            key: None,
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(self.vendor.name)
+    }
+
+    /// What config.json says. An entry for an address of the user's own serves every model there.
+    fn configuration(&self, model: &str) -> Value {
+        let name = self.name();
+        let model = format!("{name}/{model}");
+        if self.vendor.protocol == Protocol::Demo {
+            return json!({"agents": {"defaults": {"model_name": model}}});
+        }
+        let (mut entry, chosen) = match &self.name {
+            Some(name) => (json!({"model": format!("{name}/*")}), model.as_str()),
+            None => (json!({"model_name": name, "model": model}), name),
+        };
+        if !self.api_base.is_empty() {
+            entry["api_base"] = self.api_base.as_str().into();
+        }
+        if let Some(key) = &self.key {
+            entry["api_key"] = key.reveal().into();
+        }
+        json!({"agents": {"defaults": {"model_name": chosen}}, "model_list": [entry]})
+    }
+
+    /// The models that it offers.
+    fn offers(&self, home: &Home, env: &Env) -> Result<Vec<Offer>> {
+        let listed = self.configuration(offers::ANY_MODEL).to_string();
+        let config = &config::load_for(home, Some(&listed), env, Vec::new())?.config;
+        let name = format!("{}/{}", self.name(), offers::ANY_MODEL);
+        offers::of(Parts { home, config, env }, &name)?.models
+    }
+}
+
 fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
-    let (vendor, is_other) = match ask_vendor(env)? {
+    let host = match ask_vendor(env)? {
         Choice::Skip => return Ok(None),
-        Choice::Other => (vendors::find(OTHER), true),
-        Choice::Vendor(vendor) => (Some(vendor), false),
+        Choice::Other => vendors::find(OTHER).map(|vendor| (vendor, true)),
+        Choice::Vendor(vendor) => Some((vendor, false)),
     };
-    let Some(vendor) = vendor else {
+    let Some((vendor, is_other)) = host else {
         return Ok(None);
     };
+    let mut host = Host::of(vendor);
     if vendor.protocol == Protocol::Demo {
-        return Ok(Some(configuration(vendor, vendor.default_model, "", None)));
+        return Ok(Some(host.configuration(vendor.default_model)));
     }
-    // An address that only a variable of this shell knows is written down, for the jobs and the bot.
-    let mut api_base = vendors::base(vendor, env);
-    if api_base == vendor.base {
-        api_base.clear();
-    }
-    if is_other || vendor.base.is_empty() {
-        api_base = ask_until(
-            "Address, for example http://192.168.1.20:8080/v1: ",
-            |text| {
-                let is_http = text.starts_with("http://") || text.starts_with("https://");
-                if is_http {
-                    Ok(text.to_owned())
-                } else {
-                    Err("it must begin with http:// or https://".to_owned())
-                }
-            },
-        )?;
+    if is_other {
+        let (api_base, mut name) = ask_address(home, env)?;
+        if name.is_none() {
+            name = Some(ask_name(&api_base, env)?);
+        }
+        (host.api_base, host.name) = (api_base, name);
+    } else if vendor.base.is_empty() {
+        host.api_base = ask_until(ADDRESS, address)?;
+    } else {
+        // An address that only a variable of this shell knows is written down, for the jobs and the bot.
+        host.api_base = Some(vendors::base(vendor, env))
+            .filter(|base| base != vendor.base)
+            .unwrap_or_default();
     }
     let mut has_key = is_other || !vendor.key_env.is_empty();
-    let (key, offers) = loop {
-        let key = if has_key { ask_key(vendor, env)? } else { None };
-        let listed = configuration(vendor, offers::ANY_MODEL, &api_base, key.as_ref()).to_string();
-        let listed = config::load_for(home, Some(&listed), env, Vec::new())?.config;
-        if key
-            .as_ref()
-            .is_some_and(|key| keys::missing(key, env).is_some())
-        {
-            break (key, Vec::new());
+    let offers = loop {
+        host.key = if has_key { ask_key(vendor, env)? } else { None };
+        if is_missing(host.key.as_ref(), env) {
+            break Vec::new();
         }
-        match offers::of(
-            Parts {
-                home,
-                config: &listed,
-                env,
-            },
-            vendor.name,
-        )
-        .and_then(|host| host.models)
-        {
-            Ok(offers) => break (key, offers),
+        match host.offers(home, env) {
+            Ok(offers) => break offers,
             Err(e) => {
                 tell(&format!("The models could not be listed: {}", e.message));
                 // A key may be good for answers and not for the list.
                 if e.kind != Kind::Auth || !offer("Type another key? [Y/n] ", true)? {
-                    break (key, Vec::new());
+                    break Vec::new();
                 }
                 has_key = true;
             }
         }
     };
-    let model = ask_model(vendor, &offers)?;
-    Ok(Some(configuration(vendor, &model, &api_base, key.as_ref())))
+    let model = ask_model(&host, &offers)?;
+    Ok(Some(host.configuration(&model)))
+}
+
+const ADDRESS: &str = "Address, for example http://192.168.1.20:8080/v1: ";
+
+fn address(text: &str) -> Result<String, String> {
+    config::check_base("the address", text).map_err(|e| match e.hint {
+        Some(hint) => format!("{}: {hint}", e.message),
+        None => e.message,
+    })?;
+    if text.is_empty() {
+        return Err("write http://HOST:PORT/v1".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// Asks for an address until it can be reached, or is to be taken as it is. Returns the name of an entry that has it already.
+fn ask_address(home: &Home, env: &Env) -> Result<(String, Option<String>)> {
+    let mut question = ADDRESS.to_owned();
+    let mut tried = String::new();
+    loop {
+        let typed = ask_until(&question, |text| match text {
+            "" if !tried.is_empty() => Ok(tried.clone()),
+            text => address(text),
+        })?;
+        let name = load(env)?.1.config.model_list.iter().find_map(|entry| {
+            let is_same = entry.api_base.trim_end_matches('/') == typed.trim_end_matches('/');
+            let name = entry.model.strip_suffix("/*")?;
+            is_same.then(|| name.to_owned())
+        });
+        if typed == tried {
+            return Ok((typed, name));
+        }
+        let host = Host {
+            name: Some("address".to_owned()),
+            api_base: typed.clone(),
+            ..Host::of(&VENDORS[0])
+        };
+        match host.offers(home, env) {
+            // A certificate that is not trusted, too; but a server without a list has answered.
+            Err(e)
+                if e.kind == Kind::Unavailable
+                    || e.kind == Kind::Config && !e.message.contains("the server answered") =>
+            {
+                tell(&e.message.replace("address: ", ""));
+                question = "Another address, or Enter to take it as it is: ".to_owned();
+                tried = typed;
+            }
+            // Whatever else it says, somebody is there.
+            _ => return Ok((typed, name)),
+        }
+    }
+}
+
+/// Asks what an address of the user's own is called; the first part of its host's name is offered.
+fn ask_name(api_base: &str, env: &Env) -> Result<String> {
+    let listed = load(env)?.1.config.model_list;
+    let is_taken = |name: &str| {
+        let prefix = format!("{name}/");
+        let has = |entry: &ModelEntry| entry.model_name == name || entry.model.starts_with(&prefix);
+        vendors::find(name).is_some() || listed.iter().any(has)
+    };
+    let host = host(api_base);
+    let first = match host.split('.').find(|part| !matches!(*part, "api" | "www")) {
+        _ if host.parse::<IpAddr>().is_ok() => "server",
+        Some("localhost") | None => "local",
+        Some(first) => first,
+    };
+    let mut default = first.to_ascii_lowercase();
+    for n in 2.. {
+        if !is_taken(&default) {
+            break;
+        }
+        default = format!("{first}-{n}");
+    }
+    ask_until(&format!("A name for it [{default}]: "), |text| {
+        let name = if text.is_empty() { &default } else { text };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if !name.chars().all(is_plain) {
+            Err("a name has letters, digits, - _ and . only".to_owned())
+        } else if is_taken(name) {
+            Err(format!("{name} is taken: choose another name"))
+        } else {
+            Ok(name.to_owned())
+        }
+    })
+}
+
+/// Whether the key is in a variable that is not set.
+fn is_missing(key: Option<&Secret>, env: &Env) -> bool {
+    key.is_some_and(|key| keys::missing(key, env).is_some())
+}
+
+/// Asks for another key of the model that answers now, proves it and writes it.
+pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
+    let loaded = load(env)?.1;
+    let model = loaded.config.choose_model(env)?;
+    let Some(model) = model.filter(|model| model.protocol != Protocol::Demo) else {
+        tell("The demo needs no key: choose a model first.");
+        return Ok(());
+    };
+    let is_it = |entry: &ModelEntry| {
+        (&entry.model, &entry.model_name) == (&model.entry.model, &model.entry.model_name)
+    };
+    let Some(place) = loaded.config.model_list.iter().position(is_it) else {
+        tell(&format!(
+            "{} is not in model_list; its key is in a variable. bantam onboard model writes it down.",
+            model.name
+        ));
+        return Ok(());
+    };
+    let vendor = vendors::find(model.name.split('/').next().unwrap_or_default());
+    let vendor = vendor.or_else(|| vendors::find(OTHER));
+    let Some(vendor) = vendor else { return Ok(()) };
+    loop {
+        let key = ask_key(vendor, env)?.unwrap_or_default();
+        let mut config = loaded.config.clone();
+        config.model_list[place].api_key = key.clone();
+        if !is_missing(Some(&key), env) && !answers(home, config, env) {
+            if offer("Type another key? [Y/n] ", true)? {
+                continue;
+            }
+            return Ok(());
+        }
+        let path = ["model_list", &place.to_string(), "api_key"];
+        edit::set(home, env, &path, &key.reveal().into())?;
+        return print("set      the key\n");
+    }
 }
 
 /// Asks for a model by its number or its name.
-fn ask_model(vendor: &Vendor, offers: &[Offer]) -> Result<String> {
+fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
+    let vendor = host.vendor;
     let shown = offers.len().min(MOST_SHOWN);
     let row = |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
     if shown > 0 {
@@ -146,29 +321,36 @@ fn ask_model(vendor: &Vendor, offers: &[Offer]) -> Result<String> {
     } else {
         format!(" [{}]", one_line(default, 80))
     };
-    let model = ask_until(&format!("Model{enter}: "), |text| {
-        match (text, text.parse()) {
+    let question = format!("Model{enter}: ");
+    loop {
+        let model = ask_until(&question, |text| match (text, text.parse()) {
             ("", _) if default.is_empty() => {
                 Err("type the model's name, as the vendor spells it".to_owned())
             }
             ("", _) => Ok(default.to_owned()),
             (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
-            _ => Ok(without_vendor(vendor, text).to_owned()),
+            _ => Ok(without_vendor(host.name(), vendor, text).to_owned()),
+        })?;
+        if offers.is_empty() || offers.iter().any(|offer| offer.id == model) {
+            return Ok(model);
         }
-    })?;
-    match offers::meant(offers, &model) {
-        Some(meant)
+        let named = one_line(&model, 80);
+        if let Some(meant) = offers::meant(offers, &model) {
+            let near = one_line(meant, 80);
             if offer(
-                &format!(
-                    "{model} is not offered. Take {}? [Y/n] ",
-                    one_line(meant, 80)
-                ),
+                &format!("{named} is not offered. Take {near}? [Y/n] "),
                 true,
-            )? =>
-        {
-            Ok(meant.to_owned())
+            )? {
+                return Ok(meant.to_owned());
+            }
         }
-        _ => Ok(model),
+        let take = format!(
+            "{} does not list {named}. Take it anyway? [y/N] ",
+            host.name()
+        );
+        if input_is_over() || offer(&take, false)? {
+            return Ok(model);
+        }
     }
 }
 
@@ -187,29 +369,16 @@ fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
     if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
         return Ok(true);
     }
-    let checks = doctor::question(home, loaded.config, env, None);
+    Ok(answers(home, loaded.config, env) || !offer("Choose again? [Y/n] ", true)?)
+}
+
+/// Asks the configured model, and tells what came of it.
+fn answers(home: &Home, config: Config, env: &Env) -> bool {
+    let checks = doctor::question(home, config, env, None);
     for check in &checks {
         tell(check.to_string().trim_end());
     }
-    let failed = checks.iter().any(|check| check.verdict == Verdict::Fail);
-    Ok(!failed || !offer("Choose again? [Y/n] ", true)?)
-}
-
-/// What config.json says. `key` is the key itself, or where it is.
-fn configuration(vendor: &Vendor, model: &str, api_base: &str, key: Option<&Secret>) -> Value {
-    let name = vendor.name;
-    let model = format!("{name}/{model}");
-    if vendor.protocol == Protocol::Demo {
-        return json!({"agents": {"defaults": {"model_name": model}}});
-    }
-    let mut entry = json!({"model_name": name, "model": model});
-    if !api_base.is_empty() {
-        entry["api_base"] = api_base.into();
-    }
-    if let Some(key) = key {
-        entry["api_key"] = key.reveal().into();
-    }
-    json!({"agents": {"defaults": {"model_name": name}}, "model_list": [entry]})
+    checks.iter().all(|check| check.verdict != Verdict::Fail)
 }
 
 /// The vendor's variable, as an `api_key`.
@@ -225,8 +394,8 @@ fn has_key(vendor: &Vendor, env: &Env) -> bool {
 }
 
 /// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
-fn without_vendor<'a>(vendor: &Vendor, typed: &'a str) -> &'a str {
-    let prefix = format!("{}/", vendor.name);
+fn without_vendor<'a>(name: &str, vendor: &Vendor, typed: &'a str) -> &'a str {
+    let prefix = format!("{name}/");
     if vendor.default_model.starts_with(&prefix) {
         typed
     } else {
@@ -287,7 +456,7 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
         name if has_key(vendor, env) => format!("Enter: leave it in {name}"),
         name => format!("Enter: set {name} later"),
     };
-    let _hidden = Hidden::begin(env)?;
+    let _hidden = Hidden::begin()?;
     ask_until(&format!("Key, not shown ({enter}): "), |text| {
         // A command that prints the key may have spaces.
         if text.is_empty() {
@@ -305,7 +474,6 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Config;
 
     #[test]
     fn what_is_written_is_what_was_chosen_and_no_more() {
@@ -314,14 +482,35 @@ mod tests {
             "agents": {"defaults": {"model_name": "openai"}},
             "model_list": [{"model_name": "openai", "model": "openai/m", "api_key": "${OPENAI_API_KEY}"}],
         });
+        let key = Some(variable(openai));
         assert_eq!(
-            configuration(openai, "m", "", Some(&variable(openai))),
+            Host {
+                key,
+                ..Host::of(openai)
+            }
+            .configuration("m"),
             expected
         );
         assert_eq!(
             by_key(&Env::new()),
             json!({"agents": {"defaults": {"model_name": "demo/demo"}}})
         );
+    }
+
+    #[test]
+    fn an_address_of_ones_own_has_the_name_that_it_was_given() {
+        let host = Host {
+            name: Some("gpu-box".to_owned()),
+            api_base: "http://gpu-box:8080/v1".to_owned(),
+            ..Host::of(vendors::find(OTHER).unwrap())
+        };
+        let text = host.configuration("Qwen/Qwen3-8B").to_string();
+        let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
+        let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
+        assert_eq!(model.name, "gpu-box/Qwen/Qwen3-8B");
+        assert_eq!(model.id, "Qwen/Qwen3-8B");
+        let other = loaded.config.named("gpu-box/other", &Env::new()).unwrap();
+        assert_eq!((other.id.as_str(), other.base), ("other", host.api_base));
     }
 
     #[test]
@@ -332,7 +521,12 @@ mod tests {
             } else {
                 ""
             };
-            let text = configuration(vendor, "m", api_base, Some(&Secret::new("k"))).to_string();
+            let host = Host {
+                api_base: api_base.to_owned(),
+                key: Some(Secret::new("k")),
+                ..Host::of(vendor)
+            };
+            let text = host.configuration("m").to_string();
             let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
             assert!(loaded.warnings().is_empty(), "{:?}", loaded.warnings());
             let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else {
@@ -344,7 +538,10 @@ mod tests {
 
     #[test]
     fn a_vendors_name_before_the_models_is_taken_off_where_it_is_not_a_part_of_it() {
-        let name = |vendor, typed| without_vendor(vendors::find(vendor).unwrap(), typed).to_owned();
+        let name = |vendor, typed| {
+            let vendor = vendors::find(vendor).unwrap();
+            without_vendor(vendor.name, vendor, typed).to_owned()
+        };
         assert_eq!(name("openai", "openai/gpt-5"), "gpt-5");
         assert_eq!(name("openrouter", "openrouter/auto"), "openrouter/auto");
         assert_eq!(name("groq", "openai/gpt-oss-20b"), "openai/gpt-oss-20b");

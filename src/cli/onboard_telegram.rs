@@ -9,7 +9,7 @@ use super::tty::Hidden;
 use super::{load, tell};
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
-use crate::config::{Env, edit};
+use crate::config::{Env, Telegram, edit};
 use crate::error::Result;
 use crate::paths::Home;
 use crate::secret::Secret;
@@ -22,8 +22,19 @@ const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot, unless the user stops at a question. Keeps a token and owners that are there.
 pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
-    let mut settings = load(env)?.1.config.channels.telegram;
+    let settings = load(env)?.1.config.channels.telegram;
     let configured = !settings.token.is_empty();
+    connect_with(settings, configured, home, env)
+}
+
+/// The same, where a token may be replaced by another.
+pub(super) fn change(home: &Home, env: &Env) -> Result<()> {
+    let settings = load(env)?.1.config.channels.telegram;
+    let keep = !settings.token.is_empty() && !offer("Replace the bot's token? [y/N] ", false)?;
+    connect_with(settings, keep, home, env)
+}
+
+fn connect_with(mut settings: Telegram, configured: bool, home: &Home, env: &Env) -> Result<()> {
     if configured {
         tell("A token is configured already; it is kept.");
     } else {
@@ -33,7 +44,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     }
     let bot = loop {
         if !configured {
-            let token = ask_token(env)?;
+            let token = ask_token()?;
             if token.is_empty() {
                 return Ok(());
             }
@@ -87,8 +98,8 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     Ok(())
 }
 
-fn ask_token(env: &Env) -> Result<String> {
-    let _hidden = Hidden::begin(env)?;
+fn ask_token() -> Result<String> {
+    let _hidden = Hidden::begin()?;
     ask_until("Token, not shown (Enter: skip): ", |text| {
         let is_token = text
             .split_once(':')

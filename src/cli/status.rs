@@ -219,7 +219,11 @@ impl Status<'_> {
 }
 
 /// The model that answers, and where its key comes from.
-fn chosen_model(loaded: &Loaded, env: &Env, has_config: bool) -> Result<(String, String)> {
+pub(super) fn chosen_model(
+    loaded: &Loaded,
+    env: &Env,
+    has_config: bool,
+) -> Result<(String, String)> {
     match loaded.config.choose_model(env)? {
         Some(model) => Ok((model.name.clone(), key_source(&model, env))),
         None if has_config => Err(Error::config("no model is configured and no key was found")

@@ -12,8 +12,6 @@ use rustix::termios::{
 };
 
 use super::screen::Screen;
-use super::signals::Signals;
-use crate::config::Env;
 use crate::error::{Context, Result};
 use crate::sys;
 use crate::text::printable;
@@ -170,10 +168,8 @@ pub(super) fn size() -> (usize, usize) {
 pub(super) struct Hidden(());
 
 impl Hidden {
-    /// Turns the echo off. A signal restores it before it ends the program, if no other thread runs yet: signals are blocked
-    /// only in threads started from now on.
-    pub(super) fn begin(env: &Env) -> Result<Self> {
-        Signals::watch(Screen::new(env), false)?;
+    /// Turns the echo off. Where [`super::signals::Signals`] are watched, one restores it before it ends the program.
+    pub(super) fn begin() -> Result<Self> {
         set(Mode::Hidden).map(|()| Self(()))
     }
 }

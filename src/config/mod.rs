@@ -20,7 +20,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 pub(crate) use load::{Loaded, Origin, Override};
-pub(crate) use models::Model;
+pub(crate) use models::{Model, check_base};
 pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram};
 
 use crate::error::{Context, Error, Result};

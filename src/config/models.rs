@@ -162,6 +162,7 @@ impl Config {
         let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
         let vendor = vendors::find(prefix);
+        let is_whole = entry.model.ends_with("/*");
         let (protocol, key_env) =
             vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
         let vendor_name = vendor.map_or(prefix, |v| v.name);
@@ -169,7 +170,7 @@ impl Config {
             Some(vendor) if matches!(rest, "" | "*") => vendor.default_model,
             Some(_) => rest,
             // With its own address an unknown prefix is a part of the model's name, but for entries of a whole vendor.
-            None if !own_base.is_empty() && !entry.model.ends_with("/*") => model,
+            None if !own_base.is_empty() && !is_whole => model,
             None => rest.trim_end_matches('*'),
         };
         if vendor.is_none() && own_base.is_empty() {
@@ -199,7 +200,7 @@ impl Config {
                 "{vendor_name} needs an \"api_base\" in config.json's model_list"
             )));
         }
-        let name = if vendor.is_none() {
+        let name = if vendor.is_none() && !is_whole {
             id.to_owned()
         } else {
             format!("{vendor_name}/{id}")
@@ -262,7 +263,7 @@ impl Config {
 }
 
 /// Checks the address that the setting or variable `from` gives.
-pub(super) fn check_base(from: &str, base: &str) -> Result<()> {
+pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
         Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => Err(fail(
@@ -464,7 +465,7 @@ mod tests {
         assert_eq!(named("glm").1, "glm-4.6");
         assert_eq!(
             named("acme/x/y"),
-            ("x/y".into(), "x/y".into(), "http://h".into(), 0)
+            ("acme/x/y".into(), "x/y".into(), "http://h".into(), 0)
         );
         let error = config(list).named("acme", &env(&[])).err().unwrap();
         assert!(error.message.contains("names no model"), "{error}");

@@ -93,14 +93,8 @@ pub(crate) const ANY_MODEL: &str = "-";
 
 /// A model of a vendor or an entry; which one does not matter.
 fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
-    let is_vendor = crate::config::vendors::find(name).is_some();
-    config.named(name, env).or_else(|e| {
-        if is_vendor {
-            config.named(&format!("{name}/{ANY_MODEL}"), env)
-        } else {
-            Err(e)
-        }
-    })
+    let any = || config.named(&format!("{name}/{ANY_MODEL}"), env);
+    config.named(name, env).or_else(|e| any().map_err(|_| e))
 }
 
 /// One model for each address and key.

@@ -666,7 +666,10 @@ fn a_model_at_another_address_is_proven_by_one_request() {
     running.wait_for_stdout("Number or name");
     running.types("other\n");
     for (asked, typed) in [
-        ("Address", model.base()),
+        ("Address", "http://127.0.0.1:1/v1".to_owned()),
+        ("Another address, or Enter", model.base()),
+        ("A name for it [server]: ", "openai".to_owned()),
+        ("openai is taken", "gpu-box".to_owned()),
         ("Key, not shown", "sk-wrong-one".to_owned()),
         ("Type another key?", String::new()),
         ("Key, not shown", CANARY.to_owned()),
@@ -675,10 +678,20 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         ("Choose again?", String::new()),
         ("or skip [1", "other".to_owned()),
         ("Address", model.base()),
+        ("A name for it [server]: ", "gpu-box".to_owned()),
         ("Key, not shown", CANARY.to_owned()),
+        ("Model [qwen3]: ", "llama".to_owned()),
+        (
+            "gpu-box does not list llama. Take it anyway?",
+            "n".to_owned(),
+        ),
         ("Model [qwen3]: ", "qwen".to_owned()),
         ("qwen is not offered. Take qwen3?", String::new()),
         ("see that it works", String::new()),
+        ("another folder [1, none]: ", "/nowhere".to_owned()),
+        ("no folder /nowhere", String::new()),
+        ("Number or name [1, no]: ", "public".to_owned()),
+        ("Number or name [1, yes]: ", "3".to_owned()),
         ("Connect a Telegram bot?", "n".to_owned()),
         ("HEARTBEAT.md every 30 minutes?", "y".to_owned()),
     ] {
@@ -699,8 +712,17 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         run.stdout
     );
     assert!(!run.stdout.contains(CANARY), "{}", run.stdout);
-    let entry = json!({ "model_name": "vllm", "model": "vllm/qwen3", "api_base": model.base(), "api_key": CANARY });
+    let entry = json!({ "model": "gpu-box/*", "api_base": model.base(), "api_key": CANARY });
     assert_eq!(config(&home)["model_list"], json!([entry]));
+    assert_eq!(
+        config(&home)["agents"]["defaults"]["model_name"],
+        "gpu-box/qwen3"
+    );
+    assert_eq!(
+        config(&home)["tools"],
+        json!({ "exec": { "network": "guarded" } }),
+        "an answer that is the default is not written"
+    );
     assert_eq!(config(&home)["heartbeat"]["enabled"], true);
 }
 
@@ -798,10 +820,11 @@ fn a_model_is_added_to_those_that_are_there() {
     for (asked, typed) in [
         ("or skip [1", "other".to_owned()),
         ("Address", model.base()),
+        ("A name for it [server]: ", String::new()),
         ("Key, not shown", String::new()),
         ("Model: ", "qwen3".to_owned()),
         ("see that it works", String::new()),
-        ("answer from now on?", "n".to_owned()),
+        ("Let server/qwen3 answer from now on?", "n".to_owned()),
     ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
@@ -809,7 +832,7 @@ fn a_model_is_added_to_those_that_are_there() {
     running.finish().exits(0);
     assert_eq!(config(&home)["model_list"][0], before);
     assert!(config(&home)["agents"].is_null());
-    assert_eq!(config(&home)["model_list"][1]["model_name"], "vllm-2");
+    assert_eq!(config(&home)["model_list"][1]["model"], "server/*");
     home.bantam()
         .args(["onboard", "bot"])
         .run()
@@ -820,4 +843,139 @@ fn a_model_is_added_to_those_that_are_there() {
         .run()
         .exits(2)
         .fails_with_a_hint();
+}
+
+/// Answers questions at a terminal.
+#[track_caller]
+fn answers(running: &mut crate::harness::Running<'_>, asked: &[(&str, &str)]) {
+    for (question, typed) in asked {
+        running.wait_for_next_stdout(question);
+        running.types(&format!("{typed}\n"));
+    }
+}
+
+#[test]
+fn what_it_may_reach_is_asked_with_the_safe_answer_first() {
+    let home = Home::empty();
+    let project = home.path("../project");
+    fs::create_dir_all(&project).unwrap();
+    let project = fs::canonicalize(project).unwrap();
+    let mut running = closed(&home)
+        .silent_stdin()
+        .cwd(&project)
+        .arg("onboard")
+        .spawn();
+    answers(
+        &mut running,
+        &[
+            ("or skip [1", "demo"),
+            ("another folder [1, none]: ", "2"),
+            ("Number or name [1, no]: ", ""),
+            ("Number or name [1, yes]: ", ""),
+            ("Connect a Telegram bot?", ""),
+            ("HEARTBEAT.md every 30 minutes?", ""),
+        ],
+    );
+    running.finish().exits(0);
+    let chosen = json!({ "read_paths": [project], "confirm": ["writes", "runs"] });
+    assert_eq!(config(&home)["tools"], chosen);
+
+    // Alone, Enter keeps what is set, and what is named changes.
+    let mut running = closed(&home)
+        .silent_stdin()
+        .cwd(&project)
+        .args(["onboard", "access"])
+        .spawn();
+    answers(
+        &mut running,
+        &[
+            ("Enter keeps this folder: ", "none"),
+            ("Number or name [1, no]: ", "maybe"),
+            ("\"maybe\" is not one of: no, public, yes", "3"),
+            ("Enter keeps yes: ", ""),
+        ],
+    );
+    running.finish().exits(0);
+    let chosen =
+        json!({ "read_paths": [], "confirm": ["writes", "runs"], "exec": { "network": "full" } });
+    assert_eq!(config(&home)["tools"], chosen);
+}
+
+#[test]
+fn a_finished_home_is_shown_and_changed_by_name() {
+    let model = Model::answering(|request, _| match request.header("authorization") {
+        Some("Bearer sk-new-key") => Reply::text("ready"),
+        _ => Reply::error(401, "no such key"),
+    });
+    let home = Home::empty();
+    let entry = json!({ "model_name": "mine", "model": "vllm/x", "api_base": model.base(), "api_key": "sk-old-key" });
+    home.config(
+        &json!({ "agents": { "defaults": { "model_name": "mine" } }, "model_list": [entry] })
+            .to_string(),
+    );
+    let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
+    answers(
+        &mut running,
+        &[
+            ("Change model, key, bot or access?", "modle"),
+            ("type model, key, bot, access", "key"),
+            ("Key, not shown", "sk-wrong-one"),
+            ("Type another key?", ""),
+            ("Key, not shown", "sk-new-key"),
+            ("Change model, key, bot or access?", ""),
+        ],
+    );
+    let run = running.finish();
+    run.exits(0);
+    assert!(run.stdout.contains("vllm/x"), "{}", run.stdout);
+    assert!(
+        run.stdout
+            .contains("files: workspace only; network of commands: none"),
+        "{}",
+        run.stdout
+    );
+    assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
+    assert_eq!(config(&home)["model_list"][0]["api_key"], "sk-new-key");
+}
+
+#[test]
+fn whoever_stops_keeps_what_is_proven_and_an_ended_line() {
+    let model = Model::answering(|_, _| Reply::text("ready"));
+    let home = Home::empty();
+    let mut running = closed(&home)
+        .silent_stdin()
+        .arg("onboard")
+        .before("echo next-line")
+        .spawn();
+    let base = model.base();
+    answers(
+        &mut running,
+        &[
+            ("or skip [1", "other"),
+            ("Address", &base),
+            ("A name for it", ""),
+            ("Key, not shown", ""),
+            ("Model: ", "qwen3"),
+            ("see that it works", ""),
+            ("another folder [1, none]: ", ""),
+        ],
+    );
+    running.wait_for_next_stdout("Number or name [1, no]: ");
+    running.types("\u{3}");
+    let run = running.finish();
+    run.exits(130);
+    assert!(
+        run.stdout.contains("\nnext-line") || run.stdout.trim_end().ends_with("]: ^C"),
+        "{}",
+        run.stdout
+    );
+    assert!(
+        run.stdout.contains("[1, no]: ^C\r\n"),
+        "the prompt has its own line: {}",
+        run.stdout
+    );
+    assert_eq!(
+        config(&home)["agents"]["defaults"]["model_name"],
+        "server/qwen3"
+    );
 }
