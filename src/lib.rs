@@ -32,7 +32,8 @@
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |
 //! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 //! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-//! | 0 | [`message`], [`bus`], [`error`], `secret` | types that every room uses |
+//! | 0 | [`message`], [`bus`], [`error`] | types that every room uses |
+//! | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 //! | 0 | `template` | the files a new home starts with |
 //! | 0 | `wire` | the messages between bantam and a hands process |
 //! | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |

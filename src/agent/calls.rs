@@ -1,8 +1,8 @@
 //! Runs the calls of one reply: neighbouring calls that are parallel (they only read, or start subagents) run together, all
 //! others in their order. Each call gets one result.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
@@ -35,6 +35,8 @@ pub(super) struct Calls<'a> {
     breaker: Breaker,
     /// See [`Turn::is_handed_over`].
     is_handed_over: AtomicBool,
+    /// See [`Turn::said`]; made with the first call.
+    said: OnceLock<String>,
     /// The tools that servers have made others since the turn began.
     renewed: Option<Arc<Renewed>>,
 }
@@ -56,6 +58,7 @@ impl<'a> Calls<'a> {
             pages: Pages::default(),
             breaker: Breaker::default(),
             is_handed_over: AtomicBool::new(false),
+            said: OnceLock::new(),
             renewed: None,
         }
     }
@@ -113,6 +116,7 @@ impl<'a> Calls<'a> {
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
         self.breaker.next_reply();
+        self.said.get_or_init(|| said(&session.messages));
         let mut left = calls.len();
         let renewed = self.renewed.clone();
         let tools = renewed
@@ -206,6 +210,7 @@ impl<'a> Calls<'a> {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
+                said: self.said.get().map_or("", String::as_str),
                 pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),
@@ -263,4 +268,13 @@ impl<'a> Calls<'a> {
         session.messages.push(message);
         Ok(())
     }
+}
+
+/// All that the user wrote.
+fn said(messages: &[Message]) -> String {
+    let texts = messages.iter().filter_map(|message| match message {
+        Message::User(user) => Some(user.content.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }

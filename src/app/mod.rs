@@ -155,7 +155,7 @@ fn builder(
     notices: &mut Vec<String>,
 ) -> Result<Builder> {
     let Parts { home, config, env } = parts;
-    let redactor = Redactor::new(config.secrets(env));
+    let redactor = Redactor::new(config.secrets(env)).at(config.tools.redact);
     let (chain, window) = chain(parts, &redactor, notices)?;
     let defaults = &config.agents.defaults;
     if config.budget.daily_cost > 0.0 {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::Config;
 use super::setting::Type;
 use crate::child::{Network, Sandbox};
-use crate::secret::Secret;
+use crate::secret::{Redact, Secret};
 
 /// Reads `text` into `config`. Returns whether it has names that are no settings.
 pub(super) fn read(text: &str, config: &mut Config) -> serde_json::Result<bool> {
@@ -254,6 +254,16 @@ impl Field for Network {
 impl Field for Sandbox {
     fn from_checked(value: Value) -> Self {
         Self::deserialize(value).unwrap_or(Self::Require)
+    }
+}
+
+impl Field for Redact {
+    fn from_checked(value: Value) -> Self {
+        match value.as_str() {
+            Some("keys") => Self::Keys,
+            Some("off") => Self::Off,
+            _ => Self::Secrets,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::read::{Field, Members, Section};
 pub(crate) use super::setting::{Setting, Type};
 use crate::child::{Network, Sandbox};
 use crate::message::Price;
-use crate::secret::Secret;
+use crate::secret::{Redact, Secret};
 use crate::text::nearest;
 
 /// Declares the sections. It generates the struct of each one with its defaults, reads its settings from JSON, and makes a row
@@ -196,6 +196,8 @@ sections! {
         confirm: Vec<String> = Texts, "ask before these calls: tools, MCP servers, `writes`, `runs`";
         read_paths: Vec<String> = Texts, "trees outside the workspace that tools may read";
         write_paths: Vec<String> = Texts, "trees outside the workspace that tools may change";
+        redact: Redact = OneOf("secrets", &["keys", "secrets", "off"]),
+            "what is struck from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own";
         mcp_kb: u64 = Whole(1, 64), "most KB that the tools of MCP servers may add to each request";
         exec: Exec;
         web: Web;

@@ -4,6 +4,7 @@
 //! the replacement.
 
 use crate::error::{Error, Result};
+use crate::secret::REMOVED;
 use crate::text::clip;
 
 /// Near misses are searched for in files up to this size, in bytes.
@@ -109,6 +110,11 @@ fn explain_miss(content: &[u8], old: &str) -> String {
     if old.contains(char::REPLACEMENT_CHARACTER) {
         return format!(
             "{MISS}: \u{fffd} stands for bytes that are not UTF-8; choose an old_text without it"
+        );
+    }
+    if old.contains(REMOVED) {
+        return format!(
+            "{MISS}: \"{REMOVED}\" stands for a secret in the file; choose an old_text without it"
         );
     }
     if content.len() > MAX_SEARCHED {

@@ -169,6 +169,8 @@ pub struct Turn<'a> {
     /// What the embedding program says of the turn.
     pub metadata: &'a BTreeMap<String, String>,
     pub cancel: &'a Cancel,
+    /// What the user wrote in the conversation: secrets in it are shown in results.
+    pub(crate) said: &'a str,
     /// The long results of this turn.
     pub(crate) pages: &'a Pages,
     /// Shows something to the user.
@@ -193,6 +195,9 @@ pub struct Task {
 /// Tools that subagents do not have: each answers to its caller alone and starts no others.
 pub(crate) const NOT_FOR_SUBAGENTS: [&str; 5] =
     ["subagent", "run_skill", "spawn", "message", "cron"];
+
+/// Tools that pass words on. What others write ends in files and forms, where a struck secret must not stand for itself.
+const PASSES_WORDS_ON: [&str; 5] = ["message", "subagent", "run_skill", "spawn", "cron"];
 
 /// Something that the model can call. It keeps no state of a turn: the turn is an argument.
 pub trait Tool: Send + Sync {

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 use super::change;
 use super::pages::{READ_MORE, read_more};
 use super::schema::Unknown;
-use super::{BUILT_IN, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
+use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result};
 use crate::message::{ToolCall, ToolResult};
-use crate::secret::Redactor;
+use crate::secret::{REMOVED, Redactor};
 use crate::text::{clip, nearest, one_line, parse_json};
 
 /// The longest name that providers accept.
@@ -195,7 +195,22 @@ impl Registry {
                 clip(json, MAX_QUOTED)
             )));
         }
+        if tool.risk(&args) != Risk::Safe && writes_mark(&call.name, &args) {
+            return Err(invalid(format!(
+                "\"{REMOVED}\" stands for a secret that you were not shown, and would be written in its place: \
+                 change only the text around it, or ask the user to write the secret"
+            )));
+        }
         Ok((tool.as_ref(), args))
+    }
+}
+
+/// Whether a call would write the mark of a secret where it does not stand already.
+fn writes_mark(name: &str, args: &Value) -> bool {
+    let marks = |value: &Value| value.to_string().matches(REMOVED).count();
+    match name {
+        "edit_file" => marks(&args["new_text"]) > marks(&args["old_text"]),
+        name => !PASSES_WORDS_ON.contains(&name) && marks(args) > 0,
     }
 }
 
@@ -248,7 +263,7 @@ impl PreparedCall<'_> {
         let lines = change::lines(&self.call.name, args);
         lines
             .into_iter()
-            .map(|line| self.redactor.redact(line))
+            .map(|line| self.redactor.strike(line, ""))
             .collect()
     }
 
@@ -312,16 +327,19 @@ impl PreparedCall<'_> {
             Ok((tool, args)) => tool.call(args, turn),
             Err(e) => Err(e.clone()),
         };
-        self.result(output.unwrap_or_else(|e| failure(format!("error: {e}"))))
+        self.result(
+            output.unwrap_or_else(|e| failure(format!("error: {e}"))),
+            turn.said,
+        )
     }
 
     /// The result of a call that does not run.
     pub(crate) fn not_run(&self, why: &str) -> ToolResult {
-        self.result(failure(format!("not run: {why}")))
+        self.result(failure(format!("not run: {why}")), "")
     }
 
-    fn result(&self, output: ToolOutput) -> ToolResult {
-        let mut content = self.redactor.redact(output.text);
+    fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
+        let mut content = self.redactor.strike(output.text, said);
         // Some servers refuse it.
         content.retain(|c| c != '\0');
         ToolResult {
@@ -344,7 +362,7 @@ fn failure(text: String) -> ToolOutput {
 fn redacted(redactor: &Redactor, args: &Value) -> Value {
     match args {
         Value::String(text) => redactor
-            .redact(clip(text, MAX_SUMMARIZED).to_owned())
+            .strike(clip(text, MAX_SUMMARIZED).to_owned(), "")
             .into(),
         Value::Array(list) => list.iter().map(|value| redacted(redactor, value)).collect(),
         Value::Object(map) => map
@@ -424,6 +442,7 @@ mod tests {
             run_task,
             start_task,
             is_handed_over: &AtomicBool::new(false),
+            said: "",
         })
     }
 

@@ -146,3 +146,74 @@ fn other_processes_of_the_same_user_cannot_look_into_the_one_with_the_keys() {
         "its environment and memory are open to the user's other processes"
     );
 }
+
+#[test]
+fn what_stands_behind_a_telling_name_reaches_no_model_and_no_session_and_survives_edits() {
+    let env = "DEBUG=0\nDB_PASSWORD=hunter2-obvious-fake\nPORT=80\n";
+    let edit = |old: &str, new: &str| {
+        let args = json!({ "path": ".env", "old_text": old, "new_text": new });
+        Reply::call("edit_file", &args)
+    };
+    let mark = "DB_PASSWORD=[secret removed]";
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": ".env" })),
+        Reply::call("exec", &json!({ "command": "cat .env; echo a line" })),
+        edit("DEBUG=0\n", &format!("DEBUG=1\n{mark}\n")),
+        edit(&format!("{mark}\nPORT=80"), &format!("{mark}\nPORT=81")),
+        Reply::call(
+            "write_file",
+            &json!({ "path": ".env", "content": format!("{mark}\nDEBUG=1\n") }),
+        ),
+        Reply::call(
+            "exec",
+            &json!({ "command": format!("echo '{mark}' > .env") }),
+        ),
+        Reply::call(
+            "memory",
+            &json!({ "action": "write", "content": format!("The server: {mark}") }),
+        ),
+        edit("DEBUG=0", "DEBUG=1"),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    home.write("workspace/.env", env);
+    home.agent(["-v", "-m", "turn debugging on"]).exits(0);
+    for request in [1, 2] {
+        let told = model.request(request).last("tool");
+        assert!(told.contains(mark) && told.contains("PORT=80"), "{told}");
+    }
+    for request in [3, 5, 6, 7] {
+        let told = model.request(request).last("tool");
+        assert!(told.contains("stands for a secret"), "{request}: {told}");
+    }
+    let told = model.request(4).last("tool");
+    assert!(told.contains("choose an old_text without it"), "{told}");
+    let left = std::fs::read_to_string(home.path("workspace/.env")).unwrap();
+    assert_eq!(left, env.replace("DEBUG=0", "DEBUG=1"));
+    for file in crate::harness::walk(&home.path("state")) {
+        let bytes = std::fs::read(&file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("hunter2"), "{}", file.display());
+    }
+}
+
+#[test]
+fn a_value_that_the_user_wrote_is_shown_and_a_setting_removes_less() {
+    let read = || Reply::call("read_file", &json!({ "path": ".env" }));
+    let env = "DB_PASSWORD=hunter2-obvious-fake\nAPI_TOKEN=1a2b3c4d5e\n";
+    for (redact, question, shown) in [
+        ("secrets", "set it", [false, false]),
+        ("secrets", "set it to hunter2-obvious-fake", [true, false]),
+        ("keys", "set it", [true, true]),
+        ("off", "set it", [true, true]),
+    ] {
+        let model = Model::scripted([read(), Reply::text("Done.")]);
+        let config = merged(model.config(), &json!({ "tools": { "redact": redact } }));
+        let home = Home::with(&config);
+        home.write("workspace/.env", env);
+        home.agent(["-m", question]).exits(0);
+        let told = model.request(1).last("tool");
+        let found = ["hunter2-obvious-fake", "1a2b3c4d5e"].map(|value| told.contains(value));
+        assert_eq!(found, shown, "{redact}, {question}: {told}");
+    }
+}
