@@ -396,7 +396,10 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
         let told = factory.home.state().join("warned");
         let file = factory.file.as_deref().unwrap_or_default();
         let files = misplaced.as_deref().unwrap_or_default();
-        let change = format!("{:08x}", disk::crc32(format!("{file}{files}").as_bytes()));
+        let change = format!(
+            "{:08x}",
+            crc32fast::hash(format!("{file}{files}").as_bytes())
+        );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
             output.warn(loaded.warnings().iter().chain(&misplaced));
             // Where nothing can be written, each run warns.

@@ -164,7 +164,7 @@ pub(super) fn checksum(entry: &McpServer) -> String {
             .map(|(name, value)| [name, value.reveal()])
             .collect::<Vec<_>>()
     ]);
-    format!("{:08x}", disk::crc32(text.to_string().as_bytes()))
+    format!("{:08x}", crc32fast::hash(text.to_string().as_bytes()))
 }
 
 /// `None` for a tool that cannot be offered: without a name, with a schema that is too long, or one that is only run as a

@@ -83,7 +83,8 @@ impl Meaning {
             .iter()
             .map(|(key, _, text)| format!("{key}\n{text}"))
             .collect();
-        let sum = |text: &String| format!("{:08x}{:x}", disk::crc32(text.as_bytes()), text.len());
+        let sum =
+            |text: &String| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(sum).collect();
         let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
         let file = fs_err::read(&self.file)
