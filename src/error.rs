@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::ErrorKind;
+use std::panic::AssertUnwindSafe;
 
 /// What an error means to the caller. Each kind has an exit code and a word in `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,18 @@ impl Error {
         self.message = format!("{what}: {}", self.message);
         self
     }
+}
+
+/// Does `what` and, where the program unwinds, turns a panic in it into an error.
+///
+/// What it was about to change is no longer used, or is behind locks that stand a panic.
+pub(crate) fn contained<T>(who: &str, what: impl FnOnce() -> Result<T>) -> Result<T> {
+    std::panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let why = text.unwrap_or("without a word");
+        Err(Error::failed(format!("{who} panicked: {why}")))
+    })
 }
 
 impl fmt::Display for Error {

@@ -2,7 +2,7 @@
 //!
 //! # Code map
 //!
-//! Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`] and [`tool`]. The rest is private.
+//! Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`], [`tool`] and [`tools`]. The rest is private.
 //!
 //! Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
 //! never in a circle (`tests/house.rs` proves it).
@@ -10,11 +10,11 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `convert`, `consent`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), the HTTP endpoint (`endpoint`), attached files (`media`), MCP servers (`mcp`), where skills come from (`skill_source`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), the HTTP endpoint (`endpoint`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`], where skills come from (`skill_source`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
-//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), the `demo` |
+//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`) and that of other commands (`deliver`) |
 //! | 2 | `serve` | the agent behind OpenAI's chat API: connections (`mod`), who may use it (`access`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
 //! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
@@ -52,7 +52,7 @@
 //!
 //! - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
 //!   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//!   with a function that returns a `Function`, or a type that implements [`tool::Tool`], and a line in `tools` of `app/mod.rs`;
+//!   with a function that returns a `Function`, or a type that implements [`tool::Tool`], and a line in `configured` of `app/tools.rs`;
 //!   what it does in the workspace is a job in `wire.rs`, too. Tests that list all tools: `tests/it/discipline.rs` and, for one
 //!   that takes a path, `tests/jail/refusal.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
@@ -110,8 +110,10 @@ mod web;
 mod wire;
 mod zone;
 
+pub use app::tools;
 #[doc(hidden)]
 pub use cli::main;
+pub use hands::hands;
 
 // What fuzz tests need.
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! answers are kept in a folder, and a row that has one is not asked again.
 //!
 //! ```text
-//! cargo run --example batch -- questions.csv answers/ >answers.csv
+//! cargo run -- questions.csv answers/ >answers.csv
 //! ```
 //!
 //! A line of the file is `ID,QUESTION`; everything after the first comma is the question.

@@ -1,7 +1,7 @@
 //! A provider of your own: stands in for a model that hands sums to a tool and repeats the result. It needs no network.
 //!
 //! ```text
-//! cargo run --example calculator -- "What is 6 * 7?"
+//! cargo run -- "What is 6 * 7?"
 //! ```
 
 use std::env::args;

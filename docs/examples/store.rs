@@ -1,7 +1,7 @@
 //! A store of your own: conversations as objects that are put whole and got whole, here files in a folder.
 //!
 //! ```text
-//! cargo run --example store -- /tmp/conversations "What time is it?"
+//! cargo run -- /tmp/conversations "What time is it?"
 //! ```
 
 use std::env::args;

@@ -1,7 +1,7 @@
 //! A tool of your own: tells the weather, from a table, to the model of `$BANTAM_HOME`.
 //!
 //! ```text
-//! cargo run --example weather -- "Do I need an umbrella in Bergen?"
+//! cargo run -- "Do I need an umbrella in Bergen?"
 //! ```
 
 use std::env::args;

@@ -37,6 +37,7 @@ impl Agent {
             tools: tools.offers,
             withheld: tools.withheld,
             stream: self.stream,
+            sampling: &turn.request.sampling,
             on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
             on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
             cancel: &turn.cancel,
@@ -64,9 +65,13 @@ impl Agent {
             });
         };
         let started = Instant::now();
-        let (result, model) =
-            self.chain
-                .ask_chain(&request, self.limits.retry, &mut on_delta, &mut note);
+        let (result, model) = self.chain.ask_chain(
+            &request,
+            &turn.request.model,
+            self.limits.retry,
+            &mut on_delta,
+            &mut note,
+        );
         model.model().clone_into(&mut turn.model());
         // Even half a reply has been paid for.
         let unpaid = void

@@ -7,8 +7,8 @@ use super::{Agent, Filter, History, Limits, Renewal};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::provider::Provider;
-use crate::provider::chain::ModelChain;
-use crate::secret::Redactor;
+use crate::provider::chain::Chain;
+use crate::secret::{Redactor, Secret};
 use crate::session::{Memory, Store};
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
@@ -16,7 +16,7 @@ use crate::usage::Ledger;
 /// Collects the parts of an [`Agent`].
 #[derive(Default)]
 pub struct Builder {
-    pub(crate) chain: ModelChain,
+    pub(crate) chain: Chain,
     /// The files that the system prompt is made from. Default: none.
     pub(crate) prompt: Prompt,
     /// Removes secrets from tool results and errors.
@@ -39,7 +39,13 @@ pub struct Builder {
 impl Builder {
     /// Adds a provider; there is no default. Further ones are asked when those before them fail.
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
-        self.chain.push(vec![Box::new(provider)]);
+        self.chain = self.chain.then(provider);
+        self
+    }
+
+    /// The models to ask, in place of those that were added before.
+    pub fn chain(mut self, chain: Chain) -> Self {
+        self.chain = chain;
         self
     }
 
@@ -106,6 +112,9 @@ impl Builder {
     pub fn build(self) -> Result<Agent> {
         if self.chain.first().is_none() {
             return Err(Error::failed("an agent needs a provider"));
+        }
+        for secret in self.chain.secrets() {
+            self.redactor.learn(Secret::new(secret));
         }
         let mut tools = Registry::new(self.tools, self.redactor.clone())?;
         if let Some(names) = &self.only {

@@ -40,8 +40,8 @@ use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, Hook, Why};
 use crate::error::Result;
 use crate::message::{Media, Message, User};
-use crate::provider::chain::ModelChain;
-use crate::provider::{self, Provider, Retry, ToolOffer};
+use crate::provider::chain::Chain;
+use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::text::rfc3339;
@@ -131,7 +131,7 @@ pub(crate) struct Renewal {
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
-    chain: Arc<ModelChain>,
+    chain: Arc<Chain>,
     tools: Registry,
     offers: Vec<ToolOffer>,
     /// In tokens.
@@ -190,6 +190,10 @@ pub struct Request {
     pub id: String,
     /// For tools, as [`crate::tool::Turn::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
+    /// The model to ask first, by its name (`vendor/model`); empty for the agent's first choice.
+    pub model: String,
+    /// What the requests of this turn want in place of the models' own settings.
+    pub sampling: Sampling,
     /// Stops the turn.
     pub cancel: Cancel,
     /// What has been spent already, if it is shared with other turns.
@@ -215,6 +219,8 @@ impl Request {
             origin,
             id: String::new(),
             metadata: BTreeMap::new(),
+            model: String::new(),
+            sampling: Sampling::default(),
             cancel: Cancel::new(None),
             spending: None,
             confirm: None,
@@ -297,6 +303,7 @@ impl Agent {
             tools: &self.offers,
             withheld: false,
             stream: self.stream,
+            sampling: &request.sampling,
             on_thought: &|_| (),
             on_trace: &|_| (),
             cancel: &request.cancel,

@@ -404,11 +404,19 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
         ("a-key", "done")
     );
     assert_eq!(results(&store.peek("a-key").unwrap().messages)[0].1, "Ada");
-    let error = agent.run(&Request::new("go", ""), &|_| ()).error.unwrap();
+    let other = Request {
+        model: "acme/y".to_owned(),
+        ..Request::new("go", "a-key")
+    };
+    let error = agent.run(&other, &|_| ()).error.unwrap();
     assert_eq!(
         (error.kind, error.message.as_str()),
-        (Kind::Usage, "the conversation has no key")
+        (Kind::Usage, "this agent has no model called acme/y")
     );
+    // Without a key, a conversation begins and its key is told.
+    let fresh = agent.run(&Request::new("go", ""), &|_| ()).session;
+    assert!(fresh.starts_with("library_2"), "{fresh}");
+    assert!(!store.peek(&fresh).unwrap().messages.is_empty());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The loop: ask the model, run the tools it calls, and ask again, until it answers.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
@@ -12,10 +13,10 @@ use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, Request, history};
 use crate::bus::{CallReport, Event, Response};
 use crate::disk::Durability;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
-use crate::session::{Entry, Session, TurnEnd};
+use crate::session::{Entry, Session, TurnEnd, fresh_key};
 use crate::text::{has_text, millis};
 
 /// What the user is told while another process holds the conversation.
@@ -46,15 +47,24 @@ impl Agent {
         load: impl FnOnce(&TurnContext) -> Result<Session>,
     ) -> Response {
         let started = Instant::now();
-        let turn = TurnContext::new(request, &self.limits, events, self.model());
+        let mut request = Cow::Borrowed(request);
+        if request.session.is_empty() {
+            request.to_mut().session = format!("library_{}", fresh_key(SystemTime::now()));
+        }
+        let turn = TurnContext::new(&request, &self.limits, events, self.model());
         let mut response = Response {
             session: request.session.clone(),
             ..Response::default()
         };
-        let outcome = if request.session.is_empty() {
-            Err(Error::usage("the conversation has no key"))
+        let outcome = if request.model.is_empty() || self.chain.has(&request.model) {
+            contained("the turn", || {
+                load(&turn).and_then(|session| self.run_turn(&turn, session, &mut response))
+            })
         } else {
-            load(&turn).and_then(|session| self.run_turn(&turn, session, &mut response))
+            Err(Error::usage(format!(
+                "this agent has no model called {}",
+                request.model
+            )))
         };
         let outcome = outcome.unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();

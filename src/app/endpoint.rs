@@ -19,6 +19,7 @@ use crate::gateway::turn_log;
 use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
 use crate::paths::{Home, session_name};
+use crate::provider::Sampling;
 use crate::secret::Secret;
 use crate::serve::{Answer, Ask, ClientTool, Endpoint, Last, Options, Settings, Turns};
 use crate::session::{Entry, Files, Memory, Session, Store, TurnEnd};
@@ -212,19 +213,11 @@ impl EndpointTurns {
         self.queue.give_up(id, "it stopped the program three times")
     }
 
-    fn agent(
-        &self,
-        model: Option<&str>,
-        session: Option<&str>,
-        options: &Options,
-    ) -> Result<Arc<Agent>> {
-        if *options == Options::default() {
-            return match (model, session) {
-                (None, Some(session)) => self.pool.agent_of(session),
-                (model, _) => Ok(self.pool.get(model)?.0),
-            };
+    fn agent(&self, model: Option<&str>, session: Option<&str>) -> Result<Arc<Agent>> {
+        match (model, session) {
+            (None, Some(session)) => self.pool.agent_of(session),
+            (model, _) => Ok(self.pool.get(model)?.0),
         }
-        self.pool.with_options(model, options).map(Arc::new)
     }
 
     /// Runs the turn of a message in a stored conversation. The message is on disk already.
@@ -239,12 +232,13 @@ impl EndpointTurns {
         let run = |kept: KeptMessage| {
             let session = session_name(CHANNEL, &kept.key)?;
             self.queue.start(&ids)?;
-            let agent = self.agent(kept.model.as_deref(), Some(&session), &kept.options)?;
+            let agent = self.agent(kept.model.as_deref(), Some(&session))?;
             let request = Request {
                 media: kept.media,
                 origin: origin(&kept.key),
                 id: id.to_owned(),
                 cancel: cancel.clone(),
+                sampling: sampling(kept.options),
                 ..Request::new(kept.text, session)
             };
             Ok(agent.run(&request, events))
@@ -282,18 +276,30 @@ impl EndpointTurns {
         let entries: Vec<Entry> = history.iter().map(Entry::Message).collect();
         memory.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         drop(session);
-        let agent = self.agent(ask.model.as_deref(), None, &ask.options)?;
+        let agent = self.agent(ask.model.as_deref(), None)?;
         let agent = agent.with(tools, Arc::new(memory))?;
         let request = Request {
             media: user.media,
             origin: origin(""),
             id,
             cancel: cancel.clone(),
+            sampling: sampling(ask.options),
             ..Request::new(user.content, UNSTORED)
         };
         let response = agent.run(&request, events);
         let calls = std::mem::take(&mut *calls.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(Answer { response, calls })
+    }
+}
+
+/// What a request's options ask of the model.
+fn sampling(options: Options) -> Sampling {
+    let format = options.response_format;
+    let format = format.map(|format| ("response_format".to_owned(), format));
+    Sampling {
+        temperature: options.temperature,
+        max_tokens: options.max_tokens,
+        extra_body: format.into_iter().collect(),
     }
 }
 

@@ -12,21 +12,20 @@ pub(crate) mod pool;
 pub(crate) mod skill_source;
 #[cfg(test)]
 mod tests;
+pub mod tools;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
-use crate::child::{Network, Sandbox};
+use crate::child::Network;
 pub(crate) use crate::config::Parts;
 use crate::config::proxy::http_settings;
-use crate::config::{self, Config, Env, keys};
-use crate::cron::Jobs;
+use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
-use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::Retry;
@@ -36,22 +35,9 @@ use crate::session::{self, Files};
 use crate::skills::Skills;
 use crate::template;
 use crate::text::LocalTime;
-use crate::tool::cron::cron;
-use crate::tool::exec::exec;
-use crate::tool::files::file_tools;
-use crate::tool::meaning::Meaning;
-use crate::tool::memory::memory;
-use crate::tool::message::{Sender, message};
-use crate::tool::skill::{read_skill, run_skill};
-use crate::tool::subagent::{spawn, subagent};
-use crate::tool::think::think;
-use crate::tool::web::{web_fetch, web_search};
-use crate::tool::{Function, Tool};
 use crate::usage::Ledger;
-use crate::web::{self, Search};
 use crate::wire::Setup;
 use crate::zone::Zone;
-use factory::AgentFactory;
 pub(crate) use layout::{layout, setting, workspace};
 pub(crate) use models::chain;
 
@@ -134,7 +120,7 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     let hands = Arc::new(hands(parts)?);
     let mut notices = Vec::new();
     let mut builder = builder(parts, options, &hands, &mut notices)?;
-    let (tools, missing) = tools(&hands, parts, &options.servers);
+    let (tools, missing) = tools::configured(&hands, parts, &options.servers);
     notices.extend(missing);
     builder = builder.tools(tools);
     if let Some(names) = &options.tools {
@@ -178,10 +164,10 @@ fn builder(
         },
     };
     let mut builder = Agent::builder()
+        .chain(chain)
         .stream(!options.whole_replies)
         .history(history(config, window))
         .limits(limits);
-    builder.chain = chain;
     builder.redactor = redactor;
     builder.confirm.clone_from(&config.tools.confirm);
     builder.prompt.files = Some(PromptFiles {
@@ -203,40 +189,6 @@ fn builder(
         None => builder.store(Files::new(home.clone())),
         Some(memory) => builder.store(memory.clone()),
     })
-}
-
-impl Agent {
-    /// The agent of [`Builder::from_home`].
-    ///
-    /// # Errors
-    /// Those of [`Builder::from_home`].
-    pub fn from_home() -> Result<Self> {
-        Builder::from_home()?.build()
-    }
-}
-
-impl Builder {
-    /// An agent with the configuration of `$BANTAM_HOME`: its models and limits, what the agent obeys and remembers, its
-    /// conversations and its budget. It has no tools: those of `bantam` run in processes of its own program.
-    ///
-    /// # Errors
-    /// Of the kind [`crate::error::Kind::Config`]: no model, or a configuration that cannot be used.
-    pub fn from_home() -> Result<Self> {
-        let env = config::environment();
-        of_home(&config::home(&env)?, &env)
-    }
-}
-
-fn of_home(home: &Home, env: &Env) -> Result<Builder> {
-    let factory = AgentFactory::new(home, env)?;
-    let config = factory.load(None)?.config;
-    let parts = Parts {
-        home,
-        config: &config,
-        env,
-    };
-    make_workspace(parts)?;
-    builder(parts, &factory.options, &hands(parts)?, &mut Vec::new())
 }
 
 /// How much of a conversation goes to a model with this window.
@@ -302,120 +254,6 @@ pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
 /// The skills of a home.
 pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
-}
-
-/// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
-pub(crate) fn tools(
-    hands: &Arc<Hands>,
-    parts: Parts,
-    servers: &Servers,
-) -> (Vec<Box<dyn Tool>>, Vec<String>) {
-    let Parts { home, config, env } = parts;
-    let mut notices = Vec::new();
-    let meaning = meaning(parts).unwrap_or_else(|e| {
-        notices.push(e.message);
-        None
-    });
-    let skills = skills(home, config);
-    let mut tools: Vec<Function> = file_tools(hands).collect();
-    tools.extend([
-        think(),
-        read_skill(skills.clone()),
-        run_skill(skills),
-        subagent(),
-        spawn(),
-    ]);
-    tools.push(memory(hands.clone(), local_time(env), meaning));
-    let settings = &config.tools.exec;
-    if settings.enabled {
-        let network = if settings.sandbox == Sandbox::Off {
-            Network::Full
-        } else {
-            settings.network
-        };
-        tools.push(exec(
-            hands.clone(),
-            settings.timeout,
-            passed(config, env),
-            network,
-        ));
-    }
-    let telegram = &config.channels.telegram;
-    if !telegram.token.is_empty() {
-        tools.push(message(Sender {
-            hands: hands.clone(),
-            home: home.clone(),
-            jobs: Jobs::new(home.clone(), env),
-            allowed: telegram.ids(),
-            heartbeat: config.heartbeat.to.clone(),
-        }));
-    }
-    if config.cron.enabled {
-        tools.push(cron(Jobs::new(home.clone(), env)));
-    }
-    tools.extend(web_tools(hands, config, env));
-    mcp::add_tools(servers, parts, &mut tools, &mut notices);
-    (
-        tools
-            .into_iter()
-            .map(|tool| Box::new(tool) as Box<dyn Tool>)
-            .collect(),
-        notices,
-    )
-}
-
-/// Compares meanings, if the configuration names a model for it.
-fn meaning(parts: Parts) -> Result<Option<Meaning>> {
-    let (home, model) = (parts.home, &parts.config.memory.embedding_model);
-    let endpoint = media::endpoint("memory.embedding_model", model, parts)?;
-    Ok(endpoint.map(|endpoint| Meaning {
-        model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
-        embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
-        file: home.state().join("vectors.json"),
-        lock: home.lock("vectors"),
-    }))
-}
-
-/// The tools that reach the web. They make no connection before they are called.
-fn web_tools(hands: &Arc<Hands>, config: &Config, env: &Env) -> [Function; 2] {
-    let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
-    let keys = web::keys_in(env);
-    let key = keys::known(&search.api_key, env).unwrap_or_default();
-    let is_network_variable =
-        |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
-    let env: Env = env
-        .iter()
-        .filter(|(name, _)| is_network_variable(name))
-        .map(|(n, v)| (n.clone(), v.clone()))
-        .collect();
-    let connect = |guard: Option<AddressGuard>| -> Box<web::Connect> {
-        let env = env.clone();
-        Box::new(move |url| {
-            Client::new(http::Settings {
-                guard: guard.clone(),
-                ..http_settings(url, "", &env)
-            })
-        })
-    };
-    let read = || -> Box<web::Read> {
-        let hands = Arc::clone(hands);
-        Box::new(move |job, cancel| hands.read(job, cancel))
-    };
-    let timeout = Duration::from_secs(fetch.timeout);
-    let engines = Search {
-        connect: connect(None),
-        read: read(),
-        provider: search.provider.clone(),
-        key,
-        keys,
-        base_url: search.base_url.clone(),
-        timeout,
-    };
-    let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
-    [
-        web_fetch(guarded, read(), timeout, fetch.max_chars),
-        web_search(engines, search.max_results),
-    ]
 }
 
 /// Local time, which decides where the days of notes and of usage begin and end.

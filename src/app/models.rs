@@ -4,7 +4,7 @@ use crate::config::vendors::Protocol;
 use crate::config::{Model, Parts};
 use crate::error::{Error, Result};
 use crate::http::authority;
-use crate::provider::chain::ModelChain;
+use crate::provider::chain::Chain;
 use crate::provider::connect::connect_as;
 use crate::provider::demo::Demo;
 use crate::provider::learned::{self, Learned, Row};
@@ -18,8 +18,8 @@ pub(crate) fn chain(
     parts: Parts,
     redactor: &Redactor,
     notices: &mut Vec<String>,
-) -> Result<(ModelChain, u64)> {
-    let mut chain = ModelChain::default();
+) -> Result<(Chain, u64)> {
+    let mut chain = Chain::default();
     let Some(first) = first(parts, notices)? else {
         chain.push(vec![Box::new(Demo)]);
         return Ok((chain, 0));

@@ -9,11 +9,9 @@ use super::factory::AgentFactory;
 use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
-use crate::config::ModelEntry;
 use crate::error::{Error, Result};
 use crate::gateway::Handler;
 use crate::secret::Secret;
-use crate::serve::Options;
 use crate::session::{Files, Store};
 use crate::text::clip;
 use crate::usage;
@@ -58,35 +56,6 @@ impl AgentPool {
         let agent = Arc::new(ready.agent);
         agents.insert(key, agent.clone());
         Ok((agent, ready.notices))
-    }
-
-    /// An agent for one request, which sets these for itself.
-    pub(super) fn with_options(&self, model: Option<&str>, options: &Options) -> Result<Agent> {
-        let mut loaded = self.factory.load(model)?;
-        if let Some(token) = &self.token {
-            loaded.config.channels.telegram.token = token.clone();
-        }
-        let config = &mut loaded.config;
-        let Some(chosen) = config.choose_model(&self.factory.env)? else {
-            return Err(Error::config("no model is configured"));
-        };
-        if config.model_list.is_empty() {
-            config.model_list.push(ModelEntry {
-                model: chosen.name,
-                ..ModelEntry::default()
-            });
-        }
-        for entry in &mut config.model_list {
-            if let Some(most) = options.max_tokens {
-                entry.max_tokens = most;
-            }
-            entry.temperature = options.temperature.or(entry.temperature);
-            if let Some(format) = &options.response_format {
-                let name = "response_format".to_owned();
-                entry.extra_body.insert(name, format.clone());
-            }
-        }
-        Ok(self.factory.build(&loaded.config)?.agent)
     }
 
     /// The names of the models to choose from.

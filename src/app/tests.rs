@@ -7,6 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 
+use super::factory::AgentFactory;
+use super::tools::of_home;
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
@@ -15,6 +17,7 @@ use crate::provider::openai::OPENAI;
 use crate::provider::reply::ReplyBuilder;
 use crate::rng::Rng;
 use crate::sse;
+use crate::tool::files::file_tools;
 use crate::tool::{Registry, Tool, ToolSpec};
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.

@@ -39,7 +39,7 @@ mod topics;
 mod tty;
 mod usage;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -55,7 +55,6 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::hands;
 use crate::markdown;
 use crate::paths::Home;
-use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::zone::{self, Zone};
 use args::{Args, Command};
@@ -87,26 +86,15 @@ fn commands() -> impl Iterator<Item = &'static Command> {
 
 /// Runs the program: a hands process if the first argument says so, otherwise a command.
 pub fn main() -> ExitCode {
-    let mut args = std::env::args_os().skip(1);
-    let first = args.next();
-    if let Some(role @ (hands::ROLE | hands::INNER_ROLE)) = first.as_deref().and_then(OsStr::to_str)
-    {
-        return hands::main(
-            role,
-            settings::environment()
-                .get(hands::SETUP)
-                .map(String::as_str),
-        );
-    }
-    let args: Vec<OsString> = first.into_iter().chain(args).collect();
+    hands::hands();
+    let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     ExitCode::from(
         run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)),
     )
 }
 
 fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
-    // This process holds the keys.
-    sys::deny_inspection().doing("closing itself to other processes")?;
+    hands::begun()?;
     let Some(first) = args.next() else {
         if is_piped() {
             return agent::ask(std::iter::empty(), env);

@@ -25,7 +25,8 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         config: &loaded.config,
         env,
     };
-    let (tools, missing) = app::tools(&Arc::new(app::hands(parts)?), parts, &Servers::default());
+    let (tools, missing) =
+        app::tools::configured(&Arc::new(app::hands(parts)?), parts, &Servers::default());
     let failed = app::mcp::failed(&home, &loaded.config);
     loaded
         .warnings()

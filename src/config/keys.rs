@@ -43,6 +43,26 @@ impl ApiKey {
         }
     }
 
+    /// A key that a program gives as it is.
+    ///
+    /// # Errors
+    /// No request could carry it.
+    pub(crate) fn given(key: &str) -> Result<Self> {
+        let key = Secret::new(check(key.trim())?);
+        Ok(Self {
+            written: key.clone(),
+            env: Arc::default(),
+            config: PathBuf::new(),
+            redactor: Redactor::default(),
+            resolved: OnceLock::from(key),
+        })
+    }
+
+    /// The key, if it was resolved.
+    pub(crate) fn known(&self) -> Option<&Secret> {
+        self.resolved.get()
+    }
+
     /// The key. After a failure the next call tries again.
     pub(crate) fn get(&self) -> Result<&Secret> {
         if let Some(key) = self.resolved.get() {

@@ -10,7 +10,7 @@ use crate::config::{Config, Env, keys};
 use crate::http::authority;
 use crate::message::{Media, Message, Reply, User};
 use crate::paths::Home;
-use crate::provider::{Provider, ProviderError, Request, System, ToolOffer};
+use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
 use crate::secret::Redactor;
 use crate::text::{millis, one_line};
 
@@ -172,6 +172,7 @@ fn send(
         tools,
         withheld: false,
         stream: true,
+        sampling: &Sampling::default(),
         on_thought: &count,
         on_trace: &|_| (),
         cancel: &Cancel::new(Some(TIMEOUT)),

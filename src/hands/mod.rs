@@ -13,29 +13,61 @@ mod processes;
 mod reaper;
 mod serve;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-pub(crate) use process::main;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
+use crate::config;
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::jail::readable;
 use crate::proxy::{Proxy, listener};
 use crate::reach::Tree;
+use crate::sys;
 use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
 use crate::wire::{FileJob, Header, Job, MAX_BODY, ReadingJob, Reply, ServeJob, Setup};
 
 /// The argument that makes this program a hands process.
-pub(crate) const ROLE: &str = "hands";
+const ROLE: &str = "hands";
 /// The argument that makes it the second process of a jail.
-pub(crate) const INNER_ROLE: &str = "hands-inside";
+const INNER_ROLE: &str = "hands-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
-pub(crate) const SETUP: &str = "BANTAM_HANDS_SETUP";
+const SETUP: &str = "BANTAM_HANDS_SETUP";
+
+/// Whether this program can start hands processes of its own: `main` began with [`hands`], and nobody can look into it.
+static BEGUN: OnceLock<Result<()>> = OnceLock::new();
+
+/// Lets this program run the built-in tools, each call in a process of its own: **the first line of `main`**.
+///
+/// Such a process is this program, started again. In it this function does the call and ends the process; nothing after it
+/// runs. In the program itself it returns at once, and from then on other processes of the same user cannot inspect this one
+/// (`PR_SET_DUMPABLE`): it may hold keys, and the tools' commands must not read them. That leaves no core dumps, and lets a
+/// debugger in only as root.
+pub fn hands() {
+    let role = std::env::args_os().nth(1);
+    if let Some(role @ (ROLE | INNER_ROLE)) = role.as_deref().and_then(OsStr::to_str) {
+        if let Some(setup) = config::environment().get(SETUP) {
+            let is_done = process::main(role, setup);
+            std::process::exit(i32::from(!is_done));
+        }
+    }
+    BEGUN.get_or_init(|| sys::deny_inspection().doing("closing itself to other processes"));
+}
+
+/// Fails unless `main` began with [`hands`].
+pub(crate) fn begun() -> Result<()> {
+    match BEGUN.get() {
+        Some(result) => result.clone(),
+        None => Err(Error::config(
+            "the built-in tools run in processes of this program, which cannot start them",
+        )
+        .hint("write bantam::hands(); as the first line of main")),
+    }
+}
 
 /// The jail that holds this process's calls, or why there is none. The first call chooses it, before any job has left this
 /// process, and nothing changes it again: no command can make the next one's jail weaker.

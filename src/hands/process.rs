@@ -5,7 +5,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -34,19 +34,20 @@ const MAX_READING_SECONDS: u64 = 10;
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
 
-/// Runs `bantam ROLE`.
-pub(crate) fn main(role: &str, setup: Option<&str>) -> ExitCode {
+/// Does what a hands process does, in this role, and returns whether it did it.
+pub(super) fn main(role: &str, setup: &str) -> bool {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),
         (Ok(setup), _) => do_job(&setup),
         (Err(e), _) => Err(e),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => true,
         // When the caller has gone, nobody needs to know.
-        Err(e) => match send(refused(&e)) {
-            Ok(()) | Err(_) => ExitCode::FAILURE,
-        },
+        Err(e) => {
+            drop(send(refused(&e)));
+            false
+        }
     }
 }
 
@@ -76,8 +77,7 @@ fn not_confined(e: &Error) -> Result<()> {
     })
 }
 
-fn start(role: &str, setup: Option<&str>) -> Result<Setup> {
-    let setup = setup.ok_or_else(|| Error::failed("this command is internal"))?;
+fn start(role: &str, setup: &str) -> Result<Setup> {
     let setup: Setup = from_json(setup).doing("reading the setup")?;
     sys::close_inherited().doing("closing inherited descriptors")?;
     if role == ROLE {

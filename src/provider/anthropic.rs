@@ -53,7 +53,7 @@ fn write(out: &Outgoing, fields: &mut Fields) {
         }
     }
     let thinks = write_thinking(out, fields);
-    if let Some(temperature) = out.model.entry.temperature.filter(|_| !thinks) {
+    if let Some(temperature) = out.temperature().filter(|_| !thinks) {
         if let Some(json) = fields.begin("temperature") {
             json.value(&temperature.into());
         }
@@ -116,7 +116,7 @@ fn write_thinking(out: &Outgoing, fields: &mut Fields) -> bool {
     // Newer models have an effort in place of a budget.
     if let Some(budget) = wanted.or(budget) {
         let effort = match budget {
-            _ if budget >= entry.max_tokens / 2 => "high",
+            _ if budget >= out.max_tokens() / 2 => "high",
             0..=LEAST_THINKING => "low",
             _ => "medium",
         };
@@ -129,7 +129,7 @@ fn write_thinking(out: &Outgoing, fields: &mut Fields) -> bool {
 }
 
 fn thinking_budget(out: &Outgoing) -> Option<u64> {
-    let most = out.model.entry.max_tokens;
+    let most = out.max_tokens();
     let budget = match out.model.entry.reasoning_effort.as_str() {
         "" | "none" => return None,
         "minimal" | "low" => LEAST_THINKING,

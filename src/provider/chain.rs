@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::demo::Demo;
 use super::{Provider, ProviderError, Request};
+use crate::error::contained;
 use crate::message::{Price, Reply};
 
 /// How often and how soon to retry.
@@ -43,9 +44,11 @@ const QUOTA_REST: Duration = Duration::from_secs(3600);
 /// How long a model that failed is asked after the others.
 const MODEL_REST: Duration = Duration::from_secs(60);
 
-/// The models that may answer, the first choice first.
+/// The models that may answer, the first choice first. The next one is asked when those before it have failed.
+///
+/// A model that has just failed is asked after the others for a minute, and a key that is refused or used up rests longer.
 #[derive(Default)]
-pub(crate) struct ModelChain {
+pub struct Chain {
     models: Vec<Model>,
     /// So many of the first models stand for each other and share the turns.
     alike: usize,
@@ -75,7 +78,35 @@ struct Attempt<'a> {
     begun: bool,
 }
 
-impl ModelChain {
+impl Chain {
+    /// Adds a model that is asked when those before it fail.
+    pub fn then(mut self, model: impl Provider + 'static) -> Self {
+        self.push(vec![Box::new(model)]);
+        self
+    }
+
+    /// Adds a model with several keys: the same model once for each. A key that is refused, rate-limited or used up is
+    /// replaced by the next.
+    pub fn then_keys<P: Provider + 'static>(mut self, keys: impl IntoIterator<Item = P>) -> Self {
+        let boxed = keys
+            .into_iter()
+            .map(|key| Box::new(key) as Box<dyn Provider>);
+        self.push(boxed.collect());
+        self
+    }
+
+    /// What the models do not want to be seen.
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = String> {
+        let keys = self.models.iter().flat_map(|model| &model.keys);
+        keys.flat_map(|key| key.secrets())
+    }
+
+    /// Whether one of the models has this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let mut models = self.models.iter().map(Model::provider);
+        models.any(|model| model.model() == name)
+    }
+
     /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
     pub(crate) fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
@@ -108,11 +139,12 @@ impl ModelChain {
             .map(Provider::model)
     }
 
-    /// Asks one model after the other until one answers. The result comes with the model that it is from: if none
+    /// Asks one model after the other until one answers, `wanted` first if there is one of that name. The result comes with the model that it is from: if none
     /// answers, it is the first one's error.
     pub(crate) fn ask_chain(
         &self,
         request: &Request,
+        wanted: &str,
         retry: Retry,
         on_delta: &mut dyn FnMut(&str),
         note: &mut dyn FnMut(Note),
@@ -125,10 +157,9 @@ impl ModelChain {
             begun: false,
         };
         let mut first_error = None;
-        let mut models = self
-            .by_health(Instant::now(), turn(request))
-            .into_iter()
-            .peekable();
+        let mut models = self.by_health(Instant::now(), turn(request));
+        models.sort_by_key(|model| model.provider().model() != wanted);
+        let mut models = models.into_iter().peekable();
         while let Some(model) = models.next() {
             let provider = model.provider();
             let error = match model.ask_model(&mut attempt) {
@@ -297,10 +328,13 @@ impl Attempt<'_> {
         if std::mem::take(&mut self.begun) {
             (self.note)(Note::Void);
         }
-        provider.chat(self.request, &mut |text| {
-            self.begun = true;
-            (self.on_delta)(text);
-        })
+        let result = contained("the provider", || {
+            Ok(provider.chat(self.request, &mut |text| {
+                self.begun = true;
+                (self.on_delta)(text);
+            }))
+        });
+        result.unwrap_or_else(|e| Err(ProviderError::Rejected(e.message)))
     }
 
     /// How long to wait before the next try; `None` if there is to be none.

@@ -44,8 +44,13 @@ pub(crate) struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     /// The body: the fields of the dialect, and the entry's `extra_body`, which wins.
     pub(super) fn body(&self, dialect: &Dialect) -> String {
-        let extra = &self.model.entry.extra_body;
-        let taken = extra.keys().filter_map(|name| self.quirks.field(name));
+        let own = &self.request.sampling.extra_body;
+        let of_model = &self.model.entry.extra_body;
+        let extra = of_model.iter().filter(|(name, _)| !own.contains_key(*name));
+        let extra = extra.chain(own);
+        let taken = extra
+            .clone()
+            .filter_map(|(name, _)| self.quirks.field(name));
         let mut fields = Fields {
             quirks: self.quirks,
             taken: taken.map(str::to_owned).collect(),
@@ -63,14 +68,24 @@ impl<'a> Outgoing<'a> {
         fields.json.into_text() + "}"
     }
 
+    /// The longest reply, in tokens.
+    pub(super) fn max_tokens(&self) -> u64 {
+        let wanted = self.request.sampling.max_tokens;
+        wanted.unwrap_or(self.model.entry.max_tokens)
+    }
+
+    pub(super) fn temperature(&self) -> Option<f64> {
+        let wanted = self.request.sampling.temperature;
+        wanted.or(self.model.entry.temperature)
+    }
+
     /// Writes the fields that all dialects share.
     pub(super) fn write_common(&self, fields: &mut Fields) {
-        let entry = &self.model.entry;
         if let Some(json) = fields.begin("model") {
             json.text(&self.model.id);
         }
         if let Some(json) = fields.begin("max_tokens") {
-            json.raw(&entry.max_tokens.to_string());
+            json.raw(&self.max_tokens().to_string());
         }
         if self.request.stream {
             if let Some(json) = fields.begin("stream") {

@@ -258,6 +258,12 @@ impl Provider for Host {
         self.model.entry.price
     }
 
+    fn secrets(&self) -> Vec<String> {
+        let key = self.key.iter().filter_map(ApiKey::known);
+        let secrets = key.chain(self.model.entry.headers.values());
+        secrets.map(|secret| secret.reveal().to_owned()).collect()
+    }
+
     fn preview(&self, request: &Request) -> Value {
         parse_json(self.body(request)).unwrap_or_default()
     }

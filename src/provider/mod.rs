@@ -6,6 +6,7 @@
 
 pub(crate) mod anthropic;
 pub(crate) mod chain;
+mod code;
 pub(crate) mod connect;
 pub mod demo;
 mod dialect;
@@ -28,12 +29,13 @@ mod written_calls;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::cancel::{Cancel, Why};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
-pub use chain::Retry;
+pub use chain::{Chain, Retry};
+pub use code::{Anthropic, OpenAi, Options};
 
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,6 +65,17 @@ impl<'a> System<'a> {
     }
 }
 
+/// What one request wants in place of its model's own settings.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sampling {
+    /// How freely the model chooses its words: 0 is the least.
+    pub temperature: Option<f64>,
+    /// The longest reply, in tokens.
+    pub max_tokens: Option<u64>,
+    /// Further fields of the request's body; they win over all others.
+    pub extra_body: Map<String, Value>,
+}
+
 /// One request to a model.
 pub struct Request<'a> {
     pub system: System<'a>,
@@ -74,6 +87,8 @@ pub struct Request<'a> {
     pub withheld: bool,
     /// Whether to ask for the reply piece by piece.
     pub stream: bool,
+    /// What this request wants otherwise than the others.
+    pub sampling: &'a Sampling,
     /// Gets the model's thoughts as they arrive.
     pub on_thought: &'a dyn Fn(&str),
     /// Gets what only those want to know who look closely.
@@ -90,6 +105,11 @@ pub trait Provider: Send + Sync {
     /// The price, as far as it is known.
     fn price(&self) -> Price {
         Price::default()
+    }
+
+    /// What must not appear in results of tools, in errors and in logs: the key, if there is one.
+    fn secrets(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Asks once. Calls `on_delta` with the reply's text as it arrives; together the pieces are the reply's text.

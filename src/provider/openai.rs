@@ -41,7 +41,7 @@ const AZURE_VERSION: &str = "2024-10-21";
 fn write(out: &Outgoing, fields: &mut Fields) {
     let (entry, request) = (&out.model.entry, out.request);
     out.write_common(fields);
-    if let Some(temperature) = entry.temperature {
+    if let Some(temperature) = out.temperature() {
         if let Some(json) = fields.begin("temperature") {
             json.value(&temperature.into());
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::dialect::{Dialect, Outgoing};
 use super::quirks::Quirks;
-use super::{Request, System};
+use super::{Request, Sampling, System};
 use crate::cancel::Cancel;
 use crate::config::{Config, Env};
 use crate::message::Message;
@@ -20,6 +20,7 @@ pub(super) fn wire(dialect: &Dialect, system: &str, messages: &[Message]) -> Val
         tools: &[],
         withheld: false,
         stream: false,
+        sampling: &Sampling::default(),
         on_thought: &|_| (),
         on_trace: &|_| (),
         cancel: &Cancel::new(None),

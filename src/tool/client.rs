@@ -26,7 +26,7 @@ pub(crate) fn client_tool(
         source: "the client".into(),
     };
     let (calls, request) = (calls.clone(), request.to_owned());
-    let function = Function::new(spec, &[], move |args, turn| {
+    let function = Function::of(spec, &[], move |args, turn| {
         if turn.origin.channel == SUBAGENT {
             return Err(Error::failed(
                 "a subagent cannot use the client's tools: report what is needed",

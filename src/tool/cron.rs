@@ -37,7 +37,7 @@ pub(crate) fn cron(jobs: Jobs) -> Function {
     let description = "Schedule a message to yourself. It comes at its time without this conversation, so say in it all \
                        you need to know.";
     let spec = ToolSpec::built_in("cron", Risk::Writes, description, &PARAMETERS, 1);
-    Function::new(spec, &["action", "job_id", "message"], move |args, turn| {
+    Function::of(spec, &["action", "job_id", "message"], move |args, turn| {
         change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
     })
 }

@@ -56,7 +56,7 @@ pub(crate) fn exec(
         &parameters,
         1,
     );
-    Function::new(spec, &["command", "working_dir"], move |args, turn| {
+    Function::of(spec, &["command", "working_dir"], move |args, turn| {
         let args: Args = arguments(args)?;
         let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
         let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());

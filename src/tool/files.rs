@@ -112,7 +112,7 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
     let hands = hands.clone();
     DEFINITIONS.iter().map(move |definition| {
         let (name, hands) = (definition.name, hands.clone());
-        Function::new(
+        Function::of(
             definition.spec(),
             &["pattern", "path"],
             move |args, turn| {

@@ -1,14 +1,34 @@
 //! Tools that are functions: their arguments match the schema when they are called.
 
+use std::borrow::Cow;
+
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::text::one_line;
 
 type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
-pub(crate) struct Function {
+/// A tool that is a function.
+///
+/// ```
+/// use bantam::tool::{Function, Risk};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize)]
+/// struct City {
+///     city: String,
+/// }
+///
+/// let schema = r#"{"type":"object","properties":{"city":{"type":"string"}},"required":["city"]}"#;
+/// let weather = Function::new("weather", "The weather in a city.", schema, |args: City, _turn| {
+///     Ok(format!("In {} it rains.", args.city))
+/// });
+/// let weather = weather.risk(Risk::Safe);
+/// ```
+pub struct Function {
     spec: ToolSpec,
     /// The arguments that a summary shows; empty: all of them.
     shown: &'static [&'static str],
@@ -19,7 +39,34 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    pub(super) fn new(
+    /// A tool of this name, description and JSON Schema of its arguments, which is an object. `run` gets the arguments as a
+    /// type of its own, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are for the model, in
+    /// words. Its risk is [`Risk::Writes`]: calls follow each other.
+    pub fn new<A: DeserializeOwned, O: Into<ToolOutput>>(
+        name: impl Into<Cow<'static, str>>,
+        description: impl Into<Cow<'static, str>>,
+        schema: impl Into<Cow<'static, str>>,
+        run: impl Fn(A, &Turn) -> Result<O> + Send + Sync + 'static,
+    ) -> Self {
+        let spec = ToolSpec {
+            name: name.into(),
+            description: description.into(),
+            schema: schema.into(),
+            risk: Risk::Writes,
+            source: "this program".into(),
+        };
+        Self::of(spec, &[], move |args, turn| {
+            run(arguments(args)?, turn).map(Into::into)
+        })
+    }
+
+    /// Changes what calls may do to the world; those of a safe tool run in parallel.
+    pub fn risk(mut self, risk: Risk) -> Self {
+        self.spec.risk = risk;
+        self
+    }
+
+    pub(super) fn of(
         spec: ToolSpec,
         shown: &'static [&'static str],
         run: impl Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync + 'static,

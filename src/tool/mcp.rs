@@ -37,7 +37,7 @@ pub(crate) fn mcp_tools(
         };
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
-        let function = Function::new(spec, &[], move |args, turn| {
+        let function = Function::of(spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
             match server.call(&remote, args, turn.cancel, &tell) {
                 Ok(result) => Ok(output(&result)),

@@ -34,7 +34,7 @@ pub(crate) fn memory(
     let description = "Keep and find notes (memory/KEY.md) that outlast the conversation. You always see MEMORY and \
                        the notes of today and yesterday.";
     let spec = ToolSpec::built_in("memory", Risk::Writes, description, &PARAMETERS, 1);
-    let memory = Function::new(spec, &["action", "key", "query"], move |args, turn| {
+    let memory = Function::of(spec, &["action", "key", "query"], move |args, turn| {
         let now = local_time(SystemTime::now());
         let request = arguments::<MemoryRequest>(args)?;
         let is_search = request.action == MemoryAction::Search;

@@ -56,7 +56,7 @@ pub(crate) fn message(sender: Sender) -> Function {
     let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
                        automatically: do not repeat in it what you sent, and do not send what it will say.";
     let spec = ToolSpec::built_in("message", Risk::Writes, description, &PARAMETERS, 0);
-    Function::new(spec, &["file", "content"], move |args, turn| {
+    Function::of(spec, &["file", "content"], move |args, turn| {
         sender.send(args, turn)
     })
 }

@@ -31,7 +31,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::text::{clip, one_line};
-pub(crate) use function::Function;
+pub use function::Function;
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry};
 
@@ -157,6 +157,12 @@ impl ToolOutput {
             text: text.into(),
             ..Self::default()
         }
+    }
+}
+
+impl<T: Into<String>> From<T> for ToolOutput {
+    fn from(text: T) -> Self {
+        Self::text(text)
     }
 }
 

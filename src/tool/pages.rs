@@ -118,7 +118,7 @@ pub(super) fn read_more() -> Function {
     let parameters = [("result_id", Text, ""), ("page", AtLeast(1), "")];
     let description = "Get another page of a long result.";
     let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, description, &parameters, 2);
-    Function::new(spec, &["result_id", "page"], |args, turn| {
+    Function::of(spec, &["result_id", "page"], |args, turn| {
         let page = args
             .get("page")
             .and_then(Value::as_u64)

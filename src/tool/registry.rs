@@ -11,7 +11,7 @@ use super::change;
 use super::pages::{READ_MORE, read_more};
 use super::schema::Unknown;
 use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::{REMOVED, Redactor};
 use crate::text::{clip, nearest, one_line, parse_json};
@@ -324,7 +324,7 @@ impl PreparedCall<'_> {
     /// Runs the call. An error becomes a result that says what went wrong.
     pub(crate) fn run(&self, turn: &Turn) -> ToolResult {
         let output = match &self.checked {
-            Ok((tool, args)) => tool.call(args, turn),
+            Ok((tool, args)) => contained("the tool", || tool.call(args, turn)),
             Err(e) => Err(e.clone()),
         };
         self.result(

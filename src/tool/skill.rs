@@ -19,7 +19,7 @@ pub(crate) fn read_skill(skills: Skills) -> Function {
         &[("name", Text, "")],
         1,
     );
-    Function::new(spec, &["name"], move |args, _| {
+    Function::of(spec, &["name"], move |args, _| {
         Ok(ToolOutput::text(
             find(&skills, text(args, "name"))?.prompt_text(),
         ))
@@ -31,7 +31,7 @@ pub(crate) fn run_skill(skills: Skills) -> Function {
     let description =
         "Have a subagent, which does not see this conversation, do a task with a skill.";
     let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);
-    let run = Function::new(spec, &["name", "task"], move |args, turn| {
+    let run = Function::of(spec, &["name", "task"], move |args, turn| {
         let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
         let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());
         (turn.run_task)(&Task {

@@ -19,7 +19,7 @@ pub(crate) fn subagent() -> Function {
         &[("task", Text, "")],
         1,
     );
-    let run = Function::new(spec, &["task"], |args, turn| {
+    let run = Function::of(spec, &["task"], |args, turn| {
         (turn.run_task)(&Task {
             label: "subagent".to_owned(),
             text: text(args, "task").to_owned(),
@@ -33,7 +33,7 @@ pub(crate) fn spawn() -> Function {
     let description = "Start a long task in the background; its report comes later as a message. It does not see this \
                        conversation: say all it needs.";
     let spec = ToolSpec::built_in("spawn", Risk::Runs, description, &parameters, 1);
-    Function::new(spec, &["task"], |args, turn| {
+    Function::of(spec, &["task"], |args, turn| {
         let (task, label) = (text(args, "task"), text(args, "label").trim());
         if task.trim().is_empty() {
             return Err(Error::failed("task is empty"));

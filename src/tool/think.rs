@@ -13,5 +13,5 @@ pub(crate) fn think() -> Function {
         &[("thought", Text, "")],
         1,
     );
-    Function::new(spec, &["thought"], |_, _| Ok(ToolOutput::text("Noted.")))
+    Function::of(spec, &["thought"], |_, _| Ok(ToolOutput::text("Noted.")))
 }

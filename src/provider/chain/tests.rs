@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cancel::Cancel;
-use crate::provider::System;
+use crate::provider::{Sampling, System};
 
 /// Retries of a turn whose text is not shown as it arrives.
 const NOT_SHOWN: u32 = 7;
@@ -64,7 +64,7 @@ fn refused() -> Answer {
 type ChainResult = Result<(String, String), (ProviderError, String)>;
 
 /// What came of it, and what was noted on the way.
-fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
+fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<Note>) {
     let cancel = Cancel::new(Some(Duration::from_secs(5)));
     let request = Request {
         system: System::default(),
@@ -72,6 +72,7 @@ fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
         tools: &[],
         withheld: false,
         stream: false,
+        sampling: &Sampling::default(),
         on_thought: &|_| (),
         on_trace: &|_| (),
         cancel: &cancel,
@@ -82,8 +83,9 @@ fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
         partial: max == NOT_SHOWN,
     };
     let mut notes = Vec::new();
-    let (result, model) =
-        chain.ask_chain(&request, retry, &mut |_| (), &mut |note| notes.push(note));
+    let (result, model) = chain.ask_chain(&request, "", retry, &mut |_| (), &mut |note| {
+        notes.push(note);
+    });
     let model = model.model().to_owned();
     (
         result
@@ -93,8 +95,8 @@ fn run(chain: &ModelChain, max: u32) -> (ChainResult, Vec<Note>) {
     )
 }
 
-fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> ModelChain {
-    let mut chain = ModelChain::default();
+fn chain(models: Vec<Vec<Box<dyn Provider>>>) -> Chain {
+    let mut chain = Chain::default();
     for keys in models {
         chain.push(keys);
     }
@@ -261,7 +263,7 @@ fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
             .map(|name| vec![script(name, Vec::new())])
             .into(),
     );
-    let order = |chain: &ModelChain, turn| {
+    let order = |chain: &Chain, turn| {
         chain
             .by_health(Instant::now(), turn)
             .iter()

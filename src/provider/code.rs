@@ -1,0 +1,220 @@
+//! Models that a program names in its code: the address of an API, a key, and the model's name.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::anthropic::ANTHROPIC;
+use super::dialect::Dialect;
+use super::host::Host;
+use super::learned::Learned;
+use super::openai::OPENAI;
+use super::{Provider, ProviderError, Request};
+use crate::config::keys::ApiKey;
+use crate::config::proxy::http_settings;
+use crate::config::vendors::Protocol;
+use crate::config::{self, Model, ModelEntry};
+use crate::error::{Error, Result};
+use crate::message::{Price, Reply};
+use crate::secret::Secret;
+
+/// How a model is asked. The default is what `bantam` does without a configuration.
+#[derive(Clone)]
+pub struct Options {
+    /// `vendor/model`, as users see it; empty: the model's name at its host.
+    pub name: String,
+    /// Sent with every request. They win over those of the API.
+    pub headers: BTreeMap<String, String>,
+    /// Fields that are added to every request. They win over those of the API.
+    pub extra_body: Map<String, Value>,
+    /// The longest reply, in tokens.
+    pub max_tokens: u64,
+    /// How freely the model chooses its words; `None`: as its host does.
+    pub temperature: Option<f64>,
+    /// How much the model thinks: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; empty: its host decides.
+    pub reasoning_effort: String,
+    /// Give up after so long without content, in whole seconds; zero: after 90 seconds, and on this machine or a private
+    /// network after the turn's time before the first content.
+    pub silence: Duration,
+    /// `http://HOST:PORT`; empty: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide.
+    pub proxy: String,
+    /// What a million tokens cost.
+    pub price: Price,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            headers: BTreeMap::new(),
+            extra_body: Map::new(),
+            max_tokens: 8192,
+            temperature: None,
+            reasoning_effort: String::new(),
+            silence: Duration::ZERO,
+            proxy: String::new(),
+            price: Price::default(),
+        }
+    }
+}
+
+/// A model behind OpenAI's chat completions API, which nearly all hosts and local servers speak.
+///
+/// ```no_run
+/// use bantam::agent::Agent;
+/// use bantam::provider::OpenAi;
+///
+/// let model = OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b");
+/// let agent = Agent::builder().provider(model).build()?;
+/// println!("{}", agent.ask("Why is the sky blue?")?);
+/// # Ok::<(), bantam::error::Error>(())
+/// ```
+pub struct OpenAi(Named);
+
+impl OpenAi {
+    /// `api_base` is the address up to `/chat/completions`, `key` is empty where none is needed, and `model` is the model's
+    /// name at its host. What cannot be used, such as `http://` to a public host, is an error of the first request.
+    pub fn new(api_base: &str, key: &str, model: &str) -> Self {
+        Self::with(api_base, key, model, Options::default())
+    }
+
+    /// The same, asked in this way.
+    pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
+        let protocol = Protocol::OpenAi;
+        Self(Named::new(
+            (&OPENAI, protocol),
+            api_base,
+            key,
+            model,
+            options,
+        ))
+    }
+}
+
+/// A model behind Anthropic's Messages API.
+pub struct Anthropic(Named);
+
+impl Anthropic {
+    /// `api_base` is `https://api.anthropic.com`, or where else the API is spoken. See [`OpenAi::new`].
+    pub fn new(api_base: &str, key: &str, model: &str) -> Self {
+        Self::with(api_base, key, model, Options::default())
+    }
+
+    /// The same, asked in this way.
+    pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
+        let protocol = Protocol::Anthropic;
+        Self(Named::new(
+            (&ANTHROPIC, protocol),
+            api_base,
+            key,
+            model,
+            options,
+        ))
+    }
+}
+
+/// A model that the code names, or why it cannot be asked.
+struct Named {
+    host: Host,
+    refused: Option<Error>,
+}
+
+impl Named {
+    fn new(
+        (dialect, protocol): (&'static Dialect, Protocol),
+        base: &str,
+        key: &str,
+        id: &str,
+        options: Options,
+    ) -> Self {
+        let checked = config::check_base("the address", base);
+        let key = match key.trim() {
+            "" => Ok(None),
+            key => ApiKey::given(key).map(Some),
+        };
+        let (key, refused) = match (checked, key) {
+            (Ok(()), Ok(key)) => (key, None),
+            (Err(e), _) | (_, Err(e)) => (None, Some(e)),
+        };
+        let settings = http_settings(base, &options.proxy, &config::environment());
+        let model = Model {
+            name: if options.name.is_empty() {
+                id.to_owned()
+            } else {
+                options.name
+            },
+            protocol,
+            id: id.to_owned(),
+            base: base.to_owned(),
+            keys: Vec::new(),
+            entry: ModelEntry {
+                headers: options
+                    .headers
+                    .into_iter()
+                    .map(|(name, value)| (name, Secret::new(value)))
+                    .collect(),
+                extra_body: options.extra_body,
+                request_timeout: options.silence.as_secs(),
+                max_tokens: options.max_tokens,
+                temperature: options.temperature,
+                reasoning_effort: options.reasoning_effort,
+                price: options.price,
+                ..ModelEntry::default()
+            },
+        };
+        Self {
+            host: Host::new(dialect, model, key, settings, Learned::default()),
+            refused,
+        }
+    }
+
+    fn chat(
+        &self,
+        request: &Request,
+        on_delta: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        match &self.refused {
+            Some(e) => Err(ProviderError::Unasked(e.clone())),
+            None => self.host.chat(request, on_delta),
+        }
+    }
+}
+
+/// Both are asked through their host.
+macro_rules! provider {
+    ($name:ident) => {
+        impl Provider for $name {
+            fn model(&self) -> &str {
+                self.0.host.model()
+            }
+
+            fn price(&self) -> Price {
+                self.0.host.price()
+            }
+
+            fn secrets(&self) -> Vec<String> {
+                self.0.host.secrets()
+            }
+
+            fn chat(
+                &self,
+                request: &Request,
+                on_delta: &mut dyn FnMut(&str),
+            ) -> Result<Reply, ProviderError> {
+                self.0.chat(request, on_delta)
+            }
+
+            fn left_out(&self, request: &Request) -> Option<String> {
+                self.0.host.left_out(request)
+            }
+
+            fn preview(&self, request: &Request) -> Value {
+                self.0.host.preview(request)
+            }
+        }
+    };
+}
+
+provider!(OpenAi);
+provider!(Anthropic);

@@ -1,0 +1,139 @@
+//! The programs of docs/examples as other people build them: against the crate alone, with `main` as it stands there. Each
+//! runs in a process of its own, which is this one with `run NAME` as its arguments, and talks with a scripted model.
+//!
+//! ```text
+//! cargo test --test library -- run ask
+//! ```
+//!
+//! It has a `main` of its own because a hands process is this program, too. Panics unwind here, as in most programs.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../../docs/examples/ask.rs"]
+mod ask;
+#[path = "../../docs/examples/exec.rs"]
+mod exec;
+#[path = "../../docs/examples/limits.rs"]
+mod limits;
+mod panics;
+mod programs;
+#[path = "../../docs/examples/resume.rs"]
+mod resume;
+#[path = "../../docs/examples/sessions.rs"]
+mod sessions;
+#[path = "../../docs/examples/stream.rs"]
+mod stream;
+#[path = "../../docs/examples/subagents.rs"]
+mod subagents;
+#[allow(dead_code)]
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../../docs/examples/tool.rs"]
+mod tool;
+
+use std::panic::catch_unwind;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use bantam::error::Result;
+
+type Program = (&'static str, fn() -> Result<()>);
+
+const PROGRAMS: &[Program] = &[
+    ("ask", ask::main),
+    ("exec", exec::main),
+    ("limits", limits::main),
+    ("resume", resume::main),
+    ("sessions", sessions::main),
+    ("stream", stream::main),
+    ("subagents", subagents::main),
+    ("tool", tool::main),
+];
+
+type Test = (&'static str, fn());
+
+/// Tests that run at once: most of them wait.
+const AT_ONCE: usize = 4;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.first().map(String::as_str) {
+        // What the programs do first.
+        Some("hands" | "hands-inside") => {
+            bantam::hands();
+            ExitCode::FAILURE
+        }
+        Some("run") => run(args.get(1).map_or("", String::as_str)),
+        _ => test(&args),
+    }
+}
+
+fn run(name: &str) -> ExitCode {
+    let Some((_, main)) = PROGRAMS.iter().find(|(program, _)| *program == name) else {
+        let names: Vec<&str> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+        eprintln!("the programs are: {}", names.join(", "));
+        return ExitCode::FAILURE;
+    };
+    match main() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the tests whose names contain one of the words among the arguments, and tells the result in the words of Rust's own
+/// tests.
+fn test(args: &[String]) -> ExitCode {
+    let mut words = Vec::new();
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        if arg == "--test-threads" {
+            rest.next();
+        } else if !arg.starts_with('-') {
+            words.push(arg.as_str());
+        }
+    }
+    let tests: Vec<Test> = programs::TESTS
+        .iter()
+        .chain(panics::TESTS)
+        .copied()
+        .collect();
+    let is_wanted =
+        |(name, _): &Test| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let (wanted, others): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(is_wanted);
+    if args.iter().any(|arg| arg == "--list") {
+        for (name, _) in wanted {
+            println!("{name}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {} tests", wanted.len());
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some((name, test)) = wanted.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let passed = catch_unwind(test).is_ok();
+                    println!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+                    if !passed {
+                        failed.lock().unwrap().push(*name);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner().unwrap();
+    let (word, filtered) = (
+        if failed.is_empty() { "ok" } else { "FAILED" },
+        others.len(),
+    );
+    let (passed, lost) = (wanted.len() - failed.len(), failed.len());
+    println!(
+        "\ntest result: {word}. {passed} passed; {lost} failed; 0 ignored; 0 measured; {filtered} filtered out\n"
+    );
+    ExitCode::from(u8::from(lost > 0) * 101)
+}

@@ -1,0 +1,125 @@
+//! What panics in an embedding program becomes an error, and the agent goes on.
+
+use std::panic;
+use std::path::PathBuf;
+
+use bantam::agent::{Agent, Cancel, Request};
+use bantam::error::Result;
+use bantam::message::{Message, Reply};
+use bantam::provider::{self, OpenAi, Provider, ProviderError};
+use bantam::session::{Durability, Line, Memory, Session, Store};
+use bantam::tool::Function;
+use serde_json::{Value, json};
+
+use crate::Test;
+use crate::support::model::{Model, Reply as Scripted, call};
+
+pub const TESTS: &[Test] = &[
+    (
+        "panics::a_tool_that_panics_gives_an_error_to_the_model",
+        a_tool,
+    ),
+    (
+        "panics::a_provider_that_panics_ends_the_turn_and_no_more",
+        a_provider,
+    ),
+    (
+        "panics::a_store_that_panics_ends_the_turn_and_no_more",
+        a_store,
+    ),
+];
+
+fn a_tool() {
+    let model = Model::scripted([
+        Scripted::calls([call("a", "fail", &json!({})), call("b", "fail", &json!({}))]),
+        Scripted::text("It failed."),
+    ]);
+    let fail = Function::new("fail", "Fails.", r#"{"type":"object"}"#, |_: Value, _| {
+        if true {
+            panic::resume_unwind(Box::new("out of cheese"));
+        }
+        Ok("")
+    });
+    let agent = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let agent = agent.tool(fail).build().unwrap();
+    assert_eq!(agent.ask("Fail!").unwrap(), "It failed.");
+    for result in model.request(1).texts("tool") {
+        assert_eq!(result, "error: the tool panicked: out of cheese");
+    }
+}
+
+struct Panicking;
+
+impl Provider for Panicking {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(
+        &self,
+        request: &provider::Request,
+        _: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        let text = match request.messages.last() {
+            Some(Message::User(user)) if user.content == "Fail!" => {
+                panic::resume_unwind(Box::new("no socket".to_owned()))
+            }
+            _ => "Yes.".to_owned(),
+        };
+        Ok(Reply {
+            text,
+            ..Reply::default()
+        })
+    }
+}
+
+fn a_provider() {
+    let agent = Agent::builder().provider(Panicking).build().unwrap();
+    let error = agent.ask("Fail!").unwrap_err();
+    assert_eq!(
+        error.message,
+        "asking script/x: the provider panicked: no socket"
+    );
+    assert_eq!(agent.ask("And now?").unwrap(), "Yes.");
+}
+
+/// Panics when a line says so.
+struct Fragile(Memory);
+
+impl Store for Fragile {
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        self.0.load(name, cancel, waiting)
+    }
+
+    fn peek(&self, name: &str) -> Result<Session> {
+        self.0.peek(name)
+    }
+
+    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
+        if serde_json::to_string(lines).unwrap().contains("Fail!") {
+            panic::resume_unwind(Box::new("no disk"));
+        }
+        self.0.write(session, lines, durability)
+    }
+
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        self.0.replace(session, lines)
+    }
+}
+
+fn a_store() {
+    let store = Fragile(Memory::default());
+    let agent = Agent::builder()
+        .provider(Panicking)
+        .store(store)
+        .build()
+        .unwrap();
+    let response = agent.run(&Request::new("Fail!", "notes"), &|_| ());
+    assert_eq!(
+        response.error.unwrap().message,
+        "the turn panicked: no disk"
+    );
+    // The conversation is not locked any more.
+    let response = agent.run(&Request::new("And now?", "notes"), &|_| ());
+    assert_eq!(response.output, "Yes.");
+}

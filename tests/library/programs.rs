@@ -1,0 +1,202 @@
+//! What the programs of docs/examples do.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::json;
+
+use crate::Test;
+use crate::support::harness::Home;
+use crate::support::model::{Model, Reply, call};
+
+pub const TESTS: &[Test] = &[
+    ("programs::ask_prints_the_answer", ask_prints_the_answer),
+    (
+        "programs::stream_shows_the_answer_and_its_tokens",
+        stream_shows_the_answer_and_its_tokens,
+    ),
+    (
+        "programs::tool_gets_its_arguments_as_a_type",
+        tool_gets_its_arguments_as_a_type,
+    ),
+    (
+        "programs::exec_runs_in_the_jail_of_its_home",
+        exec_runs_in_the_jail_of_its_home,
+    ),
+    (
+        "programs::limits_end_a_turn_that_is_stopped",
+        limits_end_a_turn_that_is_stopped,
+    ),
+    ("programs::sessions_are_kept_apart", sessions_are_kept_apart),
+    (
+        "programs::subagents_work_side_by_side",
+        subagents_work_side_by_side,
+    ),
+    ("programs::resume_repeats_nothing", resume_repeats_nothing),
+];
+
+/// A directory for a program.
+struct Place(Home);
+
+impl Place {
+    fn new() -> Self {
+        let home = Home::empty();
+        fs::create_dir_all(home.path("")).unwrap();
+        Self(home)
+    }
+
+    fn path(&self, below: &str) -> PathBuf {
+        self.0.path(below)
+    }
+
+    fn start(&self, name: &str, model: &Model) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["run", name])
+            .current_dir(self.path(""))
+            .env("MODEL_API", model.base())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    }
+
+    /// What a program prints that succeeds.
+    fn run(&self, name: &str, model: &Model) -> String {
+        printed(self.start(name, model).wait_with_output().unwrap())
+    }
+}
+
+fn printed(output: Output) -> String {
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn ask_prints_the_answer() {
+    let model = Model::scripted([Reply::text("It scatters.")]);
+    assert_eq!(Place::new().run("ask", &model), "It scatters.\n");
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .ends_with("\nWhy is the sky blue?")
+    );
+    assert_eq!(model.request(0).body["model"], "qwen3:4b");
+    assert_eq!(model.request(0).header("authorization"), None);
+}
+
+fn stream_shows_the_answer_and_its_tokens() {
+    let model = Model::scripted([Reply::text("Once upon a time.")]);
+    let said = Place::new().run("stream", &model);
+    assert!(
+        said.starts_with("Once upon a time.\n18 tokens in "),
+        "{said}"
+    );
+    assert!(model.request(0).is_streamed());
+}
+
+fn tool_gets_its_arguments_as_a_type() {
+    let model = Model::scripted([
+        Reply::calls([
+            call("a", "order", &json!({"number": 8})),
+            call("b", "order", &json!({"number": -1})),
+            call("c", "order", &json!({"number": 7})),
+        ]),
+        Reply::text("On Monday."),
+    ]);
+    assert_eq!(Place::new().run("tool", &model), "On Monday.\n");
+    let results = model.request(1).texts("tool");
+    assert!(results[0].contains("there is no such order"), "{results:?}");
+    assert!(results[1].contains("invalid arguments"), "{results:?}");
+    assert_eq!(results[2], "It was sent on Monday.");
+}
+
+fn exec_runs_in_the_jail_of_its_home() {
+    let place = Place::new();
+    fs::write(place.path("key.txt"), "a key").unwrap();
+    let above = "cat ../../key.txt ../../../home/key.txt; echo $MODEL_API; wc -c < haiku.txt";
+    let model = Model::scripted([
+        Reply::call(
+            "write_file",
+            &json!({"path": "haiku.txt", "content": "An old pond."}),
+        ),
+        Reply::call("exec", &json!({"command": above})),
+        Reply::text("12 bytes."),
+    ]);
+    assert_eq!(place.run("exec", &model), "12 bytes.\n");
+    let result = model.request(2).last("tool");
+    assert!(
+        result.ends_with("12\n") && !result.contains("a key"),
+        "{result}"
+    );
+    assert!(!result.contains("http"), "{result}");
+    let written = place.path("agent-home/workspace/haiku.txt");
+    assert_eq!(fs::read_to_string(written).unwrap(), "An old pond.");
+    let mut offered = model.request(0).tools().join(" ");
+    offered.push(' ');
+    for name in ["read_file", "exec", "grep", "read_more"] {
+        assert!(offered.contains(&format!("{name} ")), "{offered}");
+    }
+    assert!(!offered.contains("web_fetch"), "{offered}");
+}
+
+fn limits_end_a_turn_that_is_stopped() {
+    let model = Model::scripted([Reply::text("One, two, three").held_after(1)]);
+    let said = Place::new().run("limits", &model);
+    assert!(said.starts_with("cancelled: "), "{said}");
+}
+
+fn sessions_are_kept_apart() {
+    let model = Model::answering(|request, _| {
+        let said = request.texts("user");
+        // Each begins with a line that says when.
+        let said = said.iter().filter_map(|text| text.lines().nth(1));
+        Reply::text(&said.collect::<Vec<_>>().join("|"))
+    });
+    let place = Place::new();
+    let said = place.run("sessions", &model);
+    for name in ["ada", "ben", "cleo"] {
+        let second = format!("{name}: Hello!|What did I say?\n");
+        assert!(said.contains(&second), "{said}");
+        assert!(
+            place
+                .path(&format!("agent-home/sessions/{name}.jsonl"))
+                .exists()
+        );
+    }
+}
+
+fn subagents_work_side_by_side() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 if request.last("user").contains("subagent.") => Reply::text("It wakes you."),
+        0 => Reply::calls(["tea", "coffee"].map(|drink| {
+            call(
+                drink,
+                "subagent",
+                &json!({"task": format!("Argue for {drink}.")}),
+            )
+        })),
+        _ => Reply::text("Tea."),
+    });
+    assert_eq!(Place::new().run("subagents", &model), "Tea. (72 tokens)\n");
+    assert_eq!(model.asked(), 4);
+}
+
+fn resume_repeats_nothing() {
+    let place = Place::new();
+    let model = Model::scripted([
+        Reply::call("pay", &json!({})),
+        Reply::text("Paid it.").held(),
+    ]);
+    let mut first = place.start("resume", &model);
+    model.wait_for_holds(1);
+    first.kill().unwrap();
+    let said = first.wait_with_output().unwrap().stdout;
+    assert_eq!(String::from_utf8(said).unwrap(), "paid\n");
+    let model = Model::scripted([Reply::text("It is paid.")]);
+    assert_eq!(place.run("resume", &model), "It is paid.\n");
+    assert_eq!(model.request(0).last("tool"), "It is paid.");
+    // It is over: nobody is asked.
+    assert_eq!(place.run("resume", &Model::never_asked()), "It is paid.\n");
+}
