@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::turn_log;
 use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
+use crate::pace::paced;
 use crate::paths::{Home, session_name};
 use crate::provider::Sampling;
 use crate::secret::Secret;
@@ -37,6 +38,11 @@ const UNSTORED: &str = "http";
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long turns may go on when the program ends. The next start resumes those that are kept.
 const GRACE: Duration = Duration::from_secs(2);
+/// Between two attempts at a resumed turn whose model cannot be reached: at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// How long to go on with that.
+const RESUME_TIME: Duration = DAY;
 
 /// The settings of the endpoint; `None` if it is off.
 pub(super) fn settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
@@ -98,7 +104,7 @@ impl Channel for HttpChannel {
 }
 
 /// A message of a stored conversation whose turn is not over.
-#[derive(Default, Deserialize, Serialize)]
+#[derive(Clone, Default, Deserialize, Serialize)]
 #[serde(default)]
 struct KeptMessage {
     key: String,
@@ -171,22 +177,9 @@ impl EndpointTurns {
         let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
         let work = move || {
             for entry in entries {
-                let kept: KeptMessage = entry.read();
-                if entry.starts >= disk::MAX_STARTS {
-                    let text = format!("{}: the message stopped bantam three times", kept.key);
-                    log(Level::Error, &text);
-                    let given_up = own.give_up(&entry.id, &kept.key);
-                    if let Err(e) = given_up {
-                        log(Level::Error, &e.message);
-                    }
-                    continue;
-                }
-                let response = own.run_kept(&entry.id, kept, &Cancel::new(None), &|_| ());
-                if let Some(e) = response.error {
-                    log(
-                        Level::Warn,
-                        &format!("a resumed turn failed: {}", e.message),
-                    );
+                if let Err(e) = own.resume_one(&entry, &cancel, &log) {
+                    let key = entry.read::<KeptMessage>().key;
+                    log(Level::Error, &format!("http {key}: {}", e.message));
                 }
                 if cancel.why().is_some() {
                     return;
@@ -197,6 +190,39 @@ impl EndpointTurns {
             .spawn(work)
             .map(drop)
             .doing("starting a thread")
+    }
+
+    /// Goes on with a turn until it has an end. Where the model cannot be reached, as when the network comes up after the
+    /// program, the turn is put off: nobody is there to ask again.
+    fn resume_one(&self, entry: &disk::Entry, cancel: &Cancel, log: &Sink) -> Result<()> {
+        let kept: KeptMessage = entry.read();
+        if entry.starts >= disk::MAX_STARTS {
+            log(
+                Level::Error,
+                &format!("http {}: the message stopped bantam three times", kept.key),
+            );
+            return self.give_up(&entry.id, &kept.key);
+        }
+        let ids = [entry.id.clone()];
+        let until = Instant::now() + RESUME_TIME;
+        let mut pause = paced(FIRST_PAUSE);
+        loop {
+            let response = self.attempt(&entry.id, kept.clone(), &Cancel::new(None), &|_| ());
+            let Some(e) = response.error else {
+                return self.queue.done(&ids);
+            };
+            let text = format!("http {}: a resumed turn failed: {}", kept.key, e.message);
+            log(Level::Warn, &text);
+            let may_pass = matches!(e.kind, Kind::Unavailable | Kind::Busy);
+            if !may_pass || Instant::now() >= until {
+                return self.queue.done(&ids);
+            }
+            self.queue.halt(&ids)?;
+            if cancel.sleep(pause).is_err() {
+                return Ok(());
+            }
+            pause = (pause * 2).min(paced(LONGEST_PAUSE));
+        }
     }
 
     /// Closes the message that stopped the program, with a word in its conversation.
@@ -220,7 +246,7 @@ impl EndpointTurns {
         }
     }
 
-    /// Runs the turn of a message in a stored conversation. The message is on disk already.
+    /// Runs the turn of a message in a stored conversation, and closes the message. It is on disk already.
     fn run_kept(
         &self,
         id: &str,
@@ -228,10 +254,24 @@ impl EndpointTurns {
         cancel: &Cancel,
         events: &(dyn Fn(Event) + Sync),
     ) -> Response {
-        let ids = [id.to_owned()];
+        let mut response = self.attempt(id, kept, cancel, events);
+        if let Err(e) = self.queue.done(&[id.to_owned()]) {
+            response.error.get_or_insert(e);
+        }
+        response
+    }
+
+    /// Runs the turn of a message, which stays open.
+    fn attempt(
+        &self,
+        id: &str,
+        kept: KeptMessage,
+        cancel: &Cancel,
+        events: &(dyn Fn(Event) + Sync),
+    ) -> Response {
         let run = |kept: KeptMessage| {
             let session = session_name(CHANNEL, &kept.key)?;
-            self.queue.start(&ids)?;
+            self.queue.start(&[id.to_owned()])?;
             let agent = self.agent(kept.model.as_deref(), Some(&session))?;
             let request = Request {
                 media: kept.media,
@@ -245,10 +285,7 @@ impl EndpointTurns {
         };
         self.running().push(id.to_owned());
         let key = kept.key.clone();
-        let mut response = run(kept).unwrap_or_else(|e| Response::failed(&key, e));
-        if let Err(e) = self.queue.done(&ids) {
-            response.error.get_or_insert(e);
-        }
+        let response = run(kept).unwrap_or_else(|e| Response::failed(&key, e));
         self.running().retain(|other| other != id);
         self.changed.notify_all();
         response
