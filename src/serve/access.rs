@@ -2,24 +2,22 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::request::Head;
 use super::response::Refusal;
+use super::room::{FORGET, MAX_NETWORKS, network};
 use crate::secret::Secret;
 
 /// How long every wrong token takes.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Wrong tokens of an address before its next ones take [`SLOW`].
+/// Wrong tokens of a network before its next ones take [`SLOW`].
 const TRIES: u32 = 5;
 const SLOW: Duration = Duration::from_secs(2);
-/// An address that was quiet for so long starts over.
-const FORGET: Duration = Duration::from_secs(600);
-/// The most addresses to remember.
-const MAX_ADDRESSES: usize = 256;
-/// The most connections that wait for [`SLOW`]: the others are refused at once, so that guessing occupies no more.
+/// The most clients of a network that wait for [`SLOW`]. Its others are refused before their tokens are looked at: an answer at
+/// once would tell whether a guess is right, and connections side by side would guess as fast as they like.
 const MAX_SLOWED: usize = 4;
 
 /// Suffixes of names that nobody can register in the public DNS (RFC 6761, RFC 6762, RFC 8375, ICANN on `.internal`).
@@ -34,9 +32,14 @@ pub(super) struct Access {
     wrong: Mutex<WrongTokens>,
 }
 
+/// The wrong tokens of late, by network.
 #[derive(Default)]
-struct WrongTokens {
-    by_address: HashMap<IpAddr, (u32, Instant)>,
+struct WrongTokens(HashMap<IpAddr, Guesses>);
+
+struct Guesses {
+    count: u32,
+    last: Instant,
+    /// How many wait now.
     slowed: usize,
 }
 
@@ -84,10 +87,15 @@ impl Access {
             || page_host == Some(name)
     }
 
-    /// Refuses a request without the token, and slows down an address that guesses.
+    /// Refuses a request without the token, and slows down a network that guesses.
     pub(super) fn check_token(&self, head: &Head, peer: SocketAddr) -> Result<(), Refusal> {
         if self.token.is_empty() {
             return Ok(());
+        }
+        let network = network(peer.ip());
+        if self.wrong().is_full(network, Instant::now()) {
+            let refusal = Refusal::new(429, "too many wrong tokens came from this address");
+            return Err(refusal.retry_after(SLOW.as_secs()));
         }
         let given = head.header("authorization").and_then(|value| {
             let (scheme, token) = value.split_once(' ')?;
@@ -98,7 +106,7 @@ impl Access {
         if given.is_some_and(|given| is_equal(given.as_bytes(), self.token.reveal().as_bytes())) {
             return Ok(());
         }
-        self.brake(peer.ip())?;
+        self.brake(network);
         let why = match given {
             Some(_) => "the token is wrong",
             None => "the request has no token; send Authorization: Bearer TOKEN",
@@ -106,39 +114,52 @@ impl Access {
         Err(Refusal::new(401, why).code("invalid_api_key"))
     }
 
-    /// Waits, longer after some wrong tokens. Fails if too many wait already.
-    fn brake(&self, address: IpAddr) -> Result<(), Refusal> {
-        let is_slow = {
-            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_slow = wrong.count(address, Instant::now()) > TRIES;
-            if is_slow && wrong.slowed >= MAX_SLOWED {
-                return Err(Refusal::new(429, "too many wrong tokens").retry_after(SLOW.as_secs()));
-            }
-            wrong.slowed += usize::from(is_slow);
-            is_slow
-        };
+    fn wrong(&self) -> MutexGuard<'_, WrongTokens> {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits, longer after some wrong tokens.
+    fn brake(&self, network: IpAddr) {
+        let is_slow = self.wrong().begin(network, Instant::now());
         thread::sleep(if is_slow { SLOW } else { PAUSE });
         if is_slow {
-            let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
-            wrong.slowed -= 1;
+            self.wrong().end(network);
         }
-        Ok(())
     }
 }
 
 impl WrongTokens {
-    /// Counts one more and returns how many there were of late.
-    fn count(&mut self, address: IpAddr, now: Instant) -> u32 {
-        self.by_address
-            .retain(|_, (_, last)| now.duration_since(*last) < FORGET);
-        if self.by_address.len() >= MAX_ADDRESSES && !self.by_address.contains_key(&address) {
+    /// Whether as many clients of this network wait as may wait.
+    fn is_full(&self, network: IpAddr, now: Instant) -> bool {
+        self.0.get(&network).is_some_and(|guesses| {
+            guesses.slowed >= MAX_SLOWED && now.duration_since(guesses.last) < FORGET
+        })
+    }
+
+    /// Counts one more and tells whether it is slowed.
+    fn begin(&mut self, network: IpAddr, now: Instant) -> bool {
+        self.0
+            .retain(|_, guesses| guesses.slowed > 0 || now.duration_since(guesses.last) < FORGET);
+        if self.0.len() >= MAX_NETWORKS && !self.0.contains_key(&network) {
             // An attacker with so many addresses must not make bantam forget one of them at will.
-            return TRIES + 1;
+            return true;
         }
-        let (count, last) = self.by_address.entry(address).or_insert((0, now));
-        *count += 1;
-        *last = now;
-        *count
+        let guesses = self.0.entry(network).or_insert(Guesses {
+            count: 0,
+            last: now,
+            slowed: 0,
+        });
+        guesses.count += 1;
+        guesses.last = now;
+        let is_slow = guesses.count > TRIES;
+        guesses.slowed += usize::from(is_slow);
+        is_slow
+    }
+
+    fn end(&mut self, network: IpAddr) {
+        if let Some(guesses) = self.0.get_mut(&network) {
+            guesses.slowed = guesses.slowed.saturating_sub(1);
+        }
     }
 }
 
@@ -259,16 +280,35 @@ mod tests {
         let started = Instant::now();
         assert_eq!(check("Bearer x", 1), Err(401));
         assert!(started.elapsed() >= SLOW);
-        // Another address, and the right token, are not slowed.
-        let mut wrong = access.wrong.lock().unwrap();
-        assert_eq!(wrong.count(peer(2).ip(), Instant::now()), 1);
-        assert_eq!(wrong.count(peer(1).ip(), Instant::now() + FORGET * 2), 1);
-        wrong.slowed = MAX_SLOWED;
-        drop(wrong);
-        assert_eq!(check("Bearer not-a-real-token", 1), Ok(()));
+        // Another address is not slowed, nor is one that was quiet for long.
+        let mut wrong = access.wrong();
+        assert!(!wrong.begin(peer(2).ip(), Instant::now()));
+        assert!(!wrong.begin(peer(1).ip(), Instant::now() + FORGET * 2));
+    }
+
+    #[test]
+    fn guesses_side_by_side_learn_nothing() {
+        let access = Access::new(Secret::new("not-a-real-token"), "");
+        let peer = |last| SocketAddr::from(([127, 0, 0, last], 1));
+        let check = |value: &str, last| {
+            let head = head(&[("authorization", value)]);
+            access
+                .check_token(&head, peer(last))
+                .map_err(|refusal| refusal.status)
+        };
+        let now = Instant::now();
         for _ in 0..TRIES {
-            assert_eq!(check("Bearer x", 3), Err(401));
+            assert!(!access.wrong().begin(peer(1).ip(), now));
         }
-        assert_eq!(check("Bearer x", 3), Err(429));
+        // One after the other, the right token is not slowed.
+        assert_eq!(check("Bearer not-a-real-token", 1), Ok(()));
+        for _ in 0..MAX_SLOWED {
+            assert!(access.wrong().begin(peer(1).ip(), now));
+        }
+        let answers = ["Bearer wrong", "Bearer not-a-real-token"].map(|value| check(value, 1));
+        assert_eq!(answers, [Err(429), Err(429)]);
+        assert_eq!(check("Bearer not-a-real-token", 2), Ok(()));
+        access.wrong().end(peer(1).ip());
+        assert_eq!(check("Bearer not-a-real-token", 1), Ok(()));
     }
 }

@@ -1,174 +1,40 @@
 //! The HTTP endpoint: OpenAI's chat completions, answered by whole turns.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::{Shutdown, TcpStream};
+use std::ops::Deref;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::door::{Door, TOKEN, address, post, settings};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 
-const TOKEN: &str = "token-of-a-test-0123456789";
-
 /// A gateway that serves the endpoint alone.
-struct Door<'h> {
+struct Served<'h> {
     gateway: Running<'h>,
-    address: String,
+    door: Door,
 }
 
-fn settings() -> Value {
-    let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": TOKEN });
-    json!({ "channels": { "http": http }, "cron": { "enabled": false }, "log": { "level": "debug" } })
+impl Deref for Served<'_> {
+    type Target = Door;
+
+    fn deref(&self) -> &Door {
+        &self.door
+    }
 }
 
 fn home(model: &Model) -> Home {
     Home::with(&merged(model.config(), &settings()))
 }
 
-fn open(home: &Home) -> Door<'_> {
+fn open(home: &Home) -> Served<'_> {
     let gateway = home.bantam().arg("gateway").spawn();
-    let said = gateway.stderr_line("http://127.0.0.1:");
-    let address = said.split("http://").nth(1).unwrap();
-    let address = address.split(['/', ' ']).next().unwrap().to_owned();
-    Door { gateway, address }
-}
-
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    #[track_caller]
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
-    }
-
-    #[track_caller]
-    fn is(self, status: u16) -> Self {
-        assert_eq!(self.status, status, "{}\n{}", self.head, self.body);
-        self
-    }
-
-    /// The text of the only choice.
-    #[track_caller]
-    fn text(&self) -> String {
-        let text = &self.json()["choices"][0]["message"]["content"];
-        text.as_str()
-            .unwrap_or_else(|| panic!("{}", self.body))
-            .to_owned()
-    }
-
-    /// The events of a stream, without `[DONE]`.
-    #[track_caller]
-    fn events(&self) -> Vec<Value> {
-        let mut data: Vec<&str> = self
-            .body
-            .lines()
-            .filter_map(|line| line.strip_prefix("data: "))
-            .collect();
-        assert_eq!(data.pop(), Some("[DONE]"), "{}", self.body);
-        data.iter()
-            .map(|data| serde_json::from_str(data).unwrap())
-            .collect()
-    }
-
-    /// The field of all deltas, joined.
-    fn streamed(&self, field: &str) -> String {
-        let events = self.events();
-        let texts = events
-            .iter()
-            .filter_map(|e| e["choices"][0]["delta"][field].as_str());
-        texts.collect()
-    }
-}
-
-impl Door<'_> {
-    /// Sends these bytes and reads to the end of the connection.
-    fn raw(&self, bytes: &[u8]) -> Answer {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        // It may be refused before all is sent.
-        drop(stream.write_all(bytes));
-        let mut all = Vec::new();
-        drop(stream.read_to_end(&mut all));
-        let text = String::from_utf8_lossy(&all).into_owned();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
-        let status = head
-            .split(' ')
-            .nth(1)
-            .and_then(|s| s.parse().ok())
-            .unwrap_or(0);
-        let body = if head.contains("Transfer-Encoding: chunked") {
-            joined(body)
-        } else {
-            body.to_owned()
-        };
-        Answer {
-            status,
-            head: head.to_owned(),
-            body,
-        }
-    }
-
-    fn get(&self, path: &str) -> Answer {
-        let authorization = format!("Authorization: Bearer {TOKEN}");
-        self.raw(
-            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}\r\n\r\n").as_bytes(),
-        )
-    }
-
-    fn post(&self, body: &Value, headers: &[&str]) -> Answer {
-        self.raw(post(body, headers).as_bytes())
-    }
-
-    fn ask(&self, text: &str) -> Answer {
-        self.post(
-            &json!({ "messages": [{ "role": "user", "content": text }] }),
-            &[],
-        )
-    }
-}
-
-fn post(body: &Value, headers: &[&str]) -> String {
-    let body = body.to_string();
-    let mut head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    let has = |name: &str| headers.iter().any(|h| h.to_lowercase().starts_with(name));
-    for (name, line) in [
-        ("host:", "Host: localhost".to_owned()),
-        ("authorization:", format!("Authorization: Bearer {TOKEN}")),
-        ("content-type:", "Content-Type: application/json".to_owned()),
-    ] {
-        if !has(name) {
-            head.push_str(&format!("{line}\r\n"));
-        }
-    }
-    for line in headers {
-        head.push_str(&format!("{line}\r\n"));
-    }
-    format!("{head}\r\n{body}")
-}
-
-/// The chunks of a body, joined.
-fn joined(mut body: &str) -> String {
-    let mut whole = String::new();
-    while let Some((length, rest)) = body.split_once("\r\n") {
-        let length = usize::from_str_radix(length, 16).unwrap();
-        if length == 0 {
-            return whole;
-        }
-        whole.push_str(&rest[..length]);
-        body = rest[length..].strip_prefix("\r\n").unwrap();
-    }
-    panic!("a stream without an end: {whole}");
+    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
+    let door = Door { address };
+    Served { gateway, door }
 }
 
 #[test]
@@ -475,6 +341,78 @@ fn errors_are_those_that_clients_know() {
 }
 
 #[test]
+fn a_turn_that_acted_is_not_to_be_repeated() {
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 if request.last("user").contains("act") => {
+            Reply::call("write_file", &json!({ "path": "a", "content": "b" }))
+        }
+        _ => Reply::error(500, "down"),
+    });
+    let home = home(&model);
+    let door = open(&home);
+    let acted = door.ask("act").is(503);
+    assert!(
+        acted.head.contains("x-should-retry: false"),
+        "{}",
+        acted.head
+    );
+    let idle = door.ask("hello").is(503);
+    assert!(!idle.head.contains("x-should-retry"), "{}", idle.head);
+}
+
+#[test]
+fn a_subagent_cannot_call_the_clients_tools() {
+    let model = Model::answering(|request, _| {
+        let is_subagent = request.last("user").contains("ask the weather");
+        match (is_subagent, request.texts("tool").pop()) {
+            (true, None) => Reply::call("weather", &json!({ "city": "Ulm" })),
+            (true, Some(result)) => Reply::text(&result),
+            (false, None) => Reply::call("subagent", &json!({ "task": "ask the weather" })),
+            (false, Some(report)) => Reply::text(&report),
+        }
+    });
+    let home = home(&model);
+    let door = open(&home);
+    let tools = json!([{ "type": "function", "function": { "name": "weather" } }]);
+    let messages = json!([{ "role": "user", "content": "Weather in Ulm?" }]);
+    let answer = door.post(&json!({ "messages": messages, "tools": tools }), &[]);
+    let answer = answer.is(200);
+    assert_eq!(answer.json()["choices"][0]["finish_reason"], "stop");
+    let told = "a subagent cannot use the client's tools";
+    assert!(answer.text().contains(told), "{}", answer.body);
+}
+
+#[test]
+fn a_resumed_turn_waits_for_its_model() {
+    let model = Model::answering(|_, n| match n {
+        0 => Reply::text("lost").held(),
+        1..=6 => Reply::error(503, "not yet"),
+        _ => Reply::text("kept"),
+    })
+    .forgetful();
+    let home = home(&model);
+    let door = open(&home);
+    let body = json!({ "messages": [{ "role": "user", "content": "remember" }] });
+    let mut client = TcpStream::connect(&door.address).unwrap();
+    let asked = post(&body, &["X-Session: k"]);
+    client.write_all(asked.as_bytes()).unwrap();
+    model.wait_for_holds(1);
+    door.gateway.signal(Signal::KILL);
+    door.gateway.wait();
+    model.release();
+    let gateway = home.bantam().env("BANTAM_TEST_SPEED", "100");
+    let gateway = gateway.arg("gateway").spawn();
+    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
+    gateway.wait_for_stderr("a resumed turn failed");
+    let door = Door { address };
+    until("the turn is resumed", || {
+        door.get("/v1/sessions/k/last").status == 200
+    });
+    assert_eq!(door.get("/v1/sessions/k/last").text(), "kept");
+    assert_eq!(home.session("http_k").texts("user").len(), 1);
+}
+
+#[test]
 fn a_client_that_hangs_up_ends_its_turn() {
     let model = Model::answering(|_, _| Reply::text("never heard").held()).forgetful();
     let home = home(&model);
@@ -585,7 +523,7 @@ fn onboarding_makes_a_token_and_a_request_that_works() {
         .unwrap();
     let gateway = home.bantam().arg("gateway").spawn();
     gateway.wait_for_stderr(&format!("http://{address}"));
-    let door = Door { gateway, address };
+    let door = Door { address };
     let body: Value = serde_json::from_str(body).unwrap();
     assert_eq!(
         door.post(&body, &[authorization]).is(200).text(),

@@ -8,8 +8,8 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, board, botapi, entities, fixtures, harness, lease, marker, model, pdf, program,
-    remote, rng, seccomp_trace, stored, syncs, tunnel, without_syscall,
+    addresses, board, botapi, door, entities, fixtures, harness, lease, marker, model, pdf,
+    program, remote, rng, seccomp_trace, smuggling, stored, syncs, tunnel, without_syscall,
 };
 
 mod agent;
@@ -46,6 +46,7 @@ mod gateway;
 mod grep;
 mod help;
 mod homes;
+mod hostile;
 mod hosts;
 mod incoming;
 mod injections;
