@@ -2,6 +2,13 @@
 
 use std::fs;
 
+/// Rows of the table of what the process held.
+const ROWS: usize = 24;
+
+/// What memory may grow by, in KiB: in an hour, or at all, for in a short run the hour's share is less than a heap moves by.
+const MOST_SLOPE: f64 = 256.0;
+const MOST_GROWTH: f64 = 128.0;
+
 /// A process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
@@ -74,4 +81,98 @@ fn children(pid: u32) -> Vec<u32> {
         .flat_map(|list| list.split_whitespace())
         .filter_map(|pid| pid.parse().ok())
         .collect()
+}
+
+/// The slope of a straight line through these points.
+fn slope(points: &[(f64, f64)]) -> f64 {
+    let count = points.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let over: f64 = points
+        .iter()
+        .map(|point| (point.0 - x) * (point.1 - y))
+        .sum();
+    over / points
+        .iter()
+        .map(|point| (point.0 - x).powi(2))
+        .sum::<f64>()
+}
+
+fn median(mut values: Vec<u64>) -> f64 {
+    values.sort_unstable();
+    values[values.len() / 2] as f64
+}
+
+/// Prints what the process held as time went by, and tells whether it grew.
+pub fn is_flat(samples: &[(f64, Sample)], end: Sample) -> bool {
+    let at = |percent: usize| samples[(samples.len() - 1) * percent / 100].1;
+    println!(
+        "{:<12} {:>8} {:>10} {:>8} {:>8} {:>8} {:>8}",
+        "after", "RSS, KiB", "anonymous", "files", "threads", "children", "zombies"
+    );
+    let row = |name: &str, sample: Sample| {
+        let Sample {
+            rss,
+            anonymous,
+            descriptors,
+            threads,
+            children,
+            zombies,
+            ..
+        } = sample;
+        println!(
+            "{name:<12} {rss:>8} {anonymous:>10} {descriptors:>8} {threads:>8} {children:>8} {zombies:>8}"
+        );
+    };
+    for (hours, sample) in samples
+        .chunks(samples.len().div_ceil(ROWS))
+        .map(|part| part[0])
+        .chain(samples.last().copied())
+    {
+        row(&format!("{:.0} min", hours * 60.0), sample);
+    }
+    row("when quiet", end);
+    let second_half = &samples[samples.len() / 2..];
+    let points: Vec<(f64, f64)> = second_half
+        .iter()
+        .map(|(hours, sample)| (*hours, sample.rss as f64))
+        .collect();
+    let slope = slope(&points);
+    let part = |from: usize, to: usize| {
+        let count = samples.len();
+        samples[count * from / 100..count * to / 100]
+            .iter()
+            .map(|(_, sample)| *sample)
+            .collect::<Vec<Sample>>()
+    };
+    let rss = |from, to| median(part(from, to).iter().map(|sample| sample.rss).collect());
+    let growth = rss(80, 100) - rss(50, 70);
+    println!(
+        "over the second half RSS grew by {slope:.0} KiB an hour; from 50..70 % to 80..100 % by {growth:.0} KiB"
+    );
+    // Turns come and go, so the most of a while is compared.
+    let most =
+        |from, to, of: fn(&Sample) -> usize| part(from, to).iter().map(of).max().unwrap_or(0);
+    let descriptors: fn(&Sample) -> usize = |sample| sample.descriptors;
+    let threads: fn(&Sample) -> usize = |sample| usize::try_from(sample.threads).unwrap();
+    println!(
+        "the most descriptors in the first and in the last fifth: {} and {}; threads: {} and {}",
+        most(0, 20, descriptors),
+        most(80, 100, descriptors),
+        most(0, 20, threads),
+        most(80, 100, threads)
+    );
+    let (before, zombies) = (
+        at(10),
+        samples
+            .iter()
+            .map(|(_, sample)| sample.zombies)
+            .max()
+            .unwrap_or(0),
+    );
+    (slope < MOST_SLOPE || growth < MOST_GROWTH)
+        && end.descriptors <= before.descriptors.max(most(0, 20, descriptors))
+        && end.threads <= before.threads.max(most(0, 20, threads) as u64)
+        && end.children == 0
+        && zombies <= 1
 }

@@ -1,0 +1,502 @@
+//! Measures what `tests/bench/http` prints: the HTTP endpoint beside the terminal, while nobody asks, and under twenty clients
+//! that behave as clients do.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Shutdown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use serde_json::{Value, json};
+
+#[allow(dead_code)]
+mod process;
+#[allow(dead_code)] // the tests use the rest of it
+#[path = "../support/mod.rs"]
+mod support;
+
+use process::{Sample, field, is_flat, sample, threads};
+use support::door::{Door, address, exchange, post, settings};
+use support::harness::{Home, merged, until};
+use support::model::{Model, Reply, Request};
+use support::rng::Rng;
+
+/// Questions of each kind, taken in turn, so that whatever else the machine does meets all of them alike.
+const ROUNDS: usize = 100;
+/// What a question may take longer than one through the terminal.
+const MOST_LONGER: Duration = Duration::from_micros(1200);
+/// What the endpoint may hold while nobody asks, in KiB.
+const MOST_IDLE: u64 = 200;
+const IDLE: Duration = Duration::from_secs(60);
+
+const CLIENTS: usize = 20;
+/// Between two requests of a client.
+const PACE: Duration = Duration::from_secs(2);
+/// Between two looks at the process.
+const LOOKS: Duration = Duration::from_secs(10);
+/// Questions after which a client begins a new conversation.
+const LONG: usize = 60;
+/// Where the clients without the token come from.
+const STRANGER: [u8; 4] = [127, 0, 0, 9];
+
+/// A gateway, and where it listens.
+struct Gateway {
+    child: Child,
+    door: Door,
+    errors: PathBuf,
+}
+
+impl Gateway {
+    fn start(bantam: &Path, home: &Home) -> Self {
+        let errors = home.path("../stderr");
+        let mut command = bare(bantam, home);
+        command
+            .arg("gateway")
+            .stderr(fs::File::create(&errors).unwrap());
+        let child = command.spawn().unwrap();
+        let said = || fs::read_to_string(&errors).unwrap();
+        until("the gateway is up", || {
+            let said = said();
+            said.contains("http://") || said.contains("scheduled jobs")
+        });
+        let address = match said().contains("http://") {
+            true => address(&said()),
+            false => String::new(),
+        };
+        Self {
+            child,
+            door: Door { address },
+            errors,
+        }
+    }
+
+    fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "the gateway did not end well: {status}");
+    }
+}
+
+fn bare(bantam: &Path, home: &Home) -> Command {
+    let mut command = Command::new(bantam);
+    command
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TZ", "UTC")
+        .env("BANTAM_HOME", home.path(""))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
+/// A question by each way, and what is held while nobody asks.
+fn costs(bantam: &Path) -> bool {
+    let model =
+        Model::answering(|_, _| Reply::text("It has not rained for nine days.")).forgetful();
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = Gateway::start(bantam, &home);
+    let (mut typed, mut asked) = (Vec::new(), Vec::new());
+    let question = "Should I water the tomatoes?";
+    for n in 0..=ROUNDS {
+        let started = Instant::now();
+        let session = format!("bench-{n}");
+        let mut turn = bare(bantam, &home);
+        turn.args(["agent", "-s", &session, "-m", question]);
+        assert!(turn.status().unwrap().success());
+        typed.push(started.elapsed());
+        let started = Instant::now();
+        let body = json!({ "messages": [{ "role": "user", "content": question }] });
+        let key = format!("X-Session: bench-{n}");
+        gateway.door.post(&body, &[&key]).is(200);
+        asked.push(started.elapsed());
+    }
+    gateway.stop();
+    // The first of each is cold.
+    let (typed, asked) = (median(typed.split_off(1)), median(asked.split_off(1)));
+    println!(
+        "a question, {ROUNDS} of each in turn: {typed:?} by the terminal, {asked:?} by the endpoint"
+    );
+    let quick = asked <= typed + MOST_LONGER;
+
+    let mut held = Vec::new();
+    for enabled in [false, true] {
+        let jobs =
+            json!({ "channels": { "http": { "enabled": enabled } }, "cron": { "enabled": true } });
+        let home = Home::with(&merged(merged(model.config(), &settings()), &jobs));
+        let gateway = Gateway::start(bantam, &home);
+        let pid = gateway.child.id();
+        // What it does at first is over.
+        thread::sleep(Duration::from_secs(5));
+        let before = switches(pid);
+        thread::sleep(IDLE);
+        let (sample, woken) = (sample(pid), switches(pid) - before);
+        let name = if enabled { "with" } else { "without" };
+        println!(
+            "{name} the endpoint: {} KiB, {} of them in no file; {woken} wake-ups in {IDLE:?}",
+            sample.rss, sample.anonymous
+        );
+        held.push((sample.rss, woken));
+        gateway.stop();
+    }
+    let idle = held[1].0 <= held[0].0 + MOST_IDLE && held[1].1 <= held[0].1;
+    println!(
+        "budget: at most {MOST_LONGER:?} longer, {MOST_IDLE} KiB more, no wake-up more: {}",
+        if quick && idle { "kept" } else { "NOT KEPT" }
+    );
+    quick && idle
+}
+
+/// How often the threads of a process have gone to sleep.
+fn switches(pid: u32) -> u64 {
+    let of = |thread| {
+        field(
+            &format!("/proc/{pid}/task/{thread}/status"),
+            "voluntary_ctxt",
+        )
+    };
+    threads(pid).into_iter().map(of).sum()
+}
+
+/// What became of the requests.
+#[derive(Default)]
+struct Tally {
+    counts: [AtomicUsize; Kind::ALL.len()],
+    wrong: AtomicUsize,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Asks in its stored conversation.
+    Stored,
+    /// The same, hangs up at once, and fetches the answer later.
+    Left,
+    Whole,
+    Streamed,
+    /// Hangs up in the middle of a stream.
+    Cut,
+    /// Reads a long answer a little at a time.
+    Slow,
+    WrongToken,
+    Nonsense,
+    /// Connects, says half of what it wants, and waits.
+    Silent,
+}
+
+impl Kind {
+    const ALL: [Self; 9] = [
+        Self::Stored,
+        Self::Left,
+        Self::Whole,
+        Self::Streamed,
+        Self::Cut,
+        Self::Slow,
+        Self::WrongToken,
+        Self::Nonsense,
+        Self::Silent,
+    ];
+
+    fn drawn(chance: &mut Rng) -> Self {
+        match chance.below(20) {
+            0..=5 => Self::Stored,
+            6..=7 => Self::Left,
+            8..=10 => Self::Whole,
+            11..=13 => Self::Streamed,
+            14..=15 => Self::Cut,
+            16 => Self::Slow,
+            17 => Self::WrongToken,
+            18 => Self::Nonsense,
+            _ => Self::Silent,
+        }
+    }
+}
+
+/// Answers the last item, some of them after a tool, some at length.
+fn answer(request: &Request) -> Reply {
+    let asked = request.last("user");
+    let has_called = request.messages().last().unwrap()["role"] == "tool";
+    if asked.contains("with a tool") && !has_called {
+        return Reply::call("list_dir", &json!({ "path": "." }));
+    }
+    // The time stands before it.
+    let item = asked
+        .split_whitespace()
+        .find(|word| word.starts_with("item-"));
+    let item = item.unwrap_or_default();
+    let length = if asked.contains("at length") { 4000 } else { 3 };
+    Reply::text(&format!(
+        "Noted: {item}. {}",
+        "This is what there is to say. ".repeat(length)
+    ))
+}
+
+struct Client<'a> {
+    door: &'a Door,
+    number: usize,
+    chance: Rng,
+    tally: &'a Tally,
+    asked: usize,
+    /// Of each stored conversation, what was asked in it.
+    stored: BTreeMap<String, Vec<String>>,
+}
+
+impl Client<'_> {
+    fn run(mut self, until: Instant) -> BTreeMap<String, Vec<String>> {
+        while Instant::now() < until {
+            let started = Instant::now();
+            let kind = Kind::drawn(&mut self.chance);
+            if let Err(why) = self.act(kind) {
+                println!("client {}: {kind:?}: {why}", self.number);
+                self.tally.wrong.fetch_add(1, Ordering::Relaxed);
+            }
+            self.tally.counts[kind as usize].fetch_add(1, Ordering::Relaxed);
+            // Not all at the same moment.
+            let pace =
+                PACE.mul_f64(0.5) + PACE / 1000 * u32::try_from(self.chance.below(1000)).unwrap();
+            thread::sleep(pace.saturating_sub(started.elapsed()));
+        }
+        self.stored
+    }
+
+    fn act(&mut self, kind: Kind) -> Result<(), String> {
+        self.asked += 1;
+        let item = format!("item-{}-{}", self.number, self.asked);
+        let tool = if self.chance.below(4) == 0 {
+            "with a tool"
+        } else {
+            ""
+        };
+        let messages = |text: String| json!([{ "role": "user", "content": text }]);
+        let plain = json!({ "messages": messages(format!("{item} {tool}")) });
+        let streamed = json!({ "messages": messages(format!("{item} {tool}")), "stream": true });
+        match kind {
+            Kind::Stored | Kind::Left => self.ask_stored(&item, &plain, matches!(kind, Kind::Left)),
+            Kind::Whole => is_noted(&self.door.post(&plain, &[]).body, &item),
+            Kind::Streamed => {
+                let answer = self.door.post(&streamed, &[]);
+                if answer.status != 200 {
+                    return Err(answer.body);
+                }
+                is_noted(&answer.streamed("content"), &item)
+            }
+            Kind::Cut => {
+                let mut stream = self.door.connect();
+                stream.write_all(post(&streamed, &[]).as_bytes()).unwrap();
+                let length = usize::try_from(self.chance.below(600)).unwrap();
+                drop(stream.read_exact(&mut vec![0; length]));
+                drop(stream.shutdown(Shutdown::Both));
+                Ok(())
+            }
+            Kind::Slow => {
+                let long =
+                    json!({ "messages": messages(format!("{item} at length")), "stream": true });
+                let mut stream = self.door.connect();
+                stream.write_all(post(&long, &[]).as_bytes()).unwrap();
+                let mut all = Vec::new();
+                let mut piece = [0; 8 << 10];
+                while let Ok(read @ 1..) = stream.read(&mut piece) {
+                    all.extend_from_slice(&piece[..read]);
+                    thread::sleep(Duration::from_millis(50));
+                }
+                match all.ends_with(b"[DONE]\n\n\r\n0\r\n\r\n") {
+                    true => Ok(()),
+                    false => Err(format!("a stream of {} bytes has no end", all.len())),
+                }
+            }
+            Kind::WrongToken => {
+                let stream = self.door.connect_from(IpAddr::from(STRANGER));
+                let answer = exchange(
+                    stream,
+                    post(&plain, &["Authorization: Bearer wrong"]).as_bytes(),
+                );
+                match answer.status {
+                    0 | 401 | 429 => Ok(()),
+                    status => Err(format!("{status}")),
+                }
+            }
+            Kind::Nonsense => {
+                let stream = self.door.connect_from(IpAddr::from(STRANGER));
+                let length = usize::try_from(self.chance.below(4000)).unwrap();
+                let nonsense: Vec<u8> = (0..length)
+                    .map(|_| u8::try_from(self.chance.below(256)).unwrap())
+                    .collect();
+                drop(stream.shutdown(Shutdown::Read));
+                drop(exchange(stream, &nonsense));
+                Ok(())
+            }
+            Kind::Silent => {
+                let mut stream = self.door.connect_from(IpAddr::from(STRANGER));
+                drop(stream.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc"));
+                thread::sleep(PACE / 1000 * u32::try_from(self.chance.below(3000)).unwrap());
+                Ok(())
+            }
+        }
+    }
+
+    fn ask_stored(&mut self, item: &str, body: &Value, leaves: bool) -> Result<(), String> {
+        let key = format!("c{}-{}", self.number, self.asked / LONG);
+        let session = format!("X-Session: {key}");
+        if leaves {
+            let mut stream = self.door.connect();
+            stream
+                .write_all(post(body, &[&session]).as_bytes())
+                .unwrap();
+            // It is kept as soon as its turn begins; the model's answer is the sign of it.
+            let until = Instant::now() + Duration::from_secs(60);
+            drop(stream.shutdown(Shutdown::Write));
+            drop(stream);
+            loop {
+                let last = self.door.get(&format!("/v1/sessions/{key}/last"));
+                if last.status == 200 && is_noted(&last.body, item).is_ok() {
+                    break;
+                }
+                if Instant::now() > until {
+                    return Err(format!("never answered: {} {}", last.status, last.body));
+                }
+                thread::sleep(Duration::from_millis(200));
+            }
+        } else {
+            let answer = self.door.post(body, &[&session]);
+            is_noted(&answer.body, item)?;
+        }
+        self.stored.entry(key).or_default().push(item.to_owned());
+        Ok(())
+    }
+}
+
+fn is_noted(text: &str, item: &str) -> Result<(), String> {
+    match text.contains(&format!("Noted: {item}.")) {
+        true => Ok(()),
+        false => Err(text.chars().take(300).collect()),
+    }
+}
+
+/// How many questions are not in their conversations once, with their answers.
+fn lost(home: &Home, stored: &BTreeMap<String, Vec<String>>) -> usize {
+    let mut lost = 0;
+    for (key, items) in stored {
+        let session = home.session(&format!("http_{key}"));
+        let (asked, told) = (session.texts("user"), session.texts("assistant"));
+        for item in items {
+            let is_asked = asked
+                .iter()
+                .filter(|text| text.contains(&format!("{item} ")))
+                .count()
+                == 1;
+            let is_told = told
+                .iter()
+                .any(|text| text.contains(&format!("Noted: {item}.")));
+            if !is_asked || !is_told {
+                println!("lost in {key}: {item}");
+                lost += 1;
+            }
+        }
+    }
+    lost
+}
+
+fn soak(bantam: &Path, minutes: f64) -> bool {
+    let model = Model::answering(|request, _| answer(request)).forgetful();
+    let extra =
+        json!({ "log": { "level": "info" }, "agents": { "defaults": { "max_retries": 2 } } });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &extra));
+    let gateway = Gateway::start(bantam, &home);
+    let pid = gateway.child.id();
+    let (tally, is_over) = (Tally::default(), AtomicBool::new(false));
+    let started = Instant::now();
+    let end = started + Duration::from_secs_f64(minutes * 60.0);
+    let (stored, samples) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut samples: Vec<(f64, Sample)> = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                samples.push((started.elapsed().as_secs_f64() / 3600.0, sample(pid)));
+                thread::sleep(LOOKS);
+            }
+            samples
+        });
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|number| {
+                let client = Client {
+                    door: &gateway.door,
+                    number,
+                    chance: Rng(0x5eed_0100 + number as u64),
+                    tally: &tally,
+                    asked: 0,
+                    stored: BTreeMap::new(),
+                };
+                scope.spawn(move || client.run(end))
+            })
+            .collect();
+        let mut stored = BTreeMap::new();
+        for client in clients {
+            stored.extend(client.join().unwrap());
+        }
+        is_over.store(true, Ordering::SeqCst);
+        (stored, sampler.join().unwrap())
+    });
+    // Turns whose clients hung up may be under way.
+    thread::sleep(Duration::from_secs(5));
+    let quiet = sample(pid);
+    let errors = gateway.errors.clone();
+    gateway.stop();
+    let lost = lost(&home, &stored);
+    for (kind, count) in Kind::ALL.iter().zip(&tally.counts) {
+        println!("{:>7} x {kind:?}", count.load(Ordering::Relaxed));
+    }
+    let wrong = tally.wrong.load(Ordering::Relaxed);
+    let questions: usize = stored.values().map(Vec::len).sum();
+    println!(
+        "{minutes} minutes, {} requests to the model; {questions} questions in {} stored conversations, {lost} lost; {wrong} wrong answers",
+        model.asked(),
+        stored.len()
+    );
+    let log = fs::read_to_string(errors).unwrap();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("ERROR") || line.contains("panic"))
+        .count();
+    println!("{told} errors in the log");
+    let good = is_flat(&samples, quiet) && lost == 0 && wrong == 0 && told == 0;
+    println!(
+        "{}",
+        if good {
+            "flat, and nothing was lost"
+        } else {
+            "NOT FLAT, or something was lost"
+        }
+    );
+    good
+}
+
+fn main() -> ExitCode {
+    // `cargo bench` adds a flag of its own.
+    let given: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
+    let bantam = given.first().map_or_else(
+        || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
+        PathBuf::from,
+    );
+    let good = match given.get(1) {
+        Some(minutes) => soak(&bantam, minutes.parse().unwrap()),
+        None => costs(&bantam),
+    };
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
