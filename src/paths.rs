@@ -67,6 +67,11 @@ impl Home {
         self.root.join("state")
     }
 
+    /// What the files were that a conversation's tools have changed.
+    pub(crate) fn undo(&self, session: &str) -> PathBuf {
+        self.state().join("undo").join(session)
+    }
+
     /// What was typed in conversations.
     pub(crate) fn history(&self) -> PathBuf {
         self.state().join("history")

@@ -163,6 +163,8 @@ pub(crate) enum FileJob {
     },
     /// Stores a file that came from outside, and returns its path.
     TakeFile(IncomingFile),
+    /// Makes a file what it was before a tool changed it.
+    PutBack(OldFile),
     /// Unpacks a zip file from outside into the workspace.
     Unzip(Archive),
     /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
@@ -214,6 +216,17 @@ pub(crate) struct IncomingFile {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub(crate) struct OldFile {
+    pub path: String,
+    /// What the tool left; with another one, somebody has changed it since.
+    pub stamp: String,
+    /// There was a file, with this content.
+    pub was_there: bool,
+    #[serde(skip)]
+    pub content: Vec<u8>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Archive {
     #[serde(skip)]
     pub content: Vec<u8>,
@@ -256,6 +269,7 @@ impl Job {
             Self::Read(job) => &job.bytes,
             Self::File(FileJob::TakeFile(file)) => &file.content,
             Self::File(FileJob::Unzip(archive)) => &archive.content,
+            Self::File(FileJob::PutBack(file)) => &file.content,
             Self::File(_) | Self::Serve(_) | Self::Layers => &[],
         }
     }
@@ -268,6 +282,8 @@ pub(crate) enum Header {
     Ready,
     /// The body is the text asked for.
     Text,
+    /// A file has changed; the body says so to the model. The stamp changes with the file.
+    Changed { stamp: String, is_new: bool },
     /// The body is an image file.
     Image,
     /// The body is a part of a file, the last one if it is not full. The stamp changes with the file.
@@ -292,6 +308,7 @@ impl Header {
             Self::Ready
             | Self::Unavailable { .. }
             | Self::Text
+            | Self::Changed { .. }
             | Self::Image
             | Self::Part(_)
             | Self::Exited { .. } => Error::failed("unexpected reply from the hands process"),
@@ -323,7 +340,9 @@ impl Reply {
     /// The text asked for, or why there is none.
     pub(crate) fn into_text(self) -> Result<String> {
         match self.header {
-            Header::Text => Ok(String::from_utf8_lossy(&self.body).into_owned()),
+            Header::Text | Header::Changed { .. } => {
+                Ok(String::from_utf8_lossy(&self.body).into_owned())
+            }
             other => Err(other.into_error()),
         }
     }
@@ -376,6 +395,7 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
         Job::Read(job) => job.bytes = body,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
         Job::File(FileJob::Unzip(archive)) => archive.content = body,
+        Job::File(FileJob::PutBack(file)) => file.content = body,
         Job::File(_) | Job::Serve(_) | Job::Layers => {}
     }
     Ok(job)

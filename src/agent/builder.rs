@@ -6,6 +6,7 @@ use super::prompt::Prompt;
 use super::{Agent, Filter, History, Limits, Renewal};
 use crate::error::{Error, Result};
 use crate::message::Message;
+use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::secret::{Redactor, Secret};
@@ -25,6 +26,8 @@ pub struct Builder {
     pub(crate) confirm: Vec<String>,
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,
+    /// The home that keeps what files were before a turn; `None` where nobody can take a turn back.
+    pub(crate) undo_in: Option<Home>,
     /// Makes tools again that change while a turn runs.
     pub(crate) renewal: Option<Renewal>,
     tools: Vec<Box<dyn Tool>>,
@@ -135,6 +138,7 @@ impl Builder {
             is_subagent: false,
             confirm: self.confirm.into(),
             ledger: self.ledger,
+            undo_in: self.undo_in,
             // A choice by name holds for the whole turn.
             renewal: self.renewal.filter(|_| self.only.is_none()),
         };

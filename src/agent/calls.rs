@@ -215,6 +215,7 @@ impl<'a> Calls<'a> {
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),
                 start_task: &|task| turn.start_task(task),
+                versions: turn.spending.versions(),
                 is_handed_over: &self.is_handed_over,
             }),
         };

@@ -40,6 +40,7 @@ use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, Hook, Why};
 use crate::error::Result;
 use crate::message::{Media, Message, User};
+use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
@@ -146,6 +147,7 @@ pub struct Agent {
     is_subagent: bool,
     confirm: Arc<[String]>,
     ledger: Option<Arc<Ledger>>,
+    undo_in: Option<Home>,
     renewal: Option<Renewal>,
 }
 

@@ -83,6 +83,7 @@ impl Agent {
             store: Arc::new(Memory::default()),
             filter: None,
             is_subagent: true,
+            undo_in: None,
             limits: Limits {
                 retry: Retry {
                     partial: true,

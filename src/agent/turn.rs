@@ -16,6 +16,7 @@ use crate::disk::Durability;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
+use crate::session::versions::Versions;
 use crate::session::{Entry, Session, TurnEnd, fresh_key};
 use crate::text::{has_text, millis};
 
@@ -123,6 +124,11 @@ impl Agent {
             .for_each(|warning| turn.warn(warning));
         if !resumed {
             self.append_user_message(turn, &mut session, &held)?;
+        }
+        if let Some(home) = &self.undo_in {
+            let dir = home.undo(&session.name);
+            turn.spending
+                .keep_versions(Versions::of(dir, session.asked_at()));
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);

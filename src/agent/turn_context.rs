@@ -1,13 +1,14 @@
 //! What all parts of a turn share: the request, the way to show events, and what the turn has spent.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::{Limits, Pending, Request, Verdict};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
+use crate::session::versions::Versions;
 use crate::tool::PreparedCall;
 
 /// The most subagents, those in the background included, for one message: each may begin others by what it reports.
@@ -143,6 +144,8 @@ pub struct Spending {
     subagents: AtomicU32,
     /// The user knows that no call is left.
     is_told: AtomicBool,
+    /// What the files were that the turn has changed.
+    versions: OnceLock<Versions>,
     /// What no response of a turn has told yet, as hosts count it.
     untold: Mutex<(Usage, Option<f64>)>,
 }
@@ -154,6 +157,16 @@ impl Spending {
             cause,
             ..Self::default()
         }
+    }
+
+    /// Keeps what files were from now on, for the turn that began all this.
+    pub(super) fn keep_versions(&self, versions: Versions) {
+        // An answer to a report belongs to the turn before it.
+        self.versions.set(versions).ok();
+    }
+
+    pub(super) fn versions(&self) -> Option<&Versions> {
+        self.versions.get()
     }
 
     pub(super) fn cause(&self) -> &str {

@@ -9,8 +9,10 @@ use crate::disk::Durability;
 use crate::error::{Error, Result};
 use crate::message::{Message, User};
 use crate::paths::Home;
+use crate::session::versions::{Before, Version, Versions};
 use crate::session::{Entry, Files, Session, Store, archive};
 use crate::text::one_line;
+use crate::wire::{FileJob, Job, OldFile};
 
 /// The setting that names the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
@@ -130,6 +132,66 @@ impl AgentFactory {
         Ok(question(&self.peek(session)?))
     }
 
+    /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed.
+    pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
+        let peeked = self.peek(session)?;
+        let ran = commands_since(&peeked);
+        let versions = Versions::of(self.home.undo(session), peeked.asked_at());
+        // In memory nothing is kept.
+        let files = match self.options.memory {
+            Some(_) => Vec::new(),
+            None => self.put_back(&versions)?,
+        };
+        let question = self.undo(session)?;
+        versions.forget()?;
+        Ok(question.map(|question| Undone {
+            question,
+            files,
+            ran,
+        }))
+    }
+
+    /// Makes files what they were before a turn, and tells what became of each.
+    fn put_back(&self, versions: &Versions) -> Result<Vec<(String, Result<PutBack, String>)>> {
+        let changed = versions.read()?;
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let config = self.load(None)?.config;
+        let hands = super::hands(self.parts(&config))?;
+        let cancel = Cancel::new(None);
+        let put_back = |version: Version| {
+            let Version {
+                path,
+                before,
+                stamp,
+            } = version;
+            let done = (|| {
+                let content = match before {
+                    Before::Lost => return Err(Error::failed("it was too large to be kept")),
+                    Before::Absent => None,
+                    Before::Kept(number) => Some(versions.content(number)?),
+                };
+                let was_there = content.is_some();
+                let file = OldFile {
+                    path: path.clone(),
+                    stamp,
+                    was_there,
+                    content: content.unwrap_or_default(),
+                };
+                let job = Job::File(FileJob::PutBack(file));
+                hands.call(&job, &cancel)?.into_text()?;
+                Ok(if was_there {
+                    PutBack::Restored
+                } else {
+                    PutBack::Removed
+                })
+            })();
+            (path, done.map_err(|e: Error| e.message))
+        };
+        Ok(changed.into_iter().rev().map(put_back).collect())
+    }
+
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
         let store = self.store();
@@ -158,6 +220,32 @@ impl AgentFactory {
     pub(crate) fn reset(&self, session: &str) -> Result<bool> {
         Ok(archive::reset(&self.home, session, &Cancel::new(None), SystemTime::now())?.is_some())
     }
+}
+
+/// What was taken back.
+pub(crate) struct Undone {
+    pub question: User,
+    /// What became of each file, or why it stays as it is.
+    pub files: Vec<(String, Result<PutBack, String>)>,
+    /// Commands have run, and what they did stays.
+    pub ran: bool,
+}
+
+pub(crate) enum PutBack {
+    Restored,
+    Removed,
+}
+
+/// Whether commands have run since the last question.
+fn commands_since(session: &Session) -> bool {
+    let since = session.messages.iter().rev();
+    let is_command = |message: &Message| match message {
+        Message::Assistant(reply) => reply.calls.iter().any(|call| call.name == "exec"),
+        _ => false,
+    };
+    since
+        .take_while(|message| !message.is_question())
+        .any(is_command)
 }
 
 /// The last question of a conversation.

@@ -53,6 +53,8 @@ pub(crate) struct Options {
     pub tools: Option<Vec<String>>,
     /// The limit for one turn.
     pub budget_tokens: Option<u64>,
+    /// The user may take a turn back.
+    pub can_undo: bool,
     /// A section of the system prompt.
     pub system: Option<String>,
     /// Shared by all agents of a program.
@@ -170,6 +172,7 @@ fn builder(
         .limits(limits);
     builder.redactor = redactor;
     builder.confirm.clone_from(&config.tools.confirm);
+    builder.undo_in = (options.can_undo && options.memory.is_none()).then(|| home.clone());
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: hands.workspace().clone(),

@@ -15,6 +15,7 @@ use super::question::Question;
 use super::repl::Conversation;
 use super::table;
 use crate::agent::Agent;
+use crate::app::factory::PutBack;
 use crate::app::{self, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Result};
@@ -121,10 +122,23 @@ impl Conversation {
 
     pub(super) fn undo(&mut self) -> Result<String> {
         self.unanswered = None;
-        Ok(match self.repl.factory.undo(&self.repl.session)? {
-            Some(user) => format!("bantam: took back: {}", one_line(&user.content, 60)),
-            None => "bantam: there is nothing to take back".to_owned(),
-        })
+        let Some(undone) = self.repl.factory.undo_with_files(&self.repl.session)? else {
+            return Ok("bantam: there is nothing to take back".to_owned());
+        };
+        let question = one_line(&undone.question.content, 60);
+        let mut lines = vec![format!("bantam: took back: {question}")];
+        for (path, done) in undone.files {
+            let path = one_line(&path, 200);
+            lines.push(match done {
+                Ok(PutBack::Restored) => format!("bantam: restored {path}"),
+                Ok(PutBack::Removed) => format!("bantam: removed {path}, which was new"),
+                Err(why) => format!("bantam: {path} stays as it is: {}", one_line(&why, 200)),
+            });
+        }
+        if undone.ran {
+            lines.push("bantam: what commands did stays".to_owned());
+        }
+        Ok(lines.join("\n"))
     }
 
     /// By OSC 52, which also reaches the clipboard over SSH.

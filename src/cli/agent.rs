@@ -313,6 +313,7 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
         unseen,
         tools,
         budget_tokens,
+        can_undo: true,
         system,
         ..Options::default()
     };

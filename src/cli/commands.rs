@@ -51,7 +51,7 @@ const COMMANDS: [Command; 14] = [
     row(
         "/undo",
         "",
-        "take back the last question and its answer",
+        "take back the last question, its answer and its changes of files",
         &[],
         |talk, _| talk.undo().map(Some),
     ),

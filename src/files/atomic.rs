@@ -19,6 +19,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::Target;
+use super::read::stamp;
 use crate::error::{Error, Result};
 use crate::reach::{self, Dir, Links};
 
@@ -119,6 +120,12 @@ impl<'a> LockedEntry<'a> {
             unlinkat(&self.dir, &name, AtFlags::empty()).ok();
         }
         replaced
+    }
+
+    /// What changes with the file.
+    pub(super) fn stamp(&self) -> Result<String> {
+        let stat = statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW);
+        Ok(stamp(&stat.map_err(|e| self.error(e))?))
     }
 
     pub(super) fn remove(&self) -> Result<(), Errno> {

@@ -11,7 +11,7 @@ use super::replace::replaced;
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::wire::Reply;
+use crate::wire::{Header, OldFile, Reply};
 
 /// Files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
@@ -21,11 +21,37 @@ pub(super) fn write_file(target: Target, content: &str) -> Result<Reply> {
     let old = entry.open(OFlags::WRONLY)?;
     entry.write(old.as_ref(), content.as_bytes())?;
     let done = if old.is_some() { "replaced" } else { "created" };
-    Ok(text_reply(format!(
+    let text = format!(
         "{done} {}: {}",
         target.asked.display(),
         size(content.len() as u64)
-    )))
+    );
+    Ok(changed(&entry, old.is_none(), text))
+}
+
+/// Tells of a change.
+fn changed(entry: &LockedEntry, is_new: bool, text: String) -> Reply {
+    // A file that has gone already has changed since.
+    let stamp = entry.stamp().unwrap_or_default();
+    Reply {
+        header: Header::Changed { stamp, is_new },
+        body: text.into(),
+    }
+}
+
+/// Makes a file what it was, unless somebody has changed it since.
+pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
+    let entry = LockedEntry::lock(target)?;
+    let now = entry.open(OFlags::RDONLY)?;
+    if now.is_some() && entry.stamp()? != file.stamp {
+        return Err(Error::failed("it has changed since"));
+    }
+    match now {
+        now if file.was_there => entry.write(now.as_ref(), &file.content)?,
+        Some(_) => entry.remove().map_err(|e| target.error(e))?,
+        None => {}
+    }
+    Ok(text_reply("done"))
 }
 
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {
@@ -38,7 +64,7 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
     let added = size(content.len() as u64);
     let Some(old) = entry.open(OFlags::RDWR | OFlags::APPEND)? else {
         entry.write(None, content.as_bytes())?;
-        return Ok(text_reply(format!("created {name}: {added}")));
+        return Ok(changed(&entry, true, format!("created {name}: {added}")));
     };
     let (mut file, len) = (&old.file, old.len());
     let mut last = [b'\n'];
@@ -59,7 +85,8 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
     } else {
         ""
     };
-    Ok(text_reply(format!("appended {added} to {name}{notice}")))
+    let text = format!("appended {added} to {name}{notice}");
+    Ok(changed(&entry, false, text))
 }
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
@@ -89,8 +116,9 @@ pub(super) fn edit_file(
     }
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
-    let (changed, report) =
+    let (content, report) =
         replaced(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
-    entry.write(Some(&old), &changed)?;
-    Ok(text_reply(format!("edited {name}: {report}")))
+    entry.write(Some(&old), &content)?;
+    let text = format!("edited {name}: {report}");
+    Ok(changed(&entry, false, text))
 }

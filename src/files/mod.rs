@@ -201,6 +201,7 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             hung_up,
         ),
         FileJob::TakeFile(file) => incoming::take_file(trees, file),
+        FileJob::PutBack(file) => edit::put_back(trees.find(&file.path, Access::Write)?, file),
         FileJob::Unzip(archive) => unzip::unzip(trees, &archive.content),
         FileJob::GiveFile { path, offset, most } => {
             read::give_file(trees.find(path, Access::Read)?, *offset, *most)

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::time::{Duration, Instant};
 
-use rustix::fs::fstat;
+use rustix::fs::{Stat, fstat};
 
 use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
@@ -34,14 +34,18 @@ pub(super) fn give_file(target: Target, offset: u64, max: u64) -> Result<Reply> 
     let mut body = Vec::new();
     file.seek(SeekFrom::Start(offset))?;
     file.take(MAX_BODY as u64).read_to_end(&mut body)?;
-    let stamp = format!(
-        "{}-{}-{len}-{}-{}",
-        stat.st_dev, stat.st_ino, stat.st_ctime, stat.st_ctime_nsec
-    );
     Ok(Reply {
-        header: Header::Part(stamp),
+        header: Header::Part(stamp(&stat)),
         body,
     })
+}
+
+/// What changes with a file.
+pub(super) fn stamp(stat: &Stat) -> String {
+    format!(
+        "{}-{}-{}-{}-{}",
+        stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime, stat.st_ctime_nsec
+    )
 }
 
 /// Reads an image, or lines of a text file from line `first` on.

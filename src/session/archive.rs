@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     Files, Session, Store, TurnEnd, base, effective_lines, is_unnamed, lock, note, refuse_newer,
-    turn_end,
+    turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
@@ -325,6 +325,7 @@ pub(crate) fn reset(
     if session.next() <= 1 && session.damage.is_empty() {
         return Ok(None);
     }
+    versions::forget(home, key)?;
     session.model = None;
     session.allowed.clear();
     store.renew(&mut session, None, Vec::new(), now)
@@ -351,6 +352,7 @@ fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     disk::remove_files(&paths)?;
+    versions::forget(home, key)?;
     disk::remove(&home.lock(key))?;
     Ok(paths.len())
 }

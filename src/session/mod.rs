@@ -10,6 +10,7 @@ pub(crate) mod archive;
 mod check;
 mod memory;
 mod note;
+pub(crate) mod versions;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -156,6 +157,11 @@ impl Session {
     /// The number of the next line in the conversation: no other line of it, in any segment, has the same.
     pub fn place(&self) -> u64 {
         self.base + self.next
+    }
+
+    /// The place of the user's last message.
+    pub(crate) fn asked_at(&self) -> u64 {
+        self.base + self.asked
     }
 
     /// Takes back the user's last message and all that follows it.

@@ -1,7 +1,7 @@
 //! The tools that work on files. Each is one job for the hands, and the arguments of a call are the fields of that job.
 //! All of them come from the model; a tool that needs a setting is a file of its own.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -9,10 +9,13 @@ use serde_json::{Map, Value};
 use super::Takes::{AtLeast, Flag, Text};
 use super::function::Function;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
+use crate::bus::Event;
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::hands::Hands;
 use crate::message::Media;
 use crate::reach::Tree;
+use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, size};
 use crate::wire::{FileJob, Header, Job};
 
@@ -117,7 +120,26 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
             &["pattern", "path"],
             move |args, turn| {
                 let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
-                let reply = hands.call(&Job::File(arguments::<FileJob>(&job)?), turn.cancel)?;
+                let job = Job::File(arguments::<FileJob>(&job)?);
+                let path = plain_path(text(args, "path"), hands.workspace());
+                let versions = turn.versions.filter(|_| definition.risk == Risk::Writes);
+                let before = versions
+                    .filter(|versions| !versions.has(&path))
+                    .and_then(|_| content(&hands, &path, turn.cancel));
+                let reply = hands.call(&job, turn.cancel)?;
+                if let (Some(versions), Header::Changed { stamp, is_new }) =
+                    (versions, &reply.header)
+                {
+                    let before = match &before {
+                        _ if *is_new => Old::Absent,
+                        Some(content) => Old::Content(content),
+                        None => Old::Unknown,
+                    };
+                    if let Err(e) = versions.changed(&path, before, stamp.clone()) {
+                        let what = format!("/undo will not take {path} back: {}", e.message);
+                        (turn.events)(Event::Notice(what));
+                    }
+                }
                 if reply.header != Header::Image {
                     let content = reply.into_text()?;
                     let is_foreign =
@@ -142,6 +164,27 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
             },
         )
     })
+}
+
+/// What a file holds, if it may be kept.
+fn content(hands: &Hands, path: &str, cancel: &Cancel) -> Option<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = hands.give_file(path, MOST_KEPT, cancel, &mut |part| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
+    read.ok().map(|_| content)
+}
+
+/// One name for a file of the workspace, however the model writes its path.
+fn plain_path(path: &str, workspace: &Tree) -> String {
+    let path = Path::new(path);
+    let below = path
+        .strip_prefix(&workspace.path)
+        .or_else(|_| path.strip_prefix(&workspace.real))
+        .unwrap_or(path);
+    let parts = below.components().filter(|part| *part != Component::CurDir);
+    parts.collect::<PathBuf>().display().to_string()
 }
 
 /// Whether a file came from outside: other people's words, which the agent reads and does not edit.

@@ -30,6 +30,7 @@ use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
+use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
 pub use function::Function;
 use pages::Pages;
@@ -186,6 +187,8 @@ pub struct Turn<'a> {
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// The same in the background: the result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
+    /// Keeps what files were before; `None` where nobody can take a turn back.
+    pub(crate) versions: Option<&'a Versions>,
     /// Set by a call that somebody else answers: the turn ends when the calls of this reply have run.
     pub(crate) is_handed_over: &'a AtomicBool,
 }

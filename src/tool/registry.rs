@@ -441,6 +441,7 @@ mod tests {
             events: &|_| (),
             run_task,
             start_task,
+            versions: None,
             is_handed_over: &AtomicBool::new(false),
             said: "",
         })

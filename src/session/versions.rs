@@ -1,0 +1,206 @@
+//! What the files were that the tools of a turn have changed, for as long as the user may take the turn back. They lie in
+//! `state/undo/KEY/PLACE/`, where no tool can write, in a folder for each turn: `index.json`, and the contents by number.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{self, Durability};
+use crate::error::{Context, Result};
+use crate::paths::Home;
+use crate::text::from_json;
+
+/// The most bytes that are kept of a conversation. The oldest turns make room.
+pub(crate) const MOST_KEPT: u64 = 20 << 20;
+
+const INDEX: &str = "index.json";
+
+/// A file as it was before a turn changed it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    /// As tools name it.
+    pub path: String,
+    pub before: Before,
+    /// What the tool left; it changes with the file.
+    pub stamp: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Before {
+    Absent,
+    /// The number of its content.
+    Kept(usize),
+    /// It was too large to be kept, or could not be read.
+    Lost,
+}
+
+/// What a file was, as far as that is known.
+#[derive(Clone, Copy)]
+pub(crate) enum Old<'a> {
+    Unknown,
+    Absent,
+    Content(&'a [u8]),
+}
+
+/// The versions of one turn.
+#[derive(Debug)]
+pub(crate) struct Versions {
+    /// Of the conversation.
+    dir: PathBuf,
+    /// The number of the line with the turn's question.
+    place: u64,
+    known: Mutex<Vec<Version>>,
+}
+
+impl Versions {
+    /// Those of the turn whose question is line `place` of a conversation. Reads and writes nothing.
+    pub(crate) fn of(dir: PathBuf, place: u64) -> Self {
+        Self {
+            dir,
+            place,
+            known: Mutex::default(),
+        }
+    }
+
+    fn turn(&self) -> PathBuf {
+        self.dir.join(self.place.to_string())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Version>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is known what the file was before the turn.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.lock().iter().any(|version| version.path == path)
+    }
+
+    /// Records that a tool has changed a file. `before` is what it was. Only the first counts.
+    pub(crate) fn changed(&self, path: &str, before: Old, stamp: String) -> Result<()> {
+        let mut known = self.lock();
+        if let Some(version) = known.iter_mut().find(|version| version.path == path) {
+            version.stamp = stamp;
+        } else {
+            let number = known.len();
+            let before = match before {
+                Old::Unknown => Before::Lost,
+                Old::Absent => Before::Absent,
+                Old::Content(content) if self.make_room(content.len() as u64)? => {
+                    let file = self.turn().join(number.to_string());
+                    disk::replace(&file, content, Durability::Later)?;
+                    Before::Kept(number)
+                }
+                Old::Content(_) => Before::Lost,
+            };
+            known.push(Version {
+                path: path.to_owned(),
+                before,
+                stamp,
+            });
+        }
+        let index = serde_json::to_vec(&*known)?;
+        disk::replace(&self.turn().join(INDEX), &index, Durability::Later)
+    }
+
+    /// Removes the oldest turns until so many bytes more may be kept. Returns whether they may.
+    fn make_room(&self, more: u64) -> Result<bool> {
+        let mut turns = BTreeMap::new();
+        for (name, path) in disk::segments::entries(&self.dir)? {
+            if let Ok(place) = name.parse::<u64>() {
+                turns.insert(place, (bytes(&path)?, path));
+            }
+        }
+        let mut kept: u64 = turns.values().map(|(bytes, _)| bytes).sum();
+        for (place, (bytes, path)) in turns {
+            if kept + more <= MOST_KEPT || place >= self.place {
+                break;
+            }
+            disk::remove(&path)?;
+            kept -= bytes;
+        }
+        Ok(kept + more <= MOST_KEPT)
+    }
+
+    /// What the turn has changed, the first change first.
+    pub(crate) fn read(&self) -> Result<Vec<Version>> {
+        match fs_err::read(self.turn().join(INDEX)) {
+            Ok(text) => Ok(from_json(&text)?),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(e) => Err(e).doing("reading what the files were"),
+        }
+    }
+
+    pub(crate) fn content(&self, number: usize) -> Result<Vec<u8>> {
+        Ok(fs_err::read(self.turn().join(number.to_string()))?)
+    }
+
+    /// Forgets the turn.
+    pub(crate) fn forget(&self) -> Result<()> {
+        disk::remove(&self.turn())
+    }
+}
+
+/// Forgets all turns of a conversation.
+pub(super) fn forget(home: &Home, key: &str) -> Result<()> {
+    disk::remove(&home.undo(key))
+}
+
+fn bytes(dir: &Path) -> Result<u64> {
+    let files = disk::segments::entries(dir)?;
+    let sizes = files.iter().filter_map(|(_, path)| {
+        let meta = fs_err::symlink_metadata(path).ok()?;
+        Some(meta.len())
+    });
+    Ok(sizes.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_version_counts_and_the_oldest_turns_make_room() {
+        let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
+        let turn = |place| Versions::of(home.clone(), place);
+        let first = turn(3);
+        first
+            .changed("a", Old::Content(b"one"), "s1".into())
+            .unwrap();
+        first
+            .changed("a", Old::Content(b"two"), "s2".into())
+            .unwrap();
+        first.changed("b", Old::Absent, "s3".into()).unwrap();
+        first.changed("c", Old::Unknown, "s4".into()).unwrap();
+        let read = turn(3).read().unwrap();
+        let before: Vec<_> = read.iter().map(|v| (v.before, v.stamp.as_str())).collect();
+        assert_eq!(
+            before,
+            [
+                (Before::Kept(0), "s2"),
+                (Before::Absent, "s3"),
+                (Before::Lost, "s4")
+            ]
+        );
+        assert_eq!(turn(3).content(0).unwrap(), b"one");
+        assert!(first.has("a") && !first.has("d"));
+
+        let large = vec![0; 20_000_000];
+        turn(9)
+            .changed("d", Old::Content(&large), "s".into())
+            .unwrap();
+        assert_eq!(turn(3).read().unwrap().len(), 3, "there is room for both");
+        turn(20)
+            .changed("e", Old::Content(&large), "s".into())
+            .unwrap();
+        assert!(turn(3).read().unwrap().is_empty() && turn(9).read().unwrap().is_empty());
+        let last = turn(21);
+        last.changed("e", Old::Content(&large), "s".into()).unwrap();
+        last.changed("f", Old::Content(&large), "s".into()).unwrap();
+        let before = last.read().unwrap()[1].before;
+        assert_eq!(before, Before::Lost, "it makes no room in its own turn");
+        disk::remove(&home).unwrap();
+    }
+}
