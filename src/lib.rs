@@ -22,7 +22,7 @@
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`), what it may not run (`trust`) |
 //! | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a hands process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
-//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` |
+//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf`, the notes as they were before a call (`previous`) |
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |

@@ -72,6 +72,11 @@ impl Home {
         self.state().join("undo").join(session)
     }
 
+    /// The user's notes before tools changed them.
+    pub(crate) fn previous(&self) -> PathBuf {
+        self.state().join("previous")
+    }
+
     /// What was typed in conversations.
     pub(crate) fn history(&self) -> PathBuf {
         self.state().join("history")

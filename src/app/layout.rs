@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Parts;
 use crate::config::Env;
 use crate::error::{Context, Result};
-use crate::reach::{Layout, Opened, Setting};
+use crate::reach::{Layout, Opened, Setting, Tree};
 
 /// # Errors
 /// The configuration would let tools change what bantam obeys.
@@ -26,6 +26,21 @@ pub(crate) fn layout(parts: Parts) -> Result<Layout> {
         writable,
         everything: !config.agents.defaults.restrict_to_workspace,
     })
+}
+
+/// The workspace of the home, where the user's notes are, if tools work elsewhere.
+pub(crate) fn own_workspace(parts: Parts) -> Result<Option<Tree>> {
+    let own = parts.home.workspace();
+    if workspace(parts)? == own {
+        return Ok(None);
+    }
+    let layout = Layout::new(Opened {
+        home: parts.home,
+        workspace: own,
+        writable: Vec::new(),
+        everything: false,
+    })?;
+    Ok(layout.trees(&[])?.into_iter().next())
 }
 
 /// The absolute path of the workspace.

@@ -14,6 +14,7 @@ pub(crate) mod skill_source;
 mod tests;
 pub mod tools;
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -38,7 +39,7 @@ use crate::text::LocalTime;
 use crate::usage::Ledger;
 use crate::wire::Setup;
 use crate::zone::Zone;
-pub(crate) use layout::{layout, setting, workspace};
+pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
 
 /// What the command that builds an agent decides.
@@ -88,7 +89,10 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
 
 /// Creates the workspace from the template if it is missing.
 pub(crate) fn make_workspace(parts: Parts) -> Result<()> {
-    let workspace = workspace(parts)?;
+    make(parts, &workspace(parts)?)
+}
+
+fn make(parts: Parts, workspace: &Path) -> Result<()> {
     if workspace.is_dir() {
         return Ok(());
     } else if workspace.exists() {
@@ -105,9 +109,12 @@ pub(crate) fn make_workspace(parts: Parts) -> Result<()> {
     } else {
         "agents.defaults.workspace"
     };
-    let created = template::write("workspace", &workspace)
-        .map(drop)
-        .doing("creating the workspace");
+    let created = if workspace == parts.home.workspace() {
+        template::write("workspace", workspace).map(drop)
+    } else {
+        fs_err::create_dir_all(workspace).map_err(Error::from)
+    };
+    let created = created.doing("creating the workspace");
     created.map_err(|e| {
         if e.hint.is_some() {
             e
@@ -176,6 +183,7 @@ fn builder(
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: hands.workspace().clone(),
+        own: own_workspace(parts)?.filter(|own| own.real != hands.workspace().real),
         unrestricted: !defaults.restrict_to_workspace,
         skills: skills(home, config),
         local_time: local_time.clone(),
@@ -236,12 +244,21 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
         named_sockets,
         memory_mb: exec.memory_mb,
     };
-    Ok(Hands::new(
+    let has_notes = match own_workspace(parts)? {
+        None => true,
+        Some(own) => own.real == setup.workspace.real,
+    };
+    let hands = Hands::new(
         setup,
         layout.home(),
         exec.sandbox,
         AddressGuard::new(config.tools.web.fetch.allow_private),
-    ))
+    );
+    Ok(if has_notes {
+        hands.keeping_notes(parts.home.previous())
+    } else {
+        hands
+    })
 }
 
 /// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.

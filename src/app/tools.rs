@@ -30,24 +30,26 @@ use serde_json::{Value, json};
 
 use super::factory::AgentFactory;
 use super::{
-    Options, Parts, builder, hands, http_settings, local_time, make_workspace, mcp, media, passed,
-    skills as skills_of, workspace,
+    Options, Parts, builder, hands, http_settings, layout, local_time, make_workspace, mcp, media,
+    own_workspace, passed, skills as skills_of, workspace,
 };
 use crate::agent::{Agent, Builder};
 use crate::child::{Network, Sandbox};
 use crate::config::{self, Config, Env, keys};
 use crate::cron::Jobs;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{Hands, begun};
+use crate::hands::{Confinement, Hands, begun};
 use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
+
+use crate::template;
 use crate::tool::cron::cron;
 use crate::tool::exec as exec_tool;
 use crate::tool::files::file_tools;
 use crate::tool::meaning::Meaning;
-use crate::tool::memory as memory_tool;
+use crate::tool::memory::{self as memory_tool, NotesHands};
 use crate::tool::message::{Sender, message};
 use crate::tool::skill::{read_skill, run_skill};
 use crate::tool::subagent::{spawn, subagent};
@@ -55,6 +57,7 @@ use crate::tool::think::think as think_tool;
 use crate::tool::web::{web_fetch, web_search};
 use crate::tool::{Function, Tool};
 use crate::web::{self as pages, Search};
+use crate::wire::Setup;
 
 /// What the built-in tools may reach and do: a home, and settings.
 ///
@@ -162,13 +165,14 @@ pub fn web(policy: &Policy) -> Tools {
     boxed(web_of(&policy.hands, &policy.config, &policy.factory.env))
 }
 
-/// `memory`: notes in the workspace. [`Policy::builder`] shows them to the model.
+/// `memory`: notes in `workspace/` of the home, wherever tools work. [`Policy::builder`] shows them to the model.
 ///
 /// # Errors
 /// `memory.embedding_model` cannot be used.
 pub fn memory(policy: &Policy) -> Result<Tools> {
     let meaning = meaning(policy.parts())?;
-    Ok(boxed([memory_of(&policy.hands, policy.parts(), meaning)]))
+    let memory = memory_of(&policy.hands, policy.parts(), meaning)?;
+    Ok(boxed([memory]))
 }
 
 /// `skill` and `run_skill`, for the skills in `agent/skills/` of the home. [`Policy::builder`] shows the model their list.
@@ -241,7 +245,10 @@ pub(crate) fn configured(
         subagent(),
         spawn(),
     ]);
-    tools.push(memory_of(hands, parts, meaning));
+    match memory_of(hands, parts, meaning) {
+        Ok(memory) => tools.push(memory),
+        Err(e) => notices.push(e.message),
+    }
     if config.tools.exec.enabled {
         tools.push(exec_of(hands, parts));
     }
@@ -274,8 +281,38 @@ fn exec_of(hands: &Arc<Hands>, parts: Parts) -> Function {
     exec_tool::exec(hands.clone(), settings.timeout, passed, network)
 }
 
-fn memory_of(hands: &Arc<Hands>, parts: Parts, meaning: Option<Meaning>) -> Function {
-    memory_tool::memory(hands.clone(), local_time(parts.env), meaning)
+fn memory_of(hands: &Arc<Hands>, parts: Parts, meaning: Option<Meaning>) -> Result<Function> {
+    let hands = notes_hands(hands, parts)?;
+    Ok(memory_tool::memory(hands, local_time(parts.env), meaning))
+}
+
+/// What the memory tool works with: the notes are in the home's own workspace, which is made for the first call.
+fn notes_hands(hands: &Arc<Hands>, parts: Parts) -> Result<Box<NotesHands>> {
+    let own = own_workspace(parts)?.filter(|own| own.real != hands.workspace().real);
+    let Some(own) = own else {
+        let hands = hands.clone();
+        return Ok(Box::new(move || Ok(hands.clone())));
+    };
+    let setup = Setup {
+        confinement: Confinement::Unconfined,
+        network: Network::None,
+        workspace: own,
+        trees: Vec::new(),
+        all_except: None,
+        named_sockets: false,
+        memory_mb: parts.config.tools.exec.memory_mb,
+    };
+    let sandbox = parts.config.tools.exec.sandbox;
+    let home = layout(parts)?;
+    let own = Hands::new(setup, home.home(), sandbox, AddressGuard::new(false));
+    let own = Arc::new(own.keeping_notes(parts.home.previous()));
+    let dir = parts.home.workspace();
+    Ok(Box::new(move || {
+        if !dir.is_dir() {
+            template::write("workspace", &dir).doing("creating the workspace")?;
+        }
+        Ok(own.clone())
+    }))
 }
 
 /// Compares meanings, if the configuration names a model for it.

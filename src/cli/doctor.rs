@@ -61,6 +61,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let loaded = load(env).map(|(_, loaded)| loaded);
     report.add(home::configuration(&home, there, &loaded));
     report.add(home::sessions(&home));
+    report.add(home::notes(&home));
     report.add([jail::user(home.root()), kernel::kernel()]);
     match loaded {
         Ok(loaded) => {

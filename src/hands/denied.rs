@@ -1,4 +1,5 @@
-//! The commands that are refused where nothing holds a command: a seat belt against a model's mistakes, not a wall.
+//! The commands that are refused, in a jail and without one: a seat belt against a model's mistakes, not a wall. In a jail `/*`
+//! is still all of the workspace.
 
 /// What may stand before a program's name.
 const BEFORE_NAME: [&str; 20] = [
@@ -31,6 +32,14 @@ fn why_simple(command: &str) -> Option<&'static str> {
             Some("ending this machine")
         }
         "mkfs" | "mke2fs" => Some("making a file system"),
+        "find" => {
+            let deletes = |word: &str| matches!(word, "-delete" | "rm" | "/bin/rm" | "shred");
+            let from = words.clone().take_while(|word| !word.starts_with('-'));
+            // With a test it means some of the files.
+            let all = words.clone().all(|word| !is_test_of_find(word));
+            let spoils = all && words.any(deletes) && from.into_iter().any(is_home_or_above);
+            spoils.then_some("removing / or a home directory")
+        }
         "dd" if words.any(is_device) => Some("writing onto a device"),
         "rm" => {
             let is_recursive = |word: &str| match word.strip_prefix("--") {
@@ -42,6 +51,15 @@ fn why_simple(command: &str) -> Option<&'static str> {
         }
         _ => None,
     }
+}
+
+fn is_test_of_find(word: &str) -> bool {
+    [
+        "-name", "-iname", "-path", "-regex", "-mtime", "-mmin", "-size", "-newer", "-empty",
+        "-user",
+    ]
+    .iter()
+    .any(|test| word.starts_with(test))
 }
 
 fn is_device(word: &str) -> bool {
@@ -96,6 +114,9 @@ mod tests {
             "if true; then { reboot; }; fi",
             "rm -rf ${HOME}",
             "bash -ec 'reboot'",
+            "find / -delete",
+            "find /* -type f -exec rm -f {} +",
+            "find ~ -xdev -delete",
             ":(){ :|:& };:",
             "bomb() { bomb | bomb & }; bomb",
         ] {
@@ -111,6 +132,9 @@ mod tests {
             "dd if=x of=/dev/null",
             "f() { echo a | cat; }; f",
             "man mkfs",
+            "find . -delete",
+            "find / -name '*.pyc' -delete",
+            "find / -name rm",
         ] {
             assert_eq!(why(command), None, "{command}");
         }

@@ -8,6 +8,7 @@ mod denied;
 mod exchange;
 mod exec;
 mod pdf;
+mod previous;
 mod process;
 mod processes;
 mod reaper;
@@ -17,6 +18,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use previous::Previous;
 
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
@@ -86,6 +89,8 @@ pub(crate) struct Hands {
     turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
+    /// Where the workspace has the user's notes.
+    previous: Option<Previous>,
 }
 
 /// A process that has confined itself and waits for its job.
@@ -111,6 +116,16 @@ impl Hands {
             turn: Mutex::default(),
             sandbox,
             guard,
+            previous: None,
+        }
+    }
+
+    /// The same, which keeps the notes of the workspace below this path before a job changes them.
+    pub(crate) fn keeping_notes(self, kept: PathBuf) -> Self {
+        let workspace = self.setup.workspace.clone();
+        Self {
+            previous: Some(Previous { workspace, kept }),
+            ..self
         }
     }
 
@@ -137,6 +152,9 @@ impl Hands {
 
     /// Starts a process for a job in the confinement that all calls have.
     fn start(&self, job: &Job, cancel: &Cancel) -> Result<Confined> {
+        if let Some(previous) = &self.previous {
+            previous.before(job);
+        }
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
         }

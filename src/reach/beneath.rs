@@ -339,7 +339,7 @@ impl Dir {
 
     /// The only way in which the process that holds the keys opens a file that a model can write: no symbolic links, one
     /// hard link, regular. Also returns its length in bytes.
-    fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
+    pub(crate) fn open_untrusted(&self, path: &str) -> Result<Option<(fs_err::File, u64)>> {
         let path = Path::new(path);
         let fd = match self.open_at(path, READ, Mode::empty(), Links::Refuse) {
             Err(Errno::NOENT) => return Ok(None),

@@ -9,6 +9,7 @@ use super::Takes::{OneOf, Text};
 use super::function::Function;
 use super::meaning::Meaning;
 use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
+use crate::error::Result;
 use crate::hands::Hands;
 use crate::text::LocalTime;
 use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
@@ -25,9 +26,12 @@ const PARAMETERS: [Parameter<'_>; 4] = [
     ("query", Text, ""),
 ];
 
+/// The process that reads and writes the notes.
+pub(crate) type NotesHands = dyn Fn() -> Result<Arc<Hands>> + Send + Sync;
+
 /// With `meaning`, a search also compares meanings.
 pub(crate) fn memory(
-    hands: Arc<Hands>,
+    hands: Box<NotesHands>,
     local_time: LocalTime,
     meaning: Option<Meaning>,
 ) -> Function {
@@ -37,6 +41,7 @@ pub(crate) fn memory(
     let memory = Function::of(spec, &["action", "key", "query"], move |args, turn| {
         let now = local_time(SystemTime::now());
         let request = arguments::<MemoryRequest>(args)?;
+        let hands = hands()?;
         let is_search = request.action == MemoryAction::Search;
         let job = Job::File(FileJob::Memory { request, now });
         let by_words = hands.call(&job, turn.cancel)?.into_text()?;

@@ -86,7 +86,7 @@ fn all_conversations_of_a_home_begin_with_the_same_bytes() {
         (same.to_owned(), body["tools"].clone())
     });
     assert_eq!(here.1, there.1);
-    // A workspace has its own user and memory; all before them is the same.
+    // What is known of the user comes last; all before it is the same.
     let before = |text: &str| {
         let own = ["\n\n[USER PREFERENCES]", "\n\n[RUNTIME]"];
         let begin = own.iter().filter_map(|title| text.find(title)).min();
