@@ -43,7 +43,6 @@ use crate::hands::{Confinement, Hands, begun};
 use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
-
 use crate::template;
 use crate::tool::cron::cron;
 use crate::tool::exec as exec_tool;
