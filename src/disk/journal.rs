@@ -52,6 +52,8 @@ pub(crate) struct Journal {
     /// The length of the complete lines, and of those known to be on disk.
     len: u64,
     synced: u64,
+    /// The bytes between these two.
+    unsynced: Vec<u8>,
     next: u64,
     /// A write failed and could not be undone: nothing may be acknowledged through this handle any more.
     pub(super) suspect: bool,
@@ -83,6 +85,7 @@ impl Journal {
             path: path.to_owned(),
             len: 0,
             synced: 0,
+            unsynced: Vec::new(),
             next: 0,
             suspect: false,
         };
@@ -136,6 +139,7 @@ impl Journal {
             path: path.to_owned(),
             len,
             synced: len,
+            unsynced: Vec::new(),
             next,
             suspect: false,
         };
@@ -156,7 +160,7 @@ impl Journal {
         self.len
     }
 
-    /// Appends these lines with one write. On an error, none of them is in the file.
+    /// Appends these lines with one write. On an error, none of them is in the file, and those before them are.
     pub(crate) fn append(&mut self, lines: &[Fields], durability: Durability) -> Result<()> {
         let bytes: Vec<u8> = lines
             .iter()
@@ -180,16 +184,31 @@ impl Journal {
             return Err(e.into());
         }
         self.len += bytes.len() as u64;
-        if durability == Durability::Now {
-            if let Err(e) = self.file.sync_data() {
-                // The kernel may have dropped the pages and will report success next time: trust none of them.
-                self.cut(self.synced);
-                self.suspect = true;
-                return Err(e.into());
-            }
-            self.synced = self.len;
+        if durability == Durability::Later {
+            self.unsynced.extend_from_slice(bytes);
+            return Ok(());
         }
+        if let Err(e) = self.file.sync_data() {
+            self.write_unsynced_again();
+            self.suspect = true;
+            return Err(e.into());
+        }
+        self.synced = self.len;
+        self.unsynced = Vec::new();
         Ok(())
+    }
+
+    /// After a sync that failed, the kernel may have dropped what it was to write, and will report success next time: it gets
+    /// anew what was acknowledged.
+    fn write_unsynced_again(&mut self) {
+        self.cut(self.synced);
+        if self.len != self.synced {
+            return;
+        }
+        match self.file.write_all(&self.unsynced) {
+            Ok(()) => self.len += self.unsynced.len() as u64,
+            Err(_) => self.cut(self.synced),
+        }
     }
 
     /// Cuts off what was not acknowledged.

@@ -1,5 +1,7 @@
 //! What people see of a turn in their chat and in the log, and what becomes of messages when Telegram or the token fails.
 
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -7,8 +9,9 @@ use serde_json::json;
 
 use crate::botapi::{BotApi, Fault};
 use crate::gateway::{config, ends, start};
-use crate::harness::{Home, merged};
+use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
+use crate::seccomp_trace::{Verdict, trace};
 
 /// The two who may.
 const OWNER: i64 = 42;
@@ -70,6 +73,47 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Answer 1.");
     ends(gateway);
     assert_eq!(api.texts(OWNER).len(), 3);
+}
+
+#[test]
+fn a_sync_that_fails_sends_nothing_again() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let queue = home.path("state/queue.jsonl");
+    let fails = AtomicBool::new(false);
+    let converse = || {
+        let gateway = start(&home);
+        api.text(OWNER, "hello");
+        api.wait_for_texts(OWNER, 1);
+        until("the delivery is recorded", || {
+            let lines = fs::read_to_string(&queue).unwrap();
+            lines
+                .lines()
+                .any(|line| line.contains("\"done\":") && !line.contains("\"add\":"))
+        });
+        // The next thing to sync is the next message.
+        fails.store(true, Ordering::SeqCst);
+        api.text(OWNER, "and now?");
+        api.wait_for_texts(OWNER, 2);
+        ends(gateway);
+        assert!(!fails.load(Ordering::SeqCst), "no sync failed");
+    };
+    trace(&[libc::SYS_fdatasync], converse, |stop| {
+        let is_meant = stop.target(0) == queue && fails.swap(false, Ordering::SeqCst);
+        if is_meant {
+            Verdict::Fail(libc::EIO)
+        } else {
+            Verdict::GoOn
+        }
+    });
+    assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1."]);
+    // Nor does the next program, for what was recorded is still there.
+    let gateway = start(&home);
+    api.text(OWNER, "still?");
+    api.wait_for_texts(OWNER, 3);
+    ends(gateway);
+    assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1.", "Answer 2."]);
 }
 
 #[test]
