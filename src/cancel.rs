@@ -29,6 +29,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopped: bool,
+    /// Since when deadlines wait, how many wait for that to end, and how long they have waited before.
+    paused: Option<(Instant, usize)>,
+    paused_before: Duration,
     next: u64,
     hooks: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
@@ -69,21 +72,29 @@ impl Cancel {
         }
     }
 
+    /// Has all deadlines of the turn wait until the guard is dropped: a person takes as long as they take.
+    pub(crate) fn pause(&self) -> Pause {
+        let mut state = self.lock();
+        let (since, pauses) = state.paused.unwrap_or((Instant::now(), 0));
+        state.paused = Some((since, pauses + 1));
+        drop(state);
+        Pause(self.shared.clone())
+    }
+
     /// Why the turn must not go on; `None` if it may.
     pub fn why(&self) -> Option<Why> {
-        if self.lock().stopped {
+        let state = self.lock();
+        if state.stopped {
             return Some(Why::Stopped);
         }
-        self.deadline
-            .filter(|d| *d <= Instant::now())
-            .map(|_| Why::Deadline)
+        let deadline = self.deadline?;
+        (state.left(deadline).is_zero()).then_some(Why::Deadline)
     }
 
     /// The time until the deadline, at most `cap`.
     pub fn remaining(&self, cap: Duration) -> Duration {
-        self.deadline.map_or(cap, |d| {
-            d.saturating_duration_since(Instant::now()).min(cap)
-        })
+        self.deadline
+            .map_or(cap, |deadline| self.lock().left(deadline).min(cap))
     }
 
     /// Sleeps for `time`, or until the turn must not go on.
@@ -131,6 +142,31 @@ impl Cancel {
     }
 }
 
+impl State {
+    /// The time until a deadline, which waits during pauses.
+    fn left(&self, deadline: Instant) -> Duration {
+        let now = self.paused.map_or_else(Instant::now, |(since, _)| since);
+        (deadline + self.paused_before).saturating_duration_since(now)
+    }
+}
+
+/// See [`Cancel::pause`].
+pub(crate) struct Pause(Arc<Shared>);
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match state.paused {
+            Some((since, 1)) => {
+                state.paused_before += since.elapsed();
+                state.paused = None;
+            }
+            Some((since, pauses)) => state.paused = Some((since, pauses - 1)),
+            None => {}
+        }
+    }
+}
+
 /// See [`Cancel::on_stop`].
 pub struct Hook {
     shared: Arc<Shared>,
@@ -167,6 +203,22 @@ mod tests {
         cancel.stop();
         assert_eq!(sleeper.join().unwrap(), Err(Why::Stopped));
         assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["kept"]);
+    }
+
+    #[test]
+    fn a_deadline_waits_while_a_person_is_asked() {
+        let turn = Cancel::new(None);
+        let call = turn.with_timeout(Duration::from_millis(300));
+        let one = turn.pause();
+        let other = call.pause();
+        std::thread::sleep(Duration::from_millis(400));
+        drop(one);
+        assert_eq!(call.why(), None, "one more is asked");
+        drop(other);
+        assert_eq!(call.why(), None);
+        let left = call.remaining(Duration::from_secs(9));
+        assert!(left <= Duration::from_millis(300), "{left:?}");
+        assert_eq!(call.sleep(Duration::from_secs(60)), Err(Why::Deadline));
     }
 
     #[test]

@@ -37,6 +37,28 @@ pub(crate) struct Item {
     /// The name that people see it under.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
+    /// Rows of buttons below it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub buttons: Vec<Vec<Button>>,
+    /// The question that it asks; empty for none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub question: String,
+    /// The sent message in whose place it comes; 0 for none.
+    #[serde(skip_serializing_if = "is_none")]
+    pub edits: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Button {
+    pub text: String,
+    /// What its press says to the program, 64 bytes at most.
+    pub data: String,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_none(id: &i64) -> bool {
+    *id == 0
 }
 
 impl Item {

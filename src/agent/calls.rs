@@ -9,7 +9,7 @@ use std::time::{Instant, SystemTime};
 use super::breaker::Breaker;
 use super::history;
 use super::turn_context::TurnContext;
-use super::{Agent, Renewal, offers};
+use super::{Agent, Renewal, Verdict, offers};
 use crate::bus::{CallReport, Event};
 use crate::cancel::Why;
 use crate::disk::Durability;
@@ -47,8 +47,19 @@ struct Renewed {
     offers: Vec<ToolOffer>,
 }
 
-/// A call, and the reason not to run it, if there is one.
-type Admitted<'a> = (PreparedCall<'a>, Option<String>);
+/// A call that may run, or the reason why not.
+struct Admitted<'a> {
+    call: PreparedCall<'a>,
+    permission: Permission,
+}
+
+enum Permission {
+    Granted,
+    /// By the user, who has seen what it changes.
+    GrantedByUser,
+    /// In words for the model.
+    Refused(String),
+}
 
 impl<'a> Calls<'a> {
     pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
@@ -125,12 +136,12 @@ impl<'a> Calls<'a> {
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
-            let mut batch = vec![self.admit(first, &session.messages)];
+            let mut batch = vec![self.admit(first, session)?];
             while batch.len() < AT_ONCE {
                 let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else {
                     break;
                 };
-                batch.push(self.admit(next, &session.messages));
+                batch.push(self.admit(next, session)?);
             }
             let mut failed = Vec::new();
             self.run_together(&batch, |(result, report)| {
@@ -144,21 +155,59 @@ impl<'a> Calls<'a> {
             for id in failed {
                 self.breaker.failed(&id);
             }
-            if let Some(allowed) = self.turn.newly_allowed() {
-                let entries = [Entry::Allow(&allowed)];
-                let now = SystemTime::now();
-                self.agent
-                    .store
-                    .append(session, &entries, Durability::Later, now)?;
-            }
         }
         Ok(())
     }
 
-    fn admit<'c>(&mut self, call: PreparedCall<'c>, messages: &[Message]) -> Admitted<'c> {
-        let is_gone = |id: &str| history::has_lost_result(messages, id);
-        let refused = self.breaker.refuses(&call, is_gone);
-        (call, refused)
+    fn admit<'c>(&mut self, call: PreparedCall<'c>, session: &mut Session) -> Result<Admitted<'c>> {
+        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
+        let permission = match self.breaker.refuses(&call, is_gone) {
+            Some(why) => Permission::Refused(why),
+            None => self.permission(&call, session)?,
+        };
+        Ok(Admitted { call, permission })
+    }
+
+    /// Asks the user about a call, if `tools.confirm` has it. The conversation knows how far this has come, so that a turn that
+    /// is resumed asks again and runs nothing twice.
+    fn permission(&self, call: &PreparedCall, session: &mut Session) -> Result<Permission> {
+        let (turn, tool) = (self.turn, call.name());
+        let is_settled = !call.is_among(&self.agent.confirm)
+            || session.allowed.iter().any(|allowed| allowed == tool)
+            || turn.cancel.why().is_some();
+        if is_settled {
+            return Ok(Permission::Granted);
+        }
+        if turn.request.confirm.is_some() {
+            self.store_now(session, &[Entry::Asked(call.id())])?;
+        }
+        let verdict = turn.ask_user(call);
+        let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
+        match verdict {
+            Some(Verdict::Yes) => self.store_now(session, &[Entry::Asked("")])?,
+            Some(Verdict::Always) => {
+                let mut allowed = session.allowed.clone();
+                allowed.push(tool.to_owned());
+                self.store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
+            }
+            Some(Verdict::No) => return refused("the user was asked, and said no"),
+            Some(Verdict::Unanswered) => {
+                return refused("the user was asked, and has not answered");
+            }
+            None => {
+                return refused(&format!(
+                    "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
+                ));
+            }
+        }
+        Ok(Permission::GrantedByUser)
+    }
+
+    fn store_now(&self, session: &mut Session, entries: &[Entry]) -> Result<()> {
+        let now = SystemTime::now();
+        self.agent
+            .store
+            .append(session, entries, Durability::Now, now)
     }
 
     /// Runs calls side by side and passes their results to `append` in order.
@@ -190,23 +239,16 @@ impl<'a> Calls<'a> {
         })
     }
 
-    fn run_one(&self, (call, refused): &Admitted) -> (ToolResult, CallReport) {
+    fn run_one(&self, Admitted { call, permission }: &Admitted) -> (ToolResult, CallReport) {
         let (turn, started) = (self.turn, Instant::now());
         (turn.events)(Event::ToolStarted {
             summary: call.summary(),
         });
-        let mut was_shown = false;
-        let may_run = match (turn.cancel.why(), refused) {
-            (Some(Why::Stopped), _) => Err("the user stopped the turn".to_owned()),
-            (Some(Why::Deadline), _) => Err("the turn timed out".to_owned()),
-            (None, Some(why)) => Err(why.clone()),
-            (None, None) => turn
-                .confirm(call, &self.agent.confirm)
-                .map(|shown| was_shown = shown),
-        };
-        let result = match may_run {
-            Err(why) => call.not_run(&why),
-            Ok(()) => call.run(&Turn {
+        let result = match (turn.cancel.why(), permission) {
+            (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
+            (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
+            (None, Permission::Refused(why)) => call.not_run(why),
+            (None, Permission::Granted | Permission::GrantedByUser) => call.run(&Turn {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
@@ -219,7 +261,7 @@ impl<'a> Calls<'a> {
                 is_handed_over: &self.is_handed_over,
             }),
         };
-        if !result.is_error && !was_shown {
+        if !result.is_error && !matches!(permission, Permission::GrantedByUser) {
             let change = call.change();
             if !change.is_empty() {
                 (turn.events)(Event::Changed(change));

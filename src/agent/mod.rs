@@ -160,10 +160,14 @@ pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
 /// A call that waits for the user's word.
 #[derive(Clone, Debug)]
 pub struct Pending {
+    /// Its id, which no other call of the conversation has. A turn that is resumed asks about the same call again.
+    pub id: String,
     /// The name of its tool.
     pub tool: String,
-    /// What it would do, in one line.
+    /// What it would do, in one line, which may be cut.
     pub summary: String,
+    /// Its arguments, a line for each and not cut, but for those that the change shows.
+    pub arguments: Vec<String>,
     /// The lines that it would take away, with `-` before them, and add, with `+`.
     pub change: Vec<String>,
 }
@@ -175,6 +179,8 @@ pub enum Verdict {
     /// To this tool in this conversation from now on.
     Always,
     No,
+    /// Nothing: nobody has answered in time, or the turn was stopped meanwhile.
+    Unanswered,
 }
 
 /// One turn to run.

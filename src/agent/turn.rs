@@ -123,6 +123,7 @@ impl Agent {
             .drain(..)
             .for_each(|warning| turn.warn(warning));
         if !resumed {
+            self.give_up_calls(&mut session)?;
             self.append_user_message(turn, &mut session, &held)?;
         }
         if let Some(home) = &self.undo_in {
@@ -132,7 +133,6 @@ impl Agent {
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);
-        turn.allow(&session.allowed);
         let mut outcome = self.run_steps(turn, prompt, &mut session, response)?;
         outcome.error = outcome.error.or_else(|| turn.unasked());
         let mut entries = Vec::new();
@@ -143,6 +143,17 @@ impl Agent {
         self.store
             .append(&mut session, &entries, Durability::Now, SystemTime::now())?;
         Ok(outcome)
+    }
+
+    /// Stores the results of calls that wait for a word of the user: another message has come.
+    fn give_up_calls(&self, session: &mut Session) -> Result<()> {
+        let results = session.give_up_not_begun();
+        let entries: Vec<Entry> = results.iter().map(Entry::Message).collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let now = SystemTime::now();
+        self.store.append(session, &entries, Durability::Later, now)
     }
 
     fn append_user_message(
@@ -179,6 +190,13 @@ impl Agent {
         let mut compaction = Compaction::new(self, turn, prompt);
         let mut calls = Calls::new(self, turn);
         let (mut step, mut answered_nothing) = (0, false);
+        let left = session.take_not_begun();
+        if !left.is_empty() {
+            calls.run(&left, "", session, &mut response.tool_calls)?;
+            if let Some(outcome) = self.stopped(turn) {
+                return Ok(outcome);
+            }
+        }
         loop {
             step += 1;
             let limit = self.limit_reached(turn, step, calls.is_stuck());
@@ -242,10 +260,8 @@ impl Agent {
                 session,
                 &mut response.tool_calls,
             )?;
-            if let Some(why) = turn.cancel.why() {
-                return Ok(Outcome::of_error(
-                    ProviderError::Cancelled(why).into_error(self.model()),
-                ));
+            if let Some(outcome) = self.stopped(turn) {
+                return Ok(outcome);
             }
             if calls.is_handed_over() {
                 let reply = Reply {
@@ -255,6 +271,12 @@ impl Agent {
                 return Ok(Outcome::handed_over(reply));
             }
         }
+    }
+
+    fn stopped(&self, turn: &TurnContext) -> Option<Outcome> {
+        let why = turn.cancel.why()?;
+        let error = ProviderError::Cancelled(why).into_error(self.model());
+        Some(Outcome::of_error(error))
     }
 
     /// Why this step gets no tools, if so.

@@ -27,8 +27,6 @@ pub(super) struct TurnContext<'a> {
     pub follows: bool,
     /// The model that was asked last; before that, the first choice.
     model: Mutex<String>,
-    /// The tools that the user has allowed in this conversation, and whether some of them are not stored yet.
-    allowed: Mutex<(Vec<String>, bool)>,
     /// A tool that needed the user's word while nobody could be asked.
     unasked: Mutex<Option<String>>,
 }
@@ -52,57 +50,25 @@ impl<'a> TurnContext<'a> {
             follows: spending.calls() > 0,
             spending,
             model,
-            allowed: Mutex::default(),
             unasked: Mutex::default(),
         }
     }
 
-    /// From now on these tools need no further word of the user.
-    pub(super) fn allow(&self, tools: &[String]) {
-        self.lock_allowed().0.extend_from_slice(tools);
-    }
-
-    /// All tools that the user has allowed, if some of them are not stored yet.
-    pub(super) fn newly_allowed(&self) -> Option<Vec<String>> {
-        let mut allowed = self.lock_allowed();
-        std::mem::take(&mut allowed.1).then(|| allowed.0.clone())
-    }
-
-    fn lock_allowed(&self) -> MutexGuard<'_, (Vec<String>, bool)> {
-        self.allowed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the user about a call, if `tools.confirm` has it, and returns whether it was shown to them.
-    ///
-    /// # Errors
-    /// For the model: the user does not want it, or nobody could be asked.
-    pub(super) fn confirm(&self, call: &PreparedCall, names: &[String]) -> Result<bool, String> {
-        if !call.is_among(names) || self.lock_allowed().0.iter().any(|tool| tool == call.name()) {
-            return Ok(false);
-        }
-        let tool = call.name().to_owned();
+    /// Asks the user about a call and waits, however long they take. `None` if nobody can be asked.
+    pub(super) fn ask_user(&self, call: &PreparedCall) -> Option<Verdict> {
         let Some(confirm) = &self.request.confirm else {
-            let why = format!(
-                "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
-            );
+            let tool = call.name().to_owned();
             *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tool);
-            return Err(why);
+            return None;
         };
-        let pending = Pending {
-            tool,
+        let _pause = self.cancel.pause();
+        Some(confirm(&Pending {
+            id: call.id().to_owned(),
+            tool: call.name().to_owned(),
             summary: call.summary(),
+            arguments: call.arguments(),
             change: call.change(),
-        };
-        match confirm(&pending) {
-            Verdict::Yes => Ok(true),
-            Verdict::Always => {
-                let mut allowed = self.lock_allowed();
-                allowed.0.push(pending.tool);
-                allowed.1 = true;
-                Ok(true)
-            }
-            Verdict::No => Err("the user was asked, and said no".to_owned()),
-        }
+        }))
     }
 
     /// The error of a turn in which a call was refused because nobody could be asked.

@@ -279,7 +279,10 @@ fn chats(
     let inbox = Inbox::new(outbox.queue().clone(), bot.id());
     let transcribe = media::transcriber(parts)?;
     let local_time = local_time(parts.env);
-    Ok(Chats::new(sender, inbox, hands, local_time, transcribe))
+    let owner = bot.settings.ids().first().copied();
+    Ok(Chats::new(
+        sender, inbox, hands, local_time, transcribe, owner,
+    ))
 }
 
 /// The lock that a gateway holds while it runs.

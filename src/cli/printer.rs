@@ -169,12 +169,15 @@ impl Printer {
         if !self.screen.stderr_is_terminal || !io::stdin().is_terminal() {
             return None;
         }
-        // Calls may run side by side, and one question is asked at a time.
-        let one_by_one = Mutex::new(());
         Some(Arc::new(move |pending: &Pending| {
-            let _turn = one_by_one.lock().unwrap_or_else(PoisonError::into_inner);
             self.screen.end_line();
             self.screen.note(&format!("bantam: {}", pending.summary));
+            // What is allowed is seen whole.
+            if pending.summary.ends_with('…') {
+                for line in pending.arguments.iter().flat_map(|text| text.lines()) {
+                    self.screen.note(&format!("  {line}"));
+                }
+            }
             self.screen.change(&pending.change, false);
             let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
             match tty::ask(&self.screen, question).as_deref() {

@@ -1,7 +1,7 @@
 //! The dispatcher: messages come in from a channel, each conversation has one worker, and a stop acts at once.
 
+mod ask;
 pub(crate) mod clock;
-
 pub(crate) mod init;
 pub(crate) mod monitor;
 mod queue;
@@ -51,7 +51,7 @@ pub(crate) struct Dispatcher {
     /// The same for background tasks.
     task_slots: Semaphore,
     /// Serialises turns of messages whose turns never ended before.
-    alone: Mutex<()>,
+    alone: Semaphore,
     /// The chats of the bot, if there is one.
     chats: Option<Arc<Chats>>,
     runs: Arc<JobRunner>,
@@ -75,7 +75,7 @@ impl Dispatcher {
             tasks,
             turns: Semaphore::new(workers),
             task_slots: Semaphore::new(tasks::MAX_RUNNING),
-            alone: Mutex::default(),
+            alone: Semaphore::new(1),
             chats,
             runs,
             running: Mutex::default(),

@@ -35,9 +35,23 @@ impl Semaphore {
     }
 }
 
+impl Semaphore {
+    /// Does something that may take long without the caller's permit, which it has again when this returns.
+    pub(super) fn without<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.release();
+        let done = work();
+        std::mem::forget(self.acquire());
+        done
+    }
+
+    fn release(&self) {
+        *self.in_use.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.released.notify_one();
+    }
+}
+
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        *self.0.in_use.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.released.notify_one();
+        self.0.release();
     }
 }

@@ -20,9 +20,7 @@ impl Dispatcher {
     /// Answers a message, a run of a job, or the report of a background task.
     pub(super) fn turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel) {
         // Turns that never ended before run one at a time: so the one that stops the program is found.
-        let alone = message
-            .is_alone
-            .then(|| self.alone.lock().unwrap_or_else(PoisonError::into_inner));
+        let alone = message.is_alone.then(|| self.alone.acquire());
         let Some(begun) = self.begin(&mut message) else {
             return;
         };
@@ -127,6 +125,7 @@ impl Dispatcher {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
+            confirm: self.asker(message, &cancel),
             cancel,
             spending: Some(begun.spending.clone()),
             background: Some(self.background(&agent, report)),
@@ -179,6 +178,27 @@ impl Dispatcher {
 
     fn running(&self) -> MutexGuard<'_, Vec<String>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn waits for its user: that start does not count.
+    pub(super) fn suspend(&self, ids: &[String]) {
+        let mut running = self.running();
+        let is_counted = running.iter().any(|id| ids.contains(id));
+        running.retain(|id| !ids.contains(id));
+        if is_counted {
+            self.runs.logged(self.runs.outbox.queue().halt(ids));
+        }
+    }
+
+    /// The turn goes on: it counts again.
+    pub(super) fn resume(&self, ids: &[String]) {
+        let open = self.chats.as_ref().map(|chats| chats.open(ids));
+        let mut running = self.running();
+        let is_kept = open.is_some_and(|open| !open.is_empty());
+        if is_kept && self.runs.cancel.why().is_none() {
+            self.runs.logged(self.runs.outbox.queue().start(ids));
+            running.extend(ids.iter().cloned());
+        }
     }
 
     /// Takes back the starts of turns that are under way when the program ends in good order. The cancel is set by then.

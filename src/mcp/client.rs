@@ -55,7 +55,7 @@ pub(crate) struct Asides {
 
 impl Asides {
     /// Takes note of it; returns the reply that it asks for.
-    pub(super) fn hear(&self, message: &Value) -> Option<Value> {
+    pub(super) fn receive(&self, message: &Value) -> Option<Value> {
         let method = message["method"].as_str()?;
         let id = &message["id"];
         if id.is_null() {
@@ -77,7 +77,7 @@ impl Asides {
 }
 
 /// What a message means to the one that waits for an answer.
-pub(super) enum Heard {
+pub(super) enum Received {
     Answer(Value),
     /// The server asks for this reply.
     Reply(Value),
@@ -124,13 +124,13 @@ impl<'a> Wait<'a> {
         self.until = (Instant::now() + self.silence).min(self.latest);
     }
 
-    pub(super) fn hear(&mut self, message: Value, asides: &Asides) -> Heard {
+    pub(super) fn receive(&mut self, message: Value, asides: &Asides) -> Received {
         if message["method"].is_null() {
             // The answer to a request that was given up, or to none, means nothing.
             return if message["id"] == self.id {
-                Heard::Answer(message)
+                Received::Answer(message)
             } else {
-                Heard::Nothing
+                Received::Nothing
             };
         }
         if progress_token(&message) == Some(self.id) {
@@ -142,9 +142,11 @@ impl<'a> Wait<'a> {
                 self.reported = Some(Instant::now());
                 (self.progress)(&progress(&message["params"]));
             }
-            return Heard::Nothing;
+            return Received::Nothing;
         }
-        asides.hear(&message).map_or(Heard::Nothing, Heard::Reply)
+        asides
+            .receive(&message)
+            .map_or(Received::Nothing, Received::Reply)
     }
 }
 

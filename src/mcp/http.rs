@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Asides, Heard, Wait};
+use super::client::{Asides, Received, Wait};
 use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
@@ -163,10 +163,10 @@ impl Remote {
             let (messages, is_open) = stream.next(wait.left())?;
             for message in messages {
                 asides += 1;
-                match wait.hear(message, &self.asides) {
-                    Heard::Answer(answer) => return Ok(answer),
-                    Heard::Reply(reply) => self.reply(&reply),
-                    Heard::Nothing => {}
+                match wait.receive(message, &self.asides) {
+                    Received::Answer(answer) => return Ok(answer),
+                    Received::Reply(reply) => self.reply(&reply),
+                    Received::Nothing => {}
                 }
             }
             if asides > MAX_ASIDES {
@@ -205,7 +205,7 @@ impl Remote {
             };
             while let Ok((messages, is_open)) = stream.next(LISTEN) {
                 for message in messages {
-                    if let Some(reply) = self.asides.hear(&message) {
+                    if let Some(reply) = self.asides.receive(&message) {
                         self.reply(&reply);
                     }
                 }
@@ -292,10 +292,10 @@ impl Transport for Http {
             return Err(too_long());
         }
         for message in parse(&String::from_utf8_lossy(&text))? {
-            match wait.hear(message, &remote.asides) {
-                Heard::Answer(answer) => return Ok(answer),
-                Heard::Reply(reply) => remote.reply(&reply),
-                Heard::Nothing => {}
+            match wait.receive(message, &remote.asides) {
+                Received::Answer(answer) => return Ok(answer),
+                Received::Reply(reply) => remote.reply(&reply),
+                Received::Nothing => {}
             }
         }
         Err(Error::failed("it answered without a message"))

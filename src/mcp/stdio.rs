@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Asides, Heard, Wait, progress_token};
+use super::client::{Asides, Received, Wait, progress_token};
 use super::{MAX_MESSAGE, Transport, parse, too_long};
 use crate::error::{Context, Error, Kind, Result};
 use crate::text::one_line;
@@ -181,7 +181,7 @@ impl Shared {
             return Ok(());
         }
         drop(state);
-        if let Some(reply) = self.asides.hear(&message) {
+        if let Some(reply) = self.asides.receive(&message) {
             // A server that does not read what it asked for is found out by the next request.
             drop(self.send(&reply));
         }
@@ -253,7 +253,8 @@ impl Transport for Stdio {
             loop {
                 match lines.recv_timeout(wait.left()) {
                     Ok(Line::Message(message)) => {
-                        if let Heard::Answer(answer) = wait.hear(message, &self.shared.asides) {
+                        if let Received::Answer(answer) = wait.receive(message, &self.shared.asides)
+                        {
                             return Ok(answer);
                         }
                     }

@@ -17,11 +17,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Keeps conversations in memory: of each the lines that the live file would have. Clones share them.
 #[derive(Clone, Default)]
 pub struct Memory {
-    all: Arc<Mutex<HashMap<String, Kept>>>,
+    all: Arc<Mutex<HashMap<String, Conversation>>>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct Conversation {
     lines: Vec<Line>,
     is_held: bool,
 }
@@ -34,25 +34,25 @@ struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if let Some(kept) = self.memory.lock().get_mut(&self.name) {
-            kept.is_held = false;
+        if let Some(conversation) = self.memory.lock().get_mut(&self.name) {
+            conversation.is_held = false;
         }
     }
 }
 
 impl Memory {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Kept>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Conversation>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Holds a conversation if nobody does.
     fn hold(&self, name: &str) -> Option<Held> {
         let mut all = self.lock();
-        let kept = all.entry(name.to_owned()).or_default();
-        if kept.is_held {
+        let conversation = all.entry(name.to_owned()).or_default();
+        if conversation.is_held {
             return None;
         }
-        kept.is_held = true;
+        conversation.is_held = true;
         Some(Held {
             memory: self.clone(),
             name: name.to_owned(),
@@ -93,14 +93,17 @@ impl Store for Memory {
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
-        let lines = self.lock().get(name).map(|kept| kept.lines.clone());
+        let lines = self
+            .lock()
+            .get(name)
+            .map(|conversation| conversation.lines.clone());
         Session::read(name, lines.unwrap_or_default())
     }
 
     fn write(&self, session: &mut Session, lines: &[Line], _: Durability) -> Result<()> {
         let mut all = self.lock();
-        let kept = all.entry(session.name.clone()).or_default();
-        kept.lines.extend_from_slice(lines);
+        let conversation = all.entry(session.name.clone()).or_default();
+        conversation.lines.extend_from_slice(lines);
         Ok(())
     }
 

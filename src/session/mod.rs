@@ -2,12 +2,15 @@
 //!
 //! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 //! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
-//! other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}` or `{"state":{"damage_told":N}}`,
+//! other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`, `{"state":{"asked":CALL}}` or
+//! `{"state":{"damage_told":N}}`,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
 //! later segment is when the conversation began.
 
 pub(crate) mod archive;
 mod check;
+mod files;
+mod lines;
 mod memory;
 mod note;
 pub(crate) mod versions;
@@ -20,26 +23,28 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 pub use crate::disk::Durability;
-use crate::disk::{self, Journal, Line as Numbered, Lock};
-use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Message, Reply, ToolResult, User};
-use crate::pace::paced;
-use crate::paths::Home;
+use crate::disk::{Journal, Line as Numbered, Lock};
+use crate::error::{Error, Kind, Result};
+use crate::message::{Message, Reply, ToolCall, User};
 use crate::text::rfc3339;
 pub use check::check_store;
+pub use files::Files;
+pub(crate) use files::inspect;
 pub use memory::Memory;
 pub(crate) use note::note;
 
-/// The version of the format. A file with a higher one is refused: guessing would damage it.
-const VERSION: u64 = 1;
+use files::lock;
+use lines::{
+    base, call_asked_about, effective_lines, fields, header, pair, refuse_newer, turn_end,
+};
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
 /// How much of that passes before the user is told.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 
-/// The result of a call that was under way when the program ended.
-const INTERRUPTED: &str = "interrupted, outcome unknown";
+/// The result of a call that waited for the user's word when the program ended, and of those behind it.
+const NOT_BEGUN: &str = "not run: the program ended before the user could say whether it may";
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +84,8 @@ pub enum Entry<'a> {
     Undo(u64),
     /// Sets [`Session::allowed`].
     Allow(&'a [String]),
+    /// The user is asked about the call with this id: neither it nor any behind it in its reply has begun. Empty: they have said.
+    Asked(&'a str),
     /// The user has been told of so many damaged places in the segment.
     DamageTold(usize),
 }
@@ -108,6 +115,8 @@ pub struct Session {
     base: u64,
     /// The number of the line with the user's last message.
     asked: u64,
+    /// The results of so many messages at the end stand for calls that have not begun: no file has them.
+    not_begun: usize,
     file: Option<SessionFile>,
     /// What a store of somebody else holds.
     lock: Option<Box<dyn Any + Send + Sync>>,
@@ -255,6 +264,7 @@ impl Session {
             next: 0,
             base: 0,
             asked: 0,
+            not_begun: 0,
             file: None,
             lock: None,
         }
@@ -286,9 +296,11 @@ impl Session {
             .iter()
             .filter_map(|tool| tool.as_str().map(str::to_owned))
             .collect();
+        let mut asked_about = String::new();
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
                 self.ended = turn_end(&line.fields).or(self.ended);
+                asked_about = call_asked_about(&line.fields).unwrap_or(asked_about);
                 continue;
             };
             if message.is_question() {
@@ -301,7 +313,40 @@ impl Session {
             }
             self.messages.push(message);
         }
-        pair(&mut self.messages)
+        let mut missing = pair(&mut self.messages);
+        let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == asked_about);
+        if let Some(at) = missing.iter().position(is_asked_about) {
+            self.not_begun = missing.split_off(at).len();
+            for message in self.messages.iter_mut().rev().take(self.not_begun) {
+                if let Message::ToolResult(result) = message {
+                    NOT_BEGUN.clone_into(&mut result.content);
+                }
+            }
+        }
+        missing
+    }
+
+    /// Takes the calls at the end that have not begun, for a turn that goes on with them.
+    pub(crate) fn take_not_begun(&mut self) -> Vec<ToolCall> {
+        let count = std::mem::take(&mut self.not_begun);
+        self.messages.truncate(self.messages.len() - count);
+        let reply = |message: &Message| match message {
+            Message::Assistant(reply) => Some(reply.calls.clone()),
+            _ => None,
+        };
+        let mut calls = self
+            .messages
+            .iter()
+            .rev()
+            .find_map(reply)
+            .unwrap_or_default();
+        calls.split_off(calls.len().saturating_sub(count))
+    }
+
+    /// The results of the calls that have not begun, for a turn that does not go on with them to append.
+    pub(crate) fn give_up_not_begun(&mut self) -> Vec<Message> {
+        let count = std::mem::take(&mut self.not_begun);
+        self.messages[self.messages.len() - count..].to_vec()
     }
 
     /// The lines of these entries, after the first line of all if there is none yet.
@@ -330,7 +375,7 @@ impl Session {
                         self.asked
                     };
                 }
-                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::DamageTold(_) => {}
+                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::DamageTold(_) | Entry::Asked(_) => {}
             }
         }
     }
@@ -452,127 +497,6 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// Conversations as files.
-pub struct Files {
-    home: Home,
-}
-
-impl Files {
-    /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
-    /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
-    pub fn at(dir: impl Into<PathBuf>) -> Self {
-        Self::new(Home::new(dir.into()))
-    }
-
-    pub(crate) fn new(home: Home) -> Self {
-        Self { home }
-    }
-}
-
-impl Store for Files {
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
-        let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
-        let path = self.home.session(name);
-        let mut session = Session::new(name);
-        let mut file = SessionFile {
-            journal: None,
-            _lock: lock,
-        };
-        let (mut missing, mut told) = (Vec::new(), 0);
-        if let Some(opened) = Journal::open(&path)
-            .doing("opening the session")
-            .map_err(|e| self.home.hinted(e))?
-        {
-            refuse_newer(&opened.lines, &path)?;
-            session.damage = opened.damage;
-            told = damage_told(&opened.lines);
-            missing = session.replay(opened.lines, opened.journal.next());
-            file.journal = Some(opened.journal);
-        }
-        session.file = Some(file);
-        session.forget_told(told, &path);
-        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
-        if !entries.is_empty() {
-            self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
-        }
-        // What fails waits for the next turn.
-        if let Err(e) = note::take_over(self, &mut session) {
-            session
-                .damage
-                .push(format!("the notes for {name} could not be taken over: {e}"));
-        }
-        Ok(session)
-    }
-
-    fn peek(&self, name: &str) -> Result<Session> {
-        let path = self.home.session(name);
-        let found = disk::read_journal(&path)
-            .doing("reading the session")?
-            .unwrap_or_default();
-        let disk::Contents {
-            lines,
-            damage,
-            torn,
-            ..
-        } = found;
-        refuse_newer(&lines, &path)?;
-        let mut session = Session::new(name);
-        session.damage = damage.into_iter().chain(torn).collect();
-        let next = lines.len() as u64;
-        session.replay(lines, next);
-        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
-        session
-            .messages
-            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
-        Ok(session)
-    }
-
-    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
-        let Some(file) = &mut session.file else {
-            return Err(Error::failed("the session was not loaded from a file"));
-        };
-        if let Some(journal) = &mut file.journal {
-            return journal.append(lines, durability);
-        }
-        let journal = Journal::create(&self.home.session(&session.name), lines)
-            .doing("starting the session")
-            .map_err(|e| self.home.hinted(e))?;
-        file.journal = Some(journal);
-        Ok(())
-    }
-
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
-            return Err(Error::failed("the session was not loaded from a file"));
-        };
-        let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        Ok(Some(old))
-    }
-}
-
-/// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
-/// what can be repaired.
-pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let found = disk::read_journal(path)
-        .doing("reading the session")?
-        .unwrap_or_default();
-    let mut damage = found.damage;
-    damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
-    Ok((damage, found.torn))
-}
-
-fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {
-    let path = home.lock(name);
-    let lock = match Lock::acquire(&path, QUIET_WAIT, cancel) {
-        Err(e) if e.kind == Kind::Busy => {
-            waiting();
-            Lock::acquire(&path, paced(LOCK_WAIT).saturating_sub(QUIET_WAIT), cancel)
-        }
-        result => result,
-    };
-    lock.map_err(|e| busy(name, e))
-}
-
 /// Says what is busy, and what to do about it.
 fn busy(name: &str, e: Error) -> Error {
     if e.kind != Kind::Busy {
@@ -580,127 +504,6 @@ fn busy(name: &str, e: Error) -> Error {
     }
     e.doing(format_args!("waiting for session {name}"))
         .hint("another run is using it: wait for that, or use --session with another key")
-}
-
-/// Fails for a file that a newer program wrote.
-fn refuse_newer(lines: &[Numbered], path: &Path) -> Result<()> {
-    let Some(v) = lines
-        .iter()
-        .find_map(|l| l.fields.get("v")?.as_u64())
-        .filter(|v| *v > VERSION)
-    else {
-        return Ok(());
-    };
-    Err(Error::config(format!(
-        "{} has format {v}, newer than this bantam's {VERSION}",
-        path.display()
-    ))
-    .hint("use the newer bantam that wrote it, or another session"))
-}
-
-/// Line 0 of a session file.
-fn header(name: &str, now: &str) -> Line {
-    json!({"v": VERSION, "session": name, "created": now})
-        .as_object()
-        .cloned()
-        .unwrap_or_default()
-}
-
-/// How many damaged places of a segment the user has been told of.
-fn damage_told(lines: &[Numbered]) -> usize {
-    let told = |line: &Numbered| line.fields.get("state")?.get("damage_told")?.as_u64();
-    let told = lines.iter().rev().find_map(told).unwrap_or_default();
-    usize::try_from(told).unwrap_or(usize::MAX)
-}
-
-fn base(header: &Value) -> u64 {
-    header
-        .get("base")
-        .and_then(Value::as_u64)
-        .unwrap_or_default()
-}
-
-fn turn_end(line: &Value) -> Option<TurnEnd> {
-    TurnEnd::from_name(line.get("turn")?.as_str()?)
-}
-
-fn fields(entry: &Entry, now: &str) -> Line {
-    let mut line = Line::new();
-    match entry {
-        Entry::Message(message) => {
-            line.insert("time".to_owned(), now.into());
-            line.extend(message.to_json());
-        }
-        Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
-        Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
-        Entry::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
-        Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
-        Entry::DamageTold(places) => {
-            line.insert("state".to_owned(), json!({"damage_told": places}));
-        }
-    }
-    line
-}
-
-/// The lines that count: those that were not undone.
-fn effective_lines(lines: Vec<Numbered>) -> Vec<Numbered> {
-    let mut effective: Vec<Numbered> = Vec::new();
-    for line in lines {
-        match line.fields.get("undo").and_then(Value::as_u64) {
-            Some(from) => effective.retain(|line| line.seq < from),
-            None => effective.push(line),
-        }
-    }
-    effective
-}
-
-/// Gives every call exactly one result, right after it: results without a call go, calls without a result get [`INTERRUPTED`].
-/// Returns the results added at the very end, which the file does not have yet.
-fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
-    let mut out = Vec::with_capacity(messages.len());
-    let mut added = Vec::new();
-    let mut rest = std::mem::take(messages).into_iter().peekable();
-    while let Some(message) = rest.next() {
-        match message {
-            Message::ToolResult(_) => {}
-            Message::Assistant(reply) => {
-                let mut results: Vec<ToolResult> = Vec::new();
-                while let Some(Message::ToolResult(result)) =
-                    rest.next_if(|m| matches!(m, Message::ToolResult(_)))
-                {
-                    results.push(result);
-                }
-                let calls: Vec<String> = reply.calls.iter().map(|c| c.id.clone()).collect();
-                out.push(Message::Assistant(reply));
-                added.clear();
-                for call_id in calls {
-                    let found = results
-                        .iter()
-                        .position(|r| r.call_id == call_id)
-                        .map(|at| results.swap_remove(at));
-                    let result = found.unwrap_or_else(|| {
-                        let content = INTERRUPTED.to_owned();
-                        let lost = ToolResult {
-                            call_id,
-                            content,
-                            is_error: true,
-                            images: Vec::new(),
-                        };
-                        added.push(Message::ToolResult(lost.clone()));
-                        lost
-                    });
-                    out.push(Message::ToolResult(result));
-                }
-            }
-            other => out.push(other),
-        }
-    }
-    *messages = out;
-    if matches!(messages.last(), Some(Message::ToolResult(_))) {
-        added
-    } else {
-        Vec::new()
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,11 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::disk;
+use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage};
+use crate::paths::Home;
+use crate::session::lines::INTERRUPTED;
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids

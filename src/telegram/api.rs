@@ -238,9 +238,9 @@ pub(super) fn send_styled(
     piece: Option<&Piece>,
     params: Value,
     send: &dyn Fn(Value) -> Result<Value, Failure>,
-) -> Result<(), Failure> {
+) -> Result<Value, Failure> {
     let Some(piece) = piece else {
-        return send(params).map(drop);
+        return send(params);
     };
     let mut styled = params.clone();
     (styled[field], styled["parse_mode"]) = (piece.html.as_str().into(), "HTML".into());
@@ -248,8 +248,8 @@ pub(super) fn send_styled(
         Err(Failure::Refused(400, why)) if why.contains("parse") || why.contains("entit") => {
             let mut plain = params;
             plain[field] = piece.plain.as_str().into();
-            send(plain).map(drop)
+            send(plain)
         }
-        result => result.map(drop),
+        result => result,
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Chats {
     /// Names the folder of the day.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
+    /// The user who is asked about calls.
+    pub owner: Option<i64>,
     pub(super) turns: Turns,
 }
 
@@ -37,6 +39,7 @@ impl Chats {
         hands: Hands,
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
+        owner: Option<i64>,
     ) -> Arc<Self> {
         Arc::new(Self {
             sender,
@@ -44,6 +47,7 @@ impl Chats {
             hands,
             local_time,
             transcribe,
+            owner,
             turns: Turns::default(),
         })
     }

@@ -10,7 +10,7 @@ use super::api::Failure;
 use super::chats::Chats;
 use super::inbox::{OpenMessage, id, texts};
 use super::send::MessageSender;
-use super::update::{self, IncomingMessage, KINDS, Me, Update};
+use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
 use super::{CHANNEL, MAX_BACK_OFF, Settings, back_off};
 use crate::bus::{Inbound, Kind, Origin};
 use crate::error;
@@ -189,7 +189,7 @@ impl Poller {
 
     /// Records the updates of a poll, and passes the messages on.
     fn take(&self, updates: &[Value], me: &Me) -> error::Result<()> {
-        let (mut messages, mut unknown) = (Vec::new(), Vec::new());
+        let (mut messages, mut unknown, mut presses) = (Vec::new(), Vec::new(), Vec::new());
         for update in updates {
             let Some(update_id) = update_id(update) else {
                 continue;
@@ -199,11 +199,16 @@ impl Poller {
             }
             match update::read(update, &self.settings, me) {
                 Update::Message(message) => messages.push((update_id, message)),
+                Update::Press(press) => presses.push(press),
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
         self.chats.inbox.keep(&messages)?;
+        for press in presses {
+            let shown = self.sender().questions.press(&press)?;
+            self.acknowledge(&press, shown);
+        }
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(vec![id(*update_id)], message);
         }
@@ -229,9 +234,21 @@ impl Poller {
         Ok(())
     }
 
+    /// Ends the waiting that a client shows below a button, and says what came of the press.
+    fn acknowledge(&self, press: &Press, shown: &str) {
+        let params = json!({"callback_query_id": press.id, "text": shown});
+        if let Err(e) = self.call("answerCallbackQuery", &params, Duration::ZERO) {
+            self.log(
+                Level::Info,
+                &format!("acknowledging a button: {}", e.text()),
+            );
+        }
+    }
+
     /// Takes up what an earlier run left. Turns that never ended run one at a time, so that a message that stops the program is
     /// found.
     fn resume(&self) {
+        self.chats.settle_orphans();
         let open = self.chats.inbox.all();
         self.sender().is_ok("reading the inbox", &open);
         let mut resumed: Vec<String> = Vec::new();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::{Api, Failure, send_styled};
+use super::ask::Questions;
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
@@ -16,7 +17,7 @@ use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{self, Piece};
-use crate::outbox::{Item, Outbox, Pending};
+use crate::outbox::{Button, Item, Outbox, Pending};
 use crate::paths::telegram_chat;
 use crate::text::one_line;
 
@@ -34,6 +35,7 @@ pub(crate) struct MessageSender {
     pub(crate) outbox: Outbox,
     pub(crate) cancel: Cancel,
     pub(super) log: Sink,
+    pub(super) questions: Arc<Questions>,
     /// For one message, which is sent to its end when the program stops.
     pub(super) whole: Cancel,
     created: Instant,
@@ -72,6 +74,7 @@ impl MessageSender {
     pub(crate) fn new(api: Arc<Api>, outbox: Outbox, cancel: Cancel, log: Sink) -> Arc<Self> {
         Arc::new(Self {
             api,
+            questions: Arc::new(Questions::new(outbox.queue().clone())),
             outbox,
             cancel,
             log,
@@ -363,6 +366,13 @@ impl MessageSender {
 
     /// Gives up a message that will never be accepted, or may have arrived, and says so in its chat.
     fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
+        if item.edits != 0 {
+            // The message that it changes may be gone, or be as it says already.
+            return self.record(|| self.outbox.done(id));
+        }
+        if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
+            self.record(|| self.questions.fails(&item.question));
+        }
         let why = match failure {
             Failure::Lost(why) => {
                 format!("may not have arrived: Telegram did not confirm it ({why})")
@@ -398,14 +408,31 @@ impl MessageSender {
         let fits_caption = |piece: &Piece| piece.plain.encode_utf16().count() <= MAX_CAPTION;
         let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);
         let caption = if is_caption { pieces.pop() } else { None };
+        if item.edits != 0 {
+            // Its end is what has changed.
+            pieces.drain(..pieces.len() - 1);
+        }
         for (n, piece) in pieces.iter().enumerate().skip(pending.pieces) {
-            send_styled("text", Some(piece), chat_params(chat), &|mut params| {
+            let is_last = n + 1 == pieces.len();
+            let sent = send_styled("text", Some(piece), chat_params(chat), &|mut params| {
                 params["link_preview_options"] = json!({"is_disabled": true});
-                self.api
-                    .call("sendMessage", &params, Duration::ZERO, &self.whole)
+                if is_last && !item.buttons.is_empty() {
+                    params["reply_markup"] = keyboard(&item.buttons);
+                }
+                let method = if item.edits == 0 {
+                    "sendMessage"
+                } else {
+                    params["message_id"] = item.edits.into();
+                    "editMessageText"
+                };
+                self.api.call(method, &params, Duration::ZERO, &self.whole)
             })?;
-            if n + 1 < pieces.len() || has_file {
+            if !is_last || has_file {
                 self.is_ok("the outbox", &self.outbox.progress(&pending.id, n + 1));
+            } else if !item.question.is_empty() {
+                let id = sent["message_id"].as_i64().unwrap_or_default();
+                let kept = self.questions.is_sent(&item.question, id);
+                self.is_ok("the outbox", &kept);
             }
         }
         if has_file {
@@ -414,6 +441,13 @@ impl MessageSender {
             Ok(())
         }
     }
+}
+
+/// Rows of buttons as a parameter.
+fn keyboard(rows: &[Vec<Button>]) -> Value {
+    let button = |button: &Button| json!({"text": button.text, "callback_data": button.data});
+    let row = |row: &Vec<Button>| -> Vec<Value> { row.iter().map(button).collect() };
+    json!({"inline_keyboard": rows.iter().map(row).collect::<Vec<_>>()})
 }
 
 /// What the sender does next.

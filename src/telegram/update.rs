@@ -7,7 +7,8 @@ use super::Settings;
 use crate::text::{fenced, one_line};
 
 /// The kinds of updates to poll for.
-pub(super) const KINDS: [&str; 2] = ["message", "edited_message"];
+pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
+const PRESS: &str = "callback_query";
 
 /// A message that is meant for the bot.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,10 +52,25 @@ pub(crate) struct Attachment {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Update {
     Message(IncomingMessage),
+    Press(Press),
     /// A user who is not in `allow_from`.
     UnknownUser(i64),
     /// Not for the bot, or of an unknown kind.
     Ignored,
+}
+
+/// A button below a message of the bot was pressed, by a user who may write to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Press {
+    /// What answers to the press name.
+    pub id: String,
+    pub from: i64,
+    /// `CHAT`, or `CHAT_TOPIC` in a topic.
+    pub chat: String,
+    /// The message with the button.
+    pub message: i64,
+    /// What the button says to the program.
+    pub data: String,
 }
 
 /// The bot, from `getMe`.
@@ -72,7 +88,12 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     else {
         return Update::Ignored;
     };
-    let (from, chat) = (&message["from"], &message["chat"]);
+    let shown = if kind == PRESS {
+        &message["message"]
+    } else {
+        message
+    };
+    let (from, chat) = (&message["from"], &shown["chat"]);
     let (Some(from_id), Some(chat_id)) = (from["id"].as_i64(), chat["id"].as_i64()) else {
         return Update::Ignored;
     };
@@ -86,6 +107,20 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         } else {
             Update::Ignored
         };
+    }
+    let topic = shown["message_thread_id"]
+        .as_i64()
+        .filter(|_| shown["is_topic_message"] == true);
+    let chat = topic.map_or_else(|| chat_id.to_string(), |topic| format!("{chat_id}_{topic}"));
+    if kind == PRESS {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        return Update::Press(Press {
+            id: text(&message["id"]),
+            from: from_id,
+            chat,
+            message: shown["message_id"].as_i64().unwrap_or_default(),
+            data: text(&message["data"]),
+        });
     }
     let mut text = message["text"]
         .as_str()
@@ -125,11 +160,8 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
         }
         _ => text,
     });
-    let topic = message["message_thread_id"]
-        .as_i64()
-        .filter(|_| message["is_topic_message"] == true);
     Update::Message(IncomingMessage {
-        chat: topic.map_or_else(|| chat_id.to_string(), |topic| format!("{chat_id}_{topic}")),
+        chat,
         id: message["message_id"].as_i64().unwrap_or_default(),
         from: from_id,
         // A client splits texts near the limit.

@@ -46,10 +46,10 @@ impl MessageSender {
                         &format!("sending {} as a file: {why}", one_line(&item.name, 80)),
                     );
                 }
-                result => return result,
+                result => return result.map(drop),
             }
         }
-        send("sendDocument", "document")
+        send("sendDocument", "document").map(drop)
     }
 }
 

@@ -246,10 +246,31 @@ impl PreparedCall<'_> {
     /// One line for a person, without secrets and control characters.
     pub(crate) fn summary(&self) -> String {
         let summary = match &self.checked {
-            Ok((tool, args)) => tool.summary(&redacted(self.redactor, args)),
+            Ok((tool, args)) => tool.summary(&redacted(self.redactor, args, MAX_SUMMARIZED)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         one_line(&format!("{} {summary}", self.call.name), 160)
+    }
+
+    /// Its arguments, a line for each and not cut, without secrets and those that [`PreparedCall::change`] shows.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let Ok((_, args)) = &self.checked else {
+            return Vec::new();
+        };
+        let changed: &[&str] = if self.change().is_empty() {
+            &[]
+        } else {
+            &["content", "old_text", "new_text"]
+        };
+        let args = redacted(self.redactor, args, usize::MAX);
+        let named = args.as_object().into_iter().flatten();
+        named
+            .filter(|(name, _)| !changed.contains(&name.as_str()))
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name}: {text}"),
+                None => format!("{name}: {value}"),
+            })
+            .collect()
     }
 
     /// The lines that it takes away and adds, without secrets, if it changes a file.
@@ -359,15 +380,14 @@ fn failure(text: String) -> ToolOutput {
 }
 
 /// `args` without secrets. A summary that was cut first could show half of one.
-fn redacted(redactor: &Redactor, args: &Value) -> Value {
+fn redacted(redactor: &Redactor, args: &Value, max: usize) -> Value {
+    let inner = |value: &Value| redacted(redactor, value, max);
     match args {
-        Value::String(text) => redactor
-            .strike(clip(text, MAX_SUMMARIZED).to_owned(), "")
-            .into(),
-        Value::Array(list) => list.iter().map(|value| redacted(redactor, value)).collect(),
+        Value::String(text) => redactor.strike(clip(text, max).to_owned(), "").into(),
+        Value::Array(list) => list.iter().map(inner).collect(),
         Value::Object(map) => map
             .iter()
-            .map(|(key, value)| (key.clone(), redacted(redactor, value)))
+            .map(|(key, value)| (key.clone(), inner(value)))
             .collect(),
         other => other.clone(),
     }

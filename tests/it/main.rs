@@ -15,6 +15,7 @@ use support::{
 mod agent;
 mod answers;
 mod anthropic;
+mod asked;
 mod attach;
 mod botrules;
 mod botschema;

@@ -53,6 +53,8 @@ pub struct Sent {
     pub reply_to: Option<i64>,
     /// Name and content, of a photo or a document.
     pub file: Option<(String, Vec<u8>)>,
+    /// What each shows, and what it says to the bot.
+    pub buttons: Vec<(String, String)>,
 }
 
 /// Something that goes wrong with one request.
@@ -234,6 +236,30 @@ impl BotApi {
         let extra = json!({ "message_id": message, "edit_date": 1_800_000_001, "text": text });
         let message = self.compose(chat, user, &extra);
         self.update(&json!({ "edited_message": message }));
+    }
+
+    /// A user presses the button of a message that shows this.
+    #[track_caller]
+    pub fn press(&self, chat: i64, user: i64, message: i64, shown: &str) {
+        let sent = self.sent(chat).into_iter().find(|sent| sent.id == message);
+        let buttons = sent.expect("no such message").buttons;
+        let data = buttons.iter().find(|(text, _)| text == shown);
+        let (_, data) = data.unwrap_or_else(|| panic!("no button {shown}: {buttons:?}"));
+        self.press_data(chat, user, message, data);
+    }
+
+    /// The same with data of the user's own, as a client can send it.
+    pub fn press_data(&self, chat: i64, user: i64, message: i64, data: &str) {
+        let from = json!({ "id": user, "is_bot": false, "first_name": "User" });
+        let shown =
+            json!({ "message_id": message, "date": 1_800_000_000, "chat": self.chat(chat) });
+        let id = self.change(|state| {
+            state.next_message += 1;
+            format!("query{}", state.next_message)
+        });
+        self.update(&json!({ "callback_query": {
+            "id": id, "from": from, "message": shown, "chat_instance": "1", "data": data
+        } }));
     }
 
     /// A text in a group that names the bot.

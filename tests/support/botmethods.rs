@@ -280,6 +280,7 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
             let reply_to = reply
                 .as_ref()
                 .and_then(|reply| reply["message_id"].as_i64());
+            let buttons = buttons(get("reply_markup"))?;
             state.next_message += 1;
             let sent = Sent {
                 id: state.next_message,
@@ -290,6 +291,7 @@ fn to_chat(state: &mut State, method: &str, request: &Request) -> Answer {
                 html,
                 reply_to,
                 file,
+                buttons,
             };
             let message = sent_message(&sent, &description);
             state.sent.push(sent);
@@ -351,6 +353,7 @@ fn edit(state: &mut State, chat: i64, description: &Value, request: &Request) ->
     let html = !given("parse_mode").is_empty();
     let source = given("text");
     let text = parsed(source, html, LIMIT)?;
+    let buttons = buttons(request.params.get("reply_markup"))?;
     let id = request
         .params
         .get("message_id")
@@ -359,13 +362,36 @@ fn edit(state: &mut State, chat: i64, description: &Value, request: &Request) ->
     let Some(sent) = state.sent.iter_mut().find(of) else {
         return error(400, "Bad Request: message to edit not found");
     };
-    if sent.source == source && sent.html == html {
+    if sent.source == source && sent.html == html && sent.buttons == buttons {
         let text = "Bad Request: message is not modified: specified new message content and reply markup are exactly the \
                     same as a current content and reply markup of the message";
         return error(400, text);
     }
     (sent.text, sent.source, sent.html) = (text, source.to_owned(), html);
+    sent.buttons = buttons;
     Ok(sent_message(sent, description))
+}
+
+/// The buttons of an inline keyboard, row after row.
+fn buttons(markup: Option<&Value>) -> Result<Vec<(String, String)>, (u16, String, Value)> {
+    let rows = markup.map_or(&Value::Null, |markup| &markup["inline_keyboard"]);
+    let mut found = Vec::new();
+    for button in rows
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|row| row.as_array().unwrap())
+    {
+        let text = |name: &str| button[name].as_str().unwrap_or_default().to_owned();
+        if text("text").is_empty() {
+            error(400, "Bad Request: inline keyboard button text is empty")?;
+        }
+        if !(1..=64).contains(&text("callback_data").len()) {
+            error(400, "Bad Request: BUTTON_DATA_INVALID")?;
+        }
+        found.push((text("text"), text("callback_data")));
+    }
+    Ok(found)
 }
 
 /// The most UTF-16 code units of a message and of a caption.

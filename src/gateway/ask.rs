@@ -1,0 +1,95 @@
+//! Asks the owner about calls that `tools.confirm` names, by buttons in Telegram.
+
+use std::sync::Arc;
+
+use super::Dispatcher;
+use crate::agent::{Confirm, Pending, Verdict};
+use crate::bus::{Event, Inbound, Origin};
+use crate::cancel::Cancel;
+use crate::telegram::Chats;
+use crate::telegram::ask::{Answer, Question};
+use crate::text::{clip, fenced};
+
+/// The most bytes of a call that a question shows.
+const MAX_SHOWN: usize = 3000;
+
+/// A turn that may ask.
+struct Asker {
+    chats: Arc<Chats>,
+    owner: i64,
+    /// The chat of the conversation.
+    origin: Origin,
+    ids: Vec<String>,
+    is_alone: bool,
+    cancel: Cancel,
+}
+
+impl Dispatcher {
+    /// How a turn of this message asks; `None` if nobody can be asked.
+    pub(super) fn asker(
+        self: &Arc<Self>,
+        message: &Inbound,
+        cancel: &Cancel,
+    ) -> Option<Arc<Confirm>> {
+        let chats = self.chats_of(&message.origin)?;
+        let asker = Asker {
+            chats: chats.clone(),
+            owner: chats.owner?,
+            origin: message.origin.clone(),
+            ids: message.ids.clone(),
+            is_alone: message.is_alone,
+            cancel: cancel.clone(),
+        };
+        let own = self.clone();
+        Some(Arc::new(move |pending: &Pending| own.ask(&asker, pending)))
+    }
+
+    /// Asks and waits. Meanwhile the turn holds up no other, and a program that ends is not its fault.
+    fn ask(&self, asker: &Asker, pending: &Pending) -> Verdict {
+        let text = text(asker, pending);
+        let question = Question::new(asker.owner, &asker.ids, &pending.id, text);
+        let wait = || asker.chats.ask(question, &asker.cancel);
+        self.suspend(&asker.ids);
+        asker.chats.end_activity(&asker.origin.chat);
+        let answer = self.turns.without(|| {
+            if asker.is_alone {
+                self.alone.without(wait)
+            } else {
+                wait()
+            }
+        });
+        self.resume(&asker.ids);
+        self.show(&asker.origin, Event::TurnStarted);
+        match answer {
+            Answer::Yes => Verdict::Yes,
+            Answer::Always => Verdict::Always,
+            Answer::No => Verdict::No,
+            Answer::None => Verdict::Unanswered,
+        }
+    }
+}
+
+/// The question, as Markdown.
+fn text(asker: &Asker, pending: &Pending) -> String {
+    let chat = &asker.origin.chat;
+    let place = if *chat == asker.owner.to_string() {
+        String::new()
+    } else {
+        format!(" in the chat {chat}")
+    };
+    let call = [pending.arguments.as_slice(), &pending.change]
+        .concat()
+        .join("\n");
+    let shown = clip(&call, MAX_SHOWN);
+    let hidden = call.chars().count() - shown.chars().count();
+    let more = if hidden > 0 {
+        format!("\n{hidden} more characters are not shown.")
+    } else {
+        String::new()
+    };
+    format!(
+        "**May I call `{}`{place}?**\n{}{more}",
+        pending.tool.replace('`', ""),
+        fenced(shown)
+    )
+}

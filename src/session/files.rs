@@ -1,0 +1,137 @@
+//! Conversations as files, one for each, which several processes may use.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use super::lines::{damage_told, refuse_newer};
+use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
+use crate::cancel::Cancel;
+use crate::disk::{self, Durability, Journal, Lock};
+use crate::error::{Context, Error, Kind, Result};
+use crate::message::Message;
+use crate::pace::paced;
+use crate::paths::Home;
+
+/// Conversations as files.
+pub struct Files {
+    pub(super) home: Home,
+}
+
+impl Files {
+    /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
+    /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
+    pub fn at(dir: impl Into<PathBuf>) -> Self {
+        Self::new(Home::new(dir.into()))
+    }
+
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home }
+    }
+}
+
+impl Store for Files {
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
+        let path = self.home.session(name);
+        let mut session = Session::new(name);
+        let mut file = SessionFile {
+            journal: None,
+            _lock: lock,
+        };
+        let (mut missing, mut told) = (Vec::new(), 0);
+        if let Some(opened) = Journal::open(&path)
+            .doing("opening the session")
+            .map_err(|e| self.home.hinted(e))?
+        {
+            refuse_newer(&opened.lines, &path)?;
+            session.damage = opened.damage;
+            told = damage_told(&opened.lines);
+            missing = session.replay(opened.lines, opened.journal.next());
+            file.journal = Some(opened.journal);
+        }
+        session.file = Some(file);
+        session.forget_told(told, &path);
+        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
+        if !entries.is_empty() {
+            self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
+        }
+        // Results follow their calls, so notes wait for the next turn, as they do when that fails.
+        if session.not_begun > 0 {
+            return Ok(session);
+        }
+        if let Err(e) = note::take_over(self, &mut session) {
+            session
+                .damage
+                .push(format!("the notes for {name} could not be taken over: {e}"));
+        }
+        Ok(session)
+    }
+
+    fn peek(&self, name: &str) -> Result<Session> {
+        let path = self.home.session(name);
+        let found = disk::read_journal(&path)
+            .doing("reading the session")?
+            .unwrap_or_default();
+        let disk::Contents {
+            lines,
+            damage,
+            torn,
+            ..
+        } = found;
+        refuse_newer(&lines, &path)?;
+        let mut session = Session::new(name);
+        session.damage = damage.into_iter().chain(torn).collect();
+        let next = lines.len() as u64;
+        session.replay(lines, next);
+        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
+        session
+            .messages
+            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
+        Ok(session)
+    }
+
+    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
+        let Some(file) = &mut session.file else {
+            return Err(Error::failed("the session was not loaded from a file"));
+        };
+        if let Some(journal) = &mut file.journal {
+            return journal.append(lines, durability);
+        }
+        let journal = Journal::create(&self.home.session(&session.name), lines)
+            .doing("starting the session")
+            .map_err(|e| self.home.hinted(e))?;
+        file.journal = Some(journal);
+        Ok(())
+    }
+
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
+            return Err(Error::failed("the session was not loaded from a file"));
+        };
+        let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
+        Ok(Some(old))
+    }
+}
+
+/// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
+/// what can be repaired.
+pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
+    let found = disk::read_journal(path)
+        .doing("reading the session")?
+        .unwrap_or_default();
+    let mut damage = found.damage;
+    damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
+    Ok((damage, found.torn))
+}
+
+pub(super) fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {
+    let path = home.lock(name);
+    let lock = match Lock::acquire(&path, QUIET_WAIT, cancel) {
+        Err(e) if e.kind == Kind::Busy => {
+            waiting();
+            Lock::acquire(&path, paced(LOCK_WAIT).saturating_sub(QUIET_WAIT), cancel)
+        }
+        result => result,
+    };
+    lock.map_err(|e| busy(name, e))
+}

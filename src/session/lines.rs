@@ -1,0 +1,143 @@
+//! The lines of a conversation: how each entry is written, and which of those that are read count.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::{Entry, Line, TurnEnd};
+use crate::disk::Line as Numbered;
+use crate::error::{Error, Result};
+use crate::message::{Message, ToolResult};
+
+/// The version of the format. A file with a higher one is refused: guessing would damage it.
+const VERSION: u64 = 1;
+
+/// The result of a call that was under way when the program ended.
+pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
+
+/// Fails for a file that a newer program wrote.
+pub(super) fn refuse_newer(lines: &[Numbered], path: &Path) -> Result<()> {
+    let Some(v) = lines
+        .iter()
+        .find_map(|l| l.fields.get("v")?.as_u64())
+        .filter(|v| *v > VERSION)
+    else {
+        return Ok(());
+    };
+    Err(Error::config(format!(
+        "{} has format {v}, newer than this bantam's {VERSION}",
+        path.display()
+    ))
+    .hint("use the newer bantam that wrote it, or another session"))
+}
+
+/// Line 0 of a session file.
+pub(super) fn header(name: &str, now: &str) -> Line {
+    json!({"v": VERSION, "session": name, "created": now})
+        .as_object()
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// How many damaged places of a segment the user has been told of.
+pub(super) fn damage_told(lines: &[Numbered]) -> usize {
+    let told = |line: &Numbered| line.fields.get("state")?.get("damage_told")?.as_u64();
+    let told = lines.iter().rev().find_map(told).unwrap_or_default();
+    usize::try_from(told).unwrap_or(usize::MAX)
+}
+
+pub(super) fn base(header: &Value) -> u64 {
+    header
+        .get("base")
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+}
+
+pub(super) fn turn_end(line: &Value) -> Option<TurnEnd> {
+    TurnEnd::from_name(line.get("turn")?.as_str()?)
+}
+
+pub(super) fn fields(entry: &Entry, now: &str) -> Line {
+    let mut line = Line::new();
+    match entry {
+        Entry::Message(message) => {
+            line.insert("time".to_owned(), now.into());
+            line.extend(message.to_json());
+        }
+        Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
+        Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
+        Entry::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
+        Entry::Asked(call) => drop(line.insert("state".to_owned(), json!({"asked": call}))),
+        Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
+        Entry::DamageTold(places) => {
+            line.insert("state".to_owned(), json!({"damage_told": places}));
+        }
+    }
+    line
+}
+
+pub(super) fn call_asked_about(line: &Value) -> Option<String> {
+    let call = line.get("state")?.get("asked")?.as_str()?;
+    Some(call.to_owned())
+}
+
+/// The lines that count: those that were not undone.
+pub(super) fn effective_lines(lines: Vec<Numbered>) -> Vec<Numbered> {
+    let mut effective: Vec<Numbered> = Vec::new();
+    for line in lines {
+        match line.fields.get("undo").and_then(Value::as_u64) {
+            Some(from) => effective.retain(|line| line.seq < from),
+            None => effective.push(line),
+        }
+    }
+    effective
+}
+
+/// Gives every call exactly one result, right after it: results without a call go, calls without a result get [`INTERRUPTED`].
+/// Returns the results added at the very end, which the file does not have yet.
+pub(super) fn pair(messages: &mut Vec<Message>) -> Vec<Message> {
+    let mut out = Vec::with_capacity(messages.len());
+    let mut added = Vec::new();
+    let mut rest = std::mem::take(messages).into_iter().peekable();
+    while let Some(message) = rest.next() {
+        match message {
+            Message::ToolResult(_) => {}
+            Message::Assistant(reply) => {
+                let mut results: Vec<ToolResult> = Vec::new();
+                while let Some(Message::ToolResult(result)) =
+                    rest.next_if(|m| matches!(m, Message::ToolResult(_)))
+                {
+                    results.push(result);
+                }
+                let calls: Vec<String> = reply.calls.iter().map(|c| c.id.clone()).collect();
+                out.push(Message::Assistant(reply));
+                added.clear();
+                for call_id in calls {
+                    let found = results
+                        .iter()
+                        .position(|r| r.call_id == call_id)
+                        .map(|at| results.swap_remove(at));
+                    let result = found.unwrap_or_else(|| {
+                        let content = INTERRUPTED.to_owned();
+                        let lost = ToolResult {
+                            call_id,
+                            content,
+                            is_error: true,
+                            images: Vec::new(),
+                        };
+                        added.push(Message::ToolResult(lost.clone()));
+                        lost
+                    });
+                    out.push(Message::ToolResult(result));
+                }
+            }
+            other => out.push(other),
+        }
+    }
+    *messages = out;
+    if matches!(messages.last(), Some(Message::ToolResult(_))) {
+        added
+    } else {
+        Vec::new()
+    }
+}

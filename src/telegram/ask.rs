@@ -1,0 +1,301 @@
+//! Questions to the owner about calls that wait for their word: a message with buttons in the owner's private chat.
+//!
+//! A question is an item of the home's queue until it is settled, with the answer once there is one, so that it outlives the
+//! program. What answers it is a press by the owner, in that chat, of a button of that very question, within [`ANSWER_TIME`].
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::CHANNEL;
+use super::chats::Chats;
+use super::update::Press;
+use crate::cancel::{Cancel, Why};
+use crate::disk::{Entry, Queue};
+use crate::error::Result;
+use crate::outbox::{Button, Item, fresh_id};
+use crate::pace::paced;
+
+/// How long a question waits. After that the answer is no.
+const ANSWER_TIME: Duration = Duration::from_secs(3600);
+/// Which items of the queue are questions.
+const KIND: &str = "ask";
+
+/// What the owner says to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    Yes,
+    Always,
+    No,
+    /// Nothing, or nobody could be asked.
+    None,
+}
+
+/// The buttons: what they show, what their presses begin with, and what that means.
+const BUTTONS: [(&str, &str, Answer); 3] = [
+    ("Yes", "y", Answer::Yes),
+    ("No", "n", Answer::No),
+    ("Always in this conversation", "a", Answer::Always),
+];
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Question {
+    /// The messages whose turn asks, and the call that it asks about.
+    ids: Vec<String>,
+    call: String,
+    /// Markdown.
+    text: String,
+    /// The user who may answer. The number of their private chat is the same.
+    owner: i64,
+    /// In milliseconds since 1970.
+    asked: u64,
+    /// The id of the message with the buttons; 0 until it is sent.
+    message: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer: Option<Answer>,
+}
+
+impl Question {
+    pub(crate) fn new(owner: i64, ids: &[String], call: &str, text: String) -> Self {
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+        Self {
+            ids: ids.to_vec(),
+            call: call.to_owned(),
+            text,
+            owner,
+            asked: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            ..Self::default()
+        }
+    }
+
+    fn item(&self, id: &str) -> Item {
+        let button = |(shown, data, _): &(&str, &str, Answer)| Button {
+            text: (*shown).to_owned(),
+            data: format!("{data}:{id}"),
+        };
+        let [yes, no, always] = BUTTONS.each_ref().map(button);
+        Item {
+            buttons: vec![vec![yes, no], vec![always]],
+            question: id.to_owned(),
+            ..Item::text(&format!("{CHANNEL}:{}", self.owner), &self.text)
+        }
+    }
+
+    /// The time that is left for an answer.
+    fn left(&self) -> Duration {
+        let now = UNIX_EPOCH.elapsed().unwrap_or_default();
+        (Duration::from_millis(self.asked) + paced(ANSWER_TIME)).saturating_sub(now)
+    }
+}
+
+/// The questions of a home.
+pub(super) struct Questions {
+    queue: Arc<Queue>,
+    /// Counts what may have changed for those who wait. Held while a question is changed.
+    changes: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Questions {
+    pub(super) fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            changes: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has those who wait look again.
+    fn wake(&self) {
+        *self.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    fn all(&self) -> Result<Vec<(String, Question)>> {
+        let entries = self.queue.entries(KIND)?;
+        Ok(entries
+            .into_iter()
+            .map(|entry| (entry.id.clone(), entry.read()))
+            .collect())
+    }
+
+    fn find(&self, id: &str) -> Result<Option<Question>> {
+        let found = self.queue.find(&[id.to_owned()])?;
+        Ok(found
+            .iter()
+            .find(|entry| entry.kind == KIND)
+            .map(Entry::read))
+    }
+
+    /// Changes a question, if it is not settled. On disk when this returns.
+    fn change(&self, id: &str, change: impl FnOnce(&mut Question)) -> Result<()> {
+        let mut changes = self.lock();
+        if let Some(mut question) = self.find(id)? {
+            change(&mut question);
+            self.queue.add(&[Entry::new(id, KIND, &question)])?;
+        }
+        *changes += 1;
+        drop(changes);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// The message of a question was sent.
+    pub(super) fn is_sent(&self, id: &str, message: i64) -> Result<()> {
+        self.change(id, |question| question.message = message)
+    }
+
+    /// The message of a question will never be sent.
+    pub(super) fn fails(&self, id: &str) -> Result<()> {
+        self.change(id, |question| {
+            question.answer.get_or_insert(Answer::None);
+        })
+    }
+
+    /// A button was pressed. Returns what to show to whoever pressed it. On disk when this returns.
+    pub(super) fn press(&self, press: &Press) -> Result<&'static str> {
+        const OVER: &str = "This question is over.";
+        let parts = press.data.split_once(':');
+        let answer = |data: &str| BUTTONS.iter().find(|(_, begins, _)| *begins == data);
+        let Some((id, (.., answer))) = parts.and_then(|(data, id)| Some((id, answer(data)?)))
+        else {
+            return Ok(OVER);
+        };
+        let Some(question) = self.find(id)? else {
+            return Ok(OVER);
+        };
+        if press.from != question.owner {
+            return Ok("Only the owner of this bot can answer.");
+        }
+        // A crash may have sent the message twice, and each has the question's buttons.
+        let is_elsewhere = press.chat != question.owner.to_string();
+        if is_elsewhere || question.answer.is_some() || question.left().is_zero() {
+            return Ok(OVER);
+        }
+        self.change(id, |question| {
+            question.message = press.message;
+            question.answer.get_or_insert(*answer);
+        })?;
+        Ok(match answer {
+            Answer::Yes => "Allowed.",
+            Answer::Always => "Allowed in this conversation.",
+            Answer::No | Answer::None => "Not allowed.",
+        })
+    }
+}
+
+impl Chats {
+    /// Asks the owner and waits for the answer. A turn that is resumed waits for the answer to the question that it asked before.
+    pub(crate) fn ask(&self, question: Question, cancel: &Cancel) -> Answer {
+        let begun = self.begin_question(question);
+        self.sender.is_ok("asking the owner", &begun);
+        let Ok(id) = begun else { return Answer::None };
+        let questions = &self.sender.questions;
+        let waiting = questions.clone();
+        let _wake = cancel.on_stop(move || waiting.wake());
+        loop {
+            let seen = *questions.lock();
+            let found = questions.find(&id);
+            self.sender.is_ok("reading a question", &found);
+            let Ok(Some(question)) = found else {
+                return Answer::None;
+            };
+            let left = question.left();
+            let (answer, decided) = match (question.answer, cancel.why()) {
+                (Some(Answer::Yes), _) => (Answer::Yes, "✅ Allowed."),
+                (Some(Answer::Always), _) => {
+                    (Answer::Always, "✅ Allowed, always in this conversation.")
+                }
+                (Some(Answer::No), _) => (Answer::No, "❌ Not allowed."),
+                (Some(Answer::None), _) => (Answer::None, "❌ Not allowed: it could not be asked."),
+                (None, Some(Why::Stopped)) => (Answer::None, "❌ Not allowed: it was stopped."),
+                (None, _) if left.is_zero() => {
+                    (Answer::None, "❌ Not allowed: nobody answered in time.")
+                }
+                (None, _) => {
+                    let changes = questions.lock();
+                    let is_same = |changes: &mut u64| *changes == seen;
+                    drop(questions.changed.wait_timeout_while(changes, left, is_same));
+                    continue;
+                }
+            };
+            self.settle(&id, &question, decided);
+            return answer;
+        }
+    }
+
+    /// Keeps a question and posts it, unless it was asked before. Returns its id.
+    fn begin_question(&self, question: Question) -> Result<String> {
+        let questions = &self.sender.questions;
+        let known = questions.all()?.into_iter().find(|(_, known)| {
+            known.owner == question.owner
+                && known.ids == question.ids
+                && known.call == question.call
+        });
+        let (id, question) = if let Some(known) = known {
+            known
+        } else {
+            let id = format!("{KIND}-{}", fresh_id());
+            questions.queue.add(&[Entry::new(&id, KIND, &question)])?;
+            (id, question)
+        };
+        if question.message == 0 && question.answer.is_none() && self.waiting_item(&id)?.is_none() {
+            self.sender.outbox.post(&question.item(&id), &[])?;
+            self.sender.wake();
+        }
+        Ok(id)
+    }
+
+    /// The message of a question, if it is not sent yet.
+    fn waiting_item(&self, id: &str) -> Result<Option<String>> {
+        let pending = self.sender.outbox.pending()?;
+        let own = pending
+            .into_iter()
+            .find(|pending| pending.item.question == id);
+        Ok(own.map(|pending| pending.id))
+    }
+
+    /// Ends a question, and says in its message what was decided.
+    fn settle(&self, id: &str, question: &Question, decided: &str) {
+        let ended = if question.message == 0 {
+            // Nobody has seen it.
+            self.waiting_item(id).and_then(|item| {
+                let ids: Vec<String> = item.into_iter().chain([id.to_owned()]).collect();
+                self.sender.outbox.queue().done(&ids)
+            })
+        } else {
+            let item = Item {
+                buttons: Vec::new(),
+                question: String::new(),
+                edits: question.message,
+                text: format!("{}\n\n{decided}", question.text),
+                ..question.item(id)
+            };
+            self.sender.outbox.post(&item, &[id.to_owned()]).map(drop)
+        };
+        self.sender.is_ok("ending a question", &ended);
+        self.sender.wake();
+    }
+
+    /// Ends the questions of turns that no program will go on with.
+    pub(super) fn settle_orphans(&self) {
+        let all = self.sender.questions.all();
+        self.sender.is_ok("reading the questions", &all);
+        for (id, question) in all.unwrap_or_default() {
+            if self.open(&question.ids).is_empty() {
+                self.settle(
+                    &id,
+                    &question,
+                    "❌ Not allowed: the program has ended meanwhile.",
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! `tools.confirm` in Telegram: the owner is asked by buttons, and only their press of them answers.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::botapi::{BotApi, Sent};
+use crate::botschema;
+use crate::gateway::{config, ends, start};
+use crate::harness::{Home, Running, merged, until};
+use crate::model::{Model, Reply, call};
+use crate::stored::open_items;
+
+const OWNER: i64 = 42;
+const OTHER: i64 = 43;
+const STRANGER: i64 = 666;
+const GROUP: i64 = -1_000_000_000_555;
+
+/// A model that writes the files that each question names after `write`, in one reply, and then says how that went.
+fn writing() -> Model {
+    Model::answering(|request, _| {
+        let messages = request.messages();
+        let last = messages
+            .iter()
+            .rposition(|message| message["role"] == "user");
+        let results: Vec<String> = messages[last.unwrap()..]
+            .iter()
+            .filter(|message| message["role"] == "tool")
+            .map(|message| message["content"].as_str().unwrap().to_owned())
+            .collect();
+        let question = request.last("user");
+        let Some((_, files)) = question.split_once("write ").filter(|_| results.is_empty()) else {
+            return Reply::text(&format!("Results: {}", results.join(" | ")));
+        };
+        Reply::calls(files.split_whitespace().map(|file| {
+            let arguments = json!({ "path": file, "content": "one\ntwo\n" });
+            call("call_1", "write_file", &arguments)
+        }))
+    })
+}
+
+fn home(model: &Model, api: &BotApi) -> Home {
+    api.chat(OWNER);
+    Home::with(&merged(
+        config(model, api),
+        &json!({ "tools": { "confirm": ["writes"] } }),
+    ))
+}
+
+/// Waits until so many messages with buttons have been sent to the owner, and gives the last.
+#[track_caller]
+fn asked(api: &BotApi, count: usize) -> Sent {
+    let asks = |sent: &Sent| sent.chat == OWNER && sent.source.contains("May I call");
+    let all = || -> Vec<Sent> { api.sent(OWNER).into_iter().filter(asks).collect() };
+    until("the owner is asked", || all().len() >= count);
+    all().remove(count - 1)
+}
+
+#[track_caller]
+fn wait_for(api: &BotApi, chat: i64, text: &str) {
+    until(&format!("{text:?} is sent to {chat}"), || {
+        api.texts(chat).iter().any(|sent| sent.contains(text))
+    });
+}
+
+#[track_caller]
+fn dies(gateway: Running) {
+    gateway.signal(Signal::KILL);
+    drop(gateway.finish());
+}
+
+#[test]
+fn the_owner_says_yes_no_or_always_by_a_button() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    let is_there = |file: &str| home.path(&format!("workspace/{file}")).exists();
+    for (n, (file, button, is_written, decided)) in [
+        ("no.txt", "No", false, "❌ Not allowed."),
+        ("yes.txt", "Yes", true, "✅ Allowed."),
+        (
+            "always.txt",
+            "Always in this conversation",
+            true,
+            "✅ Allowed, always in this conversation.",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        api.text(OWNER, &format!("write {file}"));
+        let question = asked(&api, n + 1);
+        for shown in ["write_file", file, "+one", "+two"] {
+            assert!(question.text.contains(shown), "{question:?}");
+        }
+        assert!(!is_there(file));
+        api.press(OWNER, OWNER, question.id, button);
+        wait_for(&api, OWNER, decided);
+        let question = asked(&api, n + 1);
+        assert!(question.text.ends_with(decided), "{question:?}");
+        assert!(question.buttons.is_empty());
+        until("the answer is there", || {
+            api.texts(OWNER)
+                .iter()
+                .filter(|text| text.contains("Results:"))
+                .count()
+                == n + 1
+        });
+        assert_eq!(is_there(file), is_written, "{file}");
+    }
+    api.text(OWNER, "write free.txt");
+    until("it is written unasked", || is_there("free.txt"));
+    wait_for(&api, OWNER, "Results:");
+    // It holds for the conversation.
+    api.text(OWNER, "/new");
+    wait_for(&api, OWNER, "A new conversation begins.");
+    api.text(OWNER, "write again.txt");
+    let question = asked(&api, 4);
+    api.press(OWNER, OWNER, question.id, "No");
+    wait_for(&api, OWNER, "said no");
+    api.wait_for_asked("answerCallbackQuery", 4);
+    ends(gateway);
+    assert!(open_items(&home.path(""), "ask").is_empty());
+    home.session("telegram_42").has_one_result_per_call();
+    botschema::check(&api);
+}
+
+#[test]
+fn nobody_else_and_nothing_else_answers() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    api.text(OWNER, "write first.txt");
+    let first = asked(&api, 1);
+    let data = |sent: &Sent, shown: &str| -> String {
+        let button = sent.buttons.iter().find(|(text, _)| text == shown);
+        button.unwrap().1.clone()
+    };
+    let yes = data(&first, "Yes");
+    api.press(OWNER, STRANGER, first.id, "Yes");
+    api.press(OWNER, OTHER, first.id, "Yes");
+    api.press_data(GROUP, OWNER, first.id, &yes);
+    api.press_data(OTHER, OTHER, first.id, &yes);
+    api.press_data(OWNER, OWNER, first.id, "y:ask-1");
+    api.press_data(OWNER, OWNER, first.id, "y");
+    api.press_data(OWNER, OWNER, first.id, &yes.replacen('y', "x", 1));
+    // Words are messages, which wait for their turn.
+    api.text(OWNER, "yes");
+    api.text(OWNER, "y");
+    api.text(OWNER, &yes);
+    api.wait_for_confirmation();
+    // All but the stranger's are acknowledged.
+    api.wait_for_asked("answerCallbackQuery", 6);
+    assert!(!home.path("workspace/first.txt").exists());
+    assert!(!asked(&api, 1).buttons.is_empty());
+    api.press(OWNER, OWNER, first.id, "No");
+    wait_for(&api, OWNER, "❌ Not allowed.");
+    wait_for(&api, OWNER, "said no");
+    // A button of an earlier question is no answer to a later one.
+    api.text(OWNER, "write second.txt");
+    let second = asked(&api, 2);
+    api.press_data(OWNER, OWNER, first.id, &yes);
+    api.press_data(OWNER, OWNER, second.id, &yes);
+    api.wait_for_asked("answerCallbackQuery", 9);
+    assert!(!asked(&api, 2).buttons.is_empty());
+    assert!(!home.path("workspace/second.txt").exists());
+    api.press(OWNER, OWNER, second.id, "Yes");
+    until("it is written", || {
+        home.path("workspace/second.txt").exists()
+    });
+    ends(gateway);
+    assert!(!home.path("workspace/first.txt").exists());
+    assert!(api.texts(STRANGER).is_empty());
+}
+
+#[test]
+fn a_question_outlives_the_program() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let mut gateway = start(&home);
+    api.text(OWNER, "write a.txt b.txt c.txt");
+    let first = asked(&api, 1);
+    // More often than a message may stop the program, and once before the answer comes while nobody runs.
+    for n in 1..5 {
+        until("the turn waits", || {
+            if !open_items(&home.path(""), "out").is_empty() {
+                return false;
+            }
+            let queue = fs::read_to_string(home.path("state/queue.jsonl")).unwrap();
+            queue.matches("\"halt\":[\"telegram:").count() >= n
+        });
+        dies(gateway);
+        let polls = api.asked("getUpdates").len();
+        gateway = start(&home);
+        api.wait_for_asked("getUpdates", polls + 1);
+    }
+    ends(gateway);
+    api.press(OWNER, OWNER, first.id, "Yes");
+    gateway = start(&home);
+    until("the first file is there", || {
+        home.path("workspace/a.txt").exists()
+    });
+    let second = asked(&api, 2);
+    // A kill between the sending and its record would send it twice.
+    until("it is sent", || {
+        open_items(&home.path(""), "out").is_empty()
+    });
+    dies(gateway);
+    gateway = start(&home);
+    api.press(OWNER, OWNER, second.id, "No");
+    let third = asked(&api, 3);
+    api.press(OWNER, OWNER, third.id, "Yes");
+    wait_for(&api, OWNER, "Results:");
+    ends(gateway);
+    let there = ["a", "b", "c"].map(|file| home.path(&format!("workspace/{file}.txt")).exists());
+    assert_eq!(there, [true, false, true]);
+    // One reply of the model made these calls, and one answered their results.
+    assert_eq!(model.requests().len(), 2);
+    assert_eq!(asked(&api, 3).id, third.id);
+    home.session("telegram_42").has_one_result_per_call();
+    let results = model.request(1).texts("tool");
+    assert!(results[1].contains("said no"), "{results:?}");
+    assert!(!results.join(" ").contains("interrupted"), "{results:?}");
+}
+
+#[test]
+fn no_answer_is_no_and_a_stop_ends_the_question() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    // An hour is three seconds.
+    let gateway = home
+        .bantam()
+        .arg("gateway")
+        .env("BANTAM_TEST_SPEED", "1200")
+        .spawn();
+    api.text(OWNER, "write a.txt");
+    let question = asked(&api, 1);
+    wait_for(&api, OWNER, "❌ Not allowed: nobody answered in time.");
+    wait_for(&api, OWNER, "has not answered");
+    api.press_data(OWNER, OWNER, question.id, "y:ask-1");
+    ends(gateway);
+    let gateway = start(&home);
+    api.text(OWNER, "write b.txt");
+    asked(&api, 2);
+    api.text(OWNER, "/stop");
+    wait_for(&api, OWNER, "❌ Not allowed: it was stopped.");
+    wait_for(&api, OWNER, "(Stopped.)");
+    ends(gateway);
+    assert!(!home.path("workspace/a.txt").exists() && !home.path("workspace/b.txt").exists());
+    assert!(open_items(&home.path(""), "ask").is_empty());
+}
+
+#[test]
+fn while_questions_wait_other_chats_are_answered_and_the_turn_does_not_time_out() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let mut config = merged(
+        config(&model, &api),
+        &json!({ "tools": { "confirm": ["writes"] } }),
+    );
+    config["gateway"] = json!({ "workers": 1 });
+    config["agents"]["defaults"]["timeout"] = 4.into();
+    home.config(&config.to_string());
+    let gateway = start(&home);
+    let begun = Instant::now();
+    api.text(OWNER, "write a.txt");
+    let first = asked(&api, 1);
+    // One who may write to the bot is no owner: the owner is asked.
+    api.text(OTHER, "write b.txt");
+    let second = asked(&api, 2);
+    assert!(second.text.contains("in the chat 43"), "{second:?}");
+    api.mention(GROUP, OWNER, "hello");
+    wait_for(&api, GROUP, "Results:");
+    assert!(api.texts(OTHER).is_empty());
+    until("the turn's time is over", || {
+        begun.elapsed() > Duration::from_secs(6)
+    });
+    api.press(OWNER, OWNER, second.id, "Yes");
+    wait_for(&api, OTHER, "Results:");
+    api.press(OWNER, OWNER, first.id, "Yes");
+    wait_for(&api, OWNER, "Results:");
+    ends(gateway);
+    assert!(home.path("workspace/a.txt").exists() && home.path("workspace/b.txt").exists());
+    let typing = |asked: &&crate::botapi::Asked| asked.params["chat_id"] == OTHER;
+    let typed = api.asked("sendChatAction");
+    assert!(
+        typed.iter().filter(typing).count() <= 2,
+        "it types for nobody"
+    );
+}
+
+#[test]
+fn a_job_has_nobody_to_ask() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    let add = [
+        "cron",
+        "add",
+        "-n",
+        "garden",
+        "-m",
+        "write a.txt",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
+    home.bantam().args(add).run().exits(0);
+    wait_for(&api, OWNER, "nobody can be asked here");
+    ends(gateway);
+    assert!(!home.path("workspace/a.txt").exists());
+    assert!(api.sent(OWNER).iter().all(|sent| sent.buttons.is_empty()));
+}
