@@ -1,12 +1,14 @@
 //! The bus: messages to the dispatcher, events of turns, and the channels at both ends.
 
-use std::collections::VecDeque;
+mod events;
+
+use std::collections::BTreeMap;
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind as ErrorKind, Result};
-use crate::message::{Media, Usage, add_cost};
+use crate::message::{Media, Message, Usage, add_cost};
+
+pub use events::{EventLog, Status};
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,55 +109,6 @@ pub enum Event {
     Done(Box<Response>),
 }
 
-/// Numbers the events of a turn from 1, gives those after a number to whoever comes late, and forgets them after a time.
-pub struct EventLog {
-    keep: Duration,
-    state: Mutex<EventLogState>,
-}
-
-#[derive(Default)]
-struct EventLogState {
-    /// The number of the last event.
-    last: u64,
-    kept: VecDeque<(u64, Instant, Event)>,
-}
-
-impl EventLog {
-    /// Keeps each event for this time.
-    pub fn new(keep: Duration) -> Self {
-        Self {
-            keep,
-            state: Mutex::default(),
-        }
-    }
-
-    /// Adds an event and returns its number.
-    pub fn add(&self, event: Event, now: Instant) -> u64 {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state
-            .kept
-            .retain(|(_, at, _)| now.duration_since(*at) < self.keep);
-        state.last += 1;
-        let number = state.last;
-        state.kept.push_back((number, now, event));
-        number
-    }
-
-    /// The events after this number, with theirs: 0 for all that are not forgotten.
-    pub fn after(&self, number: u64, now: Instant) -> Vec<(u64, Event)> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_wanted = |(n, at, _): &&(u64, Instant, Event)| {
-            *n > number && now.duration_since(*at) < self.keep
-        };
-        state
-            .kept
-            .iter()
-            .filter(is_wanted)
-            .map(|(n, _, event)| (*n, event.clone()))
-            .collect()
-    }
-}
-
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnStop {
@@ -197,7 +150,13 @@ pub struct Response {
     pub output: String,
     /// The output broke off: the session has it, marked so, and it is not an answer.
     pub partial: bool,
+    /// The key of its conversation.
     pub session: String,
+    /// The messages of the turn, as the next one will see them: the question, replies and results. Empty if the turn could not
+    /// begin, left no trace, or was over already.
+    pub stored: Vec<Message>,
+    /// That of its request.
+    pub metadata: BTreeMap<String, String>,
     /// `vendor/model`.
     pub model: String,
     pub stop: TurnStop,
@@ -240,6 +199,7 @@ impl Response {
         }
         self.steps += before.steps;
         self.tool_calls.splice(..0, before.tool_calls);
+        self.stored.splice(..0, before.stored);
         self.usage.add(before.usage);
         add_cost(&mut self.cost, before.cost);
     }
@@ -253,36 +213,4 @@ pub trait Channel {
     /// # Errors
     /// It cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn events_are_numbered_and_given_to_whoever_comes_late_until_they_are_forgotten() {
-        let (log, start) = (EventLog::new(Duration::from_secs(10)), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let numbers = |after, seconds| {
-            log.after(after, at(seconds))
-                .iter()
-                .map(|(n, _)| *n)
-                .collect::<Vec<_>>()
-        };
-        for n in 1..=5 {
-            assert_eq!(log.add(Event::Delta(n.to_string()), at(n)), n);
-        }
-        assert_eq!(
-            (numbers(0, 5), numbers(3, 5), numbers(5, 5)),
-            (vec![1, 2, 3, 4, 5], vec![4, 5], vec![])
-        );
-        assert!(matches!(&log.after(4, at(5))[0], (5, Event::Delta(text)) if text == "5"));
-        assert_eq!((numbers(0, 12), numbers(0, 60)), (vec![3, 4, 5], vec![]));
-        // The numbers go on after what is forgotten.
-        assert_eq!(log.add(Event::TurnStarted, at(60)), 6);
-        assert_eq!(
-            (numbers(0, 60), log.state.lock().unwrap().kept.len()),
-            (vec![6], 1)
-        );
-    }
 }

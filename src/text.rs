@@ -264,6 +264,40 @@ pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Fills `{{name}}` and `{{name:default}}` by what `value` returns for the name, once: a value that looks like a place stays as
+/// it is.
+///
+/// # Errors
+/// The first name that has neither a value nor a default.
+pub(crate) fn fill<'t>(
+    template: &'t str,
+    mut value: impl FnMut(&'t str) -> Option<&'t str>,
+) -> Result<String, &'t str> {
+    let is_name = |name: &str| {
+        let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+        !name.is_empty() && name.chars().all(is_plain)
+    };
+    let mut parts = template.split("{{");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let place = part.split_once("}}").map(|(place, after)| {
+            let (name, default) = match place.split_once(':') {
+                Some((name, default)) => (name.trim(), Some(default)),
+                None => (place.trim(), None),
+            };
+            (name, default, after)
+        });
+        let Some((name, default, after)) = place.filter(|(name, ..)| is_name(name)) else {
+            filled.push_str("{{");
+            filled.push_str(part);
+            continue;
+        };
+        filled.push_str(value(name).or(default).ok_or(name)?);
+        filled.push_str(after);
+    }
+    Ok(filled)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@
 //! ```
 
 use std::env::args;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bantam::agent::{Agent, Request};
 use bantam::bus::{Event, EventLog};
@@ -112,11 +112,12 @@ pub fn calculate(question: &str) -> Result<(String, Vec<(u64, Event)>)> {
         .build()?;
     let log = EventLog::new(Duration::from_secs(60));
     let response = agent.run(&Request::new(question, "sums"), &|event| {
-        log.add(event, Instant::now());
+        log.add("sum", event);
     });
+    log.end("sum", &response);
     match response.error {
         Some(e) => Err(e),
-        None => Ok((response.output, log.after(0, Instant::now()))),
+        None => Ok((response.output, log.after("sum", 0))),
     }
 }
 

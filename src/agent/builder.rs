@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, Filter, History, Limits, Renewal};
+use super::{Agent, Filter, History, Limits, Renewal, Request};
 use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::secret::{Redactor, Secret};
-use crate::session::{Memory, Store};
+use crate::session::{Memory, Session, Store};
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
 
@@ -74,11 +74,22 @@ impl Builder {
         self
     }
 
-    /// Adds a section to the system prompt; `text` is called in each turn. An empty text is left out.
+    /// Adds a section to the system prompt; `text` is called in each turn. An empty text is left out. Hosts cache the prompt as
+    /// long as it stays the same.
     pub fn context(
         mut self,
         title: &str,
         text: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.prompt.add(title, move |_, _| text());
+        self
+    }
+
+    /// The same, with a look at the conversation before the turn and at its request.
+    pub fn context_of(
+        mut self,
+        title: &str,
+        text: impl Fn(&Session, &Request) -> String + Send + Sync + 'static,
     ) -> Self {
         self.prompt.add(title, text);
         self

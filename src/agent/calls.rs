@@ -155,6 +155,17 @@ impl<'a> Calls<'a> {
             for id in failed {
                 self.breaker.failed(&id);
             }
+            let values = self.turn.values.take_changed();
+            let entries: Vec<Entry> = values
+                .iter()
+                .map(|(name, value)| Entry::Value(name, value))
+                .collect();
+            if !entries.is_empty() {
+                let now = SystemTime::now();
+                self.agent
+                    .store
+                    .append(session, &entries, Durability::Later, now)?;
+            }
         }
         Ok(())
     }
@@ -252,6 +263,7 @@ impl<'a> Calls<'a> {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
+                values: &turn.values,
                 said: self.said.get().map_or("", String::as_str),
                 pages: &self.pages,
                 events: turn.events,

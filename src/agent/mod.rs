@@ -30,6 +30,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
+
 pub use builder::Builder;
 pub use task::Background;
 pub(crate) use task::report_text;
@@ -38,13 +40,13 @@ pub use turn_context::Spending;
 
 use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, Hook, Why};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::message::{Media, Message, User};
 use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
-use crate::session::Store;
+use crate::session::{Durability, Entry, Session, Store};
 use crate::text::rfc3339;
 use crate::tool::{Registry, Renew, Tool, ToolSpec};
 use crate::usage::Ledger;
@@ -286,7 +288,7 @@ impl Agent {
     pub fn preview(&self, request: &Request) -> Result<String> {
         let mut session = self.store.peek(&request.session)?;
         session.close_turn();
-        let mut messages = session.messages;
+        let mut messages = std::mem::take(&mut session.messages);
         let now = SystemTime::now();
         let held = self.prompt.hold_workspace();
         messages.push(Message::User(User {
@@ -300,7 +302,7 @@ impl Agent {
         if let Some(filter) = &self.filter {
             messages = filter(messages);
         }
-        let mut prompt = self.prompt.build(&self.tools, &request.origin, &held)?;
+        let mut prompt = self.prompt.build(&self.tools, &session, request, &held)?;
         prompt.set_summary(session.summary.as_deref());
         let Some(first) = self.chain.first() else {
             return Ok(String::new());
@@ -317,6 +319,52 @@ impl Agent {
             cancel: &request.cancel,
         });
         Ok(self.redactor.redact(format!("{body:#}")))
+    }
+
+    /// A conversation as it is now, without locking it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn session(&self, key: &str) -> Result<Session> {
+        self.store.peek(key)
+    }
+
+    /// Sets a named value of a conversation; null removes it. Waits for a turn under way; its tools use
+    /// [`crate::tool::Turn::values`].
+    ///
+    /// # Errors
+    /// Those of [`Store::load`] and [`Store::append`].
+    pub fn set(&self, key: &str, name: &str, value: &Value) -> Result<()> {
+        let mut session = self.store.load(key, &Cancel::new(None), &|| ())?;
+        let entries = [Entry::Value(name, value)];
+        let now = SystemTime::now();
+        self.store
+            .append(&mut session, &entries, Durability::Now, now)
+    }
+
+    /// What it offers to its model, by name.
+    pub fn tools(&self) -> impl Iterator<Item = &ToolSpec> {
+        self.tools.specs()
+    }
+
+    /// The same agent with these tools alone.
+    ///
+    /// # Errors
+    /// Of the kind [`crate::error::Kind::Usage`]: no tool has one of these names.
+    pub fn with_only(&self, names: &[&str]) -> Result<Self> {
+        let mut tools = self.tools.clone();
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        tools.select(&names)?;
+        Ok(self.clone().with_tools(tools))
+    }
+
+    /// The same agent with these tools besides.
+    ///
+    /// # Errors
+    /// A tool's name or schema is not valid, or its name is taken.
+    pub fn with_more(&self, tools: Vec<Box<dyn Tool>>) -> Result<Self> {
+        let tools = self.tools.with(tools)?;
+        Ok(self.clone().with_tools(tools))
     }
 
     /// How full the model's window is with a conversation: "about 3100 of 131072 tokens (2 %)".
@@ -359,12 +407,41 @@ impl Agent {
     }
 }
 
-/// What requests say of these tools.
-fn offers(tools: &Registry) -> Vec<ToolOffer> {
-    let offer = |spec: &ToolSpec| ToolOffer {
+/// Fills a prompt template: `{{name}}` by the value of that name, and `{{name:default}}` by the default where there is none. A
+/// value that looks like a place stays as it is.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// let values = BTreeMap::from([("city", "Bergen")]);
+/// let text = bantam::agent::fill("The weather in {{city}}, in {{unit:°C}}.", &values)?;
+/// assert_eq!(text, "The weather in Bergen, in °C.");
+/// # Ok::<(), bantam::error::Error>(())
+/// ```
+///
+/// # Errors
+/// Of the kind [`crate::error::Kind::Usage`]: a name has neither.
+pub fn fill<'t>(template: &'t str, values: &BTreeMap<&str, &'t str>) -> Result<String> {
+    let filled = crate::text::fill(template, |name| values.get(name).copied());
+    filled.map_err(|name| Error::usage(format!("the template needs a value for {name}")))
+}
+
+/// About as many tokens as these messages and tools have in a request: three bytes are taken for one, which is more than most
+/// texts have, and only the host can count them. It is what compaction goes by.
+pub fn count_tokens(messages: &[Message], tools: &[ToolSpec]) -> u64 {
+    history::weight(messages)
+        + history::weight_of_offers(&tools.iter().map(offer).collect::<Vec<_>>())
+}
+
+fn offer(spec: &ToolSpec) -> ToolOffer {
+    ToolOffer {
         name: spec.name.clone(),
         description: spec.description.clone(),
         schema: spec.schema.clone(),
-    };
+    }
+}
+
+/// What requests say of these tools.
+fn offers(tools: &Registry) -> Vec<ToolOffer> {
     tools.specs().map(offer).collect()
 }

@@ -7,11 +7,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use super::Request;
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::provider::System;
 use crate::reach::{self, Dir, MAX_UNTRUSTED, Tree};
+use crate::session::Session;
 use crate::skills::{Skill, Skills};
 use crate::template;
 use crate::text::{LocalTime, clip, fenced, first_lines};
@@ -29,7 +31,8 @@ const SHOWN_OF_A_DAY: usize = 2 << 10;
 /// Bytes of the list of skills.
 const MOST_SKILLS: usize = 16 << 10;
 
-type Part = Box<dyn Fn() -> String + Send + Sync>;
+/// A section of the prompt for a turn of this conversation.
+type Part = Box<dyn Fn(&Session, &Request) -> String + Send + Sync>;
 
 /// What the system prompt is made from.
 #[derive(Default)]
@@ -101,7 +104,11 @@ pub(super) struct SystemPrompt {
 
 impl Prompt {
     /// Adds a section of an embedding program.
-    pub(super) fn add(&mut self, title: &str, text: impl Fn() -> String + Send + Sync + 'static) {
+    pub(super) fn add(
+        &mut self,
+        title: &str,
+        text: impl Fn(&Session, &Request) -> String + Send + Sync + 'static,
+    ) {
         self.parts.push((title.to_owned(), Box::new(text)));
     }
 
@@ -144,7 +151,8 @@ impl Prompt {
     pub(super) fn build(
         &self,
         tools: &Registry,
-        origin: &Origin,
+        session: &Session,
+        request: &Request,
         held: &HeldWorkspace,
     ) -> Result<SystemPrompt> {
         let mut prompt = SystemPrompt::default();
@@ -152,7 +160,7 @@ impl Prompt {
             files.add_instructions(&mut prompt, tools)?;
         }
         for (title, part) in &self.parts {
-            prompt.section(title, &part());
+            prompt.section(title, &part(session, request));
         }
         prompt.mark = prompt.text.len();
         if let Some(files) = &self.files {
@@ -195,7 +203,7 @@ impl Prompt {
             }
         }
         if let Some(files) = &self.files {
-            prompt.section("RUNTIME", &files.runtime(origin));
+            prompt.section("RUNTIME", &files.runtime(&request.origin));
         }
         prompt.base_len = prompt.text.len();
         Ok(prompt)
@@ -455,16 +463,15 @@ mod tests {
     #[test]
     fn parts_stand_in_order_and_empty_ones_are_left_out() {
         let mut prompt = Prompt::default();
-        prompt.add("ONE", || "1".into());
-        prompt.add("NONE", || " ".into());
-        prompt.add("TWO", || "2".into());
-        let origin = Origin {
-            channel: "cli".into(),
-            chat: "x".into(),
-        };
+        prompt.add("ONE", |_, _| "1".into());
+        prompt.add("NONE", |_, _| " ".into());
+        prompt.add("TWO", |_, _| "2".into());
+        let session = Session::read("cli_x", Vec::new()).unwrap();
+        let mut request = Request::new("", "cli_x");
+        request.origin.channel = "cli".into();
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt
-            .build(&tools, &origin, &prompt.hold_workspace())
+            .build(&tools, &session, &request, &prompt.hold_workspace())
             .unwrap();
         assert_eq!(
             (built.text.as_str(), built.mark),
@@ -525,13 +532,12 @@ mod tests {
         fs_err::create_dir_all(&workspace).unwrap();
         fs_err::write(workspace.join("USER.md"), "likes tea").unwrap();
         let prompt = of_files(&workspace);
-        let origin = Origin {
-            channel: "cli".into(),
-            chat: "x".into(),
-        };
+        let session = Session::read("cli_x", Vec::new()).unwrap();
+        let mut request = Request::new("", "cli_x");
+        request.origin.channel = "cli".into();
         let tools = Registry::new(Vec::new(), crate::secret::Redactor::default()).unwrap();
         let built = prompt
-            .build(&tools, &origin, &prompt.hold_workspace())
+            .build(&tools, &session, &request, &prompt.hold_workspace())
             .unwrap();
         fs_err::remove_dir_all(workspace).unwrap();
         let (stable, changing) = built.text.split_at(built.mark);

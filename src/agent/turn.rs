@@ -55,6 +55,7 @@ impl Agent {
         let turn = TurnContext::new(&request, &self.limits, events, self.model());
         let mut response = Response {
             session: request.session.clone(),
+            metadata: request.metadata.clone(),
             ..Response::default()
         };
         let outcome = if request.model.is_empty() || self.chain.has(&request.model) {
@@ -117,7 +118,7 @@ impl Agent {
         let held = self.prompt.hold_workspace();
         let mut prompt = self
             .prompt
-            .build(&self.tools, &turn.request.origin, &held)?;
+            .build(&self.tools, &session, turn.request, &held)?;
         prompt
             .warnings
             .drain(..)
@@ -133,15 +134,23 @@ impl Agent {
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);
+        turn.values.load(&session.values);
         let mut outcome = self.run_steps(turn, prompt, &mut session, response)?;
         outcome.error = outcome.error.or_else(|| turn.unasked());
         let mut entries = Vec::new();
         let reply = outcome.reply.clone().map(Message::Assistant);
+        let values = turn.values.take_changed();
+        entries.extend(values.iter().map(|(name, value)| Entry::Value(name, value)));
         entries.extend(reply.as_ref().map(Entry::Message));
         entries.extend(outcome.undo.then(|| session.undo_turn()));
         entries.push(Entry::TurnEnd(outcome.turn_end()));
         self.store
             .append(&mut session, &entries, Durability::Now, SystemTime::now())?;
+        if !outcome.undo {
+            session.messages.extend(reply);
+            let asked = session.messages.iter().rposition(Message::is_question);
+            response.stored = session.messages.split_off(asked.unwrap_or_default());
+        }
         Ok(outcome)
     }
 

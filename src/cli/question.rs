@@ -162,29 +162,18 @@ fn fill<'a>(
     if !input.trim().is_empty() {
         values.insert("input", input.trim_end());
     }
-    let mut parts = template.split("{{");
-    let mut out = parts.next().unwrap_or_default().to_owned();
     let mut used = Vec::new();
-    for part in parts {
-        let placeholder = part
-            .split_once("}}")
-            .map(|(key, after)| (key.trim(), after));
-        let Some((key, after)) = placeholder.filter(|(key, _)| is_key(key)) else {
-            out.push_str("{{");
-            out.push_str(part);
-            continue;
-        };
-        let value = values.get(key).ok_or_else(|| match key {
-            "input" => Error::usage(format!("the template {name} needs a text")).hint(format!(
-                "bantam agent -t {name} -m \"the text\", or pipe it in"
-            )),
-            _ => Error::usage(format!("the template {name} needs a value for {key}"))
-                .hint(format!("add -p {key}=...")),
-        })?;
-        out.push_str(value);
-        out.push_str(after);
+    let filled = crate::text::fill(template, |key| {
         used.push(key);
-    }
+        values.get(key).copied()
+    });
+    let out = filled.map_err(|key| match key {
+        "input" => Error::usage(format!("the template {name} needs a text")).hint(format!(
+            "bantam agent -t {name} -m \"the text\", or pipe it in"
+        )),
+        _ => Error::usage(format!("the template {name} needs a value for {key}"))
+            .hint(format!("add -p {key}=...")),
+    })?;
     if let Some(unused) = params.keys().find(|key| !used.contains(key)) {
         return Err(Error::usage(format!(
             "the template {name} has no {{{{{}}}}}",
@@ -197,13 +186,6 @@ fn fill<'a>(
         Some(text) => Ok(format!("{}\n\n{text}", out.trim_end())),
         None => Ok(out),
     }
-}
-
-fn is_key(key: &str) -> bool {
-    !key.is_empty()
-        && key
-            .chars()
-            .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
 }
 
 /// What was piped in; nothing from a terminal.
@@ -252,12 +234,12 @@ mod tests {
         let params = BTreeMap::from([("a", "{{b}} {{input}}"), ("b", "2")]);
         let filled = fill(
             "t",
-            "{{a}}, {{ b }}, {{not a key}}, {{input}} {{",
+            "{{a}}, {{ b:3 }}{{c:, 4}}, {{not a key}}, {{input}} {{",
             &params,
             "x {{a}}\n",
         )
         .unwrap();
-        assert_eq!(filled, "{{b}} {{input}}, 2, {{not a key}}, x {{a}} {{");
+        assert_eq!(filled, "{{b}} {{input}}, 2, 4, {{not a key}}, x {{a}} {{");
     }
 
     #[test]

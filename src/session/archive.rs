@@ -23,12 +23,12 @@ use crate::disk::{self, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::Home;
-use crate::text::{one_line, rfc3339};
+use crate::text::rfc3339;
 
 /// A conversation in a list.
 pub(crate) struct Summary {
     pub key: String,
-    /// The first question in its current segment.
+    /// The beginning of its first question.
     pub title: String,
     /// Messages that count, tool results included.
     pub messages: usize,
@@ -150,6 +150,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     };
     let Session {
         messages,
+        title,
         created,
         mut last,
         damage,
@@ -166,13 +167,9 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
             .map(rfc3339)
             .unwrap_or_default();
     }
-    let title = messages.iter().find_map(|message| match message {
-        Message::User(user) if !message.is_note() => Some(one_line(&user.content, 60)),
-        _ => None,
-    });
     Summary {
         key: key.to_owned(),
-        title: title.unwrap_or_default(),
+        title,
         messages: messages.len(),
         created,
         last,

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
+
 use super::{Durability, Entry, Session, Store, TurnEnd};
 use crate::cancel::Cancel;
 use crate::message::{Message, Reply, ToolCall, User};
@@ -140,6 +142,9 @@ fn begins_anew<S: Store>(open: &impl Fn() -> S) {
         &[
             Entry::Message(&user("old")),
             Entry::Model("a/b"),
+            Entry::Value("mood", &"fair".into()),
+            Entry::Value("gone", &1.into()),
+            Entry::Value("gone", &Value::Null),
             Entry::Message(&reply("gone")),
         ],
     );
@@ -166,6 +171,12 @@ fn begins_anew<S: Store>(open: &impl Fn() -> S) {
         (seen.summary.as_deref(), seen.model.as_deref()),
         (Some("before"), Some("a/b")),
         "the summary and the model are kept"
+    );
+    let values = serde_json::to_string(&seen.values).unwrap_or_default();
+    assert_eq!(
+        (values.as_str(), seen.title.as_str()),
+        (r#"{"mood":"fair"}"#, "old"),
+        "the values and the title are kept"
     );
 }
 

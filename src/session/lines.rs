@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Entry, Line, TurnEnd};
+use super::{Entry, Line, TurnEnd, values};
 use crate::disk::Line as Numbered;
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult};
@@ -69,6 +69,9 @@ pub(super) fn fields(entry: &Entry, now: &str) -> Line {
         Entry::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
         Entry::Asked(call) => drop(line.insert("state".to_owned(), json!({"asked": call}))),
         Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
+        Entry::Value(name, value) => {
+            line.insert("state".to_owned(), values::state(name, value));
+        }
         Entry::DamageTold(places) => {
             line.insert("state".to_owned(), json!({"damage_told": places}));
         }

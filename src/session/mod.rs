@@ -1,8 +1,9 @@
 //! Conversations: the [`Store`] that keeps them, in [`Files`] or in [`Memory`]. A turn locks its conversation.
 //!
 //! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
-//! later segment with a `summary` of the conversation so far, the `state`, and the `base` that continues the line numbers. The
-//! other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`, `{"state":{"asked":CALL}}` or
+//! later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
+//! numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
+//! `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
 //! `{"state":{"damage_told":N}}`,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
 //! later segment is when the conversation began.
@@ -13,6 +14,7 @@ mod files;
 mod lines;
 mod memory;
 mod note;
+mod values;
 pub(crate) mod versions;
 
 use std::any::Any;
@@ -26,12 +28,13 @@ pub use crate::disk::Durability;
 use crate::disk::{Journal, Line as Numbered, Lock};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
-use crate::text::rfc3339;
+use crate::text::{one_line, rfc3339};
 pub use check::check_store;
 pub use files::Files;
 pub(crate) use files::inspect;
 pub use memory::Memory;
 pub(crate) use note::note;
+pub use values::Values;
 
 use files::lock;
 use lines::{
@@ -45,6 +48,9 @@ const QUIET_WAIT: Duration = Duration::from_secs(1);
 
 /// The result of a call that waited for the user's word when the program ended, and of those behind it.
 const NOT_BEGUN: &str = "not run: the program ended before the user could say whether it may";
+
+/// The longest title, in characters.
+const MAX_TITLE: usize = 60;
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +92,8 @@ pub enum Entry<'a> {
     Allow(&'a [String]),
     /// The user is asked about the call with this id: neither it nor any behind it in its reply has begun. Empty: they have said.
     Asked(&'a str),
+    /// Sets the value of this name in [`Session::values`]; null removes it.
+    Value(&'a str, &'a Value),
     /// The user has been told of so many damaged places in the segment.
     DamageTold(usize),
 }
@@ -101,6 +109,10 @@ pub struct Session {
     pub model: Option<String>,
     /// The tools that the user is not asked about any more in this conversation.
     pub allowed: Vec<String>,
+    /// What programs and tools keep beside the messages, by name.
+    pub values: Line,
+    /// The beginning of its first question; empty if there is none.
+    pub title: String,
     /// How the last turn ended; `None` if it has not.
     pub ended: Option<TurnEnd>,
     /// When the conversation began, as RFC 3339 in UTC; empty if that is not known.
@@ -256,6 +268,8 @@ impl Session {
             summary: None,
             model: None,
             allowed: Vec::new(),
+            values: Line::new(),
+            title: String::new(),
             ended: None,
             created: String::new(),
             last: String::new(),
@@ -296,6 +310,9 @@ impl Session {
             .iter()
             .filter_map(|tool| tool.as_str().map(str::to_owned))
             .collect();
+        self.values = values::of_lines(&lines);
+        let title = header.get("title").and_then(Value::as_str);
+        self.title = title.unwrap_or_default().to_owned();
         let mut asked_about = String::new();
         for line in effective_lines(lines) {
             let Some(message) = Message::from_json(&line.fields) else {
@@ -306,6 +323,7 @@ impl Session {
             if message.is_question() {
                 self.close_turn();
                 self.asked = line.seq;
+                self.entitle(&message);
             }
             self.ended = self.ended.filter(|_| message.is_note());
             if let Some(Value::String(time)) = line.fields.get("time") {
@@ -367,8 +385,10 @@ impl Session {
             match entry {
                 Entry::Model(model) => self.model = Some((*model).to_owned()),
                 Entry::Allow(tools) => self.allowed = tools.to_vec(),
+                Entry::Value(name, value) => values::put(&mut self.values, name, (*value).clone()),
                 Entry::Message(message) => {
                     self.last = rfc3339(now);
+                    self.entitle(message);
                     self.asked = if message.is_question() {
                         line
                     } else {
@@ -376,6 +396,15 @@ impl Session {
                     };
                 }
                 Entry::TurnEnd(_) | Entry::Undo(_) | Entry::DamageTold(_) | Entry::Asked(_) => {}
+            }
+        }
+    }
+
+    /// Gives it the title of this message, if it has none and this is a question.
+    fn entitle(&mut self, message: &Message) {
+        if let Message::User(user) = message {
+            if self.title.is_empty() && message.is_question() {
+                self.title = one_line(&user.content, MAX_TITLE);
             }
         }
     }
@@ -390,7 +419,15 @@ impl Session {
             header.insert("began".to_owned(), self.created.as_str().into());
         }
         header.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
+        // Where nothing is kept, another conversation begins.
+        let goes_on = summary.is_some() || !kept.is_empty();
+        if goes_on && !self.title.is_empty() {
+            header.insert("title".to_owned(), self.title.as_str().into());
+        }
         let mut state = Line::new();
+        if goes_on && !self.values.is_empty() {
+            state.insert("values".to_owned(), self.values.clone().into());
+        }
         if let Some(model) = &self.model {
             state.insert("model".to_owned(), model.as_str().into());
         }
@@ -422,6 +459,10 @@ impl Session {
             .iter()
             .rposition(Message::is_question)
             .map_or(0, |at| at as u64 + 1);
+        if summary.is_none() && kept.is_empty() {
+            self.title.clear();
+            self.values.clear();
+        }
         (self.summary, self.messages) = (summary, kept);
     }
 }

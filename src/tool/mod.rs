@@ -30,6 +30,7 @@ use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
+use crate::session::Values;
 use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
 pub use function::Function;
@@ -176,6 +177,8 @@ pub struct Turn<'a> {
     /// What the embedding program says of the turn.
     pub metadata: &'a BTreeMap<String, String>,
     pub cancel: &'a Cancel,
+    /// The named values of the conversation.
+    pub values: &'a Values,
     /// What the user wrote in the conversation: secrets in it are shown in results.
     pub(crate) said: &'a str,
     /// The long results of this turn.

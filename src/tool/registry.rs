@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::change;
@@ -82,9 +81,14 @@ impl Registry {
             return Err(Error::failed(format!("invalid tool name \"{name}\"")));
         }
         let spec = tool.spec();
-        let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
-        if spec.source != BUILT_IN && !is_json(&spec.schema) {
-            return Err(Error::failed(format!("the schema of {name} is not JSON")));
+        if spec.source != BUILT_IN {
+            let schema = parse_json(spec.schema.as_bytes())
+                .map_err(|_| Error::failed(format!("the schema of {name} is not JSON")))?;
+            // What takes any arguments has a schema of somebody else, which is theirs to mend.
+            if let Some(flaw) = schema::flaw(&schema).filter(|_| !tool.takes_any()) {
+                let why = format!("the schema of {name} is not one of arguments: {flaw}");
+                return Err(Error::failed(why));
+            }
         }
         if self.tools.insert(name.clone(), tool.into()).is_some() {
             return Err(Error::failed(format!("two tools are called {name}")));
@@ -401,6 +405,7 @@ mod tests {
     use crate::bus::Origin;
     use crate::cancel::Cancel;
     use crate::error::Kind;
+    use crate::session::Values;
     use serde_json::json;
     use std::sync::atomic::AtomicBool;
 
@@ -457,6 +462,7 @@ mod tests {
             origin,
             metadata,
             cancel,
+            values: &Values::default(),
             pages,
             events: &|_| (),
             run_task,

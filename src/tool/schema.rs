@@ -1,8 +1,9 @@
 //! Checks arguments against a tool's JSON Schema: corrects harmless mistakes, and describes the others in one sentence.
 //!
 //! Supported: `type` (one or a list), `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`,
-//! `maximum`. Other keywords are ignored: a server that uses them checks them itself.
+//! `maximum`, `pattern`, `minLength`, `maxLength`, `minItems`, `maxItems`. Other keywords are ignored: a server that uses them checks them itself.
 
+use regex_lite::Regex;
 use serde_json::{Map, Value};
 
 use crate::text::{nearest, one_line, parse_json};
@@ -84,8 +85,101 @@ fn constrained(schema: &Value, value: Value, path: &str) -> Result<Value, String
         (_, Some((max, number))) if number > max => {
             Err(mismatch(path, &value, &format!("at most {max}")))
         }
-        _ => Ok(value),
+        _ => sized(schema, &value, path).map(|()| value),
     }
+}
+
+/// The keywords that restrict how long a text or a list is, and what a text looks like.
+fn sized(schema: &Value, value: &Value, path: &str) -> Result<(), String> {
+    let (length, least, most, unit) = match value {
+        Value::String(text) => (text.chars().count(), "minLength", "maxLength", "characters"),
+        Value::Array(list) => (list.len(), "minItems", "maxItems", "items"),
+        _ => return Ok(()),
+    };
+    let bound = |keyword| schema.get(keyword).and_then(Value::as_u64);
+    if let Some(least) = bound(least).filter(|least| (length as u64) < *least) {
+        return Err(mismatch(
+            path,
+            value,
+            &format!("at least {least} {unit} long"),
+        ));
+    }
+    if let Some(most) = bound(most).filter(|most| length as u64 > *most) {
+        return Err(mismatch(
+            path,
+            value,
+            &format!("at most {most} {unit} long"),
+        ));
+    }
+    let pattern = schema.get("pattern").and_then(Value::as_str);
+    let (Some(pattern), Some(text)) = (pattern, value.as_str()) else {
+        return Ok(());
+    };
+    // One that is none to this engine, with look-around say, is left to the tool.
+    match Regex::new(pattern) {
+        Ok(regex) if !regex.is_match(text) => Err(mismatch(
+            path,
+            value,
+            &format!("of the pattern {}", one_line(pattern, 200)),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The types that a schema can name.
+const TYPES: [&str; 7] = [
+    "object", "array", "string", "integer", "number", "boolean", "null",
+];
+
+/// Why this is no schema of arguments, which are an object.
+pub(super) fn flaw(schema: &Value) -> Option<String> {
+    match schema.get("type") {
+        Some(kind) if kind != "object" => Some("its type is not \"object\"".to_owned()),
+        _ if !schema.is_object() => Some("it is not an object".to_owned()),
+        _ => flaw_within(schema, "it"),
+    }
+}
+
+fn flaw_within(schema: &Value, name: &str) -> Option<String> {
+    if schema.is_boolean() {
+        return None;
+    }
+    if !schema.is_object() {
+        return Some(format!("{name} is not an object"));
+    }
+    let named = match schema.get("type") {
+        Some(Value::Array(kinds)) => kinds.iter().collect(),
+        kind => kind.into_iter().collect::<Vec<_>>(),
+    };
+    let is_type = |kind: &&Value| kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
+    if let Some(kind) = named.into_iter().find(|kind| !is_type(kind)) {
+        return Some(format!("{name} has the type {kind}, which is none"));
+    }
+    let is_names = |list: &Value| {
+        let names = list.as_array();
+        names.is_some_and(|names| names.iter().all(Value::is_string))
+    };
+    if schema.get("required").is_some_and(|list| !is_names(list)) {
+        return Some(format!("\"required\" of {name} is not a list of names"));
+    }
+    if schema
+        .get("enum")
+        .is_some_and(|choices| !choices.is_array())
+    {
+        return Some(format!("\"enum\" of {name} is not a list"));
+    }
+    let properties = match schema.get("properties") {
+        None => None,
+        Some(Value::Object(properties)) => Some(properties),
+        Some(_) => return Some(format!("\"properties\" of {name} is not an object")),
+    };
+    let items = schema.get("items").filter(|items| !items.is_array());
+    let mut below = properties
+        .into_iter()
+        .flatten()
+        .map(|(name, schema)| (format!("\"{name}\""), schema))
+        .chain(items.map(|items| (format!("what {name} lists"), items)));
+    below.find_map(|(name, schema)| flaw_within(schema, &name))
 }
 
 fn object(
@@ -501,5 +595,63 @@ mod tests {
             json!({"path": "p"})
         );
         assert!(check(&schema(), json!("p")).is_err());
+    }
+
+    #[test]
+    fn lengths_and_patterns_are_checked_as_far_as_they_are_understood() {
+        let schema = json!({"properties": {
+            "code": {"type": "string", "pattern": "^[A-Z]{2}$", "minLength": 2, "maxLength": 3},
+            "list": {"type": "array", "minItems": 1, "maxItems": 2, "items": {"type": "string"}},
+            "odd": {"type": "string", "pattern": "(?=x)"},
+        }});
+        for good in [
+            json!({"code": "AB"}),
+            json!({"list": ["a"]}),
+            json!({"odd": "y"}),
+        ] {
+            assert_eq!(check(&schema, good.clone()), Ok(good));
+        }
+        for (bad, says) in [
+            (json!({"code": "ÄB"}), "of the pattern ^[A-Z]{2}$, not"),
+            (json!({"code": "A"}), "at least 2 characters long"),
+            (json!({"code": "ABCD"}), "at most 3 characters long"),
+            (json!({"list": []}), "at least 1 items long"),
+            (json!({"list": ["a", "b", "c"]}), "at most 2 items long"),
+        ] {
+            let said = check(&schema, bad.clone()).unwrap_err();
+            assert!(said.contains(says), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_schema_is_found() {
+        for good in [
+            json!({}),
+            json!({"type": "object", "properties": {"a": {"type": ["string", "null"]}, "b": true}}),
+            schema(),
+        ] {
+            assert_eq!(flaw(&good), None, "{good}");
+        }
+        for (bad, says) in [
+            (json!([]), "it is not an object"),
+            (json!({"type": "string"}), "its type is not \"object\""),
+            (json!({"properties": []}), "\"properties\" of it"),
+            (json!({"required": "a"}), "\"required\" of it"),
+            (
+                json!({"properties": {"a": {"type": "text"}}}),
+                "\"a\" has the type \"text\"",
+            ),
+            (
+                json!({"properties": {"a": {"enum": "x"}}}),
+                "\"enum\" of \"a\"",
+            ),
+            (
+                json!({"properties": {"a": {"items": {"type": "x"}}}}),
+                "what \"a\" lists has",
+            ),
+        ] {
+            let found = flaw(&bad).unwrap_or_default();
+            assert!(found.contains(says), "{bad}: {found}");
+        }
     }
 }

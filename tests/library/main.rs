@@ -16,6 +16,7 @@ mod exec;
 #[path = "../../docs/examples/limits.rs"]
 mod limits;
 mod panics;
+mod pieces;
 mod programs;
 #[path = "../../docs/examples/resume.rs"]
 mod resume;
@@ -97,11 +98,7 @@ fn test(args: &[String]) -> ExitCode {
             words.push(arg.as_str());
         }
     }
-    let tests: Vec<Test> = programs::TESTS
-        .iter()
-        .chain(panics::TESTS)
-        .copied()
-        .collect();
+    let tests = [programs::TESTS, pieces::TESTS, panics::TESTS].concat();
     let is_wanted =
         |(name, _): &Test| words.is_empty() || words.iter().any(|word| name.contains(word));
     let (wanted, others): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(is_wanted);

@@ -1,0 +1,226 @@
+//! The events of turns, kept for whoever comes late.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Event, Response};
+
+/// Keeps the events of turns, each turn in a stream of its own, for readers that come and go: several threads may read a
+/// stream while its turn runs, each from the number on that it saw last.
+///
+/// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is forgotten some time after its last
+/// event.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use bantam::agent::{Agent, Request};
+/// use bantam::bus::{Event, EventLog, Status};
+/// use bantam::provider::demo::Demo;
+///
+/// let log = EventLog::new(Duration::from_secs(60));
+/// let agent = Agent::builder().provider(Demo).build()?;
+/// let response = agent.run(&Request::new("time", "notes"), &|event| {
+///     log.add("turn-1", event);
+/// });
+/// log.end("turn-1", &response);
+/// assert_eq!(log.status("turn-1"), Some(Status::Done));
+/// assert!(matches!(log.after("turn-1", 0).pop(), Some((_, Event::Done(_)))));
+/// # Ok::<(), bantam::error::Error>(())
+/// ```
+pub struct EventLog {
+    keep: Duration,
+    streams: Mutex<BTreeMap<String, Stream>>,
+    changed: Condvar,
+}
+
+/// How far a stream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// More events may come.
+    Running,
+    /// Its turn is over and succeeded.
+    Done,
+    /// Its turn is over and failed, or was stopped.
+    Failed,
+}
+
+struct Stream {
+    events: VecDeque<Event>,
+    /// The number of the first event that is kept.
+    first: u64,
+    status: Status,
+    at: Instant,
+}
+
+/// The most events of a stream that are kept: of a longer one, the first are forgotten.
+const MOST: usize = 10_000;
+
+impl Stream {
+    fn after(&self, number: u64) -> Vec<(u64, Event)> {
+        let numbered = (self.first..).zip(&self.events);
+        let new = numbered.filter(|(n, _)| *n > number);
+        new.map(|(n, event)| (n, event.clone())).collect()
+    }
+
+    /// The number of the last event.
+    fn last(&self) -> u64 {
+        self.first + self.events.len() as u64 - 1
+    }
+}
+
+impl EventLog {
+    /// Keeps each stream for so long after its last event.
+    pub fn new(keep: Duration) -> Self {
+        Self {
+            keep,
+            streams: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// The streams that are not forgotten.
+    fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        streams.retain(|_, stream| now.duration_since(stream.at) < self.keep);
+        streams
+    }
+
+    /// Adds an event to a stream, which begins with it, and returns its number. After [`Event::Done`] nothing is added, and the
+    /// number is that of the last event.
+    pub fn add(&self, stream: &str, event: Event) -> u64 {
+        let status = match &event {
+            Event::Done(response) if response.error.is_some() => Status::Failed,
+            Event::Done(_) => Status::Done,
+            _ => Status::Running,
+        };
+        let mut streams = self.streams();
+        let kept = streams.entry(stream.to_owned()).or_insert_with(|| Stream {
+            events: VecDeque::new(),
+            first: 1,
+            status: Status::Running,
+            at: Instant::now(),
+        });
+        if kept.status == Status::Running {
+            kept.events.push_back(event);
+            if kept.events.len() > MOST {
+                kept.events.pop_front();
+                kept.first += 1;
+            }
+            (kept.status, kept.at) = (status, Instant::now());
+        }
+        let number = kept.last();
+        drop(streams);
+        self.changed.notify_all();
+        number
+    }
+
+    /// Ends a stream by the response of its turn.
+    pub fn end(&self, stream: &str, response: &Response) -> u64 {
+        self.add(stream, Event::Done(Box::new(response.clone())))
+    }
+
+    /// The events of a stream after this number, with theirs: 0 for all. None of a stream that is not known.
+    pub fn after(&self, stream: &str, number: u64) -> Vec<(u64, Event)> {
+        let streams = self.streams();
+        streams
+            .get(stream)
+            .map_or_else(Vec::new, |stream| stream.after(number))
+    }
+
+    /// The same, and waits for so long until there is one. An empty list is the end: nothing came, or nothing will.
+    pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
+        let until = Instant::now() + most;
+        let mut streams = self.streams();
+        loop {
+            let known = streams.get(stream);
+            let new = known.map_or_else(Vec::new, |stream| stream.after(number));
+            let is_over = known.is_some_and(|stream| stream.status != Status::Running);
+            let left = until.saturating_duration_since(Instant::now());
+            if !new.is_empty() || is_over || left.is_zero() {
+                return new;
+            }
+            let waited = self.changed.wait_timeout(streams, left);
+            streams = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// How far a stream is; `None` if it is not known.
+    pub fn status(&self, stream: &str) -> Option<Status> {
+        self.streams().get(stream).map(|stream| stream.status)
+    }
+
+    /// How many events a stream has had.
+    pub fn count(&self, stream: &str) -> u64 {
+        self.streams().get(stream).map_or(0, Stream::last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use std::thread;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn numbers(events: &[(u64, Event)]) -> Vec<u64> {
+        events.iter().map(|(number, _)| *number).collect()
+    }
+
+    #[test]
+    fn each_stream_has_its_numbers_and_whoever_comes_late_gets_its_end() {
+        let log = EventLog::new(LONG);
+        for n in 1..=3 {
+            assert_eq!(log.add("a", Event::Delta(n.to_string())), n);
+        }
+        assert_eq!(log.add("b", Event::TurnStarted), 1);
+        assert_eq!(log.status("a"), Some(Status::Running));
+        let response = Response {
+            error: Some(Error::failed("no")),
+            ..Response::default()
+        };
+        assert_eq!(log.end("a", &response), 4);
+        assert_eq!(log.add("a", Event::TurnStarted), 4);
+        assert_eq!(numbers(&log.after("a", 2)), [3, 4]);
+        assert!(log.wait("a", 4, LONG).is_empty());
+        assert_eq!((log.count("a"), log.count("b"), log.count("c")), (4, 1, 0));
+        log.end("b", &Response::default());
+        assert_eq!(
+            (log.status("a"), log.status("b"), log.status("c")),
+            (Some(Status::Failed), Some(Status::Done), None)
+        );
+        let forgetful = EventLog::new(Duration::ZERO);
+        forgetful.add("a", Event::TurnStarted);
+        assert_eq!((forgetful.status("a"), forgetful.count("a")), (None, 0));
+    }
+
+    #[test]
+    fn several_readers_follow_a_stream_that_runs_and_a_long_one_loses_its_beginning() {
+        let log = EventLog::new(LONG);
+        let last = MOST as u64 + 6;
+        thread::scope(|scope| {
+            let read = || {
+                let (mut seen, mut ended) = (0, false);
+                while !ended {
+                    for (number, event) in log.wait("a", seen, LONG) {
+                        assert!(number > seen);
+                        (seen, ended) = (number, matches!(event, Event::Done(_)));
+                    }
+                }
+                seen
+            };
+            let readers: Vec<_> = (0..3).map(|_| scope.spawn(read)).collect();
+            for _ in 1..last {
+                log.add("a", Event::TurnStarted);
+            }
+            log.end("a", &Response::default());
+            for reader in readers {
+                assert_eq!(reader.join().unwrap(), last);
+            }
+        });
+        assert_eq!(log.after("a", 0)[0].0, 7);
+    }
+}

@@ -1,0 +1,289 @@
+//! The agent's pieces, as a program sees them.
+
+use bantam::agent::{self, Agent, Request};
+use bantam::error::{Kind, Result};
+use bantam::message::{Message, Price};
+use bantam::provider::{Anthropic, Chain, OpenAi, Options, Sampling};
+use bantam::session::Memory;
+use bantam::tool::{Function, Risk, Turn};
+use bantam::tools::{self, Policy};
+use serde_json::{Value, json};
+
+use crate::Test;
+use crate::support::harness::Home;
+use crate::support::model::{Model, Reply};
+
+pub const TESTS: &[Test] = &[
+    (
+        "pieces::a_model_is_asked_as_the_code_says",
+        a_model_is_asked_as_the_code_says,
+    ),
+    (
+        "pieces::the_next_model_answers_when_the_first_fails",
+        the_next_model_answers_when_the_first_fails,
+    ),
+    (
+        "pieces::what_cannot_be_asked_is_an_error_of_the_first_request",
+        what_cannot_be_asked_is_an_error_of_the_first_request,
+    ),
+    (
+        "pieces::a_session_has_values_and_a_title",
+        a_session_has_values_and_a_title,
+    ),
+    (
+        "pieces::tools_are_listed_chosen_and_added",
+        tools_are_listed_chosen_and_added,
+    ),
+    (
+        "pieces::the_prompt_sees_the_conversation",
+        the_prompt_sees_the_conversation,
+    ),
+    (
+        "pieces::tools_in_a_jail_need_hands",
+        tools_in_a_jail_need_hands,
+    ),
+];
+
+const EMPTY: &str = r#"{"type":"object","properties":{}}"#;
+
+fn a_model_is_asked_as_the_code_says() {
+    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
+    let options = Options {
+        name: "acme/x".to_owned(),
+        headers: [("x-team".to_owned(), "blue".to_owned())].into(),
+        extra_body: json!({"top_k": 7}).as_object().unwrap().clone(),
+        max_tokens: 99,
+        temperature: Some(0.5),
+        price: Price {
+            input: Some(1.0),
+            output: Some(10.0),
+            cached: None,
+        },
+        ..Options::default()
+    };
+    let key = "not-a-real-key-0001";
+    let model_x = OpenAi::with(&model.base(), key, "x", options);
+    let agent = Agent::builder().provider(model_x).build().unwrap();
+    let mut request = Request::new("Go!", "notes");
+    let response = agent.run(&request, &|_| ());
+    assert_eq!(response.model, "acme/x");
+    // 11 tokens read and 7 written.
+    assert_eq!(response.cost, Some(0.000_081));
+    request.sampling = Sampling {
+        temperature: Some(0.0),
+        max_tokens: Some(5),
+        extra_body: json!({"top_k": 8, "seed": 3}).as_object().unwrap().clone(),
+    };
+    agent.run(&request, &|_| ());
+    let [first, second] = [0, 1].map(|n| model.request(n));
+    assert_eq!(first.header("x-team"), Some("blue"));
+    assert_eq!(
+        first.header("authorization"),
+        Some("Bearer not-a-real-key-0001")
+    );
+    let sent = |body: &Value| {
+        ["top_k", "max_tokens", "temperature", "seed"].map(|name| body[name].clone())
+    };
+    assert_eq!(
+        sent(&first.body),
+        [json!(7), json!(99), json!(0.5), json!(null)]
+    );
+    assert_eq!(
+        sent(&second.body),
+        [json!(8), json!(5), json!(0.0), json!(3)]
+    );
+}
+
+fn the_next_model_answers_when_the_first_fails() {
+    let key = "not-a-real-key-0002";
+    let refusing = Model::answering(move |_, _| Reply::error(401, &format!("{key} is refused")));
+    let second = Model::answering(|_, _| Reply::text("Here."));
+    let chain = Chain::default()
+        .then(OpenAi::new(&refusing.base(), key, "a"))
+        .then(OpenAi::new(&second.base(), "", "b"));
+    let agent = Agent::builder().chain(chain).build().unwrap();
+    let warnings = std::sync::Mutex::new(Vec::new());
+    let response = agent.run(&Request::new("Go!", "notes"), &|event| {
+        if let bantam::bus::Event::Warning(text) = event {
+            warnings.lock().unwrap().push(text);
+        }
+    });
+    assert_eq!(
+        (response.output.as_str(), response.model.as_str()),
+        ("Here.", "b")
+    );
+    let warnings = warnings.into_inner().unwrap().join("\n");
+    assert!(
+        warnings.contains("asking b") && !warnings.contains(key),
+        "{warnings}"
+    );
+    let chosen = Request {
+        model: "b".to_owned(),
+        ..Request::new("Go!", "notes")
+    };
+    let before = refusing.asked();
+    assert_eq!(agent.run(&chosen, &|_| ()).output, "Here.");
+    assert_eq!(refusing.asked(), before);
+}
+
+fn what_cannot_be_asked_is_an_error_of_the_first_request() {
+    let ask = |model| {
+        Agent::builder()
+            .provider(model)
+            .build()
+            .unwrap()
+            .ask("Go!")
+            .unwrap_err()
+    };
+    let public = ask(OpenAi::new("http://models.example.com/v1", "", "x"));
+    assert!(
+        public.kind == Kind::Config && public.message.contains("public host"),
+        "{public}"
+    );
+    let spaced = ask(OpenAi::new("http://127.0.0.1:9/v1", "not a key", "x"));
+    assert!(spaced.message.contains("a space"), "{spaced}");
+    let agent = Agent::builder()
+        .provider(Anthropic::new("ftp://x", "", "y"))
+        .build()
+        .unwrap();
+    assert!(
+        agent
+            .ask("Go!")
+            .unwrap_err()
+            .message
+            .contains("must begin with http")
+    );
+}
+
+/// Counts its calls in the conversation.
+fn counter() -> Function {
+    Function::new(
+        "count",
+        "Counts.",
+        EMPTY,
+        |_: Value, turn: &Turn| -> Result<String> {
+            let calls = turn
+                .values
+                .get("calls")
+                .and_then(|n| n.as_u64())
+                .unwrap_or(0)
+                + 1;
+            turn.values.set("calls", calls);
+            turn.values.remove("draft");
+            Ok(calls.to_string())
+        },
+    )
+}
+
+fn a_session_has_values_and_a_title() {
+    let turn = || [Reply::call("count", &json!({})), Reply::text("Counted.")];
+    let model = Model::scripted(turn().into_iter().chain(turn()));
+    let store = Memory::default();
+    let build = || {
+        let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+        builder
+            .tool(counter())
+            .store(store.clone())
+            .build()
+            .unwrap()
+    };
+    let mut request = Request::new("Count, please.", "");
+    request.metadata.insert("user".to_owned(), "7".to_owned());
+    let agent = build();
+    let response = agent.run(&request, &|_| ());
+    let key = response.session;
+    assert!(key.starts_with("library_"), "{key}");
+    assert_eq!(response.metadata["user"], "7");
+    let roles = response.stored.iter().map(|message| match message {
+        Message::User(_) => "user",
+        Message::Assistant(_) => "assistant",
+        Message::ToolResult(_) => "tool",
+        Message::System(_) => "system",
+    });
+    assert_eq!(
+        roles.collect::<Vec<_>>(),
+        ["user", "assistant", "tool", "assistant"]
+    );
+    agent.set(&key, "draft", &json!({"pages": 3})).unwrap();
+    assert_eq!(agent.session(&key).unwrap().values["draft"]["pages"], 3);
+    let again = build().run(&Request::new("Again.", &*key), &|_| ());
+    assert_eq!((again.stored.len(), again.output.as_str()), (4, "Counted."));
+    let session = agent.session(&key).unwrap();
+    assert_eq!(session.title, "Count, please.");
+    assert_eq!(Value::Object(session.values), json!({"calls": 2}));
+    assert!(session.created.starts_with("20") && session.last >= session.created);
+}
+
+fn tools_are_listed_chosen_and_added() {
+    let named = |name: &'static str| Function::new(name, "x", EMPTY, |_: Value, _: &Turn| Ok(""));
+    let builder = Agent::builder().provider(OpenAi::new("http://127.0.0.1:9", "", "x"));
+    let agent = builder
+        .tool(named("a"))
+        .tool(named("b").risk(Risk::Safe))
+        .build()
+        .unwrap();
+    let names = |agent: &Agent| {
+        agent
+            .tools()
+            .map(|spec| spec.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&agent), ["a", "b", "read_more"]);
+    let fewer = agent.with_only(&["b"]).unwrap();
+    assert_eq!(names(&fewer), ["b", "read_more"]);
+    let more = fewer.with_more(vec![Box::new(named("c"))]).unwrap();
+    assert_eq!(names(&more), ["b", "c", "read_more"]);
+    assert!(agent.with_only(&["z"]).is_err());
+    assert!(agent.with_more(vec![Box::new(named("a"))]).is_err());
+    let specs: Vec<_> = agent.tools().cloned().collect();
+    assert_eq!(
+        (specs[1].risk, &*specs[1].source),
+        (Risk::Safe, "this program")
+    );
+    let tokens = agent::count_tokens(&[Message::user("Why is the sky blue?")], &specs);
+    assert!((20..400).contains(&tokens), "{tokens}");
+    for (schema, says) in [
+        ("{", "not JSON"),
+        (r#"{"type":"string"}"#, "its type is not"),
+    ] {
+        let bad = Function::new("bad", "x", schema, |_: Value, _: &Turn| Ok(""));
+        let refused = Agent::builder()
+            .provider(OpenAi::new("", "", "x"))
+            .tool(bad)
+            .build();
+        let refused = refused.err().unwrap();
+        assert!(refused.message.contains(says), "{refused}");
+    }
+}
+
+fn the_prompt_sees_the_conversation() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let agent = builder.context_of("STATE", |session, request| {
+        let user = request
+            .metadata
+            .get("user")
+            .map_or("nobody", String::as_str);
+        format!("{user} has said {} things.", session.messages.len() / 2)
+    });
+    let agent = agent.build().unwrap();
+    for user in ["Ada", "Ben"] {
+        let mut request = Request::new("Hello?", "notes");
+        request.metadata.insert("user".to_owned(), user.to_owned());
+        agent.run(&request, &|_| ());
+    }
+    assert!(model.request(0).texts("system")[0].contains("Ada has said 0 things."));
+    assert!(model.request(1).texts("system")[0].contains("Ben has said 1 things."));
+}
+
+fn tools_in_a_jail_need_hands() {
+    let home = Home::empty();
+    let refused = Policy::with(home.path(""), &json!({})).err().unwrap();
+    assert_eq!(refused.kind, Kind::Config);
+    assert_eq!(
+        refused.hint.unwrap(),
+        "write bantam::hands(); as the first line of main"
+    );
+    // Those that need none are there without.
+    assert_eq!(tools::subagents().len(), 2);
+}
