@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::config::Budget;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::{Usage, add_cost};
+use crate::message::{Price, Usage, add_cost};
 use crate::text::{LocalTime, clip, parse_json, rfc3339};
 
 /// The longest name in a line, in bytes.
@@ -36,6 +36,33 @@ pub(crate) struct Call<'a> {
     pub estimated: bool,
     /// `None` if no price is known.
     pub cost: Option<f64>,
+}
+
+/// Who a request is made for that asks no chat model: asked before it, and told what it took.
+pub(crate) struct Account<'a> {
+    pub session: &'a str,
+    pub channel: &'a str,
+    /// See [`Call::cause`].
+    pub cause: &'a str,
+    /// Counts one more request, of about so many tokens, if it may be made.
+    pub begin: &'a (dyn Fn(u64) -> Result<()> + Sync),
+    /// Takes the tokens, the usage as the host counts it, and the cost.
+    pub spent: &'a (dyn Fn(u64, Usage, Option<f64>) + Sync),
+    pub warn: &'a (dyn Fn(String) + Sync),
+}
+
+impl Account<'static> {
+    /// Of what a user does at the terminal before a turn: the day's budget alone limits it.
+    pub(crate) fn of_user() -> Self {
+        Self {
+            session: "",
+            channel: "cli",
+            cause: "",
+            begin: &|_| Ok(()),
+            spent: &|_, _, _| (),
+            warn: &|_| (),
+        }
+    }
 }
 
 /// Allows model calls and records them, in the files of `$BANTAM_HOME/usage`.
@@ -146,6 +173,44 @@ impl Ledger {
         Ok(())
     }
 
+    /// Makes a request, if the budget and the account allow one of about so many tokens, and records it.
+    pub(crate) fn pay(
+        &self,
+        account: &Account,
+        (model, price): (&str, Price),
+        expected: u64,
+        ask: impl FnOnce() -> Result<Value>,
+    ) -> Result<Value> {
+        self.check(SystemTime::now(), || expected)?;
+        (account.begin)(expected)?;
+        let answer = ask()?;
+        let counted = counted(&answer["usage"]);
+        let estimated = counted == Usage::default();
+        let usage = if estimated {
+            Usage {
+                prompt_tokens: expected,
+                ..counted
+            }
+        } else {
+            counted
+        };
+        let cost = price.of(usage);
+        (account.spent)(usage.total(), counted, cost);
+        let call = Call {
+            model,
+            session: account.session,
+            channel: account.channel,
+            cause: account.cause,
+            usage,
+            estimated,
+            cost,
+        };
+        if let Err(e) = self.record(&call, SystemTime::now()) {
+            (account.warn)(e.message);
+        }
+        Ok(answer)
+    }
+
     /// The calls recorded for a message. Reads all there is: only a restart in the midst of an answer needs it.
     pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
         let (mut calls, cause) = (0, clip(cause, MAX_NAME));
@@ -200,6 +265,19 @@ impl Ledger {
                 Err(e.doing("recording usage"))
             }
         })
+    }
+}
+
+/// The tokens of a request that asks no chat model, as its host counts them: hosts have two names for each.
+fn counted(usage: &Value) -> Usage {
+    let tokens = |names: [&str; 2]| {
+        let mut found = names.iter().filter_map(|name| usage.get(*name)?.as_u64());
+        found.next().unwrap_or(0)
+    };
+    Usage {
+        prompt_tokens: tokens(["prompt_tokens", "input_tokens"]),
+        completion_tokens: tokens(["completion_tokens", "output_tokens"]),
+        cached_tokens: 0,
     }
 }
 

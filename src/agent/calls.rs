@@ -20,6 +20,7 @@ use crate::session::{Entry, Session};
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
 use crate::tool::{PreparedCall, Registry, Turn};
+use crate::usage::Account;
 
 /// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
 const AT_ONCE: usize = 8;
@@ -265,6 +266,17 @@ impl<'a> Calls<'a> {
                 cancel: &turn.cancel,
                 values: &turn.values,
                 said: self.said.get().map_or("", String::as_str),
+                account: Account {
+                    session: &turn.request.session,
+                    channel: &turn.request.origin.channel,
+                    cause: turn.spending.cause(),
+                    begin: &|expected| {
+                        let limits = &self.agent.limits;
+                        turn.spending.begin_other_call(limits, expected)
+                    },
+                    spent: &|tokens, counted, cost| turn.spending.spend(tokens, counted, cost),
+                    warn: &|text| turn.warn(text),
+                },
                 pages: &self.pages,
                 events: turn.events,
                 run_task: &|task| self.agent.run_task(task, turn),

@@ -139,7 +139,7 @@ impl Spending {
         self.versions.get()
     }
 
-    pub(super) fn cause(&self) -> &str {
+    pub(crate) fn cause(&self) -> &str {
         &self.cause
     }
 
@@ -153,7 +153,7 @@ impl Spending {
     }
 
     /// Adds a call that took so many tokens; `counted` is its usage as the host counts it.
-    pub(super) fn spend(&self, tokens: u64, counted: Usage, cost: Option<f64>) {
+    pub(crate) fn spend(&self, tokens: u64, counted: Usage, cost: Option<f64>) {
         self.tokens.fetch_add(tokens, Ordering::Relaxed);
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.0.add(counted);
@@ -188,6 +188,21 @@ impl Spending {
 
     /// Counts a call, if it may be made; it needs `expected` tokens.
     pub(super) fn begin_call(&self, limits: &Limits, expected: impl FnOnce() -> u64) -> Result<()> {
+        self.begin_one_of(limits.max_calls, limits, expected)
+    }
+
+    /// The same for a request that asks no chat model. It leaves a call for the answer.
+    pub(crate) fn begin_other_call(&self, limits: &Limits, expected: u64) -> Result<()> {
+        let most = limits.max_calls.saturating_sub(1);
+        self.begin_one_of(most, limits, || expected)
+    }
+
+    fn begin_one_of(
+        &self,
+        most: u32,
+        limits: &Limits,
+        expected: impl FnOnce() -> u64,
+    ) -> Result<()> {
         if let Some(limit) = limits.budget_tokens {
             let (spent, expected) = (self.tokens.load(Ordering::Relaxed), expected());
             if spent.saturating_add(expected) > limit {
@@ -200,7 +215,7 @@ impl Spending {
                 .hint("allow more with --budget-tokens"));
             }
         }
-        let count = |calls| (calls < limits.max_calls).then_some(calls + 1);
+        let count = |calls| (calls < most).then_some(calls + 1);
         let counted = self
             .calls
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, count);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::Parts;
+use super::{Parts, ledger};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
@@ -12,6 +12,7 @@ use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
 use crate::text::{fenced, one_line};
+use crate::usage::Account;
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(
@@ -25,7 +26,11 @@ pub(super) fn endpoint(
     let model = parts.config.named(name, parts.env).doing(setting)?;
     let host = connect(&model, model.keys.first(), parts, &Redactor::default());
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
-        Some(host) => Ok(Some(Endpoint { setting, host })),
+        Some(host) => Ok(Some(Endpoint {
+            setting,
+            host,
+            ledger: ledger(parts),
+        })),
         None => Err(
             Error::config(format!("{setting}: {name} is for chats alone"))
                 .hint("name a model of a host with the OpenAI API"),
@@ -41,7 +46,7 @@ pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
         parts,
     )?;
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
-        Arc::new(move |recording, cancel| endpoint.transcribe(recording, cancel))
+        Arc::new(move |recording, cancel, account| endpoint.transcribe(recording, cancel, account))
     }))
 }
 
@@ -65,7 +70,8 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         }
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
-                let words = transcribe(&media, &cancel).doing(format_args!("attaching {name}"))?;
+                let words = transcribe(&media, &cancel, &Account::of_user())
+                    .doing(format_args!("attaching {name}"))?;
                 return Ok(Attachment::Text(format!(
                     "[what is said in {name}]\n{}",
                     fenced(&words)

@@ -188,11 +188,7 @@ fn builder(
         skills: skills(home, config),
         local_time: local_time.clone(),
     });
-    builder.ledger = Some(Arc::new(Ledger::new(
-        home.usage(),
-        config.budget,
-        local_time,
-    )));
+    builder.ledger = Some(Arc::new(ledger(parts)));
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
@@ -200,6 +196,12 @@ fn builder(
         None => builder.store(Files::new(home.clone())),
         Some(memory) => builder.store(memory.clone()),
     })
+}
+
+/// Every request that costs goes through one of these; what they record is in the same files.
+fn ledger(parts: Parts) -> Ledger {
+    let Parts { home, config, env } = parts;
+    Ledger::new(home.usage(), config.budget, local_time(env))
 }
 
 /// How much of a conversation goes to a model with this window.

@@ -320,7 +320,7 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
     let endpoint = media::endpoint("memory.embedding_model", model, parts)?;
     Ok(endpoint.map(|endpoint| Meaning {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
-        embed: Box::new(move |texts, cancel| endpoint.embed(texts, cancel)),
+        embed: Box::new(move |texts, cancel, account| endpoint.embed(texts, cancel, account)),
         file: home.state().join("vectors.json"),
         lock: home.lock("vectors"),
     }))

@@ -8,6 +8,7 @@ use crate::bus::{Event, Inbound, Kind, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
+use crate::usage::Account;
 
 /// A turn that has begun.
 struct Begun {
@@ -88,9 +89,27 @@ impl Dispatcher {
     }
 
     fn fetch(&self, begun: &Begun, message: &mut Inbound, cancel: &Cancel) {
-        if let Some(chats) = self.chats_of(&message.origin) {
-            chats.fetch(&begun.open, message, cancel);
+        let Some(chats) = self.chats_of(&message.origin) else {
+            return;
+        };
+        if begun.open.iter().all(|open| open.message.files.is_empty()) {
+            return;
         }
+        // Without an agent the turn fails, and says why.
+        let (session, origin) = (message.session.clone(), message.origin.clone());
+        let Ok(limits) = self.handler.agent(&session).map(|agent| agent.limits()) else {
+            return;
+        };
+        let spending = &begun.spending;
+        let account = Account {
+            session: &session,
+            channel: &origin.channel,
+            cause: spending.cause(),
+            begin: &|expected| spending.begin_other_call(&limits, expected),
+            spent: &|tokens, counted, cost| spending.spend(tokens, counted, cost),
+            warn: &|text| self.show(&origin, Event::Warning(text)),
+        };
+        chats.fetch(&begun.open, message, cancel, &account);
     }
 
     /// Runs the turn. Returns also the text that ends it in its chat.

@@ -13,17 +13,27 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::Body;
 use crate::message::Media;
+use crate::usage::{Account, Ledger};
+
+/// A second of speech has some 2,000 bytes, and hosts that count tokens count about 20.
+const BYTES_OF_A_TOKEN: u64 = 100;
 
 /// A model that does something else than chat.
 pub(crate) struct Endpoint {
     /// Where the configuration names it.
     pub setting: &'static str,
     pub host: Host,
+    pub ledger: Ledger,
 }
 
 impl Endpoint {
     /// What is said in a recording.
-    pub(crate) fn transcribe(&self, recording: &Media, cancel: &Cancel) -> Result<String> {
+    pub(crate) fn transcribe(
+        &self,
+        recording: &Media,
+        cancel: &Cancel,
+        account: &Account,
+    ) -> Result<String> {
         #[derive(Deserialize)]
         struct Transcript {
             text: String,
@@ -41,12 +51,19 @@ impl Endpoint {
             bytes.len() as u64,
         );
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
-        let transcript: Transcript = self.post("/audio/transcriptions", body, cancel)?;
+        let expected = len / BYTES_OF_A_TOKEN;
+        let transcript: Transcript =
+            self.post("/audio/transcriptions", body, cancel, account, expected)?;
         Ok(transcript.text.trim().to_owned())
     }
 
     /// A vector for each text.
-    pub(crate) fn embed(&self, texts: &[&str], cancel: &Cancel) -> Result<Vec<Vec<f32>>> {
+    pub(crate) fn embed(
+        &self,
+        texts: &[&str],
+        cancel: &Cancel,
+        account: &Account,
+    ) -> Result<Vec<Vec<f32>>> {
         #[derive(Deserialize)]
         struct Row {
             index: usize,
@@ -57,7 +74,9 @@ impl Endpoint {
             data: Vec<Row>,
         }
         let body = Body::json(&json!({"model": self.host.model.id, "input": texts}));
-        let mut rows = self.post::<Rows>("/embeddings", body, cancel)?.data;
+        let expected = texts.iter().map(|text| text.len() as u64).sum::<u64>() / 4;
+        let rows: Rows = self.post("/embeddings", body, cancel, account, expected)?;
+        let mut rows = rows.data;
         rows.sort_by_key(|row| row.index);
         if rows.len() != texts.len() {
             let (given, wanted) = (rows.len(), texts.len());
@@ -69,17 +88,27 @@ impl Endpoint {
         Ok(rows.into_iter().map(|row| row.embedding).collect())
     }
 
-    fn post<T: DeserializeOwned>(&self, endpoint: &str, body: Body, cancel: &Cancel) -> Result<T> {
-        let model = &self.host.model.name;
-        let answer =
-            self.host
-                .post(endpoint, body, cancel)
-                .map_err(|e| match e.into_error(model) {
-                    e if e.kind == Kind::Failed => {
-                        e.hint(format!("check {} in config.json", self.setting))
-                    }
-                    e => e,
-                })?;
-        T::deserialize(answer).doing(format_args!("asking {model}"))
+    /// Asks the host, if the account may pay for about so many tokens.
+    fn post<T: DeserializeOwned>(
+        &self,
+        endpoint: &str,
+        body: Body,
+        cancel: &Cancel,
+        account: &Account,
+        expected: u64,
+    ) -> Result<T> {
+        let model = &self.host.model;
+        let ask = || {
+            let answer = self.host.post(endpoint, body, cancel);
+            answer.map_err(|e| match e.into_error(&model.name) {
+                e if e.kind == Kind::Failed => {
+                    e.hint(format!("check {} in config.json", self.setting))
+                }
+                e => e,
+            })
+        };
+        let priced = (model.name.as_str(), model.entry.price);
+        let answer = self.ledger.pay(account, priced, expected, ask)?;
+        T::deserialize(answer).doing(format_args!("asking {}", model.name))
     }
 }

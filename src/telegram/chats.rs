@@ -15,6 +15,7 @@ use crate::hands::Hands;
 use crate::log::Level;
 use crate::outbox::{Item, Pending};
 use crate::text::LocalTime;
+use crate::usage::Account;
 
 /// The most time to fetch the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
@@ -60,12 +61,19 @@ impl Chats {
     }
 
     /// Fetches the files of messages, which may take minutes, and adds to the message what they hold.
-    pub(crate) fn fetch(&self, open: &[OpenMessage], message: &mut Inbound, cancel: &Cancel) {
+    pub(crate) fn fetch(
+        &self,
+        open: &[OpenMessage],
+        message: &mut Inbound,
+        cancel: &Cancel,
+        account: &Account,
+    ) {
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
         let downloader = Downloader {
             chats: self,
             cancel: &cancel.with_timeout(DOWNLOAD_TIME),
+            account,
         };
         for file in open.iter().flat_map(|open| &open.message.files) {
             if cancel.why().is_some() {

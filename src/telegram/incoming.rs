@@ -10,6 +10,7 @@ use crate::cancel::{Cancel, Why};
 use crate::error::Result;
 use crate::message::{MAX_FILE, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, one_line, size};
+use crate::usage::Account;
 use crate::wire::{FileJob, IncomingFile, Job};
 
 /// The most bytes of an image to show: hosts refuse larger ones.
@@ -29,6 +30,7 @@ pub(super) struct Downloader<'a> {
     pub chats: &'a Chats,
     /// With the time for all files of a message.
     pub cancel: &'a Cancel,
+    pub account: &'a Account<'a>,
 }
 
 impl Downloader<'_> {
@@ -124,7 +126,7 @@ impl Downloader<'_> {
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {
-                text.push_str(&match transcribe(&media, self.cancel) {
+                text.push_str(&match transcribe(&media, self.cancel, self.account) {
                     Ok(words) if file.about.starts_with("voice") => {
                         format!("\n[its words]\n{words}")
                     }

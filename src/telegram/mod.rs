@@ -31,6 +31,7 @@ use crate::message::Media;
 use crate::pace::paced;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
+use crate::usage::Account;
 use activity::Activity;
 pub(crate) use chats::Chats;
 use poll::Poller;
@@ -38,7 +39,7 @@ pub(crate) use poll::{PollEvent, Watch};
 pub(crate) use send::MessageSender;
 
 /// Makes words of a recording.
-pub(crate) type Transcribe = dyn Fn(&Media, &Cancel) -> Result<String> + Send + Sync;
+pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
 
 /// The longest back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);

@@ -10,11 +10,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use super::Turn;
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::hands::Hands;
 use crate::text::{first_lines, from_json};
+use crate::usage::Account;
 use crate::wire::{FileJob, Job};
 
 /// Passages to show, and the bytes of each.
@@ -26,7 +28,7 @@ const BATCH: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a vector for each text, as many as there are.
-type Embed = dyn Fn(&[&str], &Cancel) -> Result<Vec<Vec<f32>>> + Send + Sync;
+type Embed = dyn Fn(&[&str], &Cancel, &Account) -> Result<Vec<Vec<f32>>> + Send + Sync;
 
 pub(crate) struct Meaning {
     /// The model and where it is: vectors of different models do not compare.
@@ -49,16 +51,16 @@ type Passage = (String, usize, String);
 
 impl Meaning {
     /// The passages of notes that are nearest to a query.
-    pub(super) fn search(&self, hands: &Hands, query: &str, cancel: &Cancel) -> Result<String> {
+    pub(super) fn search(&self, hands: &Hands, query: &str, turn: &Turn) -> Result<String> {
         let found = hands
-            .call(&Job::File(FileJob::Passages), cancel)?
+            .call(&Job::File(FileJob::Passages), turn.cancel)?
             .into_text()?;
         let passages: Vec<Passage> = found
             .lines()
             .filter_map(|line| from_json(line).ok())
             .collect();
-        let vectors = self.vectors_of(&passages, cancel)?;
-        let query = (self.embed)(&[query], cancel)?
+        let vectors = self.vectors_of(&passages, turn)?;
+        let query = (self.embed)(&[query], turn.cancel, &turn.account)?
             .pop()
             .map(|vector| quantized(&vector))
             .unwrap_or_default();
@@ -78,7 +80,7 @@ impl Meaning {
     }
 
     /// The vector of each passage: the kept one, else a new one, which is kept.
-    fn vectors_of(&self, passages: &[Passage], cancel: &Cancel) -> Result<Vec<Vec<u8>>> {
+    fn vectors_of(&self, passages: &[Passage], turn: &Turn) -> Result<Vec<Vec<u8>>> {
         let texts: Vec<String> = passages
             .iter()
             .map(|(key, _, text)| format!("{key}\n{text}"))
@@ -86,7 +88,7 @@ impl Meaning {
         let sum =
             |text: &String| format!("{:08x}{:x}", crc32fast::hash(text.as_bytes()), text.len());
         let sums: Vec<String> = texts.iter().map(sum).collect();
-        let _lock = Lock::acquire(&self.lock, PATIENCE, cancel)?;
+        let _lock = Lock::acquire(&self.lock, PATIENCE, turn.cancel)?;
         let file = fs_err::read(&self.file)
             .ok()
             .and_then(|bytes| from_json::<Vectors>(&bytes).ok());
@@ -108,7 +110,9 @@ impl Meaning {
             .collect();
         for batch in missing.chunks(BATCH) {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
-            let rows = batch.iter().zip((self.embed)(&inputs, cancel)?);
+            let rows = batch
+                .iter()
+                .zip((self.embed)(&inputs, turn.cancel, &turn.account)?);
             known.vectors.extend(
                 rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))),
             );

@@ -51,7 +51,7 @@ pub(crate) fn memory(
         let query = Some(text(args, "query"))
             .filter(|query| !query.is_empty())
             .unwrap_or(text(args, "content"));
-        let by_meaning = match meaning.search(&hands, query, turn.cancel) {
+        let by_meaning = match meaning.search(&hands, query, turn) {
             Ok(found) => format!("Nearest in meaning:\n\n{found}"),
             Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
         };

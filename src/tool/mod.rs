@@ -33,6 +33,7 @@ use crate::message::Media;
 use crate::session::Values;
 use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
+use crate::usage::Account;
 pub use function::Function;
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry};
@@ -181,6 +182,8 @@ pub struct Turn<'a> {
     pub values: &'a Values,
     /// What the user wrote in the conversation: secrets in it are shown in results.
     pub(crate) said: &'a str,
+    /// Pays for requests that a tool makes to models.
+    pub(crate) account: Account<'a>,
     /// The long results of this turn.
     pub(crate) pages: &'a Pages,
     /// Shows something to the user.

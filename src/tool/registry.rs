@@ -470,6 +470,7 @@ mod tests {
             versions: None,
             is_handed_over: &AtomicBool::new(false),
             said: "",
+            account: crate::usage::Account::of_user(),
         })
     }
 

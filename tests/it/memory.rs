@@ -632,3 +632,72 @@ fn the_folder_of_somebody_else_is_no_users_memory() {
     let own = fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap();
     assert_eq!(own, "Prefers metric units\n");
 }
+
+#[test]
+fn the_vectors_of_notes_count_as_calls_and_cost_what_they_cost() {
+    let host = embeddings();
+    let model = Model::answering(|request, _| {
+        if request.messages().last().unwrap()["role"] == "tool" {
+            return Reply::text(&request.last("tool"));
+        }
+        let search = json!({ "action": "search", "query": "which fruit is ripe" });
+        Reply::call("memory", &search)
+    });
+    let entry = json!({ "model_name": "vectors", "model": "openai/v-1", "api_base": host.base(),
+        "api_key": "k", "price": { "input": 1.0, "output": 0.0 } });
+    let list = json!({ "model_list": [model.config()["model_list"][0], entry],
+        "memory": { "embedding_model": "vectors" } });
+    let limits = json!({ "agents": { "defaults": { "max_calls": 5 } } });
+    let home = Home::with(&merged(merged(model.config(), &list), &limits));
+    for note in 0..10 {
+        let passage = |n: usize| format!("{note} {n} {}\n\n", "words ".repeat(60));
+        let text: String = (0..40).map(passage).collect();
+        home.write(&format!("workspace/memory/note{note}.md"), text);
+    }
+    let run = home.agent(["-m", "find it"]);
+    // The answer is the last call.
+    let answer = run.exits(6).stdout.clone();
+    assert!(
+        answer.contains("[not searched by meaning: the 5 model calls"),
+        "{answer}"
+    );
+    assert_eq!(
+        host.requests().len(),
+        3,
+        "one call each for the question and the answer"
+    );
+    let usage = home
+        .bantam()
+        .args(["usage", "--json"])
+        .run()
+        .exits(0)
+        .json();
+    let of_vectors = usage["rows"].as_array().unwrap().iter();
+    let of_vectors = of_vectors.filter(|row| row["model"] == "openai/v-1");
+    let calls: u64 = of_vectors.map(|row| row["calls"].as_u64().unwrap()).sum();
+    assert_eq!(calls, 3, "{usage}");
+    // What is kept is not asked for again.
+    let sent = || {
+        host.requests()
+            .iter()
+            .map(|r| r.body["input"].as_array().unwrap().len())
+            .sum::<usize>()
+    };
+    assert_eq!(sent(), 3 * 64);
+    home.agent(["--new", "-m", "find it"]).exits(6);
+    assert_eq!(sent(), 6 * 64);
+
+    home.config(
+        &merged(
+            home_config(&home),
+            &json!({ "budget": { "daily_tokens": 1 } }),
+        )
+        .to_string(),
+    );
+    home.agent(["--new", "-m", "find it"]).exits(6);
+    assert_eq!(sent(), 6 * 64);
+}
+
+fn home_config(home: &Home) -> Value {
+    serde_json::from_str(&fs::read_to_string(home.path("config.json")).unwrap()).unwrap()
+}
