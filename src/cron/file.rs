@@ -1,6 +1,6 @@
 //! Reading and writing `cron/jobs.json`. Fields that other programs keep in it stay as they are.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,10 @@ use super::job::Job;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::{one_line, parse_json};
+use crate::text::{one_line, parse_json, size};
+
+/// The most bytes of the file: a value of JSON may take many times its own size in memory.
+const MAX_FILE: u64 = 8 << 20;
 
 #[derive(Default)]
 pub(super) struct JobsFile {
@@ -24,10 +27,16 @@ impl JobsFile {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
                 .hint("correct the file or move it away; until then nothing changes it")
         };
-        let text = match fs_err::read_to_string(&path) {
+        let mut text = String::new();
+        let read = fs_err::File::open(&path)
+            .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
+        match read {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            text => text.map_err(|e| broken(e.to_string()))?,
+            read => read.map_err(|e| broken(e.to_string()))?,
         };
+        if text.len() as u64 > MAX_FILE {
+            return Err(broken(format!("it is larger than {}", size(MAX_FILE))));
+        }
         // serde_json's error has the line and the column.
         let value: Value =
             parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
@@ -60,6 +69,13 @@ impl JobsFile {
             self.jobs.iter().map(|job| job.0.clone()).collect(),
         );
         let text = format!("{:#}\n", Value::Object(fields));
+        if text.len() as u64 > MAX_FILE {
+            return Err(Error::failed(format!(
+                "saving the jobs: they take more than {}",
+                size(MAX_FILE)
+            ))
+            .hint("remove some that are no longer needed"));
+        }
         disk::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
             .doing("saving the jobs")
             .map_err(|e| e.hint("free some space or repair the disk; the jobs are unchanged"))

@@ -5,8 +5,11 @@ use serde_json::{Value, json};
 use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
-use crate::text::one_line;
+use crate::text::{one_line, size};
 use crate::zone::Zone;
+
+/// The most bytes of a message: it goes out whole with each run.
+const MAX_MESSAGE: usize = 64 << 10;
 
 /// A job to be added.
 #[derive(Clone, Debug)]
@@ -44,6 +47,13 @@ impl NewJob {
             .hint("set it first, or let NTP do so"));
         }
         let message = self.message.trim();
+        if message.len() > MAX_MESSAGE {
+            let most = size(MAX_MESSAGE as u64);
+            return Err(
+                Error::usage(format!("the job's message is longer than {most}"))
+                    .hint("put the text into a file of the workspace, and name that"),
+            );
+        }
         if message.is_empty() {
             return Err(Error::usage("the job has no message")
                 .hint("bantam cron add -e 1h \"Is the disk filling up?\""));

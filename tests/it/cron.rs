@@ -251,7 +251,9 @@ fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
 #[test]
 fn a_broken_file_is_reported_by_line_and_left_as_it_is() {
     let home = Home::empty();
+    let long = format!("{{\"jobs\": [{}]}}", "[],".repeat(3 << 20));
     for (text, says) in [
+        (long.as_str(), "larger than 8.0 MB"),
         ("{\n \"jobs\": [\n  {\"id\": \"a\",}\n ]\n}\n", "line 3"),
         ("", "line 1"),
         ("[]", "not an object"),
