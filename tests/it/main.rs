@@ -8,7 +8,7 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, board, botapi, door, entities, fixtures, harness, lease, marker, model, pdf,
+    addresses, board, botapi, door, entities, fixtures, harness, heavy, lease, marker, model, pdf,
     program, remote, rng, seccomp_trace, smuggling, stored, syncs, tunnel, without_syscall,
 };
 

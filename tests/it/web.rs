@@ -1,15 +1,13 @@
 //! `web_fetch` and `web_search`, and the addresses that neither may reach.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpListener;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::thread;
 
 use serde_json::{Value, json};
 
 use crate::addresses::PRIVATE;
 use crate::harness::{Home, merged, until};
+use crate::heavy::{heavy_pages, packed, raw};
 use crate::model::{Model, Reply, Request, call};
 
 /// A model that makes this call, and then repeats what came of it.
@@ -47,7 +45,7 @@ fn a_page_comes_as_markdown_with_its_status_and_final_address() {
             "<title>T</title><script>no()</script><h1>Hi</h1><p>See <a href=x>this</a>.",
         ),
         "/gone" => Reply::html(404, "<p>Not here"),
-        "/picture" => Reply::html(200, "GIF89a"),
+        "/picture" => Reply::html(200, "GIF89a\x01\0\x01\0\0\0\0"),
         "/json" => Reply::json(200, &json!({ "a": [1, 2] })),
         "/loop" => Reply::html(301, "").header("Location", "/loop"),
         "/file" => Reply::html(302, "").header("Location", "file:///etc/passwd"),
@@ -72,24 +70,6 @@ fn a_page_comes_as_markdown_with_its_status_and_final_address() {
 fn site_that_is_silent() -> String {
     let site = site(|_| Reply::html(200, "<p>never all of it").held_after(1));
     fetched(&format!("{}/", origin(&site)))
-}
-
-/// A server whose every answer is these bytes. It ends with the test process.
-fn raw(answer: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let mut head = [0; 4096];
-            // The client may hang up when it has enough.
-            drop(
-                stream
-                    .read(&mut head)
-                    .and_then(|_| stream.write_all(&answer)),
-            );
-        }
-    });
-    format!("http://{address}/")
 }
 
 #[test]
@@ -221,57 +201,6 @@ fn no_word_of_a_header_stands_outside_the_fence() {
         let outside = outside_fences(&result).to_lowercase();
         assert!(!outside.contains("obey-me"), "{path}: {result}");
     }
-}
-
-/// Pages of some kilobytes on the wire, each made to take gigabytes or minutes to read.
-fn heavy_pages() -> Vec<(&'static str, &'static str, String)> {
-    let html = "text/html";
-    let spans = "<tr>".to_owned() + &"<td colspan=20 rowspan=1000>x".repeat(1_000);
-    let base = format!("<base href='https://a.example/{}'>", "x".repeat(60_000));
-    let cells = "<tr><td>y".repeat(50_000);
-    vec![
-        ("titles", html, "<title>".repeat(300_000)),
-        ("brackets", html, "<".repeat(4_000_000)),
-        ("links", html, "[".repeat(2_000_000)),
-        ("spans", html, format!("<table>{spans}{cells}")),
-        ("base", html, base + &"<a href=b>c</a>".repeat(50_000)),
-        (
-            "lists",
-            html,
-            "<ul><li>".repeat(100) + &"a<br>".repeat(800_000),
-        ),
-        ("tables", html, "<table><tr><td>".repeat(100_000)),
-        (
-            "attributes",
-            html,
-            (0..500_000)
-                .map(|n| format!("<p a{n}="))
-                .collect::<Vec<_>>()
-                .concat(),
-        ),
-        (
-            "json",
-            "application/json",
-            format!(
-                "{}{}1{}",
-                "[".repeat(120),
-                "1,".repeat(2_000_000),
-                "]".repeat(120)
-            ),
-        ),
-    ]
-}
-
-/// A site whose pages come packed.
-fn packed(kind: &str, page: &str) -> String {
-    let deflated = miniz_oxide::deflate::compress_to_vec(page.as_bytes(), 6);
-    // Neither the checksum nor the length at the end matters to a reader.
-    let body = [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &deflated, &[0; 8]].concat();
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    raw([head.as_bytes(), &body].concat())
 }
 
 /// The most memory, in KB, that a bot has had when it has fetched these pages, sixteen at once, and what they said.

@@ -10,6 +10,7 @@ pub mod door;
 pub mod entities;
 pub mod fixtures;
 pub mod harness;
+pub mod heavy;
 pub mod lease;
 pub mod marker;
 pub mod model;
