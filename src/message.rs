@@ -2,13 +2,16 @@
 //!
 //! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+mod media;
+
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::{fenced, size};
+pub use media::Media;
+pub(crate) use media::{
+    MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA, MediaKind, image_type, is_shown, media_type,
+};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,132 +119,6 @@ pub struct ToolResult {
     pub is_error: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<Media>,
-}
-
-/// A picture, a PDF or a recording, as requests and session lines carry it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Media {
-    /// The IANA media type, `image/png` say.
-    pub mime: String,
-    /// The file's bytes in base64 (RFC 4648, section 4, with padding).
-    pub base64: String,
-    /// The text of a PDF, for models that take none; empty if it is unknown.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub text: String,
-}
-
-/// What a model may take or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MediaKind {
-    Image,
-    Pdf,
-    Audio,
-}
-
-/// The most bytes of a PDF or a recording: it is held in memory, and sent again with every request.
-pub(crate) const MAX_FILE: usize = 10 << 20;
-
-impl Media {
-    /// Recognises a file by its first bytes.
-    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
-        let mime = media_type(bytes)?.to_owned();
-        Some(Self {
-            mime,
-            base64: STANDARD.encode(bytes),
-            text: String::new(),
-        })
-    }
-
-    /// The same for an image alone.
-    pub(crate) fn image(bytes: &[u8]) -> Option<Self> {
-        image_type(bytes).and_then(|_| Self::of(bytes))
-    }
-
-    pub(crate) fn kind(&self) -> MediaKind {
-        match self.mime.split('/').next() {
-            Some("audio") => MediaKind::Audio,
-            Some("application") => MediaKind::Pdf,
-            _ => MediaKind::Image,
-        }
-    }
-
-    /// The format of a recording that chat APIs take.
-    pub(crate) fn audio_format(&self) -> Option<&'static str> {
-        match self.mime.as_str() {
-            "audio/wav" => Some("wav"),
-            "audio/mpeg" => Some("mp3"),
-            _ => None,
-        }
-    }
-
-    /// Stands in for it: the text of a PDF where that is known, else a line that says why it is not there.
-    pub(crate) fn replacement(&self, why: &str) -> String {
-        if !self.text.is_empty() {
-            return format!("[the text of a PDF]\n{}", fenced(&self.text));
-        }
-        let what = match self.kind() {
-            MediaKind::Image => "an image",
-            MediaKind::Pdf => "a PDF",
-            MediaKind::Audio => "a recording",
-        };
-        let bytes = self.base64.trim_end_matches('=').len() * 3 / 4;
-        format!("[{what}, {}, {}: {why}]", self.mime, size(bytes as u64))
-    }
-}
-
-/// The IANA media type of a file that a model may take, by its first bytes.
-pub(crate) fn media_type(start: &[u8]) -> Option<&'static str> {
-    Some(match start {
-        [b'%', b'P', b'D', b'F', b'-', ..] => "application/pdf",
-        [b'O', b'g', b'g', b'S', ..] => "audio/ogg",
-        [b'f', b'L', b'a', b'C', ..] => "audio/flac",
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'A',
-            b'V',
-            b'E',
-            ..,
-        ] => "audio/wav",
-        [_, _, _, _, b'f', b't', b'y', b'p', b'M', b'4', b'A', ..] => "audio/mp4",
-        [b'I', b'D', b'3', ..] => "audio/mpeg",
-        // A frame of MPEG audio, layer III.
-        [0xff, second, ..] if second & 0xe6 == 0xe2 => "audio/mpeg",
-        _ => image_type(start)?,
-    })
-}
-
-/// The same for the images that models can see.
-pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
-    Some(match start {
-        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => "image/png",
-        [0xff, 0xd8, 0xff, ..] => "image/jpeg",
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => "image/gif",
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'E',
-            b'B',
-            b'P',
-            ..,
-        ] => "image/webp",
-        _ => return None,
-    })
 }
 
 /// Why the model stopped.
@@ -369,6 +246,14 @@ impl Message {
         }
     }
 
+    pub(crate) fn media_mut(&mut self) -> &mut [Media] {
+        match self {
+            Self::User(user) => &mut user.media,
+            Self::ToolResult(result) => &mut result.images,
+            Self::System(_) | Self::Assistant(_) => &mut [],
+        }
+    }
+
     /// Replaces media by text, and returns how many.
     pub(crate) fn replace_media(&mut self, which: impl Fn(&Media) -> bool, why: &str) -> usize {
         let (content, media) = match self {
@@ -462,6 +347,7 @@ mod tests {
                     mime: "image/gif".into(),
                     base64: "R0lGODlh".into(),
                     text: "x".into(),
+                    ..Media::default()
                 }],
                 ..User::default()
             }),

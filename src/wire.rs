@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::message::MAX_IMAGE;
 use crate::reach::{Access, Tree};
 use crate::text::from_json;
 
@@ -20,6 +21,9 @@ const MAX_HEADER: usize = 16 << 10;
 pub(crate) const MAX_BODY: usize = (1 << 20) - MAX_HEADER;
 /// Bytes of a job's header, and of its body.
 const MAX_JOB: usize = 64 << 20;
+/// Bytes to be read for their content, in all, and in one piece.
+const MAX_READ: usize = 24 << 20;
+const MAX_PIECE: usize = 1 << 20;
 
 /// What confines a hands process, strongest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,25 +95,42 @@ pub(crate) enum Job {
     Layers,
 }
 
-/// Another's bytes, to be read for their content. The reply's body is what [`crate::web`] makes of them.
+/// Another's bytes, to be read for their content: they follow the job in pieces, so that nobody else holds all of them.
+/// The reply's body is what [`crate::web`] makes of them.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct ReadingJob {
     pub what: Reading,
     /// The bytes are packed.
     pub is_gzip: bool,
+    /// What has come, in the process that reads it.
     #[serde(skip)]
     pub bytes: Vec<u8>,
 }
 
+impl ReadingJob {
+    pub(crate) fn new(what: Reading, is_gzip: bool) -> Self {
+        Self {
+            what,
+            is_gzip,
+            bytes: Vec::new(),
+        }
+    }
+}
+
+/// Gives the next bytes to be read; `None` at their end.
+pub(crate) type Pieces<'a> = dyn FnMut() -> Result<Option<Vec<u8>>> + 'a;
+
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reading {
-    /// A page, as Markdown.
+    /// A page, as Markdown; an image as it is.
     Page {
         content_type: String,
         /// Where it came from: what its links start from.
         address: String,
         max_chars: usize,
+        /// The pages of a PDF, as the model wrote them.
+        pages: String,
     },
     /// What a search engine found.
     Hits {
@@ -117,6 +138,25 @@ pub(crate) enum Reading {
         names: Option<[String; 4]>,
         count: usize,
     },
+    /// The text of a PDF: its first pages, up to so many bytes.
+    Pdf { most: usize },
+}
+
+/// What was read of a PDF. Its text follows on the next line.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
+pub(crate) struct PdfPart {
+    /// The pages that are left, as `pages` takes them; empty if there are none.
+    pub more: String,
+}
+
+/// How the rest of a PDF in the workspace is read, below its first part; empty if there is no rest.
+pub(crate) fn more_pages(more: &str, path: &str) -> String {
+    match (more, path) {
+        ("", _) => String::new(),
+        (_, "") => format!("\n[the rest is not here: pages {more}]"),
+        _ => format!("\n[there is more: read_file {path} with pages {more}]"),
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
@@ -160,6 +200,9 @@ pub(crate) enum FileJob {
         offset: Option<u64>,
         /// Lines.
         limit: Option<u64>,
+        /// The pages of a PDF: `7` or `3-12`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pages: Option<String>,
     },
     /// Stores a file that came from outside, and returns its path.
     TakeFile(IncomingFile),
@@ -257,7 +300,7 @@ impl Job {
     pub(crate) fn seconds(&self) -> u64 {
         match self {
             Self::Exec(job) => job.timeout_secs,
-            Self::Read(_) => 20,
+            Self::Read(_) => 40,
             Self::File(_) | Self::Serve(_) | Self::Layers => 60,
         }
     }
@@ -266,11 +309,10 @@ impl Job {
     pub(crate) fn body(&self) -> &[u8] {
         match self {
             Self::Exec(job) => &job.input,
-            Self::Read(job) => &job.bytes,
             Self::File(FileJob::TakeFile(file)) => &file.content,
             Self::File(FileJob::Unzip(archive)) => &archive.content,
             Self::File(FileJob::PutBack(file)) => &file.content,
-            Self::File(_) | Self::Serve(_) | Self::Layers => &[],
+            Self::File(_) | Self::Serve(_) | Self::Read(_) | Self::Layers => &[],
         }
     }
 }
@@ -286,6 +328,10 @@ pub(crate) enum Header {
     Changed { stamp: String, is_new: bool },
     /// The body is an image file.
     Image,
+    /// The file is a recording, which the caller may fetch.
+    Recording,
+    /// The body is a PDF. It never leaves the process, which reads it.
+    Pdf,
     /// The body is a part of a file, the last one if it is not full. The stamp changes with the file.
     Part(String),
     /// The job failed; the reason is for the model.
@@ -301,6 +347,14 @@ pub(crate) enum Header {
 }
 
 impl Header {
+    /// The most bytes of the body behind it.
+    fn most(&self) -> usize {
+        match self {
+            Self::Image => MAX_IMAGE,
+            _ => MAX_BODY,
+        }
+    }
+
     /// The error for a caller that expected another header.
     pub(crate) fn into_error(self) -> Error {
         match self {
@@ -310,6 +364,8 @@ impl Header {
             | Self::Text
             | Self::Changed { .. }
             | Self::Image
+            | Self::Recording
+            | Self::Pdf
             | Self::Part(_)
             | Self::Exited { .. } => Error::failed("unexpected reply from the hands process"),
         }
@@ -360,11 +416,11 @@ fn encode(header: &impl Serialize, body: &[u8], max: usize, max_body: usize) -> 
     }
 }
 
-/// A header of at most `max` bytes, and a body of at most `max_body`.
+/// A header of at most `max` bytes, and a body of at most what `max_body` allows behind it.
 fn receive<T: DeserializeOwned>(
     from: &mut dyn Read,
     max: usize,
-    max_body: usize,
+    max_body: impl Fn(&T) -> usize,
 ) -> Result<(T, Vec<u8>)> {
     let too_long = || Error::failed("the message is too long");
     let mut len = [0; 4];
@@ -376,7 +432,7 @@ fn receive<T: DeserializeOwned>(
     let mut body = vec![
         0;
         Some(len)
-            .filter(|len| *len <= max_body)
+            .filter(|len| *len <= max_body(&header))
             .ok_or_else(too_long)?
     ];
     from.read_exact(&mut body)?;
@@ -389,10 +445,10 @@ pub(crate) fn encode_job(job: &Job) -> Result<Vec<u8>> {
 }
 
 pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
-    let (mut job, body) = receive(from, MAX_JOB, MAX_JOB).doing("reading the job")?;
+    let (mut job, body) = receive(from, MAX_JOB, |_| MAX_JOB).doing("reading the job")?;
     match &mut job {
         Job::Exec(job) => job.input = body,
-        Job::Read(job) => job.bytes = body,
+        Job::Read(job) => job.bytes = receive_pieces(from).doing("reading the job")?,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
         Job::File(FileJob::Unzip(archive)) => archive.content = body,
         Job::File(FileJob::PutBack(file)) => file.content = body,
@@ -401,14 +457,46 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
     Ok(job)
 }
 
+/// One of the pieces behind a reading job, as it is sent. None has no bytes: that is their end.
+pub(crate) fn encode_piece(piece: &[u8]) -> Vec<u8> {
+    let pieces = piece.chunks(MAX_PIECE);
+    let lengths = pieces.map(|piece| {
+        // A piece is at most a megabyte.
+        let len = u32::try_from(piece.len()).unwrap_or_default();
+        [&len.to_be_bytes()[..], piece].concat()
+    });
+    lengths.collect::<Vec<_>>().concat()
+}
+
+/// What stands behind the last piece.
+pub(crate) const END_OF_PIECES: [u8; 4] = [0; 4];
+
+fn receive_pieces(from: &mut dyn Read) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let mut len = [0; 4];
+        from.read_exact(&mut len)?;
+        let (len, start) = (u32::from_be_bytes(len) as usize, bytes.len());
+        if len == 0 {
+            return Ok(bytes);
+        }
+        if len > MAX_PIECE || start + len > MAX_READ {
+            return Err(Error::failed("there is too much to read"));
+        }
+        bytes.resize(start + len, 0);
+        from.read_exact(&mut bytes[start..])?;
+    }
+}
+
 pub(crate) fn send_reply(to: &mut dyn Write, reply: &Reply) -> Result<()> {
-    to.write_all(&encode(&reply.header, &reply.body, MAX_HEADER, MAX_BODY)?)?;
+    let most = reply.header.most();
+    to.write_all(&encode(&reply.header, &reply.body, MAX_HEADER, most)?)?;
     to.write_all(&reply.body)?;
     Ok(to.flush()?)
 }
 
 pub(crate) fn receive_reply(from: &mut dyn Read) -> Result<Reply> {
-    let (header, body) = receive(from, MAX_HEADER, MAX_BODY).doing("reading the reply")?;
+    let (header, body) = receive(from, MAX_HEADER, Header::most).doing("reading the reply")?;
     Ok(Reply { header, body })
 }
 
@@ -441,13 +529,18 @@ mod tests {
             names: None,
             count: 1,
         };
+        let pieces = [vec![1], vec![2; MAX_PIECE + 1], Vec::new(), vec![3]];
         let read = Job::Read(ReadingJob {
             what,
             is_gzip: true,
-            bytes: vec![1],
+            bytes: pieces.concat(),
         });
         for job in [exec, Job::File(file), Job::File(grep), read] {
-            let bytes = [&encode_job(&job).unwrap(), job.body()].concat();
+            let mut bytes = [&encode_job(&job).unwrap(), job.body()].concat();
+            if matches!(job, Job::Read(_)) {
+                bytes.extend(pieces.iter().flat_map(|piece| encode_piece(piece)));
+                bytes.extend(END_OF_PIECES);
+            }
             assert_eq!(receive_job(&mut bytes.as_slice()).unwrap(), job);
         }
     }
@@ -478,6 +571,7 @@ mod tests {
         };
         assert!(refusal(&u32::MAX.to_be_bytes()).contains("too long"));
         assert!(refusal(&header(r#"["text",1048577]"#)).contains("too long"));
+        assert!(refusal(&header(r#"["image",5242881]"#)).contains("too long"));
         for json in ["{]", r#"["text",-1]"#, r#"["text"]"#, r#"[{"grant":{}},0]"#] {
             assert!(
                 refusal(&header(json)).contains("reading the reply"),

@@ -8,6 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use super::breaker::Breaker;
 use super::history;
+use super::media::Shown;
 use super::turn_context::TurnContext;
 use super::{Agent, Renewal, Verdict, offers};
 use crate::bus::{CallReport, Event};
@@ -33,6 +34,7 @@ pub(super) struct Calls<'a> {
     agent: &'a Agent,
     pub turn: &'a TurnContext<'a>,
     pages: Pages,
+    shown: Shown,
     breaker: Breaker,
     /// See [`Turn::is_handed_over`].
     is_handed_over: AtomicBool,
@@ -68,6 +70,7 @@ impl<'a> Calls<'a> {
             agent,
             turn,
             pages: Pages::default(),
+            shown: Shown::default(),
             breaker: Breaker::default(),
             is_handed_over: AtomicBool::new(false),
             said: OnceLock::new(),
@@ -256,7 +259,7 @@ impl<'a> Calls<'a> {
         (turn.events)(Event::ToolStarted {
             summary: call.summary(),
         });
-        let result = match (turn.cancel.why(), permission) {
+        let mut result = match (turn.cancel.why(), permission) {
             (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
             (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
             (None, Permission::Refused(why)) => call.not_run(why),
@@ -285,6 +288,8 @@ impl<'a> Calls<'a> {
                 is_handed_over: &self.is_handed_over,
             }),
         };
+        // At once: the results of calls that run side by side are all in memory until the first of them has ended.
+        self.shown.limit(&mut result);
         if !result.is_error && !matches!(permission, Permission::GrantedByUser) {
             let change = call.change();
             if !change.is_empty() {

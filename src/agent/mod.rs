@@ -18,6 +18,7 @@ mod builder;
 mod calls;
 mod compact;
 mod history;
+mod media;
 mod outcome;
 pub(crate) mod prompt;
 mod task;

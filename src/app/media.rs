@@ -1,18 +1,25 @@
 //! What becomes of attached files that not every model takes: a PDF gets its text beside it, a recording becomes its words.
 
+use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 
 use super::{Parts, ledger};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
+use crate::hands::Hands;
 use crate::message::{Media, MediaKind};
 use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
 use crate::telegram::Transcribe;
-use crate::text::{fenced, one_line};
+use crate::text::{clip, fenced, one_line};
 use crate::usage::Account;
+use crate::wire::{FileJob, IncomingFile, Job, Reply, more_pages};
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(
@@ -56,6 +63,20 @@ pub(crate) enum Attachment {
     Text(String),
 }
 
+/// Keeps a PDF that is longer than what goes with a message in the workspace, where the rest of it can be read. Empty if that
+/// fails.
+fn copy(hands: &Hands, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -> String {
+    let name = Path::new(path).file_name().unwrap_or_default();
+    let today = super::local_time(parts.env)(SystemTime::now());
+    let file = IncomingFile {
+        dir: format!("inbox/{}", clip(&today, 10)),
+        name: one_line(&name.to_string_lossy(), 180),
+        content: STANDARD.decode(&pdf.base64).unwrap_or_default(),
+    };
+    let kept = hands.call(&Job::File(FileJob::TakeFile(file)), cancel);
+    kept.and_then(Reply::into_text).unwrap_or_default()
+}
+
 /// Converts an attached file to what a model accepts.
 pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Result<Attachment> {
     let Attachment::Media(mut media) = attachment else {
@@ -66,7 +87,12 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         MediaKind::Image => {}
         MediaKind::Pdf => {
             super::make_workspace(parts)?;
-            super::hands(parts)?.read_pdf(&mut media, &cancel);
+            let hands = super::hands(parts)?;
+            let more = hands.read_pdf(&mut media, &cancel);
+            if !more.is_empty() {
+                let path = copy(&hands, path, &media, parts, &cancel);
+                media.text.push_str(&more_pages(&more, &path));
+            }
         }
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {

@@ -113,7 +113,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         })
         .unwrap(),
     );
-    let tools: Vec<Box<dyn Tool>> = file_tools(&hands)
+    let tools: Vec<Box<dyn Tool>> = file_tools(&hands, None)
         .map(|tool| Box::new(tool) as Box<dyn Tool>)
         .collect();
     let tools = Registry::new(tools, Redactor::default()).unwrap();

@@ -151,7 +151,9 @@ fn boxed(tools: impl IntoIterator<Item = Function>) -> Tools {
 /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the trees of
 /// `tools.read_paths` and `tools.write_paths`.
 pub fn files(policy: &Policy) -> Tools {
-    boxed(file_tools(&policy.hands))
+    // What cannot make words of recordings is told when a recording is read.
+    let transcribe = media::transcriber(policy.parts()).ok().flatten();
+    boxed(file_tools(&policy.hands, transcribe))
 }
 
 /// `exec`: a command in the jail, as `tools.exec` says.
@@ -236,7 +238,11 @@ pub(crate) fn configured(
         None
     });
     let skills = skills_of(home, config);
-    let mut tools: Vec<Function> = file_tools(hands).collect();
+    let transcribe = media::transcriber(parts).unwrap_or_else(|e| {
+        notices.push(e.message);
+        None
+    });
+    let mut tools: Vec<Function> = file_tools(hands, transcribe).collect();
     tools.extend([
         think_tool(),
         read_skill(skills.clone()),
@@ -349,7 +355,7 @@ fn web_of(hands: &Arc<Hands>, config: &Config, env: &Env) -> [Function; 2] {
     };
     let read = || -> Box<pages::Read> {
         let hands = Arc::clone(hands);
-        Box::new(move |job, cancel| hands.read(job, cancel))
+        Box::new(move |job, pieces, cancel| hands.read(job, pieces, cancel))
     };
     let timeout = Duration::from_secs(fetch.timeout);
     let engines = Search {

@@ -8,7 +8,7 @@ use fs_err::File;
 use crate::app::media::Attachment;
 use crate::app::{self, Parts};
 use crate::error::{Error, Result};
-use crate::message::{MAX_FILE, Media, MediaKind};
+use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::reach::Links;
 use crate::text::{fence, one_line, size};
 
@@ -99,6 +99,12 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
                 .hint("make a smaller copy of it, or attach the part that matters"));
         }
         return Ok(Attachment::Media(media));
+    }
+    if let Some(kind) = image_type(&bytes) {
+        return Err(wrong(format!(
+            "it begins like an image ({kind}), and has no header that says how large it is"
+        ))
+        .hint("convert it, for example to JPEG"));
     }
     if bytes.len() > MAX_TEXT {
         return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))

@@ -194,6 +194,7 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             path,
             offset,
             limit,
+            pages: _,
         } => read::read_file(
             trees.find(path, Access::Read)?,
             offset.unwrap_or(1),

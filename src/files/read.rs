@@ -8,7 +8,7 @@ use rustix::fs::{Stat, fstat};
 use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
-use crate::message::image_type;
+use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
 use crate::reach::Links;
 use crate::text::size;
 use crate::wire::{Header, MAX_BODY, Reply};
@@ -63,8 +63,16 @@ pub(super) fn read_file(
         until: Instant::now() + TIMEOUT,
         hung_up,
     });
-    if let Some(mime) = image_type(file.fill_buf()?) {
-        return image(file, mime, len, &target);
+    match media_type(file.fill_buf()?) {
+        Some("application/pdf") => return whole(file, Header::Pdf, MAX_FILE, len, &target),
+        Some(mime) if mime.starts_with("image/") => return image(file, mime, len, &target),
+        Some(_) => {
+            return Ok(Reply {
+                header: Header::Recording,
+                body: Vec::new(),
+            });
+        }
+        None => {}
     }
     skip_bom(&mut file)?;
     let first = first.max(1);
@@ -102,18 +110,32 @@ pub(super) fn read_file(
 }
 
 fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply> {
+    let reply = whole(file, Header::Image, MAX_IMAGE, len, target)?;
+    if is_shown(&reply.body) {
+        return Ok(reply);
+    }
+    let name = target.asked.display();
+    Err(Error::failed(format!(
+        "{name} begins like an image ({mime}), and has no header that says how large it is"
+    )))
+}
+
+/// All of a file, up to `most` bytes.
+fn whole(file: impl Read, header: Header, most: usize, len: u64, target: &Target) -> Result<Reply> {
     let mut body = Vec::new();
-    file.take(MAX_BODY as u64 + 1).read_to_end(&mut body)?;
-    if body.len() > MAX_BODY {
-        let (name, len, max) = (target.asked.display(), size(len), size(MAX_BODY as u64));
+    file.take(most as u64 + 1).read_to_end(&mut body)?;
+    if body.len() > most {
+        let what = if header == Header::Image {
+            "an image"
+        } else {
+            "a PDF"
+        };
+        let (name, len, most) = (target.asked.display(), size(len), size(most as u64));
         return Err(Error::failed(format!(
-            "{name} ({mime}, {len}) is over the limit of {max}: make a smaller copy"
+            "{name} is {what} of {len}, over the limit of {most}: make a smaller copy"
         )));
     }
-    Ok(Reply {
-        header: Header::Image,
-        body,
-    })
+    Ok(Reply { header, body })
 }
 
 #[cfg(test)]

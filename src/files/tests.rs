@@ -110,6 +110,7 @@ fn job(n: usize) -> FileJob {
             path,
             offset: None,
             limit: Some(5),
+            pages: None,
         },
     }
 }

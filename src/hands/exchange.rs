@@ -14,7 +14,9 @@ use crate::cancel::{Cancel, Hook, Why};
 use crate::error::{Error, Kind, Result};
 use crate::jail::MAX_PROCESSES;
 use crate::sys;
-use crate::wire::{Header, Job, Reply, Termination, encode_job, receive_reply};
+use crate::wire::{
+    END_OF_PIECES, Header, Job, Pieces, Reply, Termination, encode_job, encode_piece, receive_reply,
+};
 
 /// How long a process may take beyond its job's own time, and to clean up when told to stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -39,17 +41,23 @@ pub(super) fn confined(child: &mut Child, cancel: &Cancel) -> Result<Result<(), 
     }
 }
 
-/// Has `child`, which is confined, do `job`, and waits until it has closed its output. `count_processes` ends a command that
-/// has too many.
+/// Has `child`, which is confined, do `job`, and waits until it has closed its output. `pieces` follow a job that reads.
+/// `count_processes` ends a command that has too many.
 pub(super) fn exchange(
     child: &mut Child,
     job: &Job,
+    pieces: Option<&mut Pieces>,
     cancel: &Cancel,
     count_processes: bool,
 ) -> Result<Reply> {
     let time = Duration::from_secs(job.seconds()) + GRACE;
     let mut reader = ReplyReader::new(child, cancel, time)?;
     reader.send(job)?;
+    if let Some(pieces) = pieces {
+        reader.send_pieces(pieces)?;
+        // What comes from elsewhere has a time of its own.
+        reader.deadline = Instant::now() + cancel.remaining(time);
+    }
     reader.counted = count_processes.then(|| child.id());
     let result = receive_reply(&mut reader);
     let told_to_stop = reader.stopped.is_none();
@@ -138,6 +146,24 @@ impl ReplyReader {
         Ok(())
     }
 
+    /// Sends the pieces as they come.
+    fn send_pieces(&mut self, pieces: &mut Pieces) -> Result<()> {
+        while let Some(input) = &mut self.input {
+            let piece = pieces()?;
+            let sent = match &piece {
+                Some(piece) => input.write_all(&encode_piece(piece)),
+                None => input.write_all(&END_OF_PIECES),
+            };
+            if sent.is_err() {
+                self.input = None;
+            }
+            if piece.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn give_back(self, child: &mut Child) {
         child.stdin = self.input;
         child.stdout = Some(self.output);
@@ -207,7 +233,7 @@ mod tests {
             content: "x".repeat(65 << 20),
         });
         let cancel = Cancel::new(Some(Duration::from_secs(2)));
-        let error = exchange(&mut waiting, &job, &cancel, false).unwrap_err();
+        let error = exchange(&mut waiting, &job, None, &cancel, false).unwrap_err();
         waiting.kill().and_then(|()| waiting.wait()).unwrap();
         assert!(error.message.contains("too large"), "{error}");
     }
@@ -243,7 +269,7 @@ mod tests {
 
         let mut forging = saying(Header::Ready, unavailable());
         assert_eq!(confined(&mut forging, &cancel).unwrap(), Ok(()));
-        let reply = exchange(&mut forging, &Job::Layers, &cancel, false).unwrap();
+        let reply = exchange(&mut forging, &Job::Layers, None, &cancel, false).unwrap();
         forging.wait().unwrap();
         let error = reply.into_text().unwrap_err();
         assert!(error.message.contains("unexpected reply"), "{error}");

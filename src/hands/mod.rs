@@ -8,6 +8,7 @@ mod denied;
 mod exchange;
 mod exec;
 mod pdf;
+mod poppler;
 mod previous;
 mod process;
 mod processes;
@@ -32,7 +33,7 @@ use crate::reach::Tree;
 use crate::sys;
 use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
-use crate::wire::{FileJob, Header, Job, MAX_BODY, ReadingJob, Reply, ServeJob, Setup};
+use crate::wire::{FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup};
 
 /// The argument that makes this program a hands process.
 const ROLE: &str = "hands";
@@ -132,7 +133,7 @@ impl Hands {
     /// Does one job in the jail, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         let confined = self.start(job, cancel)?;
-        finish(confined, job, cancel)
+        finish(confined, job, None, cancel)
     }
 
     /// Starts a program in the jail. From then on the child's standard input and output are the program's, which ends when
@@ -239,16 +240,34 @@ impl Hands {
         refusal
     }
 
-    /// Reads another's bytes for their content, in a process that has little time and memory for it.
-    pub(crate) fn read(&self, job: ReadingJob, cancel: &Cancel) -> Result<String> {
-        let reply = self.call(&Job::Read(job), cancel).map_err(|e| {
-            if e.kind == Kind::Failed {
-                Error::failed("it takes too much time or memory to read")
-            } else {
+    /// Reads another's bytes for their content, as they come, in a process that has little time and memory for it.
+    pub(crate) fn read(
+        &self,
+        job: ReadingJob,
+        pieces: &mut Pieces,
+        cancel: &Cancel,
+    ) -> Result<Reply> {
+        let mut lost = None;
+        let mut pieces = || {
+            pieces().map_err(|e| {
+                lost = Some(e.clone());
                 e
+            })
+        };
+        let job = Job::Read(job);
+        let confined = self.start(&job, cancel)?;
+        let reply = finish(confined, &job, Some(&mut pieces), cancel);
+        match (reply, lost) {
+            (_, Some(e)) => Err(e),
+            (Ok(reply), None) => match reply.header {
+                Header::Text | Header::Image => Ok(reply),
+                other => Err(other.into_error()),
+            },
+            (Err(e), None) if e.kind == Kind::Failed => {
+                Err(Error::failed("it takes too much time or memory to read"))
             }
-        });
-        reply?.into_text()
+            (Err(e), None) => Err(e),
+        }
     }
 
     /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
@@ -310,7 +329,7 @@ impl Hands {
     ) -> Result<Result<String, String>> {
         match self.try_to_start(confinement, &Job::Layers, cancel)? {
             Ok(confined) => {
-                let layers = finish(confined, &Job::Layers, cancel)?.into_text()?;
+                let layers = finish(confined, &Job::Layers, None, cancel)?.into_text()?;
                 Ok(Ok(layers.trim_end().to_owned()))
             }
             Err(why) => Ok(Err(why)),
@@ -354,16 +373,24 @@ fn spawn(setup: &Setup, stderr: Stdio) -> Result<Child> {
 }
 
 /// Has a confined process do its job, and ends it.
-fn finish(confined: Confined, job: &Job, cancel: &Cancel) -> Result<Reply> {
+fn finish(
+    confined: Confined,
+    job: &Job,
+    pieces: Option<&mut Pieces>,
+    cancel: &Cancel,
+) -> Result<Reply> {
     let Confined {
         mut child,
         confinement,
         proxy,
     } = confined;
     let count_processes = confinement.is_sandboxed()
-        && matches!(job, Job::Exec(_))
+        && matches!(
+            job,
+            Job::Exec(_) | Job::Read(_) | Job::File(FileJob::ReadFile { .. })
+        )
         && rustix::process::geteuid().is_root();
-    let result = exchange::exchange(&mut child, job, cancel, count_processes);
+    let result = exchange::exchange(&mut child, job, pieces, cancel, count_processes);
     // It has ended by now, or used up its grace.
     let ended = end(&mut child);
     drop(proxy);

@@ -1,38 +1,42 @@
-//! The text of a PDF, by `pdftotext` of Poppler where it is installed. A PDF is a program of a stranger's: it is read in a jail.
+//! The text of a PDF that came from outside the workspace.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Hands;
 use crate::cancel::Cancel;
+use crate::error::{Context, Result};
 use crate::message::Media;
-use crate::text::clip;
-use crate::wire::{ExecJob, Header, Job, Reply, Termination};
+use crate::text::from_json;
+use crate::wire::{PdfPart, Reading, ReadingJob};
 
-/// The most bytes of text.
+/// The most bytes of text that go with a message.
 const MAX_TEXT: usize = 100 << 10;
 
 impl Hands {
-    /// Adds the text of a PDF to it, if it has any and it can be read.
-    pub(crate) fn read_pdf(&self, pdf: &mut Media, cancel: &Cancel) {
-        let job = Job::Exec(ExecJob {
-            command: "pdftotext -q -enc UTF-8 - - 2>/dev/null".to_owned(),
-            working_dir: ".".to_owned(),
-            timeout_secs: 60,
-            input: STANDARD.decode(&pdf.base64).unwrap_or_default(),
-            ..ExecJob::default()
-        });
-        let Ok(Reply { header, body }) = self.call(&job, cancel) else {
-            return;
-        };
-        if matches!(
-            header,
-            Header::Exited {
-                end: Termination::Code(0),
-                ..
+    /// Adds the text of a PDF to it, or the reason why there is none. Returns the pages that are left, as `read_file` takes
+    /// them: empty if there are none.
+    pub(crate) fn read_pdf(&self, pdf: &mut Media, cancel: &Cancel) -> String {
+        match self.text_of(pdf, cancel) {
+            Ok((part, text)) => {
+                text.trim_end().clone_into(&mut pdf.text);
+                part.more
             }
-        ) {
-            clip(String::from_utf8_lossy(&body).trim(), MAX_TEXT).clone_into(&mut pdf.text);
+            Err(e) => {
+                pdf.text = format!("[its text cannot be read: {}]", e.message);
+                String::new()
+            }
         }
+    }
+
+    fn text_of(&self, pdf: &Media, cancel: &Cancel) -> Result<(PdfPart, String)> {
+        let mut bytes = STANDARD.decode(&pdf.base64).ok();
+        let job = ReadingJob::new(Reading::Pdf { most: MAX_TEXT }, false);
+        let told = self
+            .read(job, &mut || Ok(bytes.take()), cancel)?
+            .into_text()?;
+        let (part, text) = told.split_once('\n').unwrap_or((&told, ""));
+        let part = from_json(part).doing("reading what was read of the PDF")?;
+        Ok((part, text.to_owned()))
     }
 }

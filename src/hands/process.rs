@@ -13,16 +13,16 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
 use super::reaper::Reaper;
-use super::{INNER_ROLE, ROLE, SETUP, exec, serve};
+use super::{INNER_ROLE, ROLE, SETUP, exec, poppler, serve};
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
 use crate::jail;
 use crate::reach::Dir;
 use crate::sys;
-use crate::text::from_json;
+use crate::text::{from_json, one_line};
 use crate::web;
-use crate::wire::{self, Confinement, Header, Job, Reply, Setup};
+use crate::wire::{self, Confinement, FileJob, Header, Job, Reply, Setup};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
@@ -30,6 +30,9 @@ pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
 /// What reading a page may take: bytes, and seconds of the processor.
 const MAX_READING_MEMORY: u64 = 256 << 20;
 const MAX_READING_SECONDS: u64 = 10;
+
+/// The most bytes of a PDF's text in one result: what stays one page of it.
+const MAX_PDF_TEXT: usize = 28_000;
 
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
@@ -172,13 +175,16 @@ fn do_job(setup: &Setup) -> Result<()> {
             Err(Error::failed("there is no jail for commands here"))
         }
         Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
-        Job::File(job) => files::perform(&trees, &job, &caller_has_gone),
+        Job::File(job) => files::perform(&trees, &job, &caller_has_gone)
+            .and_then(|reply| read_pdf(&trees, setup, &job, reply)),
         Job::Read(job) => {
             limit(Resource::Data, MAX_READING_MEMORY)?;
             limit(Resource::Cpu, MAX_READING_SECONDS)?;
             // Whoever waits for an answer comes first.
             rustix::process::nice(10).doing("giving way to others")?;
-            web::perform(job)
+            web::perform(job, &mut |pdf, pages, most| {
+                poppler::read(&trees, setup, pdf, pages, most)
+            })
         }
         Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply {
@@ -190,6 +196,20 @@ fn do_job(setup: &Setup) -> Result<()> {
         Ok(reply) => wire::send_reply(&mut io::stdout(), &reply),
         Err(e) => send(refused(&e)),
     }
+}
+
+/// The text of a file that is a PDF; any other reply as it is.
+fn read_pdf(trees: &Trees, setup: &Setup, job: &FileJob, reply: Reply) -> Result<Reply> {
+    let (Header::Pdf, FileJob::ReadFile { path, pages, .. }) = (&reply.header, job) else {
+        return Ok(reply);
+    };
+    let pages = pages.as_deref().unwrap_or_default();
+    let (part, text) =
+        poppler::read(trees, setup, reply.body, pages, MAX_PDF_TEXT).doing(one_line(path, 200))?;
+    Ok(Reply {
+        header: Header::Text,
+        body: (text + &poppler::continued(&part)).into_bytes(),
+    })
 }
 
 /// The caller sends nothing after the job, so readable input is its end.

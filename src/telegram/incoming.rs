@@ -8,15 +8,11 @@ use super::chats::Chats;
 use super::update::{Attachment, word};
 use crate::cancel::{Cancel, Why};
 use crate::error::Result;
-use crate::message::{MAX_FILE, Media, MediaKind, media_type};
+use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, one_line, size};
 use crate::usage::Account;
-use crate::wire::{FileJob, IncomingFile, Job};
+use crate::wire::{FileJob, IncomingFile, Job, more_pages};
 
-/// The most bytes of an image to show: hosts refuse larger ones.
-const MAX_IMAGE: usize = 5 << 20;
-/// The most bytes of base64 for all files of a turn: they stay in the conversation.
-const MAX_MEDIA: usize = 12 << 20;
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;
 /// Further tries after a passing fault.
@@ -55,10 +51,12 @@ impl Downloader<'_> {
             Err(why) => return said(format!(" and could not be fetched: {why}")),
         };
         let size = size(bytes.len() as u64);
-        said(match self.save(&bytes, &name) {
+        let saved = self.save(&bytes, &name);
+        said(match &saved {
             Ok(path) => format!(", {size}: {path}"),
             Err(e) => format!(", {size}, and could not be saved: {}", e.message),
         });
+        let path = saved.unwrap_or_default();
         if let Some(kind) = media_type(&bytes) {
             let most = if kind.starts_with("image/") {
                 MAX_IMAGE
@@ -67,9 +65,14 @@ impl Downloader<'_> {
             };
             if bytes.len() > most {
                 text.push_str(&format!("\n[not shown: larger than {} MB]", most >> 20));
-            } else if let Some(found) =
-                Media::of(&bytes).and_then(|found| self.readable_media(file, found, &mut *text))
-            {
+                return;
+            }
+            let Some(found) = Media::of(&bytes) else {
+                text.push_str("\n[not shown: it has no header of an image]");
+                return;
+            };
+            drop(bytes);
+            if let Some(found) = self.readable_media(file, found, &path, &mut *text) {
                 if media
                     .iter()
                     .chain([&found])
@@ -117,12 +120,14 @@ impl Downloader<'_> {
         &self,
         file: &Attachment,
         mut media: Media,
+        path: &str,
         text: &mut String,
     ) -> Option<Media> {
         match (media.kind(), &self.chats.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                self.chats.hands.read_pdf(&mut media, self.cancel);
+                let more = self.chats.hands.read_pdf(&mut media, self.cancel);
+                media.text.push_str(&more_pages(&more, path));
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {

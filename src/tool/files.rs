@@ -8,15 +8,16 @@ use serde_json::{Map, Value};
 
 use super::Takes::{AtLeast, Flag, Text};
 use super::function::Function;
-use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
+use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, arguments, text};
 use crate::bus::Event;
 use crate::cancel::Cancel;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::hands::Hands;
-use crate::message::Media;
+use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::reach::Tree;
 use crate::session::versions::{MOST_KEPT, Old};
-use crate::text::{fenced, size};
+use crate::text::{fenced, one_line, size};
+use crate::usage::Account;
 use crate::wire::{FileJob, Header, Job};
 
 struct Definition {
@@ -41,12 +42,13 @@ const DEFINITIONS: [Definition; 6] = [
     },
     Definition {
         name: "read_file",
-        description: "Read a text file, up to 2000 lines at once, or view an image (PNG, JPEG, GIF, WebP).",
+        description: "Read a text file, up to 2000 lines at once, a PDF or the words of a recording, or view an image (PNG, JPEG, GIF, WebP).",
         risk: Risk::Safe,
         parameters: &[
             PATH,
             ("offset", AtLeast(0), "The first line is 1"),
             ("limit", AtLeast(0), "Lines; default 2000"),
+            ("pages", Text, "Of a PDF: 3-12"),
         ],
         required: 1,
     },
@@ -110,11 +112,17 @@ impl Definition {
     }
 }
 
-/// All of them.
-pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> + use<> {
+/// Makes words of a recording.
+pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
+
+/// All of them. Recordings are read where there is something that makes words of them.
+pub(crate) fn file_tools(
+    hands: &Arc<Hands>,
+    transcribe: Option<Arc<Transcribe>>,
+) -> impl Iterator<Item = Function> + use<> {
     let hands = hands.clone();
     DEFINITIONS.iter().map(move |definition| {
-        let (name, hands) = (definition.name, hands.clone());
+        let (name, hands, transcribe) = (definition.name, hands.clone(), transcribe.clone());
         Function::of(
             definition.spec(),
             &["pattern", "path"],
@@ -140,27 +148,22 @@ pub(crate) fn file_tools(hands: &Arc<Hands>) -> impl Iterator<Item = Function> +
                         (turn.events)(Event::Notice(what));
                     }
                 }
-                if reply.header != Header::Image {
-                    let content = reply.into_text()?;
-                    let is_foreign =
-                        name == "read_file" && is_in_inbox(text(args, "path"), hands.workspace());
-                    return Ok(ToolOutput::text(if is_foreign {
-                        fenced(&content)
-                    } else {
-                        content
-                    }));
+                match reply.header {
+                    Header::Image => shown(&reply.body),
+                    Header::Recording => {
+                        heard(&hands, transcribe.as_deref(), text(args, "path"), turn)
+                    }
+                    _ => {
+                        let content = reply.into_text()?;
+                        let is_foreign = name == "read_file"
+                            && is_in_inbox(text(args, "path"), hands.workspace());
+                        Ok(ToolOutput::text(if is_foreign {
+                            fenced(&content)
+                        } else {
+                            content
+                        }))
+                    }
                 }
-                let image = Media::image(&reply.body)
-                    .ok_or_else(|| Error::failed("the file is no image any more"))?;
-                let text = format!(
-                    "[an image, {}, {}: it follows the results]",
-                    image.mime,
-                    size(reply.body.len() as u64)
-                );
-                Ok(ToolOutput {
-                    images: vec![image],
-                    ..ToolOutput::text(text)
-                })
             },
         )
     })
@@ -185,6 +188,48 @@ fn plain_path(path: &str, workspace: &Tree) -> String {
         .unwrap_or(path);
     let parts = below.components().filter(|part| *part != Component::CurDir);
     parts.collect::<PathBuf>().display().to_string()
+}
+
+fn shown(file: &[u8]) -> Result<ToolOutput> {
+    let image = Media::image(file).ok_or_else(|| Error::failed("the file is no image any more"))?;
+    let text = format!(
+        "[an image, {}, {}: it follows the results]",
+        image.mime,
+        size(file.len() as u64)
+    );
+    Ok(ToolOutput {
+        images: vec![image],
+        ..ToolOutput::text(text)
+    })
+}
+
+/// The words of a recording, which are somebody's and no instructions.
+fn heard(
+    hands: &Hands,
+    transcribe: Option<&Transcribe>,
+    path: &str,
+    turn: &Turn,
+) -> Result<ToolOutput> {
+    let name = one_line(path, 200);
+    let Some(transcribe) = transcribe else {
+        return Err(Error::failed(format!(
+            "{name} is a recording, and tools.transcribe.model, which makes words of one, is not set in config.json"
+        )));
+    };
+    let mut bytes = Vec::new();
+    hands.give_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
+        bytes.extend_from_slice(part);
+        Ok(())
+    })?;
+    let recording = Media::of(&bytes).filter(|media| media.kind() == MediaKind::Audio);
+    let recording =
+        recording.ok_or_else(|| Error::failed(format!("{name} is no recording any more")))?;
+    drop(bytes);
+    let words = transcribe(&recording, turn.cancel, &turn.account)?;
+    Ok(ToolOutput::text(format!(
+        "[what is said in {name}]\n{}",
+        fenced(&words)
+    )))
 }
 
 /// Whether a file came from outside: other people's words, which the agent reads and does not edit.

@@ -26,7 +26,7 @@ use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
 use crate::secret::Secret;
 use crate::text::{clip, foreign, from_json, media_type, one_line};
-use crate::wire::{Reading, ReadingJob};
+use crate::wire::{Header, Pieces, Reading, ReadingJob, Reply};
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;
@@ -49,6 +49,8 @@ pub(crate) struct Page {
     pub is_cut: bool,
     /// The name of a character encoding that is unknown; mostly empty.
     pub unknown_encoding: String,
+    /// The pages of a PDF that are not here, as `pages` takes them; mostly empty.
+    pub more_pages: String,
 }
 
 #[derive(Debug)]
@@ -57,20 +59,29 @@ pub(crate) enum Content {
     Image(Media),
     /// A type that cannot be read as text, and its size in bytes.
     Other(String, usize),
+    /// The size in bytes of an image that is larger than what is shown.
+    LargeImage(usize),
 }
 
 /// Makes the client for an address: each has its own way out.
 pub(crate) type Connect = dyn Fn(&str) -> Client + Send + Sync;
 
-/// Reads another's bytes in a process of its own, and gives what it says of them.
-pub(crate) type Read = dyn Fn(ReadingJob, &Cancel) -> Result<String> + Send + Sync;
+/// Reads another's bytes, as they come, in a process of its own, and gives what it says of them.
+pub(crate) type Read = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + Send + Sync;
 
-/// Fetches what a model asks for, as much as `max_chars` of it. `connect` guards the connections.
+/// As much of a page as a model asks for.
+pub(crate) struct Extent<'a> {
+    pub max_chars: usize,
+    /// The pages of a PDF: `7` or `3-12`, else empty.
+    pub pages: &'a str,
+}
+
+/// Fetches what a model asks for. `connect` guards the connections. Nothing of the body stays in this process.
 pub(crate) fn fetch(
     connect: &Connect,
     read: &Read,
     url: &str,
-    max_chars: usize,
+    extent: &Extent,
     timeout: Duration,
     cancel: &Cancel,
 ) -> Result<Page> {
@@ -78,15 +89,51 @@ pub(crate) fn fetch(
     let accepted = "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5";
     let headers = [("accept", accepted), ("accept-encoding", "gzip")];
     let mut found = follow(connect, url, &headers, until, cancel)?;
-    let body = Body::receive(&mut found.exchange, &found.head, until)?;
-    body.page(
-        &found.head,
-        read,
-        found.asked,
-        found.address,
-        max_chars,
-        cancel,
-    )
+    let content_type = found.head.header("content-type").unwrap_or_default();
+    let what = Reading::Page {
+        content_type: clip(content_type, 1_000).to_owned(),
+        address: found.address.clone(),
+        max_chars: extent.max_chars,
+        pages: clip(extent.pages, 100).to_owned(),
+    };
+    let job = ReadingJob::new(what, is_gzip(&found.head));
+    let reply = read(job, &mut pieces(&mut found.exchange, until), cancel)?;
+    page_of(found, reply)
+}
+
+/// What a reply says of a page.
+fn page_of(found: Found, reply: Reply) -> Result<Page> {
+    let mut page = Page {
+        status: found.head.status,
+        asked: found.asked,
+        address: found.address,
+        title: String::new(),
+        content: Content::Text(String::new()),
+        is_cut: false,
+        unknown_encoding: String::new(),
+        more_pages: String::new(),
+    };
+    if reply.header == Header::Image {
+        let image = Media::image(&reply.body);
+        page.content = Content::Image(image.ok_or_else(|| Error::failed("it is no image"))?);
+        return Ok(page);
+    }
+    let told = reply.into_text()?;
+    let (read, text) = told.split_once('\n').unwrap_or((&told, ""));
+    let read: ReadFound = from_json(read).doing("reading what was read of the page")?;
+    page.title = read.title;
+    page.unknown_encoding = read.unknown_encoding;
+    page.is_cut = read.is_cut;
+    page.more_pages = clip(&read.more_pages, 100).to_owned();
+    page.content = if read.is_text {
+        Content::Text(text.to_owned())
+    } else if read.is_image {
+        Content::LargeImage(read.size)
+    } else {
+        let content_type = found.head.header("content-type").unwrap_or_default();
+        Content::Other(media_type(content_type).unwrap_or_default(), read.size)
+    };
+    Ok(page)
 }
 
 /// Fetches a file as it is: one byte more than `most` where it is longer.
@@ -174,75 +221,26 @@ fn of_redirect(e: Error, is_redirected: bool) -> Error {
     Error::failed(foreign(why, &one_line(&e.message, MAX_SHOWN)))
 }
 
-/// The body of an answer as it came, up to [`MAX_BYTES`].
-struct Body {
-    bytes: Vec<u8>,
-    is_gzip: bool,
-    /// There was more.
-    is_cut: bool,
+fn is_gzip(head: &Head) -> bool {
+    let encoding = head.header("content-encoding").unwrap_or_default();
+    encoding.to_ascii_lowercase().contains("gzip")
 }
 
-impl Body {
-    fn receive(exchange: &mut Exchange, head: &Head, until: Instant) -> Result<Self> {
-        let mut bytes = exchange.whole_body(MAX_BYTES, until)?;
-        let is_cut = bytes.len() > MAX_BYTES;
-        bytes.truncate(MAX_BYTES);
-        let encoding = head.header("content-encoding").unwrap_or_default();
-        Ok(Self {
-            bytes,
-            is_gzip: encoding.to_ascii_lowercase().contains("gzip"),
-            is_cut,
-        })
-    }
-
-    /// What it holds. Only its first bytes are looked at here; the rest is read elsewhere.
-    fn page(
-        self,
-        head: &Head,
-        read: &Read,
-        asked: String,
-        address: String,
-        max_chars: usize,
-        cancel: &Cancel,
-    ) -> Result<Page> {
-        let content_type = head.header("content-type").unwrap_or_default().to_owned();
-        let mut page = Page {
-            status: head.status,
-            asked,
-            address,
-            title: String::new(),
-            content: Content::Other(String::new(), 0),
-            is_cut: self.is_cut,
-            unknown_encoding: String::new(),
-        };
-        let is_whole = !self.is_cut && !self.is_gzip;
-        if let Some(image) = is_whole.then(|| Media::image(&self.bytes)).flatten() {
-            page.content = Content::Image(image);
-            return Ok(page);
+/// The body of an answer as it comes: one byte more than [`MAX_BYTES`] where it is longer.
+fn pieces(
+    exchange: &mut Exchange,
+    until: Instant,
+) -> impl FnMut() -> Result<Option<Vec<u8>>> + use<'_> {
+    let mut room = MAX_BYTES + 1;
+    move || {
+        if room == 0 {
+            return Ok(None);
         }
-        let told = read(
-            ReadingJob {
-                what: Reading::Page {
-                    content_type: clip(&content_type, 1_000).to_owned(),
-                    address: page.address.clone(),
-                    max_chars,
-                },
-                is_gzip: self.is_gzip,
-                bytes: self.bytes,
-            },
-            cancel,
-        )?;
-        let (found, text) = told.split_once('\n').unwrap_or((&told, ""));
-        let found: ReadFound = from_json(found).doing("reading what was read of the page")?;
-        page.title = found.title;
-        page.unknown_encoding = found.unknown_encoding;
-        page.is_cut |= found.is_cut;
-        page.content = if found.is_text {
-            Content::Text(text.to_owned())
-        } else {
-            let mime = media_type(&content_type).unwrap_or_default();
-            Content::Other(mime, found.size)
+        let Some(mut piece) = exchange.body(left(until))? else {
+            return Ok(None);
         };
-        Ok(page)
+        piece.truncate(room);
+        room -= piece.len();
+        Ok(Some(piece))
     }
 }

@@ -6,9 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{charset, html, search};
 use crate::error::{Error, Result};
+use crate::message::{MAX_IMAGE, is_shown};
 use crate::packed::gunzip;
-use crate::text::{clip, media_type, parse_json};
-use crate::wire::{Header, MAX_BODY, Reading, ReadingJob, Reply};
+use crate::text::{clip, media_type, parse_json, size};
+use crate::wire::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
+
+/// The media type of a PDF.
+const PDF: &str = "application/pdf";
 
 /// The most bytes that are unpacked.
 const MAX_UNPACKED: usize = 8 << 20;
@@ -30,22 +34,52 @@ pub(super) struct Found {
     pub unknown_encoding: String,
     /// The size of the page in bytes.
     pub size: usize,
+    /// It is an image that is too large to be shown.
+    pub is_image: bool,
+    /// The pages of a PDF that are not here.
+    pub more_pages: String,
 }
 
+/// Reads so many pages of a PDF, up to so many bytes of text.
+pub(crate) type ReadPdf<'a> = dyn FnMut(Vec<u8>, &str, usize) -> Result<(PdfPart, String)> + 'a;
+
 /// Reads what a job asks for.
-pub(crate) fn perform(mut job: ReadingJob) -> Result<Reply> {
+pub(crate) fn perform(mut job: ReadingJob, read_pdf: &mut ReadPdf) -> Result<Reply> {
     if job.is_gzip {
-        job.bytes = gunzip(&job.bytes, MAX_UNPACKED)
+        job.bytes = gunzip(&job.bytes, MAX_UNPACKED + 1)
             .ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
     }
+    let kind = crate::message::media_type(&job.bytes);
     let body = match job.what {
+        Reading::Page { .. } if is_image(&job.bytes) => {
+            return Ok(Reply {
+                header: Header::Image,
+                body: job.bytes,
+            });
+        }
+        Reading::Page {
+            max_chars, pages, ..
+        } if kind == Some(PDF) => {
+            let (part, text) = pdf(job.bytes, &pages, max_chars.min(MAX_TEXT), read_pdf)?;
+            let found = Found {
+                is_text: true,
+                more_pages: part.more,
+                ..Found::default()
+            };
+            format!("{}\n{text}", serde_json::to_string(&found)?)
+        }
         Reading::Page {
             content_type,
             address,
             max_chars,
+            ..
         } => {
             let (found, text) = page(&job.bytes, &content_type, &address, max_chars);
             format!("{}\n{text}", serde_json::to_string(&found)?)
+        }
+        Reading::Pdf { most } => {
+            let (part, text) = read_pdf(job.bytes, "", most.min(MAX_TEXT))?;
+            format!("{}\n{text}", serde_json::to_string(&part)?)
         }
         Reading::Hits { names, count } => {
             let answer = String::from_utf8_lossy(&job.bytes);
@@ -62,6 +96,27 @@ pub(crate) fn perform(mut job: ReadingJob) -> Result<Reply> {
     })
 }
 
+/// Whether these bytes are an image that can be shown.
+fn is_image(bytes: &[u8]) -> bool {
+    bytes.len() <= MAX_IMAGE && is_shown(bytes)
+}
+
+/// A PDF that was fetched. One that was not all of it fetched is broken, which its reader does not know.
+fn pdf(
+    bytes: Vec<u8>,
+    pages: &str,
+    most: usize,
+    read_pdf: &mut ReadPdf,
+) -> Result<(PdfPart, String)> {
+    if bytes.len() > MAX_UNPACKED {
+        let most = size(MAX_UNPACKED as u64);
+        return Err(Error::failed(format!(
+            "it is a PDF of more than {most}: download it to a file and read that"
+        )));
+    }
+    read_pdf(bytes, pages, most)
+}
+
 fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {
     let header = content_type.to_ascii_lowercase();
     let mime = media_type(&header).unwrap_or_default();
@@ -76,8 +131,13 @@ fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (F
     let mut found = Found {
         size: bytes.len(),
         is_cut: bytes.len() >= MAX_UNPACKED,
+        is_image: bytes.len() > MAX_IMAGE && is_shown(bytes),
         ..Found::default()
     };
+    let bytes = &bytes[..bytes.len().min(MAX_UNPACKED)];
+    if found.is_image {
+        return (found, String::new());
+    }
     if !is_text || bytes.iter().take(1024).any(|byte| *byte == 0) && !charset::is_utf_16(bytes) {
         return (found, String::new());
     }

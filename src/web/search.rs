@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{Body, Connect, Read, html};
+use super::{Connect, Read, html, is_gzip, pieces};
 use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
@@ -215,21 +215,14 @@ impl Search {
         let url = format!("{base}{path}");
         let mut exchange = (self.connect)(&url).send(Outgoing { url, headers, body }, cancel)?;
         let head = exchange.head(left(until))?;
-        let body = Body::receive(&mut exchange, &head, until)?;
         let is_json = !engine.results[0].is_empty();
         let what = Reading::Hits {
             names: is_json.then(|| engine.results.map(str::to_owned)),
             count,
         };
-        let told = (self.read)(
-            ReadingJob {
-                what,
-                is_gzip: body.is_gzip,
-                bytes: body.bytes,
-            },
-            cancel,
-        )?;
-        let found: Option<Vec<Hit>> = from_json_text(told)?;
+        let job = ReadingJob::new(what, is_gzip(&head));
+        let told = (self.read)(job, &mut pieces(&mut exchange, until), cancel)?;
+        let found: Option<Vec<Hit>> = from_json_text(told.into_text()?)?;
         match (head.status, found) {
             // DuckDuckGo answers 202 to what it takes for a robot.
             (200, Some(mut hits)) => {
@@ -361,7 +354,7 @@ mod tests {
             .collect();
         let search = Search {
             connect: Box::new(|_| Client::new(Settings::default())),
-            read: Box::new(|_, _| Ok(String::new())),
+            read: Box::new(|_, _, _| Err(Error::failed("nothing is read here"))),
             provider: "auto".to_owned(),
             key: Secret::new(key),
             keys: keys_in(&env),

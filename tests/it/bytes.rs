@@ -14,7 +14,7 @@ use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, call};
 use crate::stored::Session;
 
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01";
 
 fn is_all() -> bool {
     std::env::var("BANTAM_CUTS").is_ok_and(|n| n == "all")
@@ -50,7 +50,11 @@ fn real() -> (Home, Vec<u8>) {
 fn holding(home: &Home, bytes: &[u8]) -> Files {
     let dir = home.dir("sessions");
     for entry in fs::read_dir(&dir).unwrap() {
-        fs::remove_file(entry.unwrap().path()).unwrap();
+        let path = entry.unwrap().path();
+        // The image is beside the log.
+        if path.extension().is_none_or(|end| end != "media") {
+            fs::remove_file(path).unwrap();
+        }
     }
     fs::write(dir.join("cli_default.jsonl"), bytes).unwrap();
     Files::at(home.path(""))

@@ -496,7 +496,7 @@ fn an_answer_is_formatted_split_and_said_plainly_when_it_must_be() {
 #[test]
 fn pictures_and_texts_come_with_a_message() {
     // The smallest PNG that is one.
-    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR".to_vec();
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01".to_vec();
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);
@@ -540,7 +540,7 @@ fn pictures_and_texts_come_with_a_message() {
 
 #[test]
 fn an_album_is_one_message() {
-    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01";
     let (model, api) = (echo(), BotApi::start());
     let home = Home::with(&config(&model, &api));
     let gateway = start(&home);

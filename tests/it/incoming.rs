@@ -13,7 +13,7 @@ use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 
 const OWNER: i64 = 42;
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR and so on";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 and so on";
 
 fn config(model: &Model, api: &BotApi) -> Value {
     let bot =

@@ -198,7 +198,7 @@ fn a_picture_from_the_camera() {
     let board = Board::with([Reply::text("Yes, with a parcel."), Reply::text("No.")]);
     fs::write(
         board.user("door.jpg"),
-        b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 and so on",
+        b"\xff\xd8\xff\xe0\x00\x10JFIF\x00and so on\xff\xc0\0\x11\x08\0\x01\0\x01",
     )
     .unwrap();
     board
@@ -349,7 +349,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
     }
     fs::write(
         board.user("photo.jpg"),
-        b"\xff\xd8\xff\xe0\x00\x10JFIF\x00 and so on",
+        b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01",
     )
     .unwrap();
     fs::write(board.user("invoice.pdf"), crate::pdf::pdf()).unwrap();

@@ -22,8 +22,8 @@ use crate::stored::{one_result_per_call, sealed};
 
 const OWNER: i64 = 42;
 /// A picture that the host can read, and one that it cannot.
-const GOOD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR good";
-const BAD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR bad!";
+const GOOD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 good";
+const BAD_PICTURE: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01 bad!";
 /// What the host's filter refuses.
 const FORBIDDEN: &str = "forbidden-word";
 /// More than the host's window, in bytes.

@@ -1,8 +1,16 @@
 //! What `pdftotext` reads in a PDF.
 
-use crate::harness::Home;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
-use crate::pdf::pdf;
+use crate::pdf::{of_objects, pdf, with_pages};
 
 #[test]
 fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
@@ -45,8 +53,318 @@ fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
     }] {
         let user = request.last("user");
         assert!(
-            user.contains("[the text of a PDF]\n```\nTomatoes on Tuesday\n```"),
+            user.contains(
+                "[the text of a PDF]\n```\n[a PDF of 1 page]\n[page 1]\nTomatoes on Tuesday\n```"
+            ),
             "{user}"
         );
     }
+}
+
+/// What `read_file` with these arguments tells the model of a file of the workspace.
+#[track_caller]
+fn read(home: &Home, model: &Model, args: &Value) -> String {
+    let asked = model.asked();
+    let question = json!({ "read": args }).to_string();
+    home.bantam()
+        .args(["agent", "--new", "-m", &question])
+        .run()
+        .exits(0);
+    model.request(asked + 1).texts("tool").pop().unwrap()
+}
+
+/// A model that calls `read_file`, or another tool, as it is told.
+fn reader() -> Model {
+    Model::answering(|request, _| {
+        let asked = request.last("user");
+        let Some(start) = asked
+            .find("{\"read\"")
+            .filter(|_| request.texts("tool").is_empty())
+        else {
+            return Reply::text("Read.");
+        };
+        let mut values = serde_json::Deserializer::from_str(&asked[start..]).into_iter::<Value>();
+        let args = values.next().unwrap().unwrap()["read"].clone();
+        let tool = if args["url"].is_string() {
+            "web_fetch"
+        } else {
+            "read_file"
+        };
+        Reply::call(tool, &args)
+    })
+}
+
+/// A page of some kilobytes that says which it is.
+fn page(number: usize) -> String {
+    let lines = (0..40).map(|line| format!("page{number} line{line} of many words that fill it\n"));
+    lines.collect()
+}
+
+fn long() -> Vec<u8> {
+    with_pages(&(1..=120).map(page).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_long_pdf_is_read_page_by_page_and_nothing_of_it_is_lost() {
+    let model = reader();
+    let home = Home::with(&model.config());
+    home.write("workspace/long.pdf", long());
+    let (mut pages, mut all) = (String::new(), String::new());
+    for part in 0.. {
+        assert!(part < 40, "it does not end");
+        let text = read(
+            &home,
+            &model,
+            &json!({ "path": "long.pdf", "pages": pages }),
+        );
+        assert!(
+            text.starts_with("[a PDF of 120 pages; here are pages "),
+            "{text}"
+        );
+        all.push_str(&text);
+        let Some((_, more)) = text.rsplit_once("read it again with pages ") else {
+            break;
+        };
+        pages = more.trim_end().trim_end_matches(']').to_owned();
+    }
+    for number in 1..=120 {
+        assert_eq!(
+            all.matches(&format!("page{number} line39 ")).count(),
+            1,
+            "{number}"
+        );
+    }
+    let text = read(
+        &home,
+        &model,
+        &json!({ "path": "long.pdf", "pages": "119-400" }),
+    );
+    assert!(
+        text.contains("here are pages 119 to 120]\n[page 119]\npage119 line0 "),
+        "{text}"
+    );
+    assert!(!text.contains("read it again"), "{text}");
+    let text = read(
+        &home,
+        &model,
+        &json!({ "path": "long.pdf", "pages": "121" }),
+    );
+    assert!(text.contains("there is no page 121: it has 120"), "{text}");
+}
+
+/// A site that answers everything with this file. It ends with the test process.
+fn site(file: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let len = file.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/pdf\r\nContent-Length: {len}\r\n\r\n"
+            );
+            let mut request = [0; 4096];
+            // The client may hang up when it has enough.
+            drop(
+                stream
+                    .read(&mut request)
+                    .and_then(|_| stream.write_all(head.as_bytes()))
+                    .and_then(|()| stream.write_all(&file)),
+            );
+        }
+    });
+    format!("http://{address}/")
+}
+
+#[test]
+fn a_pdf_from_the_web_is_read_page_by_page_too() {
+    let model = reader();
+    let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
+    let home = Home::with(&merged(model.config(), &open));
+    let url = site(long());
+    let text = read(&home, &model, &json!({ "url": url, "max_chars": 5000 }));
+    assert!(
+        text.contains("[a PDF of 120 pages; here are pages 1 to 3]\n[page 1]\npage1 "),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("[there is more: ask again with pages 4-120]"),
+        "{text}"
+    );
+    let text = read(&home, &model, &json!({ "url": url, "pages": "120" }));
+    assert!(
+        text.contains("[page 120]\npage120 line0 ") && !text.contains("more"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_attached_pdf_says_how_its_rest_is_read() {
+    let model = reader();
+    let home = Home::with(&model.config());
+    let file = home.write("long.pdf", long());
+    let question = json!({ "read": { "path": "nothing" } }).to_string();
+    let asked = home
+        .bantam()
+        .args(["agent", "--new", "--json", "-m", &question, "-a"]);
+    asked.arg(&file).run().exits(0);
+    let kept = home
+        .files()
+        .into_iter()
+        .find(|file| file.ends_with("/long.pdf"));
+    let kept = kept
+        .filter(|file| file.starts_with("workspace/inbox/"))
+        .unwrap();
+    let path = kept.trim_start_matches("workspace/");
+    let session = fs::read_dir(home.path("sessions")).unwrap().flatten();
+    let logs: Vec<_> = session.map(|entry| entry.path()).collect();
+    let log = logs
+        .iter()
+        .find(|path| path.extension().unwrap() == "jsonl")
+        .unwrap();
+    let log = fs::read_to_string(log).unwrap();
+    let said = format!("read_file {path} with pages ");
+    assert!(log.contains(&said), "{path}");
+    assert!(log.contains("[a PDF of 120 pages; here are pages 1 to "));
+    let text = read(&home, &model, &json!({ "path": path, "pages": "120" }));
+    assert!(text.contains("[page 120]\npage120 line0 "), "{text}");
+}
+
+/// A PDF of one page with this content, and these objects from the fourth on.
+fn one_page(content: &[u8], filter: &str, more: &[&str], page: &str) -> Vec<u8> {
+    let stream = [
+        format!("<</Length {}{filter}>>\nstream\n", content.len()).into_bytes(),
+        content.to_vec(),
+        b"\nendstream".to_vec(),
+    ]
+    .concat();
+    let mut objects = vec![
+        b"<</Type/Catalog/Pages 2 0 R/OpenAction 5 0 R>>".to_vec(),
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>".to_vec(),
+        format!("<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R{page}>>")
+            .into_bytes(),
+        stream,
+    ];
+    objects.extend(more.iter().map(|object| object.as_bytes().to_vec()));
+    of_objects(&objects, "")
+}
+
+#[test]
+fn a_scan_an_encrypted_and_a_broken_pdf_are_called_that() {
+    let model = reader();
+    let home = Home::with(&model.config());
+    let encrypted = {
+        let key = "0123456789abcdef0123456789abcdef";
+        let objects = [
+            b"<</Type/Catalog/Pages 2 0 R>>".to_vec(),
+            b"<</Type/Pages/Kids[]/Count 0>>".to_vec(),
+            format!("<</Filter/Standard/V 1/R 2/O({key})/U({key})/P -4>>").into_bytes(),
+        ];
+        of_objects(&objects, "/Encrypt 3 0 R/ID[<00><00>]")
+    };
+    for (name, file, says) in [
+        (
+            "scan.pdf",
+            with_pages(&["", ""]),
+            "[a PDF of 2 pages without text",
+        ),
+        ("secret.pdf", encrypted, "encrypted PDF"),
+        (
+            "cut.pdf",
+            b"%PDF-1.4\nnothing but letters\n".to_vec(),
+            "broken PDF",
+        ),
+    ] {
+        home.write(&format!("workspace/{name}"), file);
+        let text = read(&home, &model, &json!({ "path": name }));
+        assert!(text.contains(says), "{name}: {text}");
+        assert!(!text.contains("%PDF"), "{name}: {text}");
+    }
+}
+
+/// Zeros, or other bytes, packed as often as this.
+fn packed(bytes: &[u8], times: usize) -> Vec<u8> {
+    (0..times).fold(bytes.to_vec(), |bytes, _| {
+        miniz_oxide::deflate::compress_to_vec_zlib(&bytes, 9)
+    })
+}
+
+#[test]
+fn a_hostile_pdf_costs_little_and_reaches_nothing() {
+    let model = reader();
+    let home = Home::with(&model.config());
+    // A gigabyte of text, packed three times into some kilobytes.
+    let flates = "/Filter[/FlateDecode/FlateDecode/FlateDecode]";
+    let text = b"BT /F1 1 Tf (aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa) Tj ET\n";
+    let block = packed(&text.repeat(200_000), 1);
+    let bomb = packed(&block, 2);
+    let many = {
+        let kids = "3 0 R ".repeat(1_000_000);
+        let objects = [
+            b"<</Type/Catalog/Pages 2 0 R>>".to_vec(),
+            format!("<</Type/Pages/Kids[{kids}]/Count 1000000>>").into_bytes(),
+            b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]>>".to_vec(),
+        ];
+        of_objects(&objects, "")
+    };
+    let circle = {
+        let objects = [
+            b"<</Type/Catalog/Pages 2 0 R>>".to_vec(),
+            b"<</Type/Pages/Kids[2 0 R 2 0 R]/Count 2000000000>>".to_vec(),
+        ];
+        of_objects(&objects, "")
+    };
+    // What waits for whoever opens a link or starts a program.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mark = home.path("workspace/launched");
+    let link = format!("<</S/URI/URI(http://{address}/)>>");
+    let launch = format!(
+        "<</S/Launch/F(/bin/sh)/Unix<</F(/bin/sh)/P(-c 'touch {})>>>>",
+        mark.display()
+    );
+    let said = b"BT /F1 12 Tf 72 720 Td (Tomatoes) Tj ET";
+    let resources = "/Resources<</Font<</F1 6 0 R>>>>/AA<</O 5 0 R>>";
+    let secret = home.write("secret.txt", "the-canary");
+    let font = format!(
+        "<</Type/Font/Subtype/TrueType/BaseFont/X/FontDescriptor<</Type/FontDescriptor/FontName/X/Flags 4/FontFile2 7 0 R>>>>"
+    );
+    let stream = format!("<</Length 0/F({})>>\nstream\n\nendstream", secret.display());
+    let files = [
+        (
+            "bomb.pdf",
+            one_page(
+                &bomb,
+                flates,
+                &["<<>>", "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>"],
+                resources,
+            ),
+        ),
+        ("many.pdf", many),
+        ("circle.pdf", circle),
+        (
+            "link.pdf",
+            one_page(said, "", &[&link, &font, &stream], resources),
+        ),
+        (
+            "launch.pdf",
+            one_page(said, "", &[&launch, &font, &stream], resources),
+        ),
+    ];
+    for (name, file) in files {
+        home.write(&format!("workspace/{name}"), file);
+        let started = Instant::now();
+        let text = read(&home, &model, &json!({ "path": name }));
+        let is_named = ["a PDF of ", "broken PDF", "too much time or memory"];
+        assert!(
+            is_named.iter().any(|known| text.contains(known)),
+            "{name}: {text}"
+        );
+        assert!(
+            text.len() < 30_000 && !text.contains("the-canary"),
+            "{name}: {text}"
+        );
+        assert!(started.elapsed() < Duration::from_secs(120), "{name}");
+    }
+    assert!(listener.accept().is_err() && !mark.exists());
 }

@@ -1,27 +1,56 @@
-//! A PDF file.
+//! PDF files.
 
 /// A PDF that says "Tomatoes on Tuesday".
 pub fn pdf() -> Vec<u8> {
-    let text = "BT /F1 12 Tf 72 720 Td (Tomatoes on Tuesday) Tj ET";
-    let objects = [
+    with_pages(&["Tomatoes on Tuesday"])
+}
+
+/// A PDF with a page for each of these texts, each word of it on a line of its own.
+pub fn with_pages(texts: &[impl AsRef<str>]) -> Vec<u8> {
+    let mut objects = vec![
         "<</Type/Catalog/Pages 2 0 R>>".to_owned(),
-        "<</Type/Pages/Kids[3 0 R]/Count 1>>".to_owned(),
-        "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents 4 0 R/Resources<</Font<</F1 5 0 R>>>>>>".to_owned(),
-        format!("<</Length {}>>\nstream\n{text}\nendstream", text.len()),
+        String::new(),
         "<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>".to_owned(),
     ];
-    let (mut file, mut places) = ("%PDF-1.4\n".to_owned(), Vec::new());
+    let mut kids = String::new();
+    for text in texts {
+        let (page, content) = (objects.len() + 1, objects.len() + 2);
+        kids.push_str(&format!("{page} 0 R "));
+        let lines: String = text
+            .as_ref()
+            .lines()
+            .map(|line| format!("({line}) Tj 0 -12 Td\n"))
+            .collect();
+        let text = format!("BT /F1 12 Tf 72 720 Td {lines} ET");
+        objects.push(format!(
+            "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents {content} 0 R/Resources<</Font<</F1 3 0 R>>>>>>"
+        ));
+        objects.push(format!(
+            "<</Length {}>>\nstream\n{text}\nendstream",
+            text.len()
+        ));
+    }
+    let count = texts.len();
+    objects[1] = format!("<</Type/Pages/Kids[{kids}]/Count {count}>>");
+    let objects: Vec<Vec<u8>> = objects.into_iter().map(String::into_bytes).collect();
+    of_objects(&objects, "")
+}
+
+/// A PDF of these objects, the first of which is its catalog, with this in its trailer besides.
+pub fn of_objects(objects: &[Vec<u8>], trailer: &str) -> Vec<u8> {
+    let (mut file, mut places) = (b"%PDF-1.4\n".to_vec(), Vec::new());
     for (n, object) in objects.iter().enumerate() {
         places.push(file.len());
-        file.push_str(&format!("{} 0 obj\n{object}\nendobj\n", n + 1));
+        file.extend(format!("{} 0 obj\n", n + 1).bytes());
+        file.extend_from_slice(object);
+        file.extend(b"\nendobj\n");
     }
-    let start = file.len();
-    file.push_str("xref\n0 6\n0000000000 65535 f \n");
+    let (start, count) = (file.len(), objects.len() + 1);
+    file.extend(format!("xref\n0 {count}\n0000000000 65535 f \n").bytes());
     for place in &places {
-        file.push_str(&format!("{place:010} 00000 n \n"));
+        file.extend(format!("{place:010} 00000 n \n").bytes());
     }
-    file.push_str(&format!(
-        "trailer<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n"
-    ));
-    file.into_bytes()
+    let end = format!("trailer<</Size {count}/Root 1 0 R{trailer}>>\nstartxref\n{start}\n%%EOF\n");
+    file.extend(end.bytes());
+    file
 }

@@ -1,0 +1,110 @@
+//! How many images, and what else is no text, the tools of a turn may show.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::message::{MAX_FILE, MAX_IMAGE, MAX_IMAGES, MAX_MEDIA, Media, MediaKind, ToolResult};
+use crate::text::size;
+
+/// What the tools of a turn have shown.
+#[derive(Default)]
+pub(super) struct Shown(Mutex<Count>);
+
+#[derive(Default)]
+struct Count {
+    files: usize,
+    /// Of base64: they stay in memory, and go out with every request of some turns.
+    bytes: usize,
+}
+
+impl Shown {
+    /// Takes out of a result what is beyond a limit, and says so in its place.
+    pub(super) fn limit(&self, result: &mut ToolResult) {
+        if result.images.is_empty() {
+            return;
+        }
+        let mut count = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let content = &mut result.content;
+        result.images.retain(|media| match count.admit(media) {
+            Ok(()) => true,
+            Err(why) => {
+                content.push_str(&format!("\n{}", media.replacement(&why)));
+                false
+            }
+        });
+    }
+}
+
+impl Count {
+    /// Counts one more, or says why it is not shown.
+    fn admit(&mut self, media: &Media) -> Result<(), String> {
+        let most = match media.kind() {
+            MediaKind::Image => MAX_IMAGE,
+            MediaKind::Pdf | MediaKind::Audio => MAX_FILE,
+        } as u64;
+        if media.bytes() > most {
+            return Err(format!("larger than {}", size(most)));
+        }
+        if self.files == MAX_IMAGES {
+            return Err(format!("a turn shows {MAX_IMAGES} at most"));
+        }
+        if self.bytes + media.base64.len() > MAX_MEDIA {
+            let most = size(MAX_MEDIA as u64);
+            return Err(format!("what a turn shows has {most} at most"));
+        }
+        self.files += 1;
+        self.bytes += media.base64.len();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(mime: &str, bytes: usize, count: usize) -> ToolResult {
+        let media = Media {
+            mime: mime.into(),
+            base64: "A".repeat(bytes / 3 * 4),
+            ..Media::default()
+        };
+        ToolResult {
+            images: vec![media; count],
+            ..ToolResult::default()
+        }
+    }
+
+    #[test]
+    fn a_turn_shows_so_many_images_and_so_many_bytes() {
+        let shown = Shown::default();
+        let mut many = result("image/png", 3_000, 30);
+        shown.limit(&mut many);
+        assert_eq!(many.images.len(), MAX_IMAGES);
+        assert_eq!(many.content.matches("a turn shows 20 at most").count(), 10);
+        let mut another = result("image/png", 3_000, 1);
+        shown.limit(&mut another);
+        assert!(another.images.is_empty());
+    }
+
+    #[test]
+    fn what_is_large_is_named_and_left_out() {
+        for (mime, bytes, stays) in [
+            ("image/png", MAX_IMAGE, 1),
+            ("image/png", MAX_IMAGE + 3, 0),
+            ("application/pdf", MAX_IMAGE + 3, 1),
+            ("audio/wav", MAX_FILE + 3, 0),
+        ] {
+            let mut one = result(mime, bytes, 1);
+            Shown::default().limit(&mut one);
+            assert_eq!(one.images.len(), stays, "{mime} {bytes}: {}", one.content);
+        }
+        let shown = Shown::default();
+        let mut three = result("image/png", 4 << 20, 3);
+        shown.limit(&mut three);
+        assert_eq!(three.images.len(), 2);
+        assert!(
+            three.content.contains("12.0 MB at most"),
+            "{}",
+            three.content
+        );
+    }
+}
