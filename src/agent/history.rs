@@ -3,8 +3,9 @@
 //! Weights are estimated tokens, for only the host can count them. Three bytes to a token are more tokens than most texts
 //! have (English has about one for four bytes), so the estimate is on the safe side.
 
-use crate::message::{Message, Reply, ToolResult, Usage, User};
+use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
+use crate::session::{NOT_SHOWN, SHOWN_TURNS};
 use crate::text::clip;
 
 /// Bytes of one token.
@@ -143,12 +144,8 @@ pub(super) fn stub(messages: &mut [Message], mut more: impl FnMut(u64) -> bool) 
                     .iter()
                     .find(|(id, _)| *id == result.call_id)
                     .map_or("a tool", |(_, name)| name);
-                let images: usize = result
-                    .images
-                    .iter()
-                    .map(|image| image.base64.len() / 4 * 3)
-                    .sum();
-                let bytes = result.content.len() + images;
+                let images: u64 = result.images.iter().map(Media::bytes).sum();
+                let bytes = result.content.len() as u64 + images;
                 let content = format!("[result of {name}, {bytes} bytes, {DROPPED}]");
                 let short = ToolResult {
                     content,
@@ -198,13 +195,26 @@ pub(super) fn drop_images<'a>(
         .sum()
 }
 
-/// Replaces the images before the last two turns and the current one: they are sent again with every request.
+/// Replaces the images before the last two turns and the current one, and of those the oldest that are too much together: they
+/// are sent again with every request.
 pub(super) fn drop_old_images(messages: &mut [Message]) {
-    let recent = last_turns(messages, 3).unwrap_or(0);
-    drop_images(
-        &mut messages[..recent],
-        "no longer shown; attach or read it again if needed",
-    );
+    let mut recent = last_turns(messages, SHOWN_TURNS).unwrap_or(0);
+    let mut bytes = 0;
+    for (at, message) in messages.iter().enumerate().skip(recent).rev() {
+        bytes += message
+            .media()
+            .iter()
+            .map(|media| media.base64.len())
+            .sum::<usize>();
+        if bytes > MAX_MEDIA {
+            recent = at + 1;
+            break;
+        }
+    }
+    // What the user has just sent was bounded when it came.
+    let newest = messages.iter().rposition(Message::is_question);
+    recent = recent.min(newest.unwrap_or(recent));
+    drop_images(&mut messages[..recent], NOT_SHOWN);
 }
 
 /// Forgets what the host counted: it was for longer requests.
@@ -279,7 +289,7 @@ pub(super) fn piece(text: &str, most: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Media, ToolCall};
+    use crate::message::ToolCall;
 
     fn says(text: &str) -> Message {
         Message::Assistant(Reply {

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
-use crate::text::parse_json;
+use crate::text::{parse_json, size};
 
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;
@@ -255,10 +255,19 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
     Contents::read(&mut file, path).map(Some)
 }
 
+/// The most bytes of a log that are read: they are in memory several times over.
+pub(crate) const MAX_LOG: u64 = 32 << 20;
+
 impl Contents {
     fn read(file: &mut File, path: &Path) -> Result<Self> {
         // One read: whoever appends meanwhile is read the next time.
         let len = file.metadata()?.len();
+        if len > MAX_LOG {
+            let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
+            return Err(Error::failed(format!(
+                "{path} has grown to {len}, and no more than {most} are read"
+            )));
+        }
         let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
         file.take(len).read_to_end(&mut bytes)?;
         let complete = bytes

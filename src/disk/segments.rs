@@ -24,6 +24,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Part {
     Segment(u64),
+    /// The bytes of an image or another file that a line names.
+    Media,
     /// A new segment that a crash left, a torn tail, or notes and the new file of notes that a crash left.
     Other,
     Live,
@@ -39,6 +41,9 @@ pub(crate) fn part(name: &str) -> Option<(&str, Part)> {
         || rest.starts_with("jsonl.torn-")
     {
         return Some((key, Part::Other));
+    }
+    if rest.ends_with(".media") || rest.ends_with(".media.new") {
+        return Some((key, Part::Media));
     }
     let number = rest
         .strip_suffix(".jsonl")
@@ -93,40 +98,18 @@ impl Journal {
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
-    pub(crate) fn renew(&mut self, mut first: Vec<Fields>) -> Result<PathBuf> {
-        let path = self.path.clone();
-        let count = first.len();
-        if let Some(header) = first.first_mut() {
-            header.insert("lines".to_owned(), Value::from(count));
+    pub(crate) fn renew(&mut self, first: Vec<Fields>) -> Result<PathBuf> {
+        match begin_segment(&self.path, first) {
+            Ok((journal, old)) => {
+                *self = journal;
+                Ok(old)
+            }
+            Err(e) => {
+                // The next opening finishes it. This handle may write to a file that nobody will read.
+                self.suspect |= e.is_begun;
+                Err(e.error)
+            }
         }
-        let number = segments(&path)?
-            .keys()
-            .next_back()
-            .map_or(1, |newest| newest.saturating_add(1));
-        let (new, old) = (
-            unfinished(&path),
-            path.with_extension(format!("{number}.jsonl")),
-        );
-        remove_unfinished(&path)?;
-        let mut journal = Self::create(&new, &first)?;
-        let swap = || -> Result<()> {
-            fs_err::rename(&path, &old)?;
-            // Not every file system keeps the order of renames.
-            sync_dir(parent(&path))?;
-            fs_err::rename(&new, &path)?;
-            sync_dir(parent(&path))
-        };
-        if let Err(e) = swap() {
-            // The next opening finishes it. This handle may write to a file that nobody will read.
-            self.suspect = true;
-            return Err(e.doing(format_args!(
-                "beginning a new segment of {}",
-                path.display()
-            )));
-        }
-        journal.path = path;
-        *self = journal;
-        Ok(old)
     }
 
     /// Replaces all lines by these. On disk before this returns; after a crash either all of them count or none.
@@ -140,6 +123,55 @@ impl Journal {
         *self = journal;
         sync_dir(parent(&self.path))
     }
+}
+
+/// Why no new segment was begun.
+pub(crate) struct NotBegun {
+    pub error: Error,
+    /// The files may have new names already.
+    is_begun: bool,
+}
+
+/// Begins a new segment of the log at `path`, whatever is in it. Returns also the path of the one before it.
+pub(crate) fn begin_segment(
+    path: &Path,
+    mut first: Vec<Fields>,
+) -> Result<(Journal, PathBuf), NotBegun> {
+    let unchanged = |error: Error| NotBegun {
+        error,
+        is_begun: false,
+    };
+    let count = first.len();
+    if let Some(header) = first.first_mut() {
+        header.insert("lines".to_owned(), Value::from(count));
+    }
+    let number = segments(path)
+        .map_err(unchanged)?
+        .keys()
+        .next_back()
+        .map_or(1, |newest| newest.saturating_add(1));
+    let (new, old) = (
+        unfinished(path),
+        path.with_extension(format!("{number}.jsonl")),
+    );
+    remove_unfinished(path).map_err(unchanged)?;
+    let mut journal = Journal::create(&new, &first).map_err(unchanged)?;
+    let swap = || -> Result<()> {
+        fs_err::rename(path, &old)?;
+        // Not every file system keeps the order of renames.
+        sync_dir(parent(path))?;
+        fs_err::rename(&new, path)?;
+        sync_dir(parent(path))
+    };
+    swap().map_err(|e| NotBegun {
+        error: e.doing(format_args!(
+            "beginning a new segment of {}",
+            path.display()
+        )),
+        is_begun: true,
+    })?;
+    path.clone_into(&mut journal.path);
+    Ok((journal, old))
 }
 
 /// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads

@@ -8,14 +8,16 @@
 //! repeat some of those before it, with their numbers.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::files::too_large;
 use super::{
-    Files, Session, Store, TurnEnd, base, effective_lines, is_unnamed, lock, note, refuse_newer,
-    turn_end, versions,
+    Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
+    note, refuse_newer, turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
@@ -23,7 +25,7 @@ use crate::disk::{self, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::Home;
-use crate::text::rfc3339;
+use crate::text::{parse_json, rfc3339};
 
 /// A conversation in a list.
 pub(crate) struct Summary {
@@ -139,7 +141,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let session = Files::new(home.clone()).peek(key).ok();
+    let session = Files::new(home.clone()).look(key).ok();
     let state = match &session {
         None => "unreadable",
         Some(Session {
@@ -188,7 +190,8 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = disk::read_journal(&path)
-        .doing("reading the session")?
+        .doing("reading the session")
+        .map_err(|e| too_large(key, &path).unwrap_or(e))?
         .unwrap_or_default();
     let (mut transcript, mut repeated) = parse(found, &path)?;
     let messages = transcript
@@ -318,7 +321,12 @@ pub(crate) fn reset(
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
-    let mut session = store.load(key, cancel, &|| ())?;
+    let mut session = match store.load(key, cancel, &|| ()) {
+        Err(_) if too_large(key, &home.session(key)).is_some() => {
+            return set_aside(home, key, cancel, now).map(Some);
+        }
+        loaded => loaded?,
+    };
     if session.next() <= 1 && session.damage.is_empty() {
         return Ok(None);
     }
@@ -326,6 +334,38 @@ pub(crate) fn reset(
     session.model = None;
     session.allowed.clear();
     store.renew(&mut session, None, Vec::new(), now)
+}
+
+/// Begins an empty segment where the one before it is too large to be loaded.
+fn set_aside(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<PathBuf> {
+    let _lock = lock(home, key, cancel, &|| ())?;
+    let live = home.session(key);
+    let mut header = header(key, &rfc3339(now));
+    header.insert("base".to_owned(), lines_of(&live)?.into());
+    let named = Named::default();
+    let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
+    media::remove_others(&live, &named)?;
+    Ok(old)
+}
+
+/// How many lines a conversation has had up to the end of this segment. Holds none of them.
+fn lines_of(segment: &Path) -> Result<u64> {
+    let mut file = BufReader::new(fs_err::File::open(segment)?);
+    let mut first = Vec::new();
+    file.by_ref()
+        .take(disk::MAX_LOG / 32)
+        .read_until(b'\n', &mut first)?;
+    let header: Value = parse_json(&first).unwrap_or_default();
+    let mut lines = base(&header) + u64::from(first.ends_with(b"\n"));
+    loop {
+        let part = file.fill_buf()?;
+        let len = part.len();
+        if len == 0 {
+            return Ok(lines);
+        }
+        lines += part.iter().filter(|byte| **byte == b'\n').count() as u64;
+        file.consume(len);
+    }
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.
@@ -384,7 +424,8 @@ pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize
     Ok(removed)
 }
 
-/// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their paths.
+/// Removes the earlier segments and the media of every conversation that were last written more than `age` before `now`, and
+/// returns their paths.
 pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();
@@ -394,7 +435,7 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
         .filter(|files| files.iter().any(|(part, _)| *part == Part::Live))
     {
         for (part, path) in files {
-            if matches!(part, Part::Segment(_))
+            if matches!(part, Part::Segment(_) | Part::Media)
                 && fs_err::symlink_metadata(&path)?.modified()? < before
             {
                 old.push(path);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::lines::{damage_told, refuse_newer};
+use super::media::{self, Named};
 use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Journal, Lock};
@@ -11,6 +12,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::pace::paced;
 use crate::paths::Home;
+use crate::text::size;
 
 /// Conversations as files.
 pub struct Files {
@@ -27,6 +29,31 @@ impl Files {
     pub(crate) fn new(home: Home) -> Self {
         Self { home }
     }
+
+    /// The conversation without the media that lie beside it.
+    pub(super) fn look(&self, name: &str) -> Result<Session> {
+        let path = self.home.session(name);
+        let found = disk::read_journal(&path)
+            .doing("reading the session")
+            .map_err(|e| too_large(name, &path).unwrap_or(e))?
+            .unwrap_or_default();
+        let disk::Contents {
+            lines,
+            damage,
+            torn,
+            ..
+        } = found;
+        refuse_newer(&lines, &path)?;
+        let mut session = Session::new(name);
+        session.damage = damage.into_iter().chain(torn).collect();
+        let next = lines.len() as u64;
+        session.replay(lines, next);
+        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
+        session
+            .messages
+            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
+        Ok(session)
+    }
 }
 
 impl Store for Files {
@@ -41,12 +68,13 @@ impl Store for Files {
         let (mut missing, mut told) = (Vec::new(), 0);
         if let Some(opened) = Journal::open(&path)
             .doing("opening the session")
-            .map_err(|e| self.home.hinted(e))?
+            .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?
         {
             refuse_newer(&opened.lines, &path)?;
             session.damage = opened.damage;
             told = damage_told(&opened.lines);
             missing = session.replay(opened.lines, opened.journal.next());
+            media::fetch(&path, &mut session.messages);
             file.journal = Some(opened.journal);
         }
         session.file = Some(file);
@@ -68,25 +96,8 @@ impl Store for Files {
     }
 
     fn peek(&self, name: &str) -> Result<Session> {
-        let path = self.home.session(name);
-        let found = disk::read_journal(&path)
-            .doing("reading the session")?
-            .unwrap_or_default();
-        let disk::Contents {
-            lines,
-            damage,
-            torn,
-            ..
-        } = found;
-        refuse_newer(&lines, &path)?;
-        let mut session = Session::new(name);
-        session.damage = damage.into_iter().chain(torn).collect();
-        let next = lines.len() as u64;
-        session.replay(lines, next);
-        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
-        session
-            .messages
-            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
+        let mut session = self.look(name)?;
+        media::fetch(&self.home.session(name), &mut session.messages);
         Ok(session)
     }
 
@@ -104,11 +115,40 @@ impl Store for Files {
         Ok(())
     }
 
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
+    fn append(
+        &self,
+        session: &mut Session,
+        entries: &[Entry],
+        durability: Durability,
+        now: SystemTime,
+    ) -> Result<()> {
+        let live = self.home.session(&session.name);
+        let mut lines = session.lines(entries, now);
+        media::put_beside(&live, &mut lines)?;
+        self.write(session, &lines, durability)?;
+        session.appended(entries, now);
+        for line in &lines {
+            session.named.line(line);
+        }
+        if entries
+            .iter()
+            .any(|entry| matches!(entry, Entry::TurnEnd(_)))
+        {
+            session.named.remove_old(&live);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, session: &mut Session, mut lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        let live = self.home.session(&session.name);
+        media::put_beside(&live, &mut lines)?;
+        let named = Named::of(&lines);
         let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
             return Err(Error::failed("the session was not loaded from a file"));
         };
         let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
+        media::remove_others(&live, &named)?;
+        session.named = named;
         Ok(Some(old))
     }
 }
@@ -122,6 +162,20 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     let mut damage = found.damage;
     damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
     Ok((damage, found.torn))
+}
+
+/// Why a conversation was not loaded, if it is larger than what is.
+pub(super) fn too_large(name: &str, path: &Path) -> Option<Error> {
+    let bytes = fs_err::metadata(path).ok()?.len();
+    (bytes > disk::MAX_LOG).then(|| {
+        let (bytes, most) = (size(bytes), size(disk::MAX_LOG));
+        Error::failed(format!(
+            "the conversation {name} has grown to {bytes}, and no more than {most} are loaded: /new begins another"
+        ))
+        .hint(format!(
+            "bantam sessions reset {name} begins another, and keeps the file of this one"
+        ))
+    })
 }
 
 pub(super) fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {

@@ -6,12 +6,13 @@
 //! `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
 //! `{"state":{"damage_told":N}}`,
 //! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
-//! later segment is when the conversation began.
+//! later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
 pub(crate) mod archive;
 mod check;
 mod files;
 mod lines;
+mod media;
 mod memory;
 mod note;
 mod values;
@@ -32,6 +33,8 @@ use crate::text::{one_line, rfc3339};
 pub use check::check_store;
 pub use files::Files;
 pub(crate) use files::inspect;
+use media::Named;
+pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::Memory;
 pub(crate) use note::note;
 pub use values::Values;
@@ -129,6 +132,8 @@ pub struct Session {
     asked: u64,
     /// The results of so many messages at the end stand for calls that have not begun: no file has them.
     not_begun: usize,
+    /// The files beside the log.
+    named: Named,
     file: Option<SessionFile>,
     /// What a store of somebody else holds.
     lock: Option<Box<dyn Any + Send + Sync>>,
@@ -279,6 +284,7 @@ impl Session {
             base: 0,
             asked: 0,
             not_begun: 0,
+            named: Named::default(),
             file: None,
             lock: None,
         }
@@ -315,6 +321,9 @@ impl Session {
         self.title = title.unwrap_or_default().to_owned();
         let mut asked_about = String::new();
         for line in effective_lines(lines) {
+            if let Value::Object(fields) = &line.fields {
+                self.named.line(fields);
+            }
             let Some(message) = Message::from_json(&line.fields) else {
                 self.ended = turn_end(&line.fields).or(self.ended);
                 asked_about = call_asked_about(&line.fields).unwrap_or(asked_about);

@@ -220,13 +220,13 @@ fn a_file_without_end_or_lines_is_read_in_bounded_time() {
 const IMAGES: [(&str, &[u8], &str); 4] = [
     (
         "a.png",
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR",
-        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUg==",
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB",
     ),
     (
         "b.jpg",
-        b"\xff\xd8\xff\xe0\0\x10JFIF",
-        "data:image/jpeg;base64,/9j/4AAQSkZJRg==",
+        b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01",
+        "data:image/jpeg;base64,/9j/wAARCAABAAE=",
     ),
     (
         "c",
@@ -235,8 +235,8 @@ const IMAGES: [(&str, &[u8], &str); 4] = [
     ),
     (
         "文.txt",
-        b"RIFF\x04\0\0\0WEBP",
-        "data:image/webp;base64,UklGRgQAAABXRUJQ",
+        b"RIFF\x04\0\0\0WEBPVP8X\x0a\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        "data:image/webp;base64,UklGRgQAAABXRUJQVlA4WAoAAAAAAAAAAAAAAAAA",
     ),
 ];
 
@@ -278,8 +278,11 @@ fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversatio
     let first = &session.history()[2]["images"];
     assert_eq!(
         *first,
-        json!([{ "mime": "image/png", "base64": "iVBORw0KGgoAAAANSUhEUg==" }])
+        json!([{ "mime": "image/png", "file": "e7a3f4ef-24" }])
     );
+    let beside =
+        std::fs::read(fixture.home.path("sessions/cli_default.e7a3f4ef-24.media")).unwrap();
+    assert_eq!(beside, IMAGES[0].1);
 }
 
 #[test]
@@ -298,9 +301,9 @@ fn an_image_is_sent_again_with_the_next_question() {
 #[test]
 fn an_image_that_is_too_large_is_refused_with_its_size() {
     let fixture = Fixture::calling("read_file", &json!({ "path": "large.png" }));
-    let bytes = [IMAGES[0].1, &vec![0; (2 << 20) + (512 << 10)]].concat();
+    let bytes = [IMAGES[0].1, &vec![0; (5 << 20) + (512 << 10)]].concat();
     fixture.home.write("workspace/large.png", bytes);
-    fixture.is_refused_saying("(image/png, 2.5 MB) is over the limit of 1008 KB");
+    fixture.is_refused_saying("is an image of 5.5 MB, over the limit of 5.0 MB");
 }
 
 #[test]
@@ -317,7 +320,7 @@ fn a_host_that_takes_no_images_gets_words_in_their_place() {
     assert!(
         request
             .last("tool")
-            .contains("16 bytes: left out: this model"),
+            .contains("24 bytes: left out: this model"),
         "{}",
         request.body
     );

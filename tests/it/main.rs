@@ -55,6 +55,7 @@ mod keys;
 mod kills;
 mod life;
 mod mcp_remote;
+mod media;
 mod memory;
 mod messages;
 mod mistakes;

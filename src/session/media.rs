@@ -1,0 +1,201 @@
+//! Media beside the log: the bytes of images, PDFs and recordings lie in files of their own, `KEY.CHECKSUM-SIZE.media`, each
+//! content once, and a line names them. They end with the turn that shows them last. What versions before wrote has its bytes
+//! in the line.
+
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use super::Line;
+use crate::disk::{self, Durability, segments};
+use crate::error::{Context, Result};
+use crate::message::Message;
+
+/// How many turns show their media: the current one, and those before it.
+pub(crate) const SHOWN_TURNS: usize = 3;
+/// What stands for media that is not shown any more.
+pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
+/// The most bytes of a file that is read: none is written that is larger.
+const MAX_FILE: u64 = 64 << 20;
+/// Files of one checksum and size that differ.
+const MAX_SAME: u32 = 100;
+
+/// Which files the lines of a segment name, and in which turn.
+#[derive(Default)]
+pub(super) struct Named {
+    /// The user's messages so far.
+    turns: u64,
+    /// A turn, and the name of a file.
+    files: Vec<(u64, String)>,
+}
+
+impl Named {
+    pub(super) fn of<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Self {
+        let mut named = Self::default();
+        for line in lines {
+            named.line(line);
+        }
+        named
+    }
+
+    /// Takes over a line.
+    pub(super) fn line(&mut self, line: &Line) {
+        if line.get("undo").is_some() {
+            // What the turn named is named by nothing now.
+            let turn = self.turns;
+            let of_turn = self.files.iter_mut().filter(|(of, _)| *of == turn);
+            of_turn.for_each(|file| file.0 = 0);
+            self.turns = turn.saturating_sub(1);
+        }
+        if line.get("role").and_then(Value::as_str) == Some("user") {
+            self.turns += 1;
+        }
+        for name in names(line) {
+            self.files.push((self.turns, name.to_owned()));
+        }
+    }
+
+    /// Removes the files that the next turn does not show.
+    pub(super) fn remove_old(&mut self, live: &Path) {
+        let shown = (self.turns + 2).saturating_sub(SHOWN_TURNS as u64).max(1);
+        let (recent, old): (Vec<_>, Vec<_>) =
+            self.files.drain(..).partition(|(turn, _)| *turn >= shown);
+        self.files = recent;
+        for (_, name) in old {
+            if !self.files.iter().any(|(_, other)| *other == name) {
+                // What cannot be removed now is when the next segment begins.
+                drop(disk::remove(&path_of(live, &name)));
+            }
+        }
+    }
+}
+
+/// The names of the files that a line names.
+fn names(line: &Line) -> impl Iterator<Item = &str> {
+    media_of(line).filter_map(|media| media.get("file")?.as_str())
+}
+
+fn media_of(line: &Line) -> impl Iterator<Item = &Value> {
+    ["media", "images"]
+        .into_iter()
+        .filter_map(|name| line.get(name)?.as_array())
+        .flatten()
+}
+
+fn path_of(live: &Path, name: &str) -> PathBuf {
+    live.with_extension(format!("{name}.media"))
+}
+
+/// Puts the bytes of these lines beside the log, on disk before this returns.
+pub(super) fn put_beside(live: &Path, lines: &mut [Line]) -> Result<()> {
+    for name in ["media", "images"] {
+        let all = lines
+            .iter_mut()
+            .filter_map(|line| line.get_mut(name)?.as_array_mut());
+        for media in all.flatten().filter_map(Value::as_object_mut) {
+            let bytes = media.get("base64").and_then(Value::as_str);
+            // What is not base64 stays as it is.
+            let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
+                continue;
+            };
+            let file = put(live, &bytes).doing("saving what came with a message")?;
+            media.remove("base64");
+            media.insert("file".to_owned(), file.into());
+        }
+    }
+    Ok(())
+}
+
+/// Writes a file, if there is none with this content. Returns its name.
+fn put(live: &Path, bytes: &[u8]) -> Result<String> {
+    let sum = crc32fast::hash(bytes);
+    let mut name = String::new();
+    for n in 0..MAX_SAME {
+        // The size comes last: see [`crate::message::Media`].
+        name = match n {
+            0 => format!("{sum:08x}-{}", bytes.len()),
+            n => format!("{sum:08x}-{n}-{}", bytes.len()),
+        };
+        let path = path_of(live, &name);
+        match read(&path)? {
+            Some(there) if there == bytes => return Ok(name),
+            Some(there) if crc32fast::hash(&there) == sum && there.len() == bytes.len() => {}
+            // A crash or a bad disk may have left half of it.
+            _ => {
+                disk::replace(&path, bytes, Durability::Now)?;
+                return Ok(name);
+            }
+        }
+    }
+    Ok(name)
+}
+
+/// Reads a file; `None` where there is none.
+fn read(path: &Path) -> Result<Option<Vec<u8>>> {
+    let file = match fs_err::File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut bytes)?;
+    Ok(Some(bytes))
+}
+
+/// Reads the media that the next turn shows back into the messages that name it.
+pub(super) fn fetch(live: &Path, messages: &mut [Message]) {
+    let users = messages
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, message)| matches!(message, Message::User(_)));
+    let shown = users.map(|(at, _)| at).nth(SHOWN_TURNS - 1).unwrap_or(0);
+    for message in &mut messages[shown..] {
+        for media in message.media_mut() {
+            if media.file.is_empty() || !media.base64.is_empty() {
+                continue;
+            }
+            // What cannot be read is not shown, and its turn goes on.
+            let Ok(Some(bytes)) = read(&path_of(live, &media.file)) else {
+                continue;
+            };
+            if media
+                .file
+                .starts_with(&format!("{:08x}-", crc32fast::hash(&bytes)))
+            {
+                media.base64 = STANDARD.encode(bytes);
+                media.file.clear();
+            }
+        }
+    }
+    for message in messages {
+        message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
+    }
+}
+
+/// Removes the files that no line of the segment names.
+pub(super) fn remove_others(live: &Path, named: &Named) -> Result<()> {
+    let named: BTreeSet<PathBuf> = named
+        .files
+        .iter()
+        .map(|(_, name)| path_of(live, name))
+        .collect();
+    let key = live.file_stem().unwrap_or_default();
+    let dir = live.parent().unwrap_or(live);
+    let others: Vec<PathBuf> = segments::entries(dir)?
+        .into_iter()
+        .filter(|(name, _)| {
+            segments::part(name)
+                .is_some_and(|(found, part)| found == key && part == segments::Part::Media)
+        })
+        .map(|(_, path)| path)
+        .filter(|path| !named.contains(path))
+        .collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    disk::remove_files(&others)
+}

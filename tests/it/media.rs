@@ -1,0 +1,386 @@
+//! Images, PDFs and recordings: how much of them a turn takes, and what is kept of them beside the conversation.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::botapi::{BotApi, TOKEN};
+use crate::gateway::{ends, start};
+use crate::harness::{Home, merged, until};
+use crate::model::{Model, Reply, Request, call};
+use crate::stored::journal;
+
+const OWNER: i64 = 42;
+
+/// The header of a PNG of one pixel, with this many bytes behind it.
+fn png(after: usize) -> Vec<u8> {
+    let header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0";
+    [header.as_slice(), &vec![0; after]].concat()
+}
+
+/// A PNG like no other: with this number in it.
+fn numbered(number: usize) -> Vec<u8> {
+    [png(100), number.to_be_bytes().to_vec()].concat()
+}
+
+/// An answer with this body, packed if so.
+fn answer(body: &[u8], is_packed: bool) -> Vec<u8> {
+    let (body, packed) = if is_packed {
+        let deflated = miniz_oxide::deflate::compress_to_vec(body, 9);
+        let gzip = [&b"\x1f\x8b\x08\0\0\0\0\0\0\x03"[..], &deflated, &[0; 8]].concat();
+        (gzip, "Content-Encoding: gzip\r\n")
+    } else {
+        (body.to_vec(), "")
+    };
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: image/png\r\n{packed}Content-Length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.as_bytes(), &body].concat()
+}
+
+/// A site whose answer to `/N` is the Nth of these. It ends with the test process.
+fn site(answers: Vec<Vec<u8>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answers = Arc::new(answers);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let answers = answers.clone();
+            thread::spawn(move || {
+                let mut head = [0; 4096];
+                let len = stream.read(&mut head).unwrap_or(0);
+                let head = String::from_utf8_lossy(&head[..len]).into_owned();
+                let number = head.split([' ', '/', '?']).nth(2).unwrap_or_default();
+                let number: usize = number.parse().unwrap_or(0);
+                // The client may hang up when it has enough.
+                drop(stream.write_all(&answers[number % answers.len()]));
+            });
+        }
+    });
+    format!("http://{address}")
+}
+
+/// The images of a request.
+fn images(request: &Request) -> usize {
+    request.body.to_string().matches("data:image/").count()
+}
+
+/// The most memory that a process has had, in KB.
+fn peak(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap()
+}
+
+/// Fetches `/0` to `/39` in one turn. Returns the most memory that the turn took, the images that the model was shown, and what
+/// it was told.
+fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
+    let site = site(answers);
+    let pid: Arc<Mutex<i32>> = Arc::default();
+    let (of, told) = (pid.clone(), Arc::new(Mutex::new(0)));
+    let most = told.clone();
+    let model = Model::answering(move |_, number| {
+        if number == 0 {
+            let url = |n| json!({ "url": format!("{site}/{n}") });
+            let calls = (0..40).map(|n| call(&format!("c{n}"), "web_fetch", &url(n)));
+            return Reply::calls(calls);
+        }
+        until("the process is known", || *of.lock().unwrap() > 0);
+        *most.lock().unwrap() = peak(*of.lock().unwrap());
+        Reply::text("Seen.")
+    });
+    let open =
+        json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
+    let home = Home::with(&merged(model.config(), &open));
+    let running = home.bantam().args(["agent", "-m", "look"]).spawn();
+    *pid.lock().unwrap() = running.pid();
+    running.finish().exits(0);
+    let last = model.request(1);
+    let most = *told.lock().unwrap();
+    (most, images(&last), last.texts("tool"))
+}
+
+#[test]
+fn forty_images_of_zeros_take_no_memory_and_are_called_what_they_are() {
+    let (usual, shown, _) = forty(vec![answer(b"plain words", false)]);
+    assert_eq!(shown, 0);
+    // 8 KB on the wire, 8 MB when unpacked: no image, and one that is too large.
+    let zeros = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; 8 << 20]].concat();
+    let packed = vec![answer(&zeros, true), answer(&png(8_000_000), true)];
+    let plain = vec![
+        answer(&zeros[..8 << 20], false),
+        answer(&png(8_000_000), false),
+    ];
+    for answers in [packed, plain] {
+        let (peak, shown, told) = forty(answers);
+        assert_eq!(shown, 0);
+        assert!(told[0].contains("not text"), "{}", told[0]);
+        assert!(told[1].contains("larger than 5.0 MB"), "{}", told[1]);
+        assert!(peak < usual + 12_000, "{usual} KB became {peak} KB");
+    }
+}
+
+#[test]
+fn a_turn_shows_twenty_images_of_tools_and_twelve_megabytes() {
+    let small = (0..40).map(|n| answer(&numbered(n), n % 2 == 1)).collect();
+    let (_, shown, told) = forty(small);
+    assert_eq!(shown, 20, "{told:?}");
+    let left_out = told.iter().filter(|told| told.contains("a turn shows 20"));
+    assert_eq!(left_out.count(), 20, "{told:?}");
+    let large = (0..40).map(|n| {
+        let image = [numbered(n), vec![0; 4 << 20]].concat();
+        answer(&image, false)
+    });
+    let (peak, shown, told) = forty(large.collect());
+    assert_eq!(shown, 2);
+    let left_out = told.iter().filter(|told| told.contains("12.0 MB"));
+    assert_eq!(left_out.count(), 38, "{told:?}");
+    assert!(peak < 200_000, "{peak} KB");
+}
+
+/// The files beside the sessions that hold media.
+fn beside(home: &Home) -> Vec<String> {
+    let files = home.files().into_iter();
+    files.filter(|file| file.ends_with(".media")).collect()
+}
+
+#[test]
+fn the_bytes_of_an_image_lie_beside_the_log_once_and_end_with_the_turn_that_shows_them_last() {
+    let model = Model::answering(|request, _| {
+        let asked = request.last("user");
+        let is_first = request.texts("tool").len() < 2 && asked.contains("look");
+        if is_first && images(request) == 0 {
+            let look = |id| call(id, "read_file", &json!({ "path": "a.png" }));
+            return Reply::calls([
+                look("a"),
+                call("b", "read_file", &json!({ "path": "b.png" })),
+            ]);
+        }
+        Reply::text("Seen.")
+    });
+    let home = Home::with(&model.config());
+    home.write("workspace/a.png", numbered(1));
+    home.write("workspace/b.png", numbered(1));
+    let shown = |question: &str| {
+        home.agent(["-s", "x", "-m", question]).exits(0);
+        images(&model.requests().pop().unwrap())
+    };
+    assert_eq!(shown("look"), 2);
+    assert_eq!(beside(&home).len(), 1, "{:?}", beside(&home));
+    let log = fs::read_to_string(home.path("sessions/cli_x.jsonl")).unwrap();
+    assert!(!log.contains("base64"), "{log}");
+    assert_eq!((shown("one"), shown("two")), (2, 2));
+    assert_eq!(beside(&home), Vec::<String>::new());
+    assert_eq!(shown("three"), 0);
+    let told = model.requests().pop().unwrap();
+    assert!(
+        told.texts("tool")[0].contains("no longer shown"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_reset_and_an_erasure_leave_no_media_behind() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let home = Home::with(&model.config());
+    let (a, b) = (
+        home.write("a.png", numbered(1)),
+        home.write("b.png", numbered(2)),
+    );
+    for (key, file) in [("x", &a), ("y", &b)] {
+        let asked = home.bantam().args(["agent", "-s", key, "-m", "look", "-a"]);
+        asked.arg(file).run().exits(0);
+    }
+    assert_eq!(beside(&home).len(), 2, "{:?}", beside(&home));
+    // One that a crash left before its line.
+    home.write("sessions/cli_x.00000000-1.media", "x");
+    home.bantam()
+        .args(["sessions", "reset", "x"])
+        .run()
+        .exits(0);
+    assert_eq!(beside(&home).len(), 1, "{:?}", beside(&home));
+    home.bantam()
+        .args(["sessions", "erase", "y", "--yes"])
+        .run()
+        .exits(0);
+    assert_eq!(beside(&home), Vec::<String>::new());
+}
+
+#[test]
+fn a_session_with_the_bytes_in_its_lines_is_read_as_before() {
+    let model = Model::answering(|_, _| Reply::text("Seen."));
+    let home = Home::with(&model.config());
+    let image = json!({ "mime": "image/png", "base64": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB" });
+    let lines = journal([
+        json!({ "v": 1, "session": "cli_x", "created": "2026-01-01T00:00:00Z" }),
+        json!({ "time": "2026-01-01T00:00:00Z", "role": "user", "content": "look", "media": [image] }),
+        json!({ "time": "2026-01-01T00:00:01Z", "role": "assistant", "content": "A dot." }),
+        json!({ "turn": "done" }),
+    ]);
+    home.write("sessions/cli_x.jsonl", lines);
+    home.agent(["-s", "x", "-m", "again?"]).exits(0);
+    assert_eq!(images(&model.request(0)), 1);
+}
+
+/// A conversation of more bytes than are loaded.
+fn large(key: &str) -> String {
+    let header = json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });
+    let user = |text: &str| json!({ "role": "user", "content": text });
+    let much = "x".repeat(17 << 20);
+    journal([header, user(&much), user(&much)])
+}
+
+#[test]
+fn a_session_that_is_too_large_is_named_and_can_be_set_aside() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let home = Home::with(&model.config());
+    home.write("sessions/cli_x.jsonl", large("cli_x"));
+    let refused = home.agent(["-s", "x", "-m", "hello"]);
+    refused.exits(1);
+    refused.says("the conversation cli_x has grown to 34.0 MB");
+    refused.says("bantam sessions reset cli_x");
+    assert_eq!(model.asked(), 0);
+    home.bantam().args(["sessions", "list"]).run().exits(0);
+    home.bantam().args(["sessions", "show", "x"]).run().exits(1);
+    home.bantam()
+        .args(["sessions", "reset", "x"])
+        .run()
+        .exits(0);
+    assert_eq!(home.session("cli_x").lines[0]["base"], 10);
+    assert!(home.path("sessions/cli_x.1.jsonl").exists());
+    home.agent(["-s", "x", "-m", "hello"])
+        .exits(0)
+        .prints("Here.\n");
+}
+
+/// What `read_file` tells the model of recordings in the workspace, with a host that makes these words of each; without one
+/// where there are none.
+fn heard(files: &[(&str, Vec<u8>)], words: Option<&'static str>) -> Vec<String> {
+    let ears = Model::answering(move |_, _| match words {
+        Some(words) => Reply::json(200, &json!({ "text": words })),
+        None => panic!("nobody is set to hear it"),
+    });
+    let names: Vec<String> = files.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let model = Model::answering(move |_, number| {
+        let read = |name: &String| call(name, "read_file", &json!({ "path": name }));
+        match number {
+            0 => Reply::calls(names.iter().map(read)),
+            _ => Reply::text("Heard."),
+        }
+    });
+    let host = json!({ "model_name": "ears", "model": "openai/ears-1", "api_base": ears.base(), "api_key": "key-of-the-ears" });
+    let list = json!({ "model_list": [model.config()["model_list"][0], host] });
+    let config = merged(model.config(), &list);
+    let set = json!({ "tools": { "transcribe": { "model": "ears" } } });
+    let home = Home::with(&match words {
+        Some(_) => merged(config, &set),
+        None => config,
+    });
+    for (name, content) in files {
+        home.write(&format!("workspace/{name}"), content);
+    }
+    home.agent(["-m", "listen"]).exits(0);
+    model.request(1).texts("tool")
+}
+
+#[test]
+fn a_recording_in_the_workspace_is_read_as_its_words_which_are_data() {
+    let ogg = b"OggS\0\x02\0\xff".to_vec();
+    let told = heard(&[("memo.ogg", ogg.clone())], Some("water ```\nthe basil"));
+    assert_eq!(
+        told,
+        ["[what is said in memo.ogg]\n````\nwater ```\nthe basil\n````"]
+    );
+    let told = heard(&[("memo.ogg", ogg)], None);
+    assert!(told[0].contains("tools.transcribe.model"), "{told:?}");
+}
+
+#[test]
+fn hostile_recordings_are_never_decoded_here_and_have_bounds() {
+    let endless = |start: &[u8]| [start, &vec![0xff; 11 << 20]].concat();
+    let files = [
+        ("huge.ogg", endless(b"OggS")),
+        ("huge.mp3", endless(b"ID3")),
+        (
+            "lengths.wav",
+            b"RIFF\xff\xff\xff\xffWAVEfmt \xff\xff\xff\xff".to_vec(),
+        ),
+        ("name.flac", b"fLaC\x84\xff\xff\xff".to_vec()),
+    ];
+    let told = heard(&files, Some("words"));
+    assert!(
+        told[0].contains("too large") && told[1].contains("too large"),
+        "{told:?}"
+    );
+    assert!(
+        told[2].contains("words") && told[3].contains("words"),
+        "{told:?}"
+    );
+}
+
+/// A bot with two users.
+fn bot(model: &Model, api: &BotApi) -> Home {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
+    let channels = json!({ "channels": { "telegram": bot } });
+    Home::with(&merged(model.config(), &channels))
+}
+
+#[test]
+fn a_chat_that_is_too_large_is_answered_and_begins_anew() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let api = BotApi::start();
+    let home = bot(&model, &api);
+    home.write(
+        &format!("sessions/telegram_{OWNER}.jsonl"),
+        large("telegram_42"),
+    );
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    let told = api.wait_for_texts(OWNER, 1);
+    assert!(
+        told[0].contains("34.0 MB") && told[0].contains("/new"),
+        "{told:?}"
+    );
+    api.text(OWNER, "/new");
+    api.wait_for_texts(OWNER, 2);
+    api.text(OWNER, "hello");
+    assert_eq!(api.wait_for_texts(OWNER, 3)[2], "Here.");
+    ends(gateway);
+}
+
+#[test]
+fn an_attempt_is_counted_before_the_conversation_is_loaded() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let api = BotApi::start();
+    let home = bot(&model, &api);
+    // Nothing can be loaded as long as another process holds it.
+    let held = home.hold_session(&format!("telegram_{OWNER}"));
+    api.text(OWNER, "hello");
+    let queue = home.path("state/queue.jsonl");
+    for starts in 1..=3 {
+        let gateway = start(&home);
+        until("the start is on disk", || {
+            let queue = fs::read_to_string(&queue).unwrap_or_default();
+            queue.matches("\"start\":").count() >= starts
+                || queue.contains(&format!("\"starts\":{starts}"))
+        });
+        gateway.signal(Signal::KILL);
+        drop(gateway.finish());
+    }
+    let gateway = start(&home);
+    let told = api.wait_for_texts(OWNER, 1);
+    assert!(told[0].contains("stopped me three times"), "{told:?}");
+    drop(held);
+    ends(gateway);
+    assert_eq!(model.asked(), 0);
+}
