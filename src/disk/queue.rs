@@ -24,9 +24,10 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Durability, Fields, Journal, Line, Lock, fields, read_journal};
+use super::{Durability, Fields, Journal, Line, Lock, MAX_LOG, fields, read_journal};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::text::size;
 
 /// Starts of an item that never ended, before it is set aside.
 pub(crate) const MAX_STARTS: u32 = 3;
@@ -37,6 +38,8 @@ pub(crate) const CALM: Duration = Duration::from_secs(5);
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Compacts above this size in bytes, and above twice what stays.
 const COMPACT_AT: u64 = 64 << 10;
+/// Adds nothing above this size.
+const MAX_SIZE: u64 = MAX_LOG / 4 * 3;
 /// Reasons for giving up to remember.
 const MAX_REASONS: usize = 200;
 const VERSION: u64 = 1;
@@ -288,6 +291,7 @@ impl Queue {
         };
         // A failure leaves no handle and no stamp: the next one reads again what is there.
         state.stamp = None;
+        self.check_room(&journal, lines)?;
         journal.append(&fields(lines), durability)?;
         for line in lines {
             state.content.apply(line, self.remembered);
@@ -296,6 +300,20 @@ impl Queue {
         if compact(&mut journal, &state.content).is_ok() {
             state.stamp = stamp(&self.path);
             state.journal = Some(journal);
+        }
+        Ok(())
+    }
+
+    /// Refuses what would make the file larger than what is read of one, with room for the lines that end what is in it.
+    fn check_room(&self, journal: &Journal, lines: &[Value]) -> Result<()> {
+        let adds = lines.iter().filter(|line| line.get("add").is_some());
+        let new: usize = adds.map(|line| line.to_string().len()).sum();
+        if new > 0 && journal.len() + new as u64 > MAX_SIZE {
+            return Err(Error::failed(format!(
+                "{} is full: {} wait to be dealt with",
+                self.path.display(),
+                size(journal.len())
+            )));
         }
         Ok(())
     }

@@ -336,6 +336,30 @@ fn bot(model: &Model, api: &BotApi) -> Home {
 }
 
 #[test]
+fn a_photo_without_a_header_is_kept_and_not_shown() {
+    let model = Model::answering(|_, _| Reply::text("Here."));
+    let api = BotApi::start();
+    let home = bot(&model, &api);
+    let gateway = start(&home);
+    let zeros = [b"\x89PNG\r\n\x1a\n".as_slice(), &vec![0; 4 << 20]].concat();
+    api.photo(OWNER, &zeros, &json!({ "caption": "look" }));
+    api.wait_for_texts(OWNER, 1);
+    ends(gateway);
+    let asked = model.request(0);
+    assert_eq!(images(&asked), 0);
+    assert!(
+        asked.last("user").contains("no header of an image"),
+        "{}",
+        asked.last("user")
+    );
+    assert!(
+        asked.last("user").contains(": inbox/"),
+        "{}",
+        asked.last("user")
+    );
+}
+
+#[test]
 fn a_chat_that_is_too_large_is_answered_and_begins_anew() {
     let model = Model::answering(|_, _| Reply::text("Here."));
     let api = BotApi::start();

@@ -164,3 +164,28 @@ fn a_file_begins_with_what_was_there_before() {
     assert_eq!(texts(&queue), ["new"]);
     fs_err::write(&path, "").unwrap();
 }
+
+#[test]
+fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
+    let scratch = Scratch::new("full");
+    let queue = scratch.queue();
+    let megabyte = "x".repeat(1 << 20);
+    let mut taken = Vec::new();
+    let refusal = loop {
+        let id = format!("{}", taken.len());
+        assert!(taken.len() < 40, "it takes whatever comes");
+        match queue.add(&[entry(&id, &megabyte)]) {
+            Ok(()) => taken.push(id),
+            Err(e) => break e,
+        }
+    };
+    assert!(refusal.message.contains("is full: 2"), "{refusal}");
+    assert!(queue.add(&[entry("huge", &"x".repeat(30 << 20))]).is_err());
+    // Another process reads all of it, and what is in it can be begun and ended.
+    let other = scratch.queue();
+    assert_eq!(texts(&other).len(), taken.len());
+    other.start(&taken[..1]).unwrap();
+    other.done(&taken).unwrap();
+    queue.add(&[entry("new", "1")]).unwrap();
+    assert_eq!(texts(&queue), ["1"]);
+}
