@@ -249,9 +249,8 @@ impl Hands {
     ) -> Result<Reply> {
         let mut lost = None;
         let mut pieces = || {
-            pieces().map_err(|e| {
+            pieces().inspect_err(|e| {
                 lost = Some(e.clone());
-                e
             })
         };
         let job = Job::Read(job);
