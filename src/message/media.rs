@@ -267,7 +267,7 @@ mod tests {
         }
         // One of 16 MB, all of it segments without an end.
         assert_eq!(
-            dimensions(&[b"\xff\xd8".as_slice(), &[0xff; 16 << 20]].concat()),
+            dimensions(&[b"\xff\xd8".as_slice(), &vec![0xff; 16 << 20]].concat()),
             None
         );
         assert_eq!(

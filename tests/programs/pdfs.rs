@@ -96,8 +96,13 @@ fn reader() -> Model {
 
 /// A page of some kilobytes that says which it is.
 fn page(number: usize) -> String {
-    let lines = (0..40).map(|line| format!("page{number} line{line} of many words that fill it\n"));
-    lines.collect()
+    let mut lines = String::new();
+    for line in 0..40 {
+        lines.push_str(&format!(
+            "page{number} line{line} of many words that fill it\n"
+        ));
+    }
+    lines
 }
 
 fn long() -> Vec<u8> {
@@ -326,9 +331,7 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
     let said = b"BT /F1 12 Tf 72 720 Td (Tomatoes) Tj ET";
     let resources = "/Resources<</Font<</F1 6 0 R>>>>/AA<</O 5 0 R>>";
     let secret = home.write("secret.txt", "the-canary");
-    let font = format!(
-        "<</Type/Font/Subtype/TrueType/BaseFont/X/FontDescriptor<</Type/FontDescriptor/FontName/X/Flags 4/FontFile2 7 0 R>>>>"
-    );
+    let font = "<</Type/Font/Subtype/TrueType/BaseFont/X/FontDescriptor<</Type/FontDescriptor/FontName/X/Flags 4/FontFile2 7 0 R>>>>";
     let stream = format!("<</Length 0/F({})>>\nstream\n\nendstream", secret.display());
     let files = [
         (
@@ -344,11 +347,11 @@ fn a_hostile_pdf_costs_little_and_reaches_nothing() {
         ("circle.pdf", circle),
         (
             "link.pdf",
-            one_page(said, "", &[&link, &font, &stream], resources),
+            one_page(said, "", &[&link, font, &stream], resources),
         ),
         (
             "launch.pdf",
-            one_page(said, "", &[&launch, &font, &stream], resources),
+            one_page(said, "", &[&launch, font, &stream], resources),
         ),
     ];
     for (name, file) in files {

@@ -16,11 +16,10 @@ pub fn with_pages(texts: &[impl AsRef<str>]) -> Vec<u8> {
     for text in texts {
         let (page, content) = (objects.len() + 1, objects.len() + 2);
         kids.push_str(&format!("{page} 0 R "));
-        let lines: String = text
-            .as_ref()
-            .lines()
-            .map(|line| format!("({line}) Tj 0 -12 Td\n"))
-            .collect();
+        let mut lines = String::new();
+        for line in text.as_ref().lines() {
+            lines.push_str(&format!("({line}) Tj 0 -12 Td\n"));
+        }
         let text = format!("BT /F1 12 Tf 72 720 Td {lines} ET");
         objects.push(format!(
             "<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]/Contents {content} 0 R/Resources<</Font<</F1 3 0 R>>>>>>"
