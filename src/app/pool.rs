@@ -10,7 +10,8 @@ use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
 use crate::error::{Error, Result};
-use crate::gateway::Handler;
+use crate::gateway::{ControlReply, Handler};
+use crate::provider::offers;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
 use crate::text::clip;
@@ -70,15 +71,22 @@ impl AgentPool {
         Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
     }
 
-    /// Names the model in use and those to choose from.
-    fn models(&self, session: &str) -> Result<String> {
+    /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
+    fn models(&self, session: &str) -> Result<ControlReply> {
         let loaded = self.factory.load(None)?;
-        let names = loaded.config.model_names().join(", ");
+        let mut models = loaded.config.model_names();
+        let names = models.join(", ");
+        for name in offers::names(self.factory.parts(&loaded.config)) {
+            if !models.contains(&name) {
+                models.push(name);
+            }
+        }
         let or = if names.is_empty() { "" } else { ", or " };
         let model = self.agent(session)?.model().to_owned();
-        Ok(format!(
+        let text = format!(
             "`{model}` answers. To change it: `/model NAME`, with one of: {names}{or}VENDOR/MODEL"
-        ))
+        );
+        Ok(ControlReply { text, models })
     }
 
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
@@ -128,17 +136,18 @@ impl Handler for AgentPool {
         self.agent_of(session)
     }
 
-    fn control(&self, kind: &Kind, session: &str) -> Result<String> {
-        match kind {
+    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
+        let text = match kind {
             Kind::New => {
                 self.factory.reset(session)?;
-                Ok("A new conversation begins.".to_owned())
+                "A new conversation begins.".to_owned()
             }
-            Kind::Model(name) if name.is_empty() => self.models(session),
-            Kind::Model(name) => self.choose_model(session, name),
-            Kind::Status => self.status(session),
-            Kind::Usage => self.usage(session),
-            Kind::Message | Kind::Report | Kind::Stop => Ok(String::new()),
-        }
+            Kind::Model(name) if name.is_empty() => return self.models(session),
+            Kind::Model(name) => self.choose_model(session, name)?,
+            Kind::Status => self.status(session)?,
+            Kind::Usage => self.usage(session)?,
+            Kind::Message | Kind::Report | Kind::Stop => String::new(),
+        };
+        Ok(text.into())
     }
 }

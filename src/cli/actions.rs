@@ -58,13 +58,11 @@ impl Conversation {
         if name.is_empty() {
             let (model, models) = (self.agent.model().to_owned(), self.repl.models.join(", "));
             let or = if models.is_empty() { "" } else { ", or " };
-            let offers = self.offers(&model).map_or(
-                String::new(),
-                |HostOffers { prefix, models, .. }| {
-                    let row = |offer: &Offer| [format!("{prefix}{}", offer.id), offer.abilities()];
-                    table(&models.iter().flatten().map(row).collect::<Vec<_>>())
-                },
-            );
+            let offers = self.offers(&model).and_then(|host| host.models);
+            let offers = offers.unwrap_or_default();
+            let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
+            let has_name = |offer: &&Offer| !offer.name.is_empty();
+            let offers = table(&offers.iter().filter(has_name).map(row).collect::<Vec<_>>());
             return Ok(format!(
                 "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
             ));

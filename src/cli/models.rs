@@ -48,8 +48,12 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
         let window = offer
             .window
             .map_or("?".to_owned(), |tokens| tokens.to_string());
-        let name = format!("{}{}", host.prefix, offer.id);
-        [name, window, told(offer.tools), told(offer.images)]
+        [
+            shown(offer).to_owned(),
+            window,
+            told(offer.tools),
+            told(offer.images),
+        ]
     };
     format!(
         "{}: {} models\n{}",
@@ -62,10 +66,23 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
     )
 }
 
+fn shown(offer: &Offer) -> &str {
+    if offer.name.is_empty() {
+        &offer.id
+    } else {
+        &offer.name
+    }
+}
+
 fn object(host: &HostOffers) -> Value {
     let models = host.models.iter().flatten().map(|offer| {
-        let Offer { id, window, tools, images } = offer;
-        json!({"model": format!("{}{id}", host.prefix), "window": window, "tools": tools, "images": images})
+        let Offer {
+            window,
+            tools,
+            images,
+            ..
+        } = offer;
+        json!({"model": shown(offer), "window": window, "tools": tools, "images": images})
     });
     json!({
         "host": host.host,

@@ -80,16 +80,19 @@ impl Config {
     /// The model called `name`: an entry of the list, or `vendor/model`.
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
         let (entry, model) = self.entry(name)?;
-        self.resolve(&entry, model, env)
+        self.resolve(&entry, &model, env)
     }
 
     /// The entry that a name leads to, and the model to ask for there. Fails if it is the name of nothing.
-    pub(super) fn entry<'a>(&'a self, name: &'a str) -> Result<(Cow<'a, ModelEntry>, &'a str)> {
+    pub(super) fn entry<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> Result<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
         let find =
             |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
         if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name))
         {
-            return Ok((Cow::Borrowed(entry), &entry.model));
+            return Ok((Cow::Borrowed(entry), entry.model.as_str().into()));
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         // `vendor/*` stands for every model of a vendor.
@@ -99,17 +102,36 @@ impl Config {
                 .strip_suffix("/*")
                 .is_some_and(|v| vendors::canonical(v) == canonical)
         }) {
-            return Ok((Cow::Borrowed(entry), name));
+            return Ok((Cow::Borrowed(entry), name.into()));
         }
         // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
         let of_vendor = |e: &ModelEntry| {
             vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical
         };
         match find(&of_vendor) {
-            Some(entry) => Ok((Cow::Owned(entry.host()), name)),
-            None if vendors::find(vendor).is_none() => Err(self.unknown(name, vendor)),
-            None => Ok((Cow::Owned(ModelEntry::default()), name)),
+            Some(entry) => Ok((Cow::Owned(entry.host()), name.into())),
+            None if vendors::find(vendor).is_some() => {
+                Ok((Cow::Owned(ModelEntry::default()), name.into()))
+            }
+            None => self
+                .beside_entry(name)
+                .ok_or_else(|| self.unknown(name, vendor)),
         }
+    }
+
+    /// `NAME/MODEL`: another model of the host of the entry NAME.
+    fn beside_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
+        let named = |entry: &'a ModelEntry| {
+            let rest = name.strip_prefix(&entry.model_name)?.strip_prefix('/')?;
+            Some((entry, rest)).filter(|_| !entry.model_name.is_empty())
+        };
+        let (entry, id) = self.model_list.iter().find_map(named)?;
+        let vendor = entry.model.split('/').next().unwrap_or_default();
+        let model = match vendors::find(vendor) {
+            Some(vendor) => format!("{}/{id}", vendor.name).into(),
+            None => id.into(),
+        };
+        Some((Cow::Owned(entry.host()), model))
     }
 
     /// The other models of the list under the name of this one: they share its load.

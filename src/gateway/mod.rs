@@ -36,8 +36,24 @@ pub(crate) trait Handler: Send + Sync {
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
     /// Executes a control message and returns the reply.
-    fn control(&self, _kind: &Kind, _session: &str) -> Result<String> {
+    fn control(&self, _kind: &Kind, _session: &str) -> Result<ControlReply> {
         Err(Error::failed("this command does not exist here"))
+    }
+}
+
+/// The reply to a control message.
+pub(crate) struct ControlReply {
+    pub text: String,
+    /// The models that the user may choose from by buttons.
+    pub models: Vec<String>,
+}
+
+impl From<String> for ControlReply {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            models: Vec::new(),
+        }
     }
 }
 
@@ -121,7 +137,7 @@ impl Dispatcher {
         match message.kind {
             Kind::Stop => return self.stop(&message),
             Kind::Status | Kind::Usage => {
-                return self.reply(&message, &self.control(&message));
+                return self.reply_to_control(&message);
             }
             Kind::New => {
                 self.stop_tasks(&message);
@@ -158,7 +174,7 @@ impl Dispatcher {
         while let Some((message, cancel)) = self.queues.next(session) {
             match message.kind {
                 Kind::Message | Kind::Report => self.turn(message, cancel),
-                _ => self.reply(&message, &self.control(&message)),
+                _ => self.reply_to_control(&message),
             }
         }
     }
@@ -184,19 +200,29 @@ impl Dispatcher {
         stopped
     }
 
-    fn control(&self, message: &Inbound) -> String {
-        let reply = self
-            .handler
-            .control(&message.kind, &message.session)
-            .unwrap_or_else(|e| match e.hint {
+    fn reply_to_control(&self, message: &Inbound) {
+        let reply = self.handler.control(&message.kind, &message.session);
+        let mut reply = reply.unwrap_or_else(|e| {
+            let text = match e.hint {
                 Some(hint) => format!("{}\nhint: {hint}", e.message),
                 None => e.message,
-            });
-        if message.kind != Kind::Status {
-            return reply;
+            };
+            text.into()
+        });
+        if message.kind == Kind::Status {
+            let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
+            let more = format!("\nturns under way: {turns}\nbackground tasks: {tasks}");
+            reply.text.push_str(&more);
         }
-        let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
-        format!("{reply}\nturns under way: {turns}\nbackground tasks: {tasks}")
+        let chats = self
+            .chats_of(&message.origin)
+            .filter(|_| !reply.models.is_empty());
+        match chats {
+            Some(chats) => {
+                chats.offer_models(&message.origin.chat, reply.text, reply.models, &message.ids);
+            }
+            None => self.reply(message, &reply.text),
+        }
     }
 
     fn show(&self, origin: &Origin, event: Event) {

@@ -23,6 +23,8 @@ const PROMPT_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub id: String,
+    /// By which it can be chosen; empty if there is none.
+    pub name: String,
     /// In tokens.
     pub window: Option<u64>,
     pub tools: Option<bool>,
@@ -63,8 +65,6 @@ pub(crate) fn meant<'a>(offers: &'a [Offer], id: &str) -> Option<&'a str> {
 
 /// One host and its models.
 pub(crate) struct HostOffers {
-    /// `vendor/` for a known vendor: the prefix that makes an id a name.
-    pub prefix: String,
     pub host: String,
     pub models: Result<Vec<Offer>>,
 }
@@ -86,6 +86,18 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
         .iter()
         .map(|model| of_host(model, parts, PATIENCE))
         .collect())
+}
+
+/// The names of the models that all hosts offer, for somebody who waits. A host that does not answer has none.
+pub(crate) fn names(parts: Parts) -> Vec<String> {
+    let hosts = configured(parts.config, parts.env)
+        .into_iter()
+        .map(|model| of_host(&model, parts, PROMPT_PATIENCE));
+    let offers = hosts.flat_map(|host| host.models.unwrap_or_default());
+    offers
+        .map(|offer| offer.name)
+        .filter(|name| !name.is_empty())
+        .collect()
 }
 
 /// Stands for any model of a host.
@@ -124,20 +136,31 @@ fn configured(config: &Config, env: &Env) -> Vec<Model> {
 }
 
 fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
-    let offers = ask(model, parts, within);
-    for offer in offers.iter().flatten() {
+    let mut offers = ask(model, parts, within);
+    for offer in offers.iter_mut().flatten() {
         keep(offer, model, parts);
+        offer.name = name(&offer.id, model, parts).unwrap_or_default();
     }
-    let prefix = model
-        .name
-        .strip_suffix(&model.id)
-        .unwrap_or_default()
-        .to_owned();
     HostOffers {
-        prefix,
         host: authority(&model.base).to_owned(),
         models: offers,
     }
+}
+
+/// The name that leads to a model of this host.
+fn name(id: &str, host: &Model, parts: Parts) -> Option<String> {
+    let of_vendor = host.name.strip_suffix(&host.id).unwrap_or_default();
+    let entries = parts.config.model_list.iter();
+    let of_entries = entries
+        .filter(|entry| !entry.model_name.is_empty())
+        .map(|entry| format!("{}/{id}", entry.model_name));
+    let mut names = std::iter::once(format!("{of_vendor}{id}")).chain(of_entries);
+    names.find(|name| {
+        let found = parts.config.named(name, parts.env);
+        found.is_ok_and(|found| {
+            found.id == id && found.base == host.base && found.keys.first() == host.keys.first()
+        })
+    })
 }
 
 fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
@@ -226,6 +249,7 @@ fn offer(value: &Value) -> Option<Offer> {
         .find_map(Value::as_u64)
         .filter(|window| *window > 0);
     Some(Offer {
+        name: String::new(),
         id: id.trim_start_matches("models/").to_owned(),
         window,
         tools,
@@ -326,6 +350,7 @@ mod tests {
             assert_eq!(
                 offer(&told),
                 Some(Offer {
+                    name: String::new(),
                     id: "m".to_owned(),
                     window,
                     tools,

@@ -71,6 +71,7 @@ pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
     };
     let window = loaded.or_else(num_ctx).or(Some(DEFAULT_WINDOW));
     Some(Offer {
+        name: String::new(),
         id: model.to_owned(),
         window,
         tools: can(&shown, "tools"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::CHANNEL;
 use super::Transcribe;
 use super::activity::Turns;
+use super::choice::ModelLists;
 use super::inbox::{Inbox, OpenMessage};
 use super::incoming::Downloader;
 use super::send::MessageSender;
@@ -31,6 +32,7 @@ pub(crate) struct Chats {
     /// The user who is asked about calls.
     pub owner: Option<i64>,
     pub(super) turns: Turns,
+    pub(super) lists: ModelLists,
 }
 
 impl Chats {
@@ -50,6 +52,7 @@ impl Chats {
             transcribe,
             owner,
             turns: Turns::default(),
+            lists: ModelLists::default(),
         })
     }
 

@@ -1,12 +1,14 @@
 //! Telegram, by long polling: what users write comes in and is kept until it has been answered; answers go out.
 //!
 //! One thread polls ([`poll`]), one shows that answers are being written ([`activity`]), one delivers ([`send`]), and the workers of
-//! the gateway do the turns between ([`chats`]), which may ask the owner something ([`ask`]).
+//! the gateway do the turns between ([`chats`]), which may ask the owner something ([`ask`]) or
+//! offer a choice ([`choice`]).
 
 mod activity;
 pub(crate) mod api;
 pub(crate) mod ask;
 mod chats;
+mod choice;
 pub(crate) mod deliver;
 pub(crate) mod inbox;
 mod incoming;

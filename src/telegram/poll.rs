@@ -199,15 +199,18 @@ impl Poller {
             }
             match update::read(update, &self.settings, me) {
                 Update::Message(message) => messages.push((update_id, message)),
-                Update::Press(press) => presses.push(press),
+                Update::Press(press) => {
+                    let (choice, shown) = self.chats.press(&press)?;
+                    messages.extend(choice.map(|choice| (update_id, choice)));
+                    presses.push((press, shown));
+                }
                 Update::UnknownUser(user) if !unknown.contains(&user) => unknown.push(user),
                 Update::UnknownUser(_) | Update::Ignored => {}
             }
         }
         self.chats.inbox.keep(&messages)?;
-        for press in presses {
-            let shown = self.sender().questions.press(&press)?;
-            self.acknowledge(&press, shown);
+        for (press, shown) in presses {
+            self.acknowledge(&press, &shown);
         }
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(vec![id(*update_id)], message);

@@ -33,7 +33,10 @@ pub fn start(home: &Home) -> Running<'_> {
 
 /// A model that repeats what it is told.
 fn echo() -> Model {
-    Model::answering(|request, _| Reply::text(&format!("You said: {}", said(request))))
+    Model::answering(|request, _| match request.method.as_str() {
+        "GET" => Reply::error(404, "no such page"),
+        _ => Reply::text(&format!("You said: {}", said(request))),
+    })
 }
 
 /// What the user said last, without clock and notes.
@@ -229,7 +232,8 @@ fn the_commands_do_what_they_say() {
         assert!(texts[n].contains(says), "{command}: {texts:?}");
     }
     ends(gateway);
-    let requests = model.requests();
+    let mut requests = model.requests();
+    requests.retain(|request| request.method == "POST");
     assert_eq!(requests.len(), 2);
     assert_eq!(
         requests[1].body["model"], "test-model",

@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Home, merged};
+use crate::botapi::BotApi;
+use crate::botschema;
+use crate::gateway;
+use crate::harness::{CANARY, Home, merged, until};
 use crate::model::{Model, Reply};
 
 /// A host with a list of models, which answers questions, too.
@@ -161,4 +164,103 @@ fn a_vendor_that_does_not_answer_is_named_as_it_was_asked_for() {
         .exits(5)
         .says("asking ollama: ")
         .does_not_say("/-");
+}
+
+#[test]
+fn every_name_that_is_listed_is_taken() {
+    let first = host(json!({ "data": [{ "id": "one" }, { "id": "Qwen/two" }] }));
+    let second = host(json!({ "data": [{ "id": "three" }, { "id": "vendor/four" }] }));
+    let entry = |name: &str, model: &str, host: &Model| json!({ "model_name": name, "model": model, "api_base": host.base(), "api_key": CANARY });
+    let home = Home::with(&json!({ "model_list": [
+        entry("gpu-box", "Qwen/Qwen3-8B", &first),
+        entry("a", "openai/first", &first),
+        entry("b", "openai/second", &second),
+    ] }));
+    let run = home.bantam().args(["models", "--json"]).run();
+    let mut asked = Vec::new();
+    for line in run.exits(0).stdout.lines() {
+        let host: Value = serde_json::from_str(line).unwrap();
+        for model in host["models"].as_array().unwrap() {
+            let name = model["model"].as_str().unwrap();
+            home.agent(["--model", name, "-m", "hi"]).exits(0);
+            asked.push(name.to_owned());
+        }
+    }
+    assert_eq!(asked.len(), 4, "{asked:?}");
+    let models = |host: &Model| -> Vec<Value> {
+        let questions = host
+            .requests()
+            .into_iter()
+            .filter(|request| request.method == "POST");
+        questions
+            .map(|request| request.body["model"].clone())
+            .collect()
+    };
+    assert_eq!(models(&first), ["Qwen/two", "one"]);
+    assert_eq!(models(&second), ["three", "vendor/four"]);
+}
+
+#[test]
+fn the_bot_offers_the_models_of_hosts_as_buttons() {
+    let ids: Vec<Value> = (10..30)
+        .map(|n| json!({ "id": format!("model-{n}") }))
+        .collect();
+    let long = "x".repeat(80);
+    let all = [ids.as_slice(), &[json!({ "id": long })]].concat();
+    let list = json!({ "data": all });
+    let (model, api) = (host(list), BotApi::start());
+    let mut config = gateway::config(&model, &api);
+    (
+        config["model_list"][0]["model_name"],
+        config["model_list"][0]["model"],
+    ) = ("gpu-box".into(), "local".into());
+    config["agents"]["defaults"]["model_name"] = "gpu-box".into();
+    let home = Home::with(&config);
+    let gateway = gateway::start(&home);
+    api.text(42, "/model");
+    api.wait_for_texts(42, 1);
+    let list = || api.sent(42)[0].clone();
+    let shown = || -> Vec<String> { list().buttons.into_iter().map(|(text, _)| text).collect() };
+    assert_eq!(
+        shown()[..3],
+        ["gpu-box", "gpu-box/model-10", "gpu-box/model-11"]
+    );
+    api.press(42, 42, list().id, "2/3 »");
+    until("the second page is there", || {
+        shown().contains(&"1/3 «".to_owned())
+    });
+    assert!(
+        shown().contains(&"gpu-box/model-20".to_owned()),
+        "{:?}",
+        shown()
+    );
+    api.press(42, 42, list().id, "gpu-box/model-20");
+    let says = |n: usize| api.wait_for_texts(42, n + 1)[n].clone();
+    assert_eq!(says(1), "From now on model-20 answers here.");
+    api.text(42, "hello");
+    says(2);
+    api.press(42, 42, list().id, "3/3 »");
+    until("the last page is there", || {
+        shown().iter().any(|text| text.contains("xxx"))
+    });
+    let button = shown()
+        .into_iter()
+        .find(|text| text.contains("xxx"))
+        .unwrap();
+    api.press(42, 42, list().id, &button);
+    assert_eq!(says(3), format!("From now on {long} answers here."));
+    api.text(42, "hello again");
+    says(4);
+    api.text(42, "/model gpu-box/model-12");
+    assert_eq!(says(5), "From now on model-12 answers here.");
+    gateway::ends(gateway);
+    let asked: Vec<Value> = model
+        .requests()
+        .into_iter()
+        .filter(|request| request.method == "POST")
+        .map(|request| request.body["model"].clone())
+        .collect();
+    assert_eq!(asked, ["model-20", &long]);
+    assert_eq!(api.asked("answerCallbackQuery").len(), 4);
+    botschema::check(&api);
 }

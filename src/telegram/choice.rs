@@ -1,0 +1,136 @@
+//! The choice of a model by buttons, page by page.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::CHANNEL;
+use super::chats::Chats;
+use super::update::{IncomingMessage, Press};
+use crate::error::Result;
+use crate::outbox::{Button, Item};
+use crate::text::clip;
+
+/// Models on a page.
+const PAGE: usize = 10;
+/// The most bytes that a button says to the program (Bot API, `callback_data`).
+const MAX_DATA: usize = 64;
+/// The most bytes of a longer name in it.
+const MAX_BEGINNING: usize = 40;
+/// What presses begin with: a model by its name, one by its place in the list, a page.
+const NAME: &str = "m:";
+const PLACE: &str = "i:";
+const TURN: &str = "p:";
+
+/// The list that was shown last in each chat: its text and the names. A restart forgets them, which costs its user a `/model`.
+#[derive(Default)]
+pub(super) struct ModelLists(Mutex<BTreeMap<String, (String, Vec<String>)>>);
+
+impl ModelLists {
+    fn put(&self, chat: &str, text: String, models: Vec<String>) {
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.insert(chat.to_owned(), (text, models));
+    }
+
+    fn get(&self, chat: &str) -> Option<(String, Vec<String>)> {
+        let lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.get(chat).cloned()
+    }
+}
+
+/// A page of the list, from 0, and the ways to those beside it.
+fn rows(models: &[String], page: usize) -> Vec<Vec<Button>> {
+    let pages = models.len().div_ceil(PAGE);
+    let mut rows: Vec<Vec<Button>> = Vec::new();
+    for (place, name) in models.iter().enumerate().skip(page * PAGE).take(PAGE) {
+        let data = if NAME.len() + name.len() <= MAX_DATA {
+            format!("{NAME}{name}")
+        } else {
+            // Of a later list it would be another one.
+            format!("{PLACE}{place}:{}", clip(name, MAX_BEGINNING))
+        };
+        let text = name.clone();
+        rows.push(vec![Button { text, data }]);
+    }
+    let turn = |to: usize, text: String| Button {
+        text,
+        data: format!("{TURN}{to}"),
+    };
+    let mut ways = Vec::new();
+    if page > 0 {
+        ways.push(turn(page - 1, format!("{page}/{pages} «")));
+    }
+    if page + 1 < pages {
+        ways.push(turn(page + 1, format!("{}/{pages} »", page + 2)));
+    }
+    if !ways.is_empty() {
+        rows.push(ways);
+    }
+    rows
+}
+
+impl Chats {
+    /// Posts a reply with the models to choose from, and ends the messages that it answers.
+    pub(crate) fn offer_models(
+        &self,
+        chat: &str,
+        text: String,
+        models: Vec<String>,
+        answered: &[String],
+    ) {
+        let item = Item {
+            buttons: rows(&models, 0),
+            ..Item::text(&format!("{CHANNEL}:{chat}"), &text)
+        };
+        self.lists.put(chat, text, models);
+        let posted = self.sender.outbox.post(&item, answered);
+        self.sender.is_ok("keeping an answer", &posted);
+        self.sender.wake();
+    }
+
+    /// Acts on the press of a button. Returns the command that it stands for, and what to show to whoever pressed it.
+    pub(super) fn press(&self, press: &Press) -> Result<(Option<IncomingMessage>, String)> {
+        if let Some(name) = press.data.strip_prefix(NAME) {
+            return Ok((Some(choice(press, name)), name.to_owned()));
+        }
+        let list = || self.lists.get(&press.chat);
+        let gone = || (None, "Send /model for a new list.".to_owned());
+        if let Some(place) = press.data.strip_prefix(PLACE) {
+            let name = place.split_once(':').and_then(|(place, beginning)| {
+                let (_, models) = list()?;
+                let name = models.get(place.parse::<usize>().ok()?)?;
+                name.starts_with(beginning).then(|| name.clone())
+            });
+            return Ok(name.map_or_else(gone, |name| (Some(choice(press, &name)), String::new())));
+        }
+        let Some(page) = press.data.strip_prefix(TURN) else {
+            let shown = self.sender.questions.press(press)?;
+            return Ok((None, shown.to_owned()));
+        };
+        let (Some((text, models)), Ok(page)) = (list(), page.parse::<usize>()) else {
+            return Ok(gone());
+        };
+        if page >= models.len().div_ceil(PAGE) {
+            return Ok(gone());
+        }
+        let item = Item {
+            buttons: rows(&models, page),
+            edits: press.message,
+            ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
+        };
+        self.sender.outbox.post(&item, &[])?;
+        self.sender.wake();
+        Ok((None, String::new()))
+    }
+}
+
+/// The command that a press stands for.
+fn choice(press: &Press, name: &str) -> IncomingMessage {
+    let command = format!("/model {name}");
+    IncomingMessage {
+        chat: press.chat.clone(),
+        from: press.from,
+        text: command.clone(),
+        command: Some(command),
+        ..IncomingMessage::default()
+    }
+}
