@@ -5,6 +5,7 @@ mod agent;
 mod args;
 mod attach;
 mod background;
+mod candidates;
 mod commands;
 mod completions;
 mod config;

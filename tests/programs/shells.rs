@@ -1,6 +1,9 @@
 //! Completions in the shells that they are for, and the manual page as its reader sees it.
 
+use serde_json::{Value, json};
+
 use crate::harness::Home;
+use crate::support::program::directory;
 
 /// What `program` prints for a script that uses what `bantam ARGS` printed.
 fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
@@ -13,7 +16,8 @@ fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
         .arg(script.replace("FILE", file.to_str().unwrap()));
     shell
         .env_clear()
-        .env("PATH", "/usr/bin:/bin")
+        .env("PATH", format!("{}:/usr/bin:/bin", directory().display()))
+        .env("BANTAM_HOME", home.path(""))
         .env("HOME", home.path(""))
         .stdin(std::process::Stdio::null());
     let output = shell
@@ -31,6 +35,30 @@ fn shell(home: &Home, program: &[&str], args: &[&str], script: &str) -> String {
 #[test]
 fn the_shells_complete_commands_subcommands_and_flags() {
     let home = Home::empty();
+    home.config(
+        &json!({
+            "agents": { "defaults": { "model_name": "demo/demo" } },
+            "model_list": [{ "model_name": "mine", "model": "demo/demo" }],
+            "mcpServers": { "clock": { "command": "true" } },
+        })
+        .to_string(),
+    );
+    home.write("agent/skills/$(touch gone)/SKILL.md", "---\nname: x\n---\n");
+    home.write(
+        "agent/skills/tea/SKILL.md",
+        "---\nname: tea\ndescription: Makes tea.\n---\nBoil.",
+    );
+    home.write("agent/prompts/brew.md", "{{input}}");
+    home.agent(["-s", "garden", "-m", "time"]).exits(0);
+    home.bantam()
+        .args([
+            "cron", "add", "-e", "1h", "-n", "water", "Water", "--to", "none",
+        ])
+        .run()
+        .exits(0);
+    let listed = home.bantam().args(["cron", "list", "--json"]).run();
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    let job = listed["jobs"][0]["id"].as_str().unwrap().to_owned();
     let complete = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let list = words
@@ -88,6 +116,15 @@ fn the_shells_complete_commands_subcommands_and_flags() {
         ("bantam sessions show --a", &["--after"]),
         ("bantam agent --no-se", &["--no-session"]),
         ("bantam cron add --to x --na", &["--name"]),
+        ("bantam sessions show cli_g", &["cli_garden"]),
+        ("bantam agent -q --session g", &["garden"]),
+        ("bantam skills show te", &["tea"]),
+        ("bantam cron run ", &[&job]),
+        ("bantam mcp test c", &["clock"]),
+        ("bantam agent --model min", &["mine"]),
+        ("bantam agent --template b", &["brew"]),
+        ("bantam config get tools.exec.net", &["tools.exec.network"]),
+        ("bantam help scr", &["scripting"]),
     ] {
         for (found, name) in complete(line).iter().zip(["bash", "zsh", "fish"]) {
             assert_eq!(found, expected, "{name}: {line}");
