@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::consent::Consent;
 use super::convert::convert;
-use super::print;
+use super::{import_sessions, print};
 use crate::config;
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
@@ -37,7 +37,7 @@ const PARTS: [(&str, &str, &str); 10] = [
 ];
 const WORKSPACE: &str = "workspace";
 /// What other programs keep beside their agent's work.
-const FOREIGN: [&str; 2] = ["sessions", "state"];
+const FOREIGN: [&str; 1] = ["state"];
 
 /// What `--import` names.
 pub(super) struct Import {
@@ -51,10 +51,10 @@ pub(super) struct Import {
 }
 
 /// The home of another agent.
-struct ForeignHome {
+pub(super) struct ForeignHome {
     path: PathBuf,
     /// The same, held open.
-    dir: Dir,
+    pub(super) dir: Dir,
     /// Its workspace, relative to it: `workspace`, or nothing if the directory itself is one.
     workspace: PathBuf,
 }
@@ -212,8 +212,12 @@ impl ForeignHome {
             .map(|meta| meta.file_type())
     }
 
+    fn is_dir(&self, path: &Path) -> bool {
+        self.kind(path).is_some_and(|kind| kind.is_dir())
+    }
+
     /// The names in a directory: parts of an agent first, in their order.
-    fn names(&self, dir: &Path) -> Result<Vec<OsString>> {
+    pub(super) fn names(&self, dir: &Path) -> Result<Vec<OsString>> {
         let entries = fs_err::read_dir(self.path.join(dir))?;
         let mut names = entries
             .map(|entry| Ok(entry?.file_name()))
@@ -242,6 +246,9 @@ impl ForeignHome {
                     Some((.., "jobs.json")) => self.copy_jobs(&path.join("jobs.json"), home)?,
                     Some((_, dir, to)) => self.copy(&path, home, dir, Path::new(to))?,
                     None if is_config || path == self.workspace => {}
+                    None if name == "sessions" && self.is_dir(&path) => {
+                        import_sessions::bring(self, &path, home)?;
+                    }
                     None if base != self.workspace
                         || FOREIGN.iter().any(|foreign| name == *foreign) =>
                     {
@@ -345,7 +352,7 @@ impl ForeignHome {
         Ok(())
     }
 
-    fn skip(&self, path: &Path, why: &str) -> Result<()> {
+    pub(super) fn skip(&self, path: &Path, why: &str) -> Result<()> {
         let is_link = self.kind(path).is_some_and(|kind| kind.is_symlink());
         let why = if is_link { "a symbolic link" } else { why };
         print(&format!(

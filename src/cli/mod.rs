@@ -18,6 +18,7 @@ mod gateway;
 mod gateway_status;
 mod help;
 mod import;
+mod import_sessions;
 mod mcp;
 mod models;
 mod onboard;

@@ -416,7 +416,16 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
                 "#!/bin/sh\necho hot\n",
             ),
             ("workspace/cron/jobs.json", JOBS),
-            ("workspace/sessions/old.json", "{}"),
+            ("workspace/sessions/empty.json", "{}"),
+            ("workspace/sessions/torn.json", "{\"key\": \"cli:torn\", "),
+            (
+                "workspace/sessions/cut.jsonl",
+                "{\"role\": \"user\", \"content\": \"x\"}\n{\"role\"",
+            ),
+            ("workspace/sessions/telegram_7.json", PICOCLAW_SESSION),
+            ("workspace/sessions/cli_later.jsonl", PICOCLAW_LINES),
+            ("workspace/sessions/cli_later.meta.json", PICOCLAW_META),
+            ("sessions/cli_direct.jsonl", NANOBOT_SESSION),
             ("workspace/state/state.json", "{}"),
             ("workspace/notes/plan.txt", "A plan."),
             ("logs/today.log", "noise"),
@@ -452,7 +461,50 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
     assert_eq!(config(&home), serde_json::from_str::<Value>(list).unwrap());
     assert_eq!(mode(&home.path("config.json")), 0o600);
     assert_eq!(mode(&home.path("agent/skills/tea/scripts/boil.sh")), 0o700);
-    assert!(!home.path("sessions").exists() && !home.path("workspace/SOUL.md").exists());
+    assert!(!home.path("workspace/SOUL.md").exists());
+    for line in [
+        "copied   sessions/telegram_7.jsonl (2 messages, without tool calls) from workspace/sessions/telegram_7.json",
+        "copied   sessions/cli_later.jsonl (2 messages, without tool calls) from workspace/sessions/cli_later.jsonl",
+        "copied   sessions/cli_direct.jsonl (2 messages, without tool calls) from sessions/cli_direct.jsonl",
+        "skipped  workspace/sessions/empty.json: it holds no conversation",
+    ] {
+        prints_line(&run, line);
+    }
+    for damaged in [
+        "torn.json: it is damaged: ",
+        "cut.jsonl: it is damaged: line 2: ",
+    ] {
+        let line = format!("skipped  workspace/sessions/{damaged}");
+        assert!(
+            run.stdout.lines().any(|l| l.starts_with(&line)),
+            "{line}: {}",
+            run.stdout
+        );
+    }
+    let shown = |key: &str| {
+        let shown = home.bantam().args(["sessions", "show", key]).run();
+        shown.exits(0);
+        shown.stdout.clone()
+    };
+    for (key, said) in [
+        ("telegram_7", &["Water the basil?", "Every morning."][..]),
+        (
+            "cli_later",
+            &["They grow tomatoes.", "And now?", "Harvest."],
+        ),
+        ("direct", &["Who am I?", "Ada."]),
+    ] {
+        let page = shown(key);
+        for text in said {
+            assert!(page.contains(text), "{key}: {text}: {page}");
+        }
+        assert!(!page.contains("before the summary"), "{page}");
+    }
+    assert!(
+        shown("direct").contains("2026-02-10"),
+        "{}",
+        shown("direct")
+    );
     assert!(
         home.path("agent/prompts/summarize.md").exists(),
         "what it did not have comes from the template"
@@ -474,7 +526,7 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
         &run,
         "copied   workspace/cron/jobs.json -> cron/jobs.json (1 job, disabled: bantam cron list)",
     );
-    for left in ["workspace/sessions", "workspace/state", "auth.json", "logs"] {
+    for left in ["workspace/state", "auth.json", "logs"] {
         assert!(
             run.stdout
                 .lines()
@@ -491,6 +543,28 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
         again.stdout
     );
 }
+
+/// As picoclaw's `pkg/session/manager.go` writes one.
+const PICOCLAW_SESSION: &str = r#"{"key": "telegram:7", "messages": [
+    {"role": "user", "content": "Water the basil?"},
+    {"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "x", "arguments": "{}"}}]},
+    {"role": "tool", "content": "yes", "tool_call_id": "c"},
+    {"role": "assistant", "content": "Every morning."}
+], "created": "2026-02-01T10:00:00.5+01:00", "updated": "2026-02-01T10:00:09+01:00"}"#;
+
+/// As its `pkg/memory/jsonl.go` does.
+const PICOCLAW_LINES: &str = r#"{"role":"user","content":"before the summary"}
+{"role":"user","content":"And now?"}
+{"role":"assistant","content":"Harvest."}
+"#;
+const PICOCLAW_META: &str = r#"{"key": "cli:later", "summary": "They grow tomatoes.", "skip": 1, "count": 3,
+    "created_at": "2026-02-01T10:00:00Z", "updated_at": "2026-02-01T10:00:00Z"}"#;
+
+/// As nanobot's `nanobot/session/manager.py` writes one.
+const NANOBOT_SESSION: &str = r#"{"_type": "metadata", "key": "cli:direct", "created_at": "2026-02-10T10:00:00.123456", "metadata": {}, "last_consolidated": 0}
+{"role": "user", "content": "Who am I?", "timestamp": "2026-02-10T10:00:01.000001"}
+{"role": "assistant", "content": "Ada.", "timestamp": "2026-02-10T10:00:02.000001"}
+"#;
 
 #[test]
 fn an_older_home_and_a_bare_workspace_come_over_too() {
