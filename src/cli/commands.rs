@@ -51,7 +51,7 @@ const COMMANDS: [Command; 14] = [
     row(
         "/undo",
         "",
-        "take back the last question, its answer and its changes of files",
+        "take back the last question, its answer and file changes",
         &[],
         |talk, _| talk.undo().map(Some),
     ),

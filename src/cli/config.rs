@@ -77,14 +77,16 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let setting = setting(path)?;
     let loaded = load(env)?.1;
     let names = names(path);
-    if setting.is_none() && !settings::in_map(&names) {
+    let value = loaded.report().value(&loaded.config, &names);
+    let entry = names.get(1).and_then(|name| name.parse::<usize>().ok());
+    let is_missing = entry.is_some_and(|entry| entry >= loaded.config.model_list.len());
+    if setting.is_none() && !settings::in_map(&names) && !is_missing {
         return Err(
             Error::usage(format!("{path} is a section, not a setting")).hint(
                 "bantam status shows what is set, and bantam help settings lists every setting",
             ),
         );
     }
-    let value = loaded.report().value(&loaded.config, &names);
     let value = value.ok_or_else(|| {
         Error::failed(format!("config.json has no {path}"))
             .hint("bantam status shows what is configured")

@@ -75,7 +75,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["bantam mcp disable time"]),
 ];
 
-/// Asks a server for its tools, and tells which of them describe themselves otherwise than before.
+/// Asks a server for its tools, and tells whose description has changed.
 fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     app::make_workspace(parts)?;
     let server = app::mcp::server(&Servers::default(), parts, name, entry)?;

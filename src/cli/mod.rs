@@ -17,6 +17,7 @@ mod editor;
 mod gateway;
 mod gateway_status;
 mod help;
+mod hints;
 mod import;
 mod import_sessions;
 mod mcp;

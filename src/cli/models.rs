@@ -8,6 +8,7 @@ use crate::app::Parts;
 use crate::config::Env;
 use crate::error::Result;
 use crate::provider::offers::{self, HostOffers, Offer};
+use crate::text::counted;
 
 pub(super) const COMMAND: Command = Command::row(
     "models",
@@ -56,9 +57,9 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
         ]
     };
     format!(
-        "{}: {} models\n{}",
+        "{}: {}\n{}",
         host.host,
-        offers.len(),
+        counted(offers.len(), "model"),
         list(
             ["model", "window in tokens", "tools", "images"],
             offers.iter().map(row).collect()

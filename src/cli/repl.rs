@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use super::attach;
 use super::commands::{self, Command, Input};
 use super::editor::{Completer, Editor, Line, PROMPT};
+use super::hints::in_a_conversation;
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::screen::Screen;
@@ -167,7 +168,7 @@ impl Conversation {
                 Ok(note) => self.screen.note(&note),
                 Err(e) => {
                     self.screen.end_line();
-                    super::report(&e);
+                    super::report(&in_a_conversation(e));
                 }
             }
             if self.signals.is_terminating() {

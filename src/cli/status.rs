@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
-use crate::app::{self, Parts};
+use crate::app::{self, Parts, endpoint};
 use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
@@ -144,6 +144,18 @@ impl Status<'_> {
         self.object["sandbox"] = sandbox;
         self.lines
             .extend([("workspace", workspace), ("jail", jail)]);
+        let http = &loaded.config.channels.http;
+        let address = endpoint::address(&loaded.config);
+        self.object["http"] = json!({"enabled": http.enabled, "listen": address});
+        if http.enabled {
+            let whom = if http.token.is_empty() {
+                "without a token"
+            } else {
+                "with a token"
+            };
+            let text = format!("http://{address}/v1 while the gateway runs, {whom}");
+            self.lines.push(("http", text));
+        }
     }
 
     fn sessions(&mut self, sessions: &[archive::Summary]) {
@@ -290,7 +302,12 @@ pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value
     let is_server = setting.is_some_and(|setting| setting.path.starts_with("mcpServers."));
     let may_be_secret = match setting.map(|setting| setting.kind) {
         Some(
-            Type::Bool(_) | Type::Whole(..) | Type::Number(..) | Type::Optional | Type::OneOf(..),
+            Type::Bool(_)
+            | Type::Whole(..)
+            | Type::Number(..)
+            | Type::Optional
+            | Type::OneOf(..)
+            | Type::TextOr(_),
         ) => false,
         Some(Type::Texts) => is_server,
         Some(Type::Text) => value.as_str().is_some_and(|text| {

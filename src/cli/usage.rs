@@ -1,6 +1,6 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::screen::Style;
-use super::{json_line, notice, print};
+use super::{json_line, load, notice, print};
 use crate::app;
-use crate::config::{self, Env};
+use crate::config::{self, Env, ModelEntry, prices};
 use crate::error::Result;
+use crate::message::Price;
 use crate::text::{clip, one_line};
 use crate::usage::{self, Totals, UsageReport};
 
@@ -59,7 +60,37 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     } else {
         String::new()
     };
-    print(&(table(&report) + &bars)).map(|()| 0)
+    print(&(table(&report) + &list_prices(&report, env) + &bars)).map(|()| 0)
+}
+
+/// Says whose costs are by list price.
+fn list_prices(report: &UsageReport, env: &Env) -> String {
+    let Ok((_, loaded)) = load(env) else {
+        return String::new();
+    };
+    let is_listed = |name: &str| {
+        let is_own = |entry: &ModelEntry| {
+            entry.model == name && (!entry.api_base.is_empty() || entry.price != Price::default())
+        };
+        let listed = name
+            .split_once('/')
+            .and_then(|(vendor, id)| prices::of(vendor, id));
+        listed.is_some() && !loaded.config.model_list.iter().any(is_own)
+    };
+    let priced = report
+        .rows
+        .iter()
+        .filter(|(_, totals)| totals.cost.is_some());
+    let models: BTreeSet<&str> = priced.map(|((_, model), _)| model.as_str()).collect();
+    let models: Vec<&str> = models.into_iter().filter(|name| is_listed(name)).collect();
+    if models.is_empty() {
+        return String::new();
+    }
+    format!(
+        "cost in dollars by list price of {}: {}\n",
+        prices::DATE,
+        one_line(&models.join(", "), 500)
+    )
 }
 
 /// A line for each day, as long as its share of the tokens of the busiest one.

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
-use super::{Config, Env, ModelEntry};
+use super::{Config, Env, ModelEntry, prices};
 use crate::error::{Error, Result};
 use crate::guard;
+use crate::message::Price;
 use crate::secret::Secret;
 use crate::text::nearest;
 
@@ -239,6 +240,10 @@ impl Config {
             entry.max_tokens = defaults.max_tokens;
         }
         entry.temperature = entry.temperature.or(defaults.temperature);
+        // Elsewhere than at the vendor's own address the price is another.
+        if entry.price == Price::default() && own_base.is_empty() {
+            entry.price = prices::of(vendor_name, id).unwrap_or_default();
+        }
         Ok(Model {
             name,
             protocol,

@@ -8,6 +8,8 @@ use crate::text::parse_json;
 #[derive(Clone, Copy)]
 pub(crate) enum Type {
     Text,
+    /// Text with a default.
+    TextOr(&'static str),
     /// Text that is never shown.
     Secret,
     Bool(bool),
@@ -36,12 +38,13 @@ pub(crate) struct Setting {
     pub help: &'static str,
 }
 
-use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, Texts, Whole};
+use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, TextOr, Texts, Whole};
 
 impl Type {
     pub(super) fn default(self) -> Value {
         match self {
             Text | Secret => json!(""),
+            TextOr(default) => json!(default),
             Bool(default) => json!(default),
             Whole(_, default) => json!(default),
             Number(_, default) => json!(default),
@@ -55,7 +58,7 @@ impl Type {
     /// The value; `None` if it is not of this type. A single text becomes a list of one, and numbers in a list become text.
     pub(super) fn check(self, value: Value) -> Option<Value> {
         let fits = match self {
-            Text | Secret => value.is_string(),
+            Text | TextOr(_) | Secret => value.is_string(),
             Bool(_) => value.is_boolean(),
             Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
             Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
@@ -130,7 +133,7 @@ impl Setting {
     /// What [`Setting::check`] accepts.
     pub(crate) fn expected(&self) -> String {
         match self.kind {
-            Text | Secret => "text in quotes".to_owned(),
+            Text | TextOr(_) | Secret => "text in quotes".to_owned(),
             Bool(_) => "true or false".to_owned(),
             Whole(least, _) => format!("a whole number of at least {least}"),
             Number(least, _) => format!("a number of at least {least}"),
@@ -145,7 +148,7 @@ impl Setting {
     /// The JSON that a variable's text means: text needs no quotes, and a list may be given with commas.
     pub(crate) fn parse(&self, text: &str) -> Value {
         match self.kind {
-            Text | Secret | OneOf(..) => text.into(),
+            Text | TextOr(_) | Secret | OneOf(..) => text.into(),
             Texts | Secrets if !text.trim_start().starts_with('[') => text
                 .split(',')
                 .map(str::trim)

@@ -93,8 +93,8 @@ pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Resu
     Ok((found, changes))
 }
 
-/// Keeps what a server has said of its tools. Returns the list, and a sentence for each tool that describes itself otherwise
-/// than before: a server can change what the model is told about a tool that its user has come to trust.
+/// Keeps what a server has said of its tools. Returns the list, and a sentence for each tool whose description has changed:
+/// a server can change what the model is told about a tool that its user has come to trust.
 pub(super) fn keep(
     server: &Server,
     found: Result<Vec<RemoteTool>>,
@@ -124,7 +124,7 @@ pub(super) fn keep(
     let told = |tool: &RemoteTool| {
         let tool = one_line(&tool.name, 80);
         format!(
-            "MCP server {name}: the tool {tool} describes itself otherwise than before: bantam mcp test {name}"
+            "MCP server {name}: the description of its tool {tool} has changed; bantam mcp test {name} shows it"
         )
     };
     let changes = tools.iter().filter(is_changed).map(told).collect();

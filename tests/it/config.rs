@@ -473,6 +473,10 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
             .says("is a section")
             .fails_with_a_hint();
     }
+    get("model_list.7")
+        .exits(1)
+        .prints("")
+        .says("config.json has no model_list.7");
     home.bantam()
         .args(["config", "set", "channels.telegram.token", "-"])
         .stdin(CANARY)

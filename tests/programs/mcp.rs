@@ -242,7 +242,7 @@ fn progress_and_changed_tools_are_told() {
         .exits(0)
         .says("bantam: MCP server fake: halfway through\n");
     let entry = |mode: &str| json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
-    let told = "bantam: MCP server fake: the tool say describes itself otherwise than before";
+    let told = "bantam: MCP server fake: the description of its tool say has changed";
     home.config(
         &merged(
             serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
