@@ -9,9 +9,10 @@
 mod support;
 
 // Every test names them without their folder.
-use support::{board, harness, model, pdf, program, remote, tunnel};
+use support::{board, door, harness, model, pdf, program, remote, tunnel};
 
 mod aimock;
+mod clients;
 mod git;
 mod mcp;
 mod mcp_command;
