@@ -310,6 +310,9 @@ fn chunk_length(line: &[u8]) -> Result<usize, Refusal> {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::net::{Shutdown, TcpListener};
@@ -321,6 +324,8 @@ mod tests {
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         thread::scope(|scope| {
+            // It closes when the reader panics, too.
+            let server = server;
             scope.spawn(move || {
                 // The reader may refuse before it has read all.
                 drop(client.write_all(bytes));

@@ -102,12 +102,17 @@ fn clients_that_say_nothing_keep_nobody_out() {
         address: address(&gateway.stderr_line("http://127.0.0.1:")),
     };
     let stranger = IpAddr::from([127, 0, 0, 9]);
-    let mut silent: Vec<TcpStream> = (0..64).map(|_| door.connect_from(stranger)).collect();
+    let connect = |_| {
+        let mut stream = door.connect_from(stranger);
+        drop(stream.write_all(b"P"));
+        stream
+    };
+    let mut silent: Vec<TcpStream> = (0..64).map(connect).collect();
     assert_eq!(door.ask("hi").is(200).text(), "heard");
-    // The first ones made room long before they had to; an error is a reset.
+    // The first ones made room before their time was over, at which they are told so; an error is a reset.
     assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0);
     // Of those that come back, few may stay, and a question does not wait.
-    silent.extend((0..64).map(|_| door.connect_from(stranger)));
+    silent.extend((0..64).map(connect));
     assert_eq!(door.ask("hi").is(200).text(), "heard");
 }
 

@@ -1,0 +1,154 @@
+//! Requests as clients send them, spoilt at random: whatever is read of one has bounds, and reads the same when it is written
+//! plainly.
+
+use std::env;
+use std::net::{Shutdown, TcpListener};
+
+use super::super::chat;
+use super::*;
+use crate::rng::Rng;
+
+const BODY: &str = r#"{"model":"bantam","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}],"stream":true,"temperature":0.5,"max_tokens":5,"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"user":"k"}"#;
+
+/// Requests that are served, as far as their bodies go.
+fn requests() -> Vec<Vec<u8>> {
+    let head = "POST /v1/chat/completions?x=y HTTP/1.1\r\nHost: localhost:7475\r\nAuthorization: Bearer a-token-of-tests\r\nContent-Type: application/json\r\n";
+    let (half, rest) = BODY.split_at(BODY.len() / 2);
+    let chunk = |text: &str| format!("{:x};x=\"y\"\r\n{text}\r\n", text.len());
+    let chunked = format!("{}{}0\r\nX: y\r\n\r\n", chunk(half), chunk(rest));
+    let all = [
+        format!("{head}Content-Length: {}\r\n\r\n{BODY}", BODY.len()),
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunked}"),
+        format!("{head}X-Session: kitchen\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}"),
+        "GET /v1/models HTTP/1.1\r\nHost: [::1]:7475\r\nOrigin: null\r\n\r\n".to_owned(),
+        "OPTIONS /v1/chat/completions HTTP/1.0\r\nAccess-Control-Request-Method: POST\r\n\r\n"
+            .to_owned(),
+    ];
+    all.map(String::into_bytes).into()
+}
+
+/// What breaks a reader, if anything does.
+const PIECES: [&[u8]; 36] = [
+    b"\r",
+    b"\n",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\0",
+    b"\x0b",
+    b"\x0c",
+    b"\t",
+    b" ",
+    b":",
+    b";",
+    b",",
+    b"=",
+    b"\"",
+    b"+",
+    b"-",
+    b"0x",
+    b"0",
+    b"f",
+    b"ffffffffffffffff",
+    b"18446744073709551615",
+    b"\xff",
+    b"\xc2\xa0",
+    b"%00",
+    b"..",
+    b"HTTP/1.1",
+    b"Content-Length: 1\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Transfer-Encoding : chunked\r\n",
+    b"Host: a\r\n",
+    b"\r\n folded",
+    b"[",
+    b"{",
+    b"}",
+    b"null",
+    b"1e999",
+];
+
+/// Spoils a request in a few places.
+fn mutated(requests: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
+    let mut below = |limit: usize| usize::try_from(rng.below(limit.max(1) as u64)).unwrap();
+    let mut request = requests[below(requests.len())].clone();
+    for _ in 0..=below(6) {
+        let (from, length) = (below(request.len()), below(24));
+        let range = from..(from + length).min(request.len());
+        match below(6) {
+            0 => {
+                if let Some(byte) = request.get_mut(from) {
+                    *byte ^= 1 << (length % 8);
+                }
+            }
+            1 => drop(request.drain(range)),
+            2 | 3 => {
+                let piece = PIECES[below(PIECES.len())].repeat(1 + below(2));
+                drop(request.splice(from..from, piece));
+            }
+            4 => {
+                let copy = request[range].to_vec();
+                let to = below(request.len());
+                drop(request.splice(to..to, copy));
+            }
+            _ => request.truncate(from.max(1)),
+        }
+    }
+    request
+}
+
+/// The same head, written as plainly as can be.
+fn plain(head: &Head) -> Vec<u8> {
+    let version = u8::from(!head.is_http_1_0);
+    let mut text = format!("{} {} HTTP/1.{version}\r\n", head.method, head.path);
+    for (name, value) in &head.headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str("\r\n");
+    text.into_bytes()
+}
+
+/// Runs for as many seconds as `BANTAM_FUZZ_SECONDS` says, with the seed `BANTAM_FUZZ_SEED`.
+#[test]
+fn a_spoilt_request_is_read_in_one_way_and_in_bounds() {
+    let number = |name: &str| env::var(name).ok().and_then(|value| value.parse().ok());
+    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed);
+    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
+    // Beyond what it was given, a reader finds the end of the connection.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let (requests, mut rng) = (requests(), Rng(seed));
+    let (mut runs, mut heads, mut bodies, mut asks) = (0_u64, 0_u64, 0_u64, 0_u64);
+    while Instant::now() < until {
+        let state = rng.0;
+        let request = mutated(&requests, &mut rng);
+        let told = || format!("state {state:#x}: {}", request.escape_ascii());
+        runs += 1;
+        let mut reader = Reader::new(&server);
+        reader.ahead.clone_from(&request);
+        let Ok(Some(head)) = reader.head() else {
+            continue;
+        };
+        heads += 1;
+        let again = parse(&plain(&head)).unwrap_or_else(|e| panic!("{}: {}", e.why, told()));
+        let of = |head: &Head| (head.method.clone(), head.path.clone(), head.headers.clone());
+        assert_eq!(of(&again), of(&head), "{}", told());
+        assert_eq!(again.framing, head.framing, "{}", told());
+        let count = |name: &str| head.headers.iter().filter(|(own, _)| own == name).count();
+        let framings = count("content-length") + count("transfer-encoding");
+        assert_eq!(framings, usize::from(head.has_body()), "{}", told());
+        // The answer would fill the socket's buffer, which nobody reads.
+        if head.header("expect").is_some() {
+            continue;
+        }
+        let Ok(body) = reader.body(&head) else {
+            continue;
+        };
+        bodies += 1;
+        assert!(body.len() <= request.len().min(MAX_BODY), "{}", told());
+        asks += u64::from(chat::parse(&body, head.header("x-session")).is_ok());
+    }
+    println!("{runs} requests, {heads} heads, {bodies} bodies, {asks} questions");
+    assert!(asks > 0 && heads < runs, "{runs} {heads} {bodies} {asks}");
+}
