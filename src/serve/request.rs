@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a chunked body (RFC 9112, section 7.1) with its trailers, which are dropped.
+    /// Reads a chunked body (RFC 9112, section 7.1) without trailers.
     fn chunks(&mut self) -> Result<Vec<u8>, Refusal> {
         let mut body = Vec::new();
         let mut framing = 0;
@@ -145,7 +145,10 @@ impl<'a> Reader<'a> {
                 return Err(Refusal::new(400, "a chunk is longer than it says"));
             }
         }
-        while !self.line(&mut framing)?.is_empty() {}
+        // No client sends trailers; what looks like one may be the next request in the eyes of another reader.
+        if !self.line(&mut framing)?.is_empty() {
+            return Err(Refusal::new(400, "the chunked body has trailers"));
+        }
         Ok(body)
     }
 
@@ -299,6 +302,10 @@ fn framing(head: &Head) -> Result<Framing, Refusal> {
 /// The length that begins a chunk. Extensions are dropped.
 fn chunk_length(line: &[u8]) -> Result<usize, Refusal> {
     let bad = || Refusal::new(400, "a chunk does not begin with its length");
+    // Some readers take a lone line feed for the end of the line.
+    if line.iter().any(u8::is_ascii_control) {
+        return Err(bad());
+    }
     let digits = line.split(|b| *b == b';').next().unwrap_or_default();
     let digits = std::str::from_utf8(digits).map_err(|_| bad())?;
     // from_str_radix takes a sign.
@@ -370,7 +377,7 @@ mod tests {
             read.map(|read| String::from_utf8(read.unwrap().1).unwrap())
         };
         assert_eq!(
-            body("3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\nA: b\r\n\r\n").unwrap(),
+            body("3\r\nabc\r\n0a;x=y\r\n0123456789\r\n0\r\n\r\n").unwrap(),
             "abc0123456789"
         );
         for bad in [
@@ -382,6 +389,12 @@ mod tests {
             "\r\nabc\r\n0\r\n\r\n",
             "3\r\nabc\r\n",
             "-1\r\n\r\n",
+            // Some readers end the line at the lone line feed, or take what follows the last chunk for the next request.
+            "3;x\nabc\r\nabc\r\n0\r\n\r\n",
+            "3;\rx\r\nabc\r\n0\r\n\r\n",
+            "3\r\nabc\r\n0;\n\r\n\r\n",
+            "3\r\nabc\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
+            "3\r\nabc\r\n0\r\nA: b\r\n\r\n",
         ] {
             assert_eq!(body(bad), Err(400), "{bad:?}");
         }

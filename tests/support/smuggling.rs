@@ -100,7 +100,7 @@ const LINES: [&str; 18] = [
 ];
 
 /// Chunks that no sender makes. `N` is the length in hexadecimal digits, `Q` the question.
-const CHUNKS: [&str; 20] = [
+const CHUNKS: [&str; 25] = [
     "N \r\nQ\r\n0\r\n\r\n",
     " N\r\nQ\r\n0\r\n\r\n",
     "+N\r\nQ\r\n0\r\n\r\n",
@@ -121,6 +121,11 @@ const CHUNKS: [&str; 20] = [
     ";x=y\r\nQ\r\n0\r\n\r\n",
     "N\r\nQ\r\n",
     "N\r\nQ\r\n0\r\n",
+    "N;x\n\r\nQ\r\n0\r\n\r\n",
+    "N;\n0\r\n\r\nQ\r\n0\r\n\r\n",
+    "N;x=\ry\r\nQ\r\n0\r\n\r\n",
+    "N\r\nQ\r\n0\r\nContent-Length: N\r\n\r\n",
+    "N\r\nQ\r\n0\r\nno trailer\r\n\r\n",
 ];
 
 /// Lines that are wrong wherever they stand.

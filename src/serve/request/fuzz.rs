@@ -15,11 +15,13 @@ fn requests() -> Vec<Vec<u8>> {
     let head = "POST /v1/chat/completions?x=y HTTP/1.1\r\nHost: localhost:7475\r\nAuthorization: Bearer a-token-of-tests\r\nContent-Type: application/json\r\n";
     let (half, rest) = BODY.split_at(BODY.len() / 2);
     let chunk = |text: &str| format!("{:x};x=\"y\"\r\n{text}\r\n", text.len());
-    let chunked = format!("{}{}0\r\nX: y\r\n\r\n", chunk(half), chunk(rest));
+    let chunked = format!("{}{}0\r\n\r\n", chunk(half), chunk(rest));
     let all = [
         format!("{head}Content-Length: {}\r\n\r\n{BODY}", BODY.len()),
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunked}"),
-        format!("{head}X-Session: kitchen\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}"),
+        format!(
+            "{head}X-Session: kitchen\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}"
+        ),
         "GET /v1/models HTTP/1.1\r\nHost: [::1]:7475\r\nOrigin: null\r\n\r\n".to_owned(),
         "OPTIONS /v1/chat/completions HTTP/1.0\r\nAccess-Control-Request-Method: POST\r\n\r\n"
             .to_owned(),
