@@ -180,6 +180,13 @@ impl Prompt {
                     .warnings
                     .push(left_out(&files.workspace.path, GUIDANCE, &e)),
             }
+            if let Err(e) = &held.own {
+                let names = "USER.md and memory/";
+                let told = left_out(files.notes_dir(), names, e);
+                prompt
+                    .warnings
+                    .push(told.replace(" was left", " were left"));
+            }
             for (title, name, most, reader) in [
                 (
                     "USER PREFERENCES",
@@ -198,6 +205,8 @@ impl Prompt {
                     Ok(text) => {
                         prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
                     }
+                    // Told above.
+                    Err(_) if held.own.is_err() => {}
                     Err(e) => prompt.warnings.push(left_out(files.notes_dir(), name, &e)),
                 }
             }
@@ -215,6 +224,10 @@ impl Prompt {
         let Some(files) = &self.files else {
             return (notes, notices);
         };
+        if held.own.is_err() {
+            // The prompt's warnings say so.
+            return (notes, notices);
+        }
         let local_time = &files.local_time;
         let day = |time| clip(&local_time(time), 10).to_owned();
         let today = day(now);

@@ -19,6 +19,7 @@ use crate::provider::ProviderError;
 use crate::session::versions::Versions;
 use crate::session::{Entry, Session, TurnEnd, fresh_key};
 use crate::text::{has_text, millis};
+use crate::tool::{JOB, NOT_FOR_JOBS};
 
 /// What the user is told while another process holds the conversation.
 pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
@@ -47,6 +48,12 @@ impl Agent {
         events: Events,
         load: impl FnOnce(&TurnContext) -> Result<Session>,
     ) -> Response {
+        let is_job = request.origin.channel == JOB;
+        if is_job && NOT_FOR_JOBS.iter().any(|name| self.tools.has(name)) {
+            let tools = self.tools.without(&NOT_FOR_JOBS);
+            let of_job = self.clone().with_tools(tools);
+            return of_job.run_with(request, events, load);
+        }
         let started = Instant::now();
         let mut request = Cow::Borrowed(request);
         if request.session.is_empty() {

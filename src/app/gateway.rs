@@ -91,7 +91,11 @@ impl Startup {
         };
         let heartbeat = heartbeat::job(beat.interval_minutes, &to).doing("heartbeat.to")?;
         let heartbeat = Some(heartbeat).filter(|_| beat.enabled);
-        let pool = AgentPool::new(factory, bot.as_ref().map(|bot| bot.settings.token.clone()));
+        let pool = AgentPool::new(
+            factory,
+            bot.as_ref().map(|bot| bot.settings.token.clone()),
+            http.as_ref().map(|http| http.token.clone()),
+        );
         let mut notices = pool.get(None)?.1;
         notices.extend(told);
         notices.extend(bot.iter().flat_map(Bot::warnings));

@@ -20,8 +20,9 @@ use crate::usage;
 /// One agent for each model in use, made on demand.
 pub(super) struct AgentPool {
     factory: AgentFactory,
-    /// The bot's token, resolved, if there is a bot: it is redacted wherever it appears.
-    token: Option<Secret>,
+    /// The tokens of the bot and of the endpoint, resolved, if there are such: they are redacted wherever they appear.
+    bot_token: Option<Secret>,
+    http_token: Option<Secret>,
     /// By the name of the model; `None` is the configured one.
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
     /// Of the servers whose tools these agents have.
@@ -29,10 +30,15 @@ pub(super) struct AgentPool {
 }
 
 impl AgentPool {
-    pub(super) fn new(factory: AgentFactory, token: Option<Secret>) -> Self {
+    pub(super) fn new(
+        factory: AgentFactory,
+        bot_token: Option<Secret>,
+        http_token: Option<Secret>,
+    ) -> Self {
         Self {
             factory,
-            token,
+            bot_token,
+            http_token,
             agents: Mutex::default(),
             generation: AtomicU64::new(0),
         }
@@ -50,8 +56,11 @@ impl AgentPool {
             return Ok((agent.clone(), Vec::new()));
         }
         let mut loaded = self.factory.load(model)?;
-        if let Some(token) = &self.token {
+        if let Some(token) = &self.bot_token {
             loaded.config.channels.telegram.token = token.clone();
+        }
+        if let Some(token) = &self.http_token {
+            loaded.config.channels.http.token = token.clone();
         }
         let ready = self.factory.build(&loaded.config)?;
         let agent = Arc::new(ready.agent);

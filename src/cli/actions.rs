@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::question::Question;
 use super::repl::Conversation;
-use super::table;
+use super::{attach, table, tty};
 use crate::agent::Agent;
 use crate::app::factory::PutBack;
 use crate::app::{self, Parts};
@@ -42,6 +42,15 @@ impl Conversation {
     }
 
     pub(super) fn attach_next(&mut self, path: &str) -> Result<String> {
+        // A paste that no mark tells from typing may hold this line.
+        let file = std::fs::metadata(path)
+            .ok()
+            .filter(std::fs::Metadata::is_file);
+        if let Some(file) = file {
+            if !tty::confirm(&self.screen, &attach::question(&[(path, file.len())]))? {
+                return Ok("bantam: not attached".to_owned());
+            }
+        }
         self.attach(path)
             .map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
     }

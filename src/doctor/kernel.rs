@@ -131,9 +131,7 @@ pub(crate) fn kernel() -> Check {
         Mode::empty(),
         beneath,
     ) {
-        Err(Errno::NOSYS | Errno::PERM) => {
-            "no openat2 (files are opened a step at a time, without symbolic links)"
-        }
+        Err(Errno::NOSYS | Errno::PERM) => "no openat2 (file tools are refused)",
         _ => "openat2",
     };
     let found = |seccomp| format!("{system} {release} {machine}: {seccomp}, {openat2}");

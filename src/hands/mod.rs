@@ -73,8 +73,8 @@ pub(crate) fn begun() -> Result<()> {
     }
 }
 
-/// The jail that holds this process's calls, or why there is none. The first call chooses it, before any job has left this
-/// process, and nothing changes it again: no command can make the next one's jail weaker.
+/// The jail that holds this process's calls, or why there is none yet. The first call that finds one chooses it, before any
+/// command has run, and nothing changes it again: no command can make the next one's jail weaker.
 static CHOSEN: Mutex<Option<Result<Confinement, String>>> = Mutex::new(None);
 
 fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
@@ -159,13 +159,16 @@ impl Hands {
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
         }
+        let needs_none = self.sandbox == Sandbox::Auto
+            && matches!(job, Job::File(_) | Job::Read(_) | Job::Layers);
         let mut chosen = lock_chosen();
         let jail = match chosen.clone() {
-            Some(jail) => {
+            // A command looks again where there was none: no command has run yet.
+            Some(jail) if jail.is_ok() || needs_none => {
                 drop(chosen);
                 jail
             }
-            None => match self.start_in_strongest(job, cancel)? {
+            _ => match self.start_in_strongest(job, cancel)? {
                 Ok(confined) => {
                     *chosen = Some(Ok(confined.confinement));
                     return Ok(confined);
@@ -173,8 +176,6 @@ impl Hands {
                 Err(refusals) => chosen.insert(Err(refusals)).clone(),
             },
         };
-        let needs_none = self.sandbox == Sandbox::Auto
-            && matches!(job, Job::File(_) | Job::Read(_) | Job::Layers);
         match jail {
             Ok(confinement) => self.start_in(confinement, job, cancel),
             Err(_) if needs_none => self.start_in(Confinement::Unconfined, job, cancel),

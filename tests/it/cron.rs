@@ -373,7 +373,12 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
     home.session(&format!("cron_{id}"))
         .has_one_result_per_call();
     let refused = model.request(1).last("tool");
-    assert!(refused.contains("a job cannot change jobs"), "{refused}");
+    assert!(
+        refused.contains("there is no tool called \"cron\""),
+        "{refused}"
+    );
+    let offered = model.request(0).body["tools"].to_string();
+    assert!(offered.contains("\"subagent\"") && !offered.contains("\"spawn\""));
 
     // The next run begins anew.
     cron(&home, ["run", "check"])

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::harness::{CANARY, Home, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
-use crate::without_syscall::NAMESPACES;
+use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
 /// A home on this model in which commands may run without a jail, with `extra` among the exec settings.
 fn unjailed(model: &Model, extra: &Value) -> Home {
@@ -290,7 +290,7 @@ exec "$0" "$@"' "$0" "$@"
 "#;
 
 /// What two commands of one process tell, the second one when the namespaces that this machine allows have changed.
-fn before_and_after(first: &str, then: &str) -> [String; 2] {
+fn before_and_after(first: &str, then: &str, without: &'static [Withheld]) -> [String; 2] {
     let slot: Arc<OnceLock<PathBuf>> = Arc::default();
     let home_dir = Arc::clone(&slot);
     let model = Model::answering(move |request, number| {
@@ -312,6 +312,7 @@ fn before_and_after(first: &str, then: &str) -> [String; 2] {
     slot.set(home.path("")).unwrap();
     home.bantam()
         .args(["agent", "-m", "run it"])
+        .on_a_system_without(without)
         .after(NAMESPACES_CHANGE)
         .env("FIRST", first)
         .env("THEN", then)
@@ -323,15 +324,18 @@ fn before_and_after(first: &str, then: &str) -> [String; 2] {
 
 #[test]
 fn the_jail_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
-    let [first, second] = before_and_after("0", "99");
+    let [first, second] = before_and_after("0", "99", &[]);
     assert_ne!(
         first, "bantam\n",
         "namespaces were there from the beginning"
     );
     assert_eq!(second, first, "by Landlock alone, as before");
-    let [first, second] = before_and_after("99", "0");
+    let [first, second] = before_and_after("99", "0", &[]);
     assert_eq!(first, "bantam\n", "the control: namespaces were there");
     assert!(second.contains("entering the jail"), "{second}");
+    let [first, second] = before_and_after("0", "99", &[LANDLOCK]);
+    assert!(first.contains("commands are refused"), "{first}");
+    assert_eq!(second, "bantam\n", "there was none before");
 }
 
 #[test]

@@ -364,6 +364,8 @@ fn files_go_with_a_message_by_command_and_by_name() {
     );
     let mut talk = conversation(&home, []);
     talk.types(&format!("/attach {}\r", one.display()));
+    talk.wait_for_stdout("one.txt, 6 bytes? y/N ");
+    talk.types("y\n");
     talk.wait_for_stdout("it goes with the next message");
     let shown = two.display().to_string();
     talk.types(&format!(
@@ -421,6 +423,7 @@ fn a_paste_attaches_nothing() {
             "xterm",
             "\u{1b}[200~read\u{1b}[201~ @SECRET please\ry\ryes\r",
         ),
+        ("dumb", "/attach SECRET\ny\nyes\nread it\n"),
     ] {
         let model = Model::answering(|_, _| Reply::text("Fine."));
         let home = Home::with(&model.config());
@@ -436,7 +439,12 @@ fn a_paste_attaches_nothing() {
         talk.types(&paste.replace("SECRET", &secret));
         talk.wait_for_stdout("6 bytes? y/N ");
         talk.types("\n");
-        talk.wait_for_stdout("sent without the files");
+        if paste.starts_with('/') {
+            talk.wait_for_stdout("not attached");
+            talk.types("read it\n");
+        } else {
+            talk.wait_for_stdout("sent without the files");
+        }
         talk.wait_for_stdout("Fine.");
         talk.types("\u{15}/quit\n");
         talk.finish().exits(0);

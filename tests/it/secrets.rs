@@ -190,11 +190,39 @@ fn what_stands_behind_a_telling_name_reaches_no_model_and_no_session_and_survive
     assert!(told.contains("choose an old_text without it"), "{told}");
     let left = std::fs::read_to_string(home.path("workspace/.env")).unwrap();
     assert_eq!(left, env.replace("DEBUG=0", "DEBUG=1"));
-    for file in crate::harness::walk(&home.path("state")) {
+    // What /undo puts back is the file itself.
+    let kept = crate::harness::walk(&home.path("")).into_iter();
+    let apart = ["workspace", "state/undo"].map(|dir| home.path(dir));
+    for file in kept.filter(|file| !apart.iter().any(|dir| file.starts_with(dir))) {
         let bytes = std::fs::read(&file).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         assert!(!text.contains("hunter2"), "{}", file.display());
     }
+}
+
+#[test]
+fn the_endpoints_token_from_a_file_is_struck_from_results() {
+    let token = "obviously-a-fake-word";
+    let model = Model::scripted([
+        Reply::call("read_file", &json!({ "path": "note.txt" })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    let file = home.write("token", format!("{token}\n"));
+    let http = json!({ "enabled": true, "listen": "127.0.0.1:0", "token": format!("file:{}", file.display()) });
+    home.config(&merged(model.config(), &json!({ "channels": { "http": http } })).to_string());
+    home.write("workspace/note.txt", format!("they say {token} here\n"));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = crate::door::Door {
+        address: crate::door::address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    let body = json!({ "messages": [{ "role": "user", "content": "read it" }] });
+    let authorization = format!("Authorization: Bearer {token}");
+    door.post(&body, &[&authorization]).is(200);
+    gateway.signal(rustix::process::Signal::TERM);
+    gateway.finish().exits(0);
+    let told = model.request(1).last("tool");
+    assert!(told.contains("they say [secret removed] here"), "{told}");
 }
 
 #[test]
