@@ -22,11 +22,15 @@ pub struct Origin {
 /// A message to the dispatcher.
 #[derive(Clone, Default)]
 pub struct Inbound {
+    /// Where it comes from, and where its answer goes.
     pub origin: Origin,
     /// The key of its conversation: `cli_default`.
     pub session: String,
+    /// What the user wrote.
     pub text: String,
+    /// What came with it.
     pub attachments: Vec<Media>,
+    /// What to do with it.
     pub kind: Kind,
     /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,
@@ -71,7 +75,9 @@ pub enum Kind {
 /// An event for a channel to show.
 #[derive(Clone, Debug)]
 pub struct Outbound {
+    /// The conversation that it is for.
     pub origin: Origin,
+    /// What to show.
     pub event: Event,
 }
 
@@ -88,11 +94,16 @@ pub enum Event {
     Progress(String),
     /// A tool call begins; one line for a person.
     ToolStarted {
+        /// The tool's name, and what the call is about.
         summary: String,
     },
+    /// A tool call is over.
     ToolFinished {
+        /// The tool's name.
         name: String,
+        /// It succeeded.
         ok: bool,
+        /// Milliseconds from dispatch to result.
         ms: u64,
     },
     /// A call has changed a file: the lines that it took away, with `-` before them, and those that it added, with `+`.
@@ -112,13 +123,16 @@ pub enum Event {
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TurnStop {
+    /// The model answered.
     Done,
     /// The reply reached its token limit and is cut.
     Length,
     /// Steps or time ran out.
     Limit,
+    /// It was stopped.
     Cancelled,
     #[default]
+    /// Something else went wrong.
     Error,
 }
 
@@ -138,7 +152,9 @@ impl TurnStop {
 /// One tool call of a turn, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallReport {
+    /// The tool's name.
     pub name: String,
+    /// It succeeded.
     pub ok: bool,
     /// Milliseconds from dispatch to result.
     pub ms: u64,
@@ -147,6 +163,7 @@ pub struct CallReport {
 /// The result of a turn. A failed one has an `error`, and still its output so far.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
+    /// The answer, or what there is of it.
     pub output: String,
     /// The output broke off: the session has it, marked so, and it is not an answer.
     pub partial: bool,
@@ -159,15 +176,19 @@ pub struct Response {
     pub metadata: BTreeMap<String, String>,
     /// `vendor/model`.
     pub model: String,
+    /// How it ended.
     pub stop: TurnStop,
     /// Requests answered by the model.
     pub steps: u32,
+    /// The tool calls, in the order of their results.
     pub tool_calls: Vec<CallReport>,
+    /// Of all its requests, those of its subagents included.
     pub usage: Usage,
     /// Of the calls whose price is known; `None` without any.
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
+    /// What went wrong, if something did.
     pub error: Option<Error>,
 }
 

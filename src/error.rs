@@ -57,15 +57,19 @@ impl Kind {
 /// An error on its way to the user. `message` is lower case, one line, without a full stop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
+    /// What it means to the caller.
     pub kind: Kind,
+    /// What was being done, and what went wrong.
     pub message: String,
     /// What to type or change.
     pub hint: Option<String>,
 }
 
+/// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// An error of this kind.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self {
             kind,
@@ -74,18 +78,22 @@ impl Error {
         }
     }
 
+    /// An error of the kind [`Kind::Failed`].
     pub fn failed(message: impl Into<String>) -> Self {
         Self::new(Kind::Failed, message)
     }
 
+    /// An error of the kind [`Kind::Usage`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
 
+    /// An error of the kind [`Kind::Config`].
     pub fn config(message: impl Into<String>) -> Self {
         Self::new(Kind::Config, message)
     }
 
+    /// Says what to type or change.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

@@ -10,7 +10,7 @@
 //! | rank | room | job |
 //! |---|---|---|
 //! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `import_sessions`, `convert`, `consent`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), the HTTP endpoint (`endpoint`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`], where skills come from (`skill_source`) |
+//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), the HTTP endpoint (`endpoint`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`], the `channels` of other programs, where skills come from (`skill_source`) |
 //! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 //! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 //! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
@@ -63,6 +63,7 @@
 //!   docs/settings.md.
 //! - **A command**: a file in `cli/` and a line in its table.
 
+#![warn(missing_docs)]
 // Not in tests, which share modules with the test programs.
 #![cfg_attr(not(test), deny(unreachable_pub))]
 
@@ -110,7 +111,7 @@ mod web;
 mod wire;
 mod zone;
 
-pub use app::tools;
+pub use app::{serve, tools};
 #[doc(hidden)]
 pub use cli::main;
 pub use hands::hands;

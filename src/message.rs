@@ -16,9 +16,13 @@ pub(crate) use media::{
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
+    /// Instructions within a conversation.
     System(String),
+    /// What the user said.
     User(User),
+    /// What the model said.
     Assistant(Reply),
+    /// What a tool call came to.
     ToolResult(ToolResult),
 }
 
@@ -29,8 +33,10 @@ pub(crate) const NOTE: &str = "note:";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct User {
+    /// The text.
     pub content: String,
     #[serde(alias = "images", skip_serializing_if = "Vec::is_empty")]
+    /// Images, PDF files and recordings.
     pub media: Vec<Media>,
     /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.
     #[serde(skip_serializing)]
@@ -63,15 +69,19 @@ impl User {
 #[serde(default)]
 pub struct Reply {
     #[serde(rename = "content")]
+    /// The answer; beside calls, what the model said of them.
     pub text: String,
     /// Thinking that the vendor shows; never the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reasoning: String,
     #[serde(rename = "tool_calls", skip_serializing_if = "Vec::is_empty")]
+    /// The tools that the model wants to be run.
     pub calls: Vec<ToolCall>,
     #[serde(skip_serializing_if = "is_default")]
+    /// Why the reply ended.
     pub stop: Stop,
     #[serde(skip_serializing_if = "is_default")]
+    /// What the host counted; all 0 if it counts nothing.
     pub usage: Usage,
     /// The reply broke off before its end.
     #[serde(skip_serializing_if = "is_default")]
@@ -91,7 +101,9 @@ pub struct Reply {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolCall {
+    /// Unique in its conversation.
     pub id: String,
+    /// The tool's name.
     pub name: String,
     /// The model's own text, which should be a JSON object; parsed only when the call is run.
     pub arguments: String,
@@ -113,11 +125,15 @@ impl ToolCall {
 #[serde(default)]
 pub struct ToolResult {
     #[serde(rename = "tool_call_id")]
+    /// The id of its call.
     pub call_id: String,
+    /// What the model reads.
     pub content: String,
     #[serde(skip_serializing_if = "is_default")]
+    /// The call failed, or did not run.
     pub is_error: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Images that the model sees with it.
     pub images: Vec<Media>,
 }
 
@@ -138,17 +154,21 @@ pub enum Stop {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
+    /// Tokens that the model read.
     pub prompt_tokens: u64,
+    /// Tokens that the model wrote.
     pub completion_tokens: u64,
     /// The part of `prompt_tokens` that came from a cache.
     pub cached_tokens: u64,
 }
 
 impl Usage {
+    /// Both together.
     pub fn total(self) -> u64 {
         self.prompt_tokens.saturating_add(self.completion_tokens)
     }
 
+    /// Adds the tokens of another reply.
     pub fn add(&mut self, other: Self) {
         self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
         self.completion_tokens = self
@@ -176,7 +196,9 @@ impl Usage {
 /// A model's price per million tokens, in any currency; `None` where it is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 pub struct Price {
+    /// For tokens that the model reads.
     pub input: Option<f64>,
+    /// For tokens that the model writes.
     pub output: Option<f64>,
     /// For tokens read from a cache; unknown, it is the input's.
     pub cached: Option<f64>,

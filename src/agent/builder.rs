@@ -52,11 +52,13 @@ impl Builder {
         self
     }
 
+    /// Adds a tool. The model is offered it under the name in its spec.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Box::new(tool));
         self
     }
 
+    /// Adds tools.
     pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
         self.tools.extend(tools);
         self
@@ -95,11 +97,13 @@ impl Builder {
         self
     }
 
+    /// What one turn may use. Default: [`Limits::default`].
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
+    /// How much of a conversation the model gets. Default: [`History::default`].
     pub fn history(mut self, history: History) -> Self {
         self.history = history;
         self

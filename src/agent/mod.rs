@@ -65,6 +65,7 @@ pub struct Limits {
     pub budget_tokens: Option<u64>,
     /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools.
     pub max_calls: u32,
+    /// How often and how soon to ask again after a fault that may pass.
     pub retry: Retry,
 }
 
@@ -178,9 +179,11 @@ pub struct Pending {
 /// What the user says to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// To this call.
     Yes,
     /// To this tool in this conversation from now on.
     Always,
+    /// Not to this call: the model is told that the user said no.
     No,
     /// Nothing: nobody has answered in time, or the turn was stopped meanwhile.
     Unanswered,
@@ -191,6 +194,7 @@ pub enum Verdict {
 pub struct Request {
     /// The user's message.
     pub input: String,
+    /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
     /// The conversation to continue, as a file name: `cli_default`.
     pub session: String,
@@ -254,6 +258,7 @@ impl Request {
 }
 
 impl Agent {
+    /// An agent without a provider, tools and store.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -273,6 +278,7 @@ impl Agent {
         self.chain.first().map_or("", Provider::model)
     }
 
+    /// What one turn may use.
     pub fn limits(&self) -> Limits {
         self.limits
     }
@@ -341,6 +347,17 @@ impl Agent {
         let now = SystemTime::now();
         self.store
             .append(&mut session, &entries, Durability::Now, now)
+    }
+
+    /// Starts a conversation over; its model stays. Waits for a turn under way.
+    ///
+    /// # Errors
+    /// Those of [`Store::load`] and [`Store::renew`].
+    pub fn reset(&self, key: &str) -> Result<()> {
+        let mut session = self.store.load(key, &Cancel::new(None), &|| ())?;
+        let now = SystemTime::now();
+        let old = self.store.renew(&mut session, None, Vec::new(), now);
+        old.map(drop)
     }
 
     /// What it offers to its model, by name.

@@ -290,7 +290,7 @@ fn chats(
 }
 
 /// The lock that a gateway holds while it runs.
-fn lock(home: &Home) -> Result<Lock> {
+pub(super) fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway holds it for a moment.
     let wait = Duration::from_millis(300);
     Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {

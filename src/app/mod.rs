@@ -1,6 +1,7 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
+mod channels;
 pub(crate) mod endpoint;
 pub(crate) mod factory;
 pub(crate) mod gateway;
@@ -39,6 +40,7 @@ use crate::text::LocalTime;
 use crate::usage::Ledger;
 use crate::wire::Setup;
 use crate::zone::Zone;
+pub use channels::serve;
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
 

@@ -39,6 +39,16 @@ pub(crate) trait Handler: Send + Sync {
     fn control(&self, _kind: &Kind, _session: &str) -> Result<ControlReply> {
         Err(Error::failed("this command does not exist here"))
     }
+
+    /// The turn of the messages with these ids begins, before anything of its conversation is loaded.
+    fn begins(&self, _ids: &[String]) -> Result<()> {
+        Ok(())
+    }
+
+    /// It is over, and its end was shown.
+    fn ends(&self, _ids: &[String]) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The reply to a control message.

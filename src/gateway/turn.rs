@@ -74,6 +74,7 @@ impl Dispatcher {
             message.text = texts(&begun.open);
         }
         drop(running);
+        self.show_failure(&message.origin, self.handler.begins(&message.ids));
         self.runs.begin(&message.first_id());
         Some(begun)
     }
@@ -179,6 +180,7 @@ impl Dispatcher {
         };
         self.running().retain(|id| !message.ids.contains(id));
         self.show(&message.origin, Event::Done(Box::new(response)));
+        self.show_failure(&message.origin, self.handler.ends(&message.ids));
         if message.kind == Kind::Report {
             // One whose answer was not kept is posted at the next start.
             if is_kept {
@@ -192,6 +194,8 @@ impl Dispatcher {
     pub(super) fn reply(&self, message: &Inbound, text: &str) {
         if let Some(chats) = self.chats_of(&message.origin) {
             chats.post(&message.origin.chat, text, &message.ids);
+        } else if !text.is_empty() {
+            self.show(&message.origin, Event::Notice(text.to_owned()));
         }
     }
 

@@ -40,7 +40,9 @@ pub use code::{Anthropic, OpenAi, Options};
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolOffer {
+    /// The name of the tool.
     pub name: Cow<'static, str>,
+    /// What it does, for the model.
     pub description: Cow<'static, str>,
     /// JSON Schema of the arguments, as JSON text, which requests carry as it is.
     pub schema: Cow<'static, str>,
@@ -49,7 +51,9 @@ pub struct ToolOffer {
 /// The system prompt: `stable` stays the same from turn to turn, so that hosts can cache it; `changing` follows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System<'a> {
+    /// What is the same from turn to turn.
     pub stable: &'a str,
+    /// What differs.
     pub changing: &'a str,
 }
 
@@ -60,6 +64,7 @@ impl<'a> System<'a> {
         Self { stable, changing }
     }
 
+    /// All of it.
     pub fn text(&self) -> String {
         [self.stable, self.changing].concat()
     }
@@ -78,6 +83,7 @@ pub struct Sampling {
 
 /// One request to a model.
 pub struct Request<'a> {
+    /// The instructions.
     pub system: System<'a>,
     /// The conversation, oldest first.
     pub messages: &'a [Message],
@@ -150,7 +156,9 @@ pub enum ProviderError {
     Auth(String),
     /// Too many requests; `retry_after` if the host says when to come back.
     RateLimited {
+        /// What the host said.
         message: String,
+        /// How long the host asks to wait.
         retry_after: Option<Duration>,
     },
     /// The account is used up; a retry does not help.
@@ -159,7 +167,9 @@ pub enum ProviderError {
     ContextTooLong(String),
     /// A fault that may pass: no connection, silence, a cut reply, a server error.
     Transient {
+        /// What went wrong.
         message: String,
+        /// How long the host asks to wait.
         retry_after: Option<Duration>,
     },
     /// The host will never accept this request.
@@ -170,6 +180,7 @@ pub enum ProviderError {
     BadRequest(String),
     /// No request was made: the key, the proxy or the certificates cannot be used.
     Unasked(Error),
+    /// The turn was stopped, or its time ran out.
     Cancelled(Why),
 }
 

@@ -58,12 +58,16 @@ const MAX_TITLE: usize = 60;
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
+    /// The model answered.
     Done,
+    /// Something went wrong.
     Failed,
+    /// It was stopped.
     Cancelled,
 }
 
 impl TurnEnd {
+    /// The word for it in a session's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -85,7 +89,9 @@ pub type Line = serde_json::Map<String, Value>;
 /// One entry of a conversation, to be appended.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry<'a> {
+    /// A message of the user, of the model or of a tool.
     Message(&'a Message),
+    /// The turn is over.
     TurnEnd(TurnEnd),
     /// Sets [`Session::model`].
     Model(&'a str),
@@ -103,6 +109,7 @@ pub enum Entry<'a> {
 
 /// A conversation, made by [`Session::read`]. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
 pub struct Session {
+    /// The key of the conversation.
     pub name: String,
     /// The history: every call in it has exactly one result.
     pub messages: Vec<Message>,

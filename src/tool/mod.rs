@@ -50,6 +50,7 @@ pub enum Risk {
 }
 
 impl Risk {
+    /// `safe`, `writes` or `runs`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -71,6 +72,7 @@ pub struct ToolSpec {
     pub description: Cow<'static, str>,
     /// JSON Schema of the arguments, an object, as JSON. Requests carry it verbatim; only a call parses it.
     pub schema: Cow<'static, str>,
+    /// What its calls may do to the world.
     pub risk: Risk,
     /// Where the tool comes from: `built in`, or the name of a server.
     pub source: Cow<'static, str>,
@@ -147,9 +149,11 @@ fn schema_of(parameters: &[Parameter], required: usize) -> String {
 /// What a tool returns to the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolOutput {
+    /// What the model reads.
     pub text: String,
     /// The call ran, but what it did failed: a command's exit code, for example.
     pub failed: bool,
+    /// Images that the model sees with it.
     pub images: Vec<Media>,
 }
 
@@ -174,9 +178,11 @@ pub(crate) const SUBAGENT: &str = "subagent";
 
 /// The turn that a call belongs to.
 pub struct Turn<'a> {
+    /// The conversation, by its channel.
     pub origin: &'a Origin,
     /// What the embedding program says of the turn.
     pub metadata: &'a BTreeMap<String, String>,
+    /// Tells when the turn is stopped, or its time is up.
     pub cancel: &'a Cancel,
     /// The named values of the conversation.
     pub values: &'a Values,
@@ -222,6 +228,7 @@ const PASSES_WORDS_ON: [&str; 5] = ["message", "subagent", "run_skill", "spawn",
 
 /// Something that the model can call. It keeps no state of a turn: the turn is an argument.
 pub trait Tool: Send + Sync {
+    /// What the model and people are told of it.
     fn spec(&self) -> &ToolSpec;
 
     /// The risk of a call with these arguments: that of the tool, or less.

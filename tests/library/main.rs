@@ -11,10 +11,16 @@
 
 #[path = "../../docs/examples/ask.rs"]
 mod ask;
+#[path = "../../docs/examples/channel.rs"]
+mod channel;
+#[path = "../../docs/examples/events.rs"]
+mod events;
 #[path = "../../docs/examples/exec.rs"]
 mod exec;
 #[path = "../../docs/examples/limits.rs"]
 mod limits;
+#[path = "../../docs/examples/mcp.rs"]
+mod mcp;
 mod panics;
 mod pieces;
 mod programs;
@@ -44,6 +50,9 @@ type Program = (&'static str, fn() -> Result<()>);
 
 const PROGRAMS: &[Program] = &[
     ("ask", ask::main),
+    ("channel", channel::main),
+    ("events", events::main),
+    ("mcp", mcp::main),
     ("exec", exec::main),
     ("limits", limits::main),
     ("resume", resume::main),

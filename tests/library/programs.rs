@@ -1,6 +1,8 @@
 //! What the programs of docs/examples do.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -33,6 +35,18 @@ pub const TESTS: &[Test] = &[
         "programs::subagents_work_side_by_side",
         subagents_work_side_by_side,
     ),
+    (
+        "programs::events_are_for_readers_along_and_late",
+        events_are_for_readers_along_and_late,
+    ),
+    (
+        "programs::mcp_has_a_jail_of_its_own",
+        mcp_has_a_jail_of_its_own,
+    ),
+    (
+        "programs::channel_answers_what_a_crash_interrupted",
+        channel_answers_what_a_crash_interrupted,
+    ),
     ("programs::resume_repeats_nothing", resume_repeats_nothing),
 ];
 
@@ -56,6 +70,7 @@ impl Place {
             .args(["run", name])
             .current_dir(self.path(""))
             .env("MODEL_API", model.base())
+            .env("CHAT", "127.0.0.1:0")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.spawn().unwrap()
@@ -199,4 +214,73 @@ fn resume_repeats_nothing() {
     assert_eq!(model.request(0).last("tool"), "It is paid.");
     // It is over: nobody is asked.
     assert_eq!(place.run("resume", &Model::never_asked()), "It is paid.\n");
+}
+
+fn events_are_for_readers_along_and_late() {
+    let model = Model::scripted([Reply::text("It scatters.")]);
+    let said = Place::new().run("events", &model);
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    assert!(lines[0].starts_with("along: It scatters. ("), "{said}");
+    assert_eq!(lines[0].replace("along", "late"), lines[1]);
+}
+
+fn mcp_has_a_jail_of_its_own() {
+    let place = Place::new();
+    fs::create_dir(place.path("bricks")).unwrap();
+    let server = include_str!("../support/mcp_server.py");
+    fs::write(place.path("bricks/server.py"), server).unwrap();
+    let model = Model::answering(|request, _| match request.texts("tool").pop() {
+        None => {
+            let tool = request
+                .tools()
+                .into_iter()
+                .find(|name| name.starts_with("bricks__"));
+            Reply::call(tool.unwrap(), &json!({"text": "red"}))
+        }
+        Some(result) if result.contains("You said red") => Reply::text("Seven."),
+        Some(result) => Reply::text(&result),
+    });
+    assert_eq!(place.run("mcp", &model), "Seven.\n");
+    assert!(place.path("agent-home/state/mcp/bricks").is_dir());
+}
+
+/// A client of the chat, with its lines.
+fn client(chat: &mut Child, name: &str) -> (TcpStream, impl Iterator<Item = String> + use<>) {
+    let mut address = String::new();
+    let mut out = BufReader::new(chat.stdout.take().unwrap());
+    out.read_line(&mut address).unwrap();
+    let mut stream = TcpStream::connect(address.trim()).unwrap();
+    writeln!(stream, "{name}").unwrap();
+    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    (stream, lines.map(Result::unwrap))
+}
+
+fn channel_answers_what_a_crash_interrupted() {
+    let place = Place::new();
+    let model = Model::scripted([Reply::text("Hello, Ada."), Reply::text("Lost.").held()]);
+    let mut chat = place.start("channel", &model);
+    let (mut stream, mut lines) = client(&mut chat, "ada");
+    writeln!(stream, "Hello!").unwrap();
+    assert_eq!(lines.next().unwrap(), "Hello, Ada.");
+    writeln!(stream, "Who am I?").unwrap();
+    model.wait_for_holds(1);
+    chat.kill().unwrap();
+    chat.wait().unwrap();
+    let model = Model::scripted([Reply::text("You are Ada.").held(), Reply::text("Bye.")]);
+    let mut chat = place.start("channel", &model);
+    let (mut stream, mut lines) = client(&mut chat, "ada");
+    // The turn goes on by itself; a new conversation can wait.
+    model.wait_for_requests(1);
+    assert!(model.request(0).last("user").ends_with("Who am I?"));
+    model.release();
+    writeln!(stream, "Goodbye.").unwrap();
+    let said: Vec<String> = lines.by_ref().take_while(|line| line != "Bye.").collect();
+    assert!(said.iter().all(|line| line == "You are Ada."), "{said:?}");
+    writeln!(stream, "/new").unwrap();
+    assert_eq!(lines.next().unwrap(), "A new conversation begins.");
+    writeln!(stream, "/stop").unwrap();
+    assert_eq!(lines.next().unwrap(), "There is nothing to stop.");
+    chat.kill().unwrap();
+    chat.wait().unwrap();
 }

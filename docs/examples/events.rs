@@ -1,0 +1,41 @@
+//! Events of a turn for several readers, as a web page would want them: one reads along, one comes late.
+
+use std::thread;
+use std::time::Duration;
+
+use bantam::agent::{Agent, Request};
+use bantam::bus::{Event, EventLog};
+use bantam::error::Result;
+use bantam::provider::OpenAi;
+
+/// The answer, from the numbered events of a stream.
+fn follow(log: &EventLog, stream: &str) -> String {
+    let (mut seen, mut text) = (0, String::new());
+    loop {
+        for (number, event) in log.wait(stream, seen, Duration::from_secs(600)) {
+            seen = number;
+            match event {
+                Event::Delta(piece) => text.push_str(&piece),
+                Event::Done(_) => return format!("{text} ({seen} events)"),
+                _ => {}
+            }
+        }
+    }
+}
+
+pub fn main() -> Result<()> {
+    let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
+    let model = OpenAi::new(&api, "", "qwen3:4b");
+    let agent = Agent::builder().provider(model).build()?;
+    let log = EventLog::new(Duration::from_secs(3600));
+    let add = |event| {
+        log.add("turn-1", event);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| println!("along: {}", follow(&log, "turn-1")));
+        let response = agent.run(&Request::new("Why is the sky blue?", "web"), &add);
+        log.end("turn-1", &response);
+    });
+    println!("late: {}", follow(&log, "turn-1"));
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! The tools of an MCP server, which runs in a jail of its own: it reads `bricks/` and has no network.
+
+use bantam::agent::Agent;
+use bantam::error::Result;
+use bantam::provider::OpenAi;
+use bantam::tools::{self, Policy};
+use serde_json::json;
+
+pub fn main() -> Result<()> {
+    bantam::hands();
+    let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
+    let policy = Policy::with("agent-home", &json!({}))?;
+    let bricks = std::env::current_dir()?.join("bricks");
+    let program = bricks.join("server.py");
+    let server =
+        json!({"command": "python3", "args": [program], "read": [bricks], "network": false});
+    let agent = Agent::builder()
+        .provider(OpenAi::new(&api, "", "qwen3:4b"))
+        .tools(tools::mcp(&policy, "bricks", &server)?)
+        .build()?;
+    println!("{}", agent.ask("How many bricks are left?")?);
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Serves channels of an embedding program, with the gateway's queue, stop and crash safety.
+
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+
+use serde::{Deserialize, Serialize};
+
+use super::gateway;
+use crate::agent::Agent;
+use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use crate::cancel::Cancel;
+use crate::config;
+use crate::cron::Jobs;
+use crate::disk::{Entry, MAX_STARTS, Queue};
+use crate::error::{Context, Error, Result};
+use crate::gateway::run::JobRunner;
+use crate::gateway::tasks::Tasks;
+use crate::gateway::{ControlReply, Dispatcher, Handler};
+use crate::message::Media;
+use crate::outbox::Outbox;
+use crate::paths::Home;
+
+/// Which items of the queue are messages of channels.
+const KIND: &str = "channel";
+
+/// Turns that run at the same time, in different conversations.
+const WORKERS: usize = 4;
+
+/// Lets an agent answer the messages of these channels until all channels have ended, or `cancel` stops, and then until no
+/// message waits and no turn runs.
+///
+/// Messages of one conversation are answered one after the other, those that wait together in one turn; up to four
+/// conversations are answered at once. [`Kind::Stop`] ends the turn that runs. The events of a turn go to all channels; its last
+/// is [`Event::Done`], and the word that a message other than [`Kind::Message`] gets is a [`Event::Notice`].
+///
+/// A message with an id is kept in `home` until its turn is over: after a crash the next call of `serve` with this home goes on
+/// with the turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped
+/// the program three times is given up. `home` is in use by one server at a time.
+///
+/// # Errors
+/// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.
+pub fn serve(
+    agent: Agent,
+    home: impl AsRef<Path>,
+    channels: Vec<Box<dyn Channel>>,
+    cancel: &Cancel,
+) -> Result<()> {
+    let home = Home::new(std::path::absolute(home.as_ref())?);
+    let _lock = gateway::lock(&home)?;
+    let outbox = Outbox::new(home.clone());
+    let queue = outbox.queue().clone();
+    let (tasks, _) = Tasks::open(&outbox)?;
+    let runs = JobRunner::new(
+        home.clone(),
+        Jobs::new(home, &config::environment()),
+        0,
+        outbox,
+        Cancel::new(None),
+        Arc::new(|_, _| ()),
+    );
+    let served = Served {
+        agent: Arc::new(agent),
+        queue: queue.clone(),
+    };
+    let dispatcher = Dispatcher::new(Arc::new(served), WORKERS, tasks, None, Arc::new(runs));
+    let left = queue.entries(KIND)?;
+    let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(left, queue.clone()))];
+    let mut ways = Vec::new();
+    for channel in channels {
+        let way = Way::default();
+        ways.push(way.clone());
+        all.push(Box::new(Kept {
+            channel,
+            queue: queue.clone(),
+            way,
+            cancel: cancel.clone(),
+        }));
+    }
+    let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
+    Arc::new(dispatcher).serve(all)
+}
+
+/// A channel's way into the dispatcher, which ends when all are closed.
+#[derive(Clone, Default)]
+struct Way(Arc<Mutex<Option<Sender<Inbound>>>>);
+
+impl Way {
+    fn lock(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        drop(self.lock().take());
+    }
+}
+
+/// A message of a channel, until its turn is over.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct KeptMessage {
+    channel: String,
+    chat: String,
+    session: String,
+    text: String,
+    media: Vec<Media>,
+}
+
+/// The id of a message among those of all channels; a turn for several messages has their ids, joined by `+`.
+fn id_of(channel: &str, id: &str) -> String {
+    format!("{channel}:{id}").replace('+', "%2B")
+}
+
+/// Has one agent for all conversations.
+struct Served {
+    agent: Arc<Agent>,
+    queue: Arc<Queue>,
+}
+
+impl Handler for Served {
+    fn agent(&self, _: &str) -> Result<Arc<Agent>> {
+        Ok(self.agent.clone())
+    }
+
+    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
+        match kind {
+            Kind::New => {
+                self.agent.reset(session)?;
+                Ok("A new conversation begins.".to_owned().into())
+            }
+            Kind::Status => {
+                let (model, window) = (self.agent.model(), self.agent.window_use(session)?);
+                Ok(format!("`{model}`\ncontext: {window}").into())
+            }
+            _ => Err(Error::failed("this command does not exist here")),
+        }
+    }
+
+    fn begins(&self, ids: &[String]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.queue.start(ids)
+    }
+
+    fn ends(&self, ids: &[String]) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.queue.done(ids)
+    }
+}
+
+/// What an earlier run has left.
+struct Left(Vec<Entry>, Arc<Queue>);
+
+impl Channel for Left {
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+        for entry in self.0 {
+            if entry.starts >= MAX_STARTS {
+                self.1
+                    .give_up(&entry.id, "it stopped the program three times")?;
+                continue;
+            }
+            let kept: KeptMessage = entry.read();
+            let origin = Origin {
+                channel: kept.channel,
+                chat: kept.chat,
+            };
+            let message = Inbound {
+                attachments: kept.media,
+                ids: vec![entry.id],
+                is_alone: entry.starts > 0,
+                ..Inbound::message(origin, kept.session, kept.text)
+            };
+            drop(inbound.send(message));
+        }
+        Ok(channel().0)
+    }
+}
+
+/// A channel whose messages are kept before the dispatcher gets them.
+struct Kept {
+    channel: Box<dyn Channel>,
+    queue: Arc<Queue>,
+    way: Way,
+    cancel: Cancel,
+}
+
+impl Channel for Kept {
+    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
+        let (sender, messages) = channel::<Inbound>();
+        let outbound = self.channel.start(sender)?;
+        *self.way.lock() = Some(inbound);
+        if self.cancel.why().is_some() {
+            self.way.close();
+        }
+        let (queue, way, shown) = (self.queue, self.way, outbound.clone());
+        let forward = move || {
+            for mut message in messages {
+                let origin = message.origin.clone();
+                let is_new = keep(&queue, &mut message).unwrap_or_else(|e| {
+                    // It is answered all the same.
+                    let event = Event::Warning(e.doing("keeping a message").message);
+                    drop(shown.send(Outbound { origin, event }));
+                    true
+                });
+                let way = way.lock();
+                let Some(inbound) = way.as_ref() else {
+                    return;
+                };
+                if is_new {
+                    drop(inbound.send(message));
+                }
+            }
+            way.close();
+        };
+        Builder::new()
+            .name("channel".to_owned())
+            .spawn(forward)
+            .doing("starting a thread")?;
+        Ok(outbound)
+    }
+}
+
+/// Keeps a message that has an id; false if it is known already.
+fn keep(queue: &Queue, message: &mut Inbound) -> Result<bool> {
+    if message.ids.is_empty() || message.kind != Kind::Message {
+        message.ids.clear();
+        return Ok(true);
+    }
+    let id = id_of(&message.origin.channel, &message.ids.join("+"));
+    message.ids = vec![id.clone()];
+    if queue.is_done(&id)? || !queue.find(&message.ids)?.is_empty() {
+        return Ok(false);
+    }
+    let kept = KeptMessage {
+        channel: message.origin.channel.clone(),
+        chat: message.origin.chat.clone(),
+        session: message.session.clone(),
+        text: message.text.clone(),
+        media: message.attachments.clone(),
+    };
+    queue.add(&[Entry::new(&id, KIND, &kept)])?;
+    Ok(true)
+}
