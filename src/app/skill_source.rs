@@ -145,13 +145,13 @@ impl Staging {
     }
 
     /// Runs jobs in this directory, and nowhere else.
-    fn hands(&self, parts: Parts, network: Network) -> Hands {
+    fn hands(&self, parts: Parts, network: Network, trees: Vec<Tree>) -> Hands {
         let config = parts.config;
         let setup = Setup {
             confinement: Confinement::Unconfined,
             network,
             workspace: Tree::at(self.0.clone(), Access::Write),
-            trees: Vec::new(),
+            trees,
             all_except: None,
             named_sockets: false,
             memory_mb: MEMORY_MB,
@@ -163,7 +163,7 @@ impl Staging {
     fn unzip(&self, parts: Parts, content: Vec<u8>) -> Result<()> {
         let job = Job::File(FileJob::Unzip(Archive { content }));
         let reply = self
-            .hands(parts, Network::None)
+            .hands(parts, Network::None, Vec::new())
             .call(&job, &Cancel::new(None))?;
         reply.into_text().map(drop)
     }
@@ -175,14 +175,25 @@ impl Staging {
         let command = format!(
             "export GIT_TERMINAL_PROMPT=0; ulimit -f 204800; {git} --depth 1 -- {url} . 2>/dev/null || {git} -- {url} ."
         );
+        // Authorities that the user trusts beside those of the system.
+        let trusted = parts
+            .env
+            .get("SSL_CERT_FILE")
+            .filter(|path| path.starts_with('/'));
+        let trees = trusted
+            .iter()
+            .map(|path| Tree::at(PathBuf::from(path), Access::Read));
+        let trees: Vec<Tree> = trees.collect();
+        let env = trusted.map(|path| ("GIT_SSL_CAINFO".to_owned(), path.clone()));
         let job = Job::Exec(ExecJob {
+            env: env.into_iter().collect(),
             command,
             working_dir: ".".to_owned(),
             timeout_secs: CLONE_SECS,
             ..ExecJob::default()
         });
         let reply = self
-            .hands(parts, Network::Guarded)
+            .hands(parts, Network::Guarded, trees)
             .call(&job, &Cancel::new(None))
             .doing("cloning the repository")?;
         let said = one_line(&String::from_utf8_lossy(&reply.body), 500);

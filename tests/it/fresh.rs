@@ -1,6 +1,7 @@
 //! A question starts afresh: in a conversation of its own, which `-c` continues and which is deleted when it is old.
 
 use std::fs::File;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -157,4 +158,42 @@ fn a_list_tells_when_a_conversation_began_and_was_used_last() {
         .run()
         .exits(0)
         .prints("Erased cli_garden (2 files)\n");
+}
+
+/// What `xargs -P 20` does.
+#[test]
+fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
+    const QUESTIONS: usize = 200;
+    const AT_ONCE: usize = 20;
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let home = Home::with(&model.config());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= QUESTIONS {
+                        break;
+                    }
+                    let question = format!("question {n}.");
+                    let run = home.bantam().args(["agent", &question]).fresh().run();
+                    run.exits(0).is_quiet();
+                    assert!(run.stdout.contains(&question), "{}", run.stdout);
+                }
+            });
+        }
+    });
+    assert_eq!(keys(&home).len(), QUESTIONS, "each has its conversation");
+    let files = home.files().into_iter();
+    let calls = files.filter(|file| file.starts_with("usage/"));
+    let lines: usize = calls
+        .map(|file| {
+            std::fs::read_to_string(home.path(&file))
+                .unwrap()
+                .lines()
+                .count()
+        })
+        .sum();
+    assert_eq!(lines, QUESTIONS, "each call is recorded");
 }

@@ -276,7 +276,7 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     talk.types("hi\n");
     talk.wait_for_stdout("use another model (/model NAME)\r\n");
     talk.types("hi again\n");
-    talk.wait_for_stdout("start a new conversation (--new, /new)\r\n");
+    talk.wait_for_stdout("start a new conversation (/new)\r\n");
     talk.types("/model groq/other\n");
     talk.wait_for_stdout("hint: export GROQ_API_KEY=...");
     talk.types("/model\n");
