@@ -138,6 +138,45 @@ fn llm() {
     });
 }
 
+/// The lines of docs/http.md that are shown as code from this one on, without their indentation.
+fn recipe(first: &str) -> String {
+    let text = include_str!("../../docs/http.md");
+    let lines = text
+        .lines()
+        .skip_while(|line| *line != format!("    {first}"));
+    let lines = lines.map_while(|line| line.strip_prefix("    "));
+    let recipe: Vec<&str> = lines.collect();
+    assert!(!recipe.is_empty(), "docs/http.md has no line {first:?}");
+    recipe.join("\n")
+}
+
+#[test]
+fn the_recipes_of_the_documentation() {
+    let model = Model::answering(|request, _| answer(request)).forgetful();
+    let home = home(&model, &json!({}));
+    let (_gateway, base) = open(&home);
+    let mine = |recipe: String| {
+        recipe
+            .replace("http://127.0.0.1:7475/v1", &base)
+            .replace("\"TOKEN\"", &format!("\"{TOKEN}\""))
+    };
+    let told = |program: &str, code: &str| {
+        let mut command = Command::new(program);
+        command.args(["-c", code]).env("TOKEN", TOKEN);
+        command.env("PYTHONPATH", installed("python"));
+        let output = command.output().unwrap();
+        let told = [output.stdout, output.stderr].concat();
+        String::from_utf8(told).unwrap()
+    };
+    let curl = recipe("curl http://127.0.0.1:7475/v1/chat/completions \\");
+    let answer = told("sh", &mine(curl));
+    assert!(answer.contains("heard workspace?"), "{answer}");
+    let python = told("python3", &mine(recipe("from openai import OpenAI")));
+    assert_eq!(python, "heard yesterday?\n");
+    let page = recipe("python3 -m http.server 8000 --directory docs/examples");
+    assert!(page.ends_with("docs/examples"));
+}
+
 /// `chromium` on Debian, Chrome on the machines of GitHub.
 fn browser() -> &'static str {
     let names = ["chromium", "google-chrome", "chromium-browser"];
