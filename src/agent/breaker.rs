@@ -239,6 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn a_call_that_failed_may_be_made_again_a_few_times() {
+        let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
+        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let mut breaker = Breaker::default();
+        let calls = [("a", false), ("b", false), ("c", false), ("d", true)];
+        for (id, is_refused) in calls {
+            let call = ToolCall {
+                id: id.into(),
+                name: "look".into(),
+                ..ToolCall::default()
+            };
+            let refused = breaker.refuses(&registry.prepare(&call), |_| false);
+            assert_eq!(refused.is_some(), is_refused, "{id}: {refused:?}");
+            breaker.failed(id);
+        }
+    }
+
+    #[test]
     fn a_result_that_is_gone_is_fetched_again() {
         let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
         let registry = Registry::new(tools, Redactor::default()).unwrap();

@@ -237,3 +237,21 @@ fn a_cut_at_any_byte_or_step_keeps_what_was_posted() {
     }
     fs_err::remove_dir_all(root).unwrap();
 }
+
+#[test]
+fn a_message_is_sent_also_where_its_file_cannot_be_removed() {
+    let root = std::env::temp_dir().join(format!("bantam-outbox-stuck-{}", std::process::id()));
+    let outbox = Outbox::new(Home::new(root.clone()));
+    let ids: Vec<String> = (0..2)
+        .map(|n| {
+            let item = Item::text("telegram:1", &n.to_string());
+            outbox.post(&item, &[]).unwrap()
+        })
+        .collect();
+    // What is no directory has no files to remove.
+    fs_err::write(root.join("state/outbox"), "").unwrap();
+    outbox.done(&ids[0]).unwrap();
+    outbox.give_up(&ids[1], "chat not found").unwrap();
+    assert!(outbox.pending().unwrap().is_empty());
+    fs_err::remove_dir_all(root).unwrap();
+}

@@ -442,6 +442,32 @@ mod tests {
     ];
 
     #[test]
+    fn a_description_of_a_tool_is_no_call_of_it() {
+        for text in [
+            r#"{"name":"read_file","description":"Reads a file.","parameters":{"path":"a.txt"}}"#,
+            r#"{"name":"read_file","parameters":{"type":"object","properties":{"path":{}}}}"#,
+            r#"{"type":"function","function":{"name":"read_file","description":"Reads.","parameters":{}}}"#,
+        ] {
+            assert_eq!(calls(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_of_tools_is_known_and_another_programs_name_is_not() {
+        let call = |name: &str| format!(r#"{{"name":"{name}","arguments":{{}}}}"#);
+        for name in [
+            "functions.list_dir",
+            "default_api.list_dir",
+            "tools.list_dir",
+        ] {
+            assert_eq!(calls(&call(name)).as_deref(), Some("list_dir{}"), "{name}");
+        }
+        for name in ["fs.list_dir", "my.tools.list_dir", "list_dir.functions"] {
+            assert_eq!(calls(&call(name)), None, "{name}");
+        }
+    }
+
+    #[test]
     fn every_form_is_understood_and_held_back_from_its_first_byte() {
         for form in FORMS {
             let expected = r#"read_file{"path":"a.txt"}"#;

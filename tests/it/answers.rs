@@ -456,3 +456,52 @@ fn a_file_that_is_not_in_the_agents_folder_is_not_replaced() {
         "{own}"
     );
 }
+
+/// The text that was shown as it came, and the answer.
+fn streamed(home: &Home, args: &[&str], code: i32) -> (String, String) {
+    let run = home.bantam().args(["agent", "--events"]).args(args).run();
+    let events: Vec<Value> = run
+        .exits(code)
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let deltas = events.iter().filter(|event| event["event"] == "delta");
+    let shown = deltas
+        .map(|event| event["text"].as_str().unwrap())
+        .collect();
+    let last = events.last().unwrap()["output"].as_str().unwrap();
+    (shown, last.to_owned())
+}
+
+#[test]
+fn what_stands_for_an_answer_is_shown_where_text_is_shown_as_it_comes() {
+    // A refusal that comes in pieces of its own.
+    let chunk = |delta: &Value, reason: &Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": reason });
+        format!("data: {}\n\n", json!({ "choices": [choice] }))
+    };
+    let model = Model::scripted([Reply::stream([
+        chunk(
+            &json!({ "role": "assistant", "refusal": "I will " }),
+            &Value::Null,
+        ),
+        chunk(&json!({ "refusal": "not." }), &Value::Null),
+        chunk(&json!({}), &json!("stop")),
+        "data: [DONE]\n\n".to_owned(),
+    ])]);
+    let home = Home::with(&model.config());
+    let (shown, answer) = streamed(&home, &["-m", "hi"], 0);
+    assert_eq!(
+        (shown.as_str(), answer.as_str()),
+        ("I will not.", "I will not.")
+    );
+
+    // What was done, in place of an answer.
+    let look = || Reply::call("list_dir", &json!({ "path": "." }));
+    let model = Model::scripted([look(), look()]);
+    let home = Home::with(&model.config());
+    let (shown, answer) = streamed(&home, &["--max-steps", "2", "-m", "look"], 6);
+    assert!(answer.starts_with("[No answer: "), "{answer}");
+    assert_eq!(shown, answer);
+}

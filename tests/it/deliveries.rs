@@ -12,6 +12,7 @@ use crate::gateway::{config, ends, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 use crate::seccomp_trace::{Verdict, trace};
+use crate::stored::journal;
 
 /// The two who may.
 const OWNER: i64 = 42;
@@ -114,6 +115,102 @@ fn a_sync_that_fails_sends_nothing_again() {
     api.wait_for_texts(OWNER, 3);
     ends(gateway);
     assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1.", "Answer 2."]);
+}
+
+#[test]
+fn a_queue_that_cannot_be_made_shorter_is_used_as_it_is() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let long = json!({ "to": "telegram:42", "text": "x".repeat(100 << 10) });
+    let lines = journal([
+        json!({ "v": 1 }),
+        json!({ "add": "long", "kind": "out", "item": long }),
+        json!({ "done": ["long"] }),
+    ]);
+    let queue = home.write("state/queue.jsonl", lines);
+    let successor = home.path("state/queue.jsonl.new");
+    let converse = || {
+        let gateway = start(&home);
+        api.text(OWNER, "hello");
+        api.wait_for_texts(OWNER, 1);
+        ends(gateway);
+    };
+    let calls = [
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open,
+        libc::SYS_openat,
+    ];
+    trace(&calls, converse, |stop| {
+        let (path, flags) = if stop.call == libc::SYS_openat {
+            (stop.path(1), stop.args[2])
+        } else {
+            (stop.path(0), stop.args[1])
+        };
+        let creates = flags & u64::try_from(libc::O_CREAT).unwrap() != 0;
+        if creates && path == successor {
+            Verdict::Fail(libc::ENOSPC)
+        } else {
+            Verdict::GoOn
+        }
+    });
+    assert!(fs::metadata(&queue).unwrap().len() > 100 << 10);
+    // When there is room, it is.
+    let gateway = start(&home);
+    api.text(OWNER, "and now?");
+    assert_eq!(api.wait_for_texts(OWNER, 2), ["Answer 0.", "Answer 1."]);
+    ends(gateway);
+    assert!(fs::metadata(&queue).unwrap().len() < 10 << 10);
+}
+
+#[test]
+fn a_message_whose_file_was_being_fetched_is_answered_by_the_next_program() {
+    let model = Model::answering(|request, _| {
+        let is_there = request.last("user").contains("water the plants");
+        Reply::text(if is_there {
+            "I have it."
+        } else {
+            "Where is it?"
+        })
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    api.fault("getFile", Fault::Lost);
+    let gateway = start(&home);
+    let caption = json!({ "caption": "read it" });
+    api.document(
+        OWNER,
+        "notes.txt",
+        "text/plain",
+        b"water the plants",
+        &caption,
+    );
+    api.wait_for_asked("getFile", 1);
+    ends(gateway);
+    assert!(api.texts(OWNER).is_empty(), "{:?}", api.texts(OWNER));
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["I have it."]);
+    ends(gateway);
+}
+
+#[test]
+fn the_end_of_the_program_is_no_fault_of_what_is_being_sent() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for n in 1..=4 {
+        api.fault("sendMessage", Fault::Lost);
+        let gateway = start(&home);
+        if n == 1 {
+            api.text(OWNER, "hello");
+        }
+        api.wait_for_asked("sendMessage", n);
+        ends(gateway);
+    }
+    let gateway = start(&home);
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Answer 0."]);
+    ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), 1);
 }
 
 #[test]

@@ -189,3 +189,27 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
     queue.add(&[entry("new", "1")]).unwrap();
     assert_eq!(texts(&queue), ["1"]);
 }
+
+#[test]
+fn a_file_that_a_crash_left_unfinished_gets_the_first_lines_that_it_lacks() {
+    let scratch = Scratch::new("complete");
+    let (path, lock) = (scratch.0.join("q.jsonl"), scratch.0.join("q.lock"));
+    let first = || {
+        let old = ["a", "b", "c"].map(|id| json!(entry(id, id)));
+        Ok(old.to_vec())
+    };
+    let queue = Queue::new(path.clone(), lock, 100, first);
+    queue.create().unwrap();
+    queue.done(&ids(&["b"])).unwrap();
+    let whole = fs_err::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
+    // The header and the first of them are there; what ended "b" came later.
+    fs_err::write(&path, lines[..2].concat()).unwrap();
+    assert_eq!(texts(&queue), ["a"]);
+    queue.complete().unwrap();
+    assert_eq!(texts(&queue), ["a", "b", "c"]);
+    // One that was done with does not come back.
+    queue.done(&ids(&["b"])).unwrap();
+    queue.complete().unwrap();
+    assert_eq!(texts(&queue), ["a", "c"]);
+}
