@@ -4,9 +4,13 @@
 
 mod media;
 
+use std::borrow::Cow;
+
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::text::halves;
 
 pub use media::Media;
 pub(crate) use media::{
@@ -117,6 +121,18 @@ impl ToolCall {
     pub(crate) fn is_object(&self) -> bool {
         self.arguments.trim_start().starts_with('{')
             && serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
+    }
+
+    /// The arguments as a request carries them. Some hosts refuse a whole conversation for arguments that are no object, even the
+    /// model's own, or for half of a UTF-16 pair in them.
+    pub(crate) fn object(&self) -> Cow<'_, str> {
+        if !self.is_object() {
+            return Cow::Borrowed("{}");
+        }
+        match halves::replaced(self.arguments.as_bytes()) {
+            Some(mended) => Cow::Owned(String::from_utf8_lossy(&mended).into_owned()),
+            None => Cow::Borrowed(&self.arguments),
+        }
     }
 }
 

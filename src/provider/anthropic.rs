@@ -306,9 +306,7 @@ impl Block<'_> {
                     json.field("type").text("tool_use");
                     json.field("id").text(&wire_id(&out.id(&call.id)));
                     json.field("name").text(&call.name);
-                    let is_object = call.is_object();
-                    json.field("input")
-                        .raw(if is_object { &call.arguments } else { "{}" });
+                    json.field("input").raw(&call.object());
                 }
                 What::Result(result) => write_result(result, out, json),
             }

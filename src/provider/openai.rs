@@ -359,13 +359,7 @@ fn write_call(call: &ToolCall, is_first: bool, echoes: bool, out: &Outgoing, jso
     let extra = |name: &str| call.extra.get(name).filter(|_| echoes);
     json.field("function").object(|json| {
         json.field("name").text(&call.name);
-        // Some hosts refuse a whole conversation for arguments that are not JSON, even the model's own.
-        let arguments = if call.is_object() {
-            call.arguments.as_str()
-        } else {
-            "{}"
-        };
-        json.field("arguments").text(arguments);
+        json.field("arguments").text(&call.object());
         if let Some(value) = extra(SIGNATURE) {
             json.field(SIGNATURE).value(value);
         }
@@ -475,7 +469,11 @@ mod tests {
                 ..User::default()
             }),
             Message::Assistant(Reply {
-                calls: vec![call("a", "{\"x\":1}"), call("b", "{oops")],
+                calls: vec![
+                    call("a", r#"{"x":1}"#),
+                    call("b", "{oops"),
+                    call("c", r#"{"x":"\ud83e"}"#),
+                ],
                 ..Reply::default()
             }),
             Message::ToolResult(ToolResult {
@@ -509,6 +507,10 @@ mod tests {
             "{\"x\":1}"
         );
         assert_eq!(wire[2]["tool_calls"][1]["function"]["arguments"], "{}");
+        assert_eq!(
+            wire[2]["tool_calls"][2]["function"]["arguments"],
+            "{\"x\":\"\u{fffd}\"}"
+        );
         assert_eq!(
             wire[3],
             json!({"role": "tool", "tool_call_id": "a", "content": "(empty)"})

@@ -124,6 +124,15 @@ impl<'a> Response<'a> {
                 Ok(None) => break,
                 // Once the reply is complete, it does not matter how the connection ends.
                 Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
+                // The user keeps all that came, also what was held back because it could become a call.
+                Err(e @ ProviderError::Cancelled(_)) => {
+                    let (_, text) = reply.finish();
+                    show(&Shown {
+                        text,
+                        thought: String::new(),
+                    });
+                    return Err(e);
+                }
                 Err(e) => return Err(e),
             };
             // Some hosts stream under the wrong content type.

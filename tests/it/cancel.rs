@@ -153,6 +153,27 @@ fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
 }
 
 #[test]
+fn text_held_back_because_it_could_become_a_call_is_kept_as_well() {
+    let said = r#"{"name": "read_file", and so it goes on"#;
+    let model = Model::scripted([Reply::text(said).held_after(3)]);
+    let home = Home::with(&model.config());
+    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    model.wait_for_holds(1);
+    until("bantam has read what was sent", || {
+        has_read_everything(running.pid())
+    });
+    interrupt(running);
+    let session = home.session("cli_default");
+    let last = *session.history().last().unwrap();
+    let kept = last["content"].as_str().unwrap_or_default();
+    assert!(
+        said.starts_with(kept) && kept.starts_with(r#"{"name""#),
+        "{last}"
+    );
+    assert_eq!(last["partial"], true);
+}
+
+#[test]
 fn a_terminal_that_types_ctrl_c_interrupts() {
     let model = Model::scripted([Reply::text("Once upon a time there was").held_after(3)]);
     let home = Home::with(&model.config());
