@@ -130,10 +130,9 @@ impl Store for Files {
         for line in &lines {
             session.named.line(line);
         }
-        if entries
-            .iter()
-            .any(|entry| matches!(entry, Entry::TurnEnd(_)))
-        {
+        // What was taken back shows nothing, either.
+        let ends = |entry: &Entry| matches!(entry, Entry::TurnEnd(_) | Entry::Undo(_));
+        if entries.iter().any(ends) {
             session.named.remove_old(&live);
         }
         Ok(())
