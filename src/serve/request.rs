@@ -317,6 +317,7 @@ fn chunk_length(line: &[u8]) -> Result<usize, Refusal> {
 }
 
 #[cfg(test)]
+#[path = "request/tests/fuzz.rs"]
 mod fuzz;
 
 #[cfg(test)]
