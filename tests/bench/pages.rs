@@ -19,7 +19,7 @@ mod support;
 use process::sample;
 use support::botapi::{BotApi, TOKEN};
 use support::harness::{Home, merged};
-use support::heavy::{heavy_pages, packed, raw};
+use support::heavy::{heavy_pages, packed};
 use support::model::{Model, Reply, call};
 
 /// The parent's memory in KiB while it reads them, and how late another chat may be answered.

@@ -1,5 +1,7 @@
 //! What the kernel tells of a running process.
 
+#![allow(clippy::cast_precision_loss)]
+
 use std::fs;
 
 /// Rows of the table of what the process held.

@@ -45,7 +45,7 @@ fn home(model: &Model, http: &serde_json::Value) -> Home {
     Home::with(&merged(merged(model.config(), &settings()), &channels))
 }
 
-fn open<'h>(home: &'h Home) -> (Running<'h>, String) {
+fn open(home: &Home) -> (Running<'_>, String) {
     let gateway = home.bantam().arg("gateway").spawn();
     let address = address(&gateway.stderr_line("http://127.0.0.1:"));
     (gateway, format!("http://{address}/v1"))

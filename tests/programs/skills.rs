@@ -124,7 +124,7 @@ fn what_others_offer_is_asked_about_and_private_addresses_are_not_reached() {
 }
 
 /// Serves the bare repositories of a folder over HTTPS, by git's own backend.
-const GIT_SERVER: &str = r#"
+const GIT_SERVER: &str = r"
 import http.server, os, socketserver, ssl, subprocess
 class Git(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
@@ -155,14 +155,14 @@ context.load_cert_chain('cert.pem', 'key.pem')
 server.socket = context.wrap_socket(server.socket, server_side=True)
 open('port', 'w').write(str(server.server_address[1]))
 server.serve_forever()
-"#;
+";
 
 #[test]
 fn a_skill_is_cloned_from_a_repository() {
     let other = Home::empty();
     other.write("work/skills/tea/SKILL.md", TEA);
     other.write("work/skills/tea/scripts/steep.sh", "echo steeped\n");
-    other.write("work/skills/soup/SKILL.md", &TEA.replace("tea", "soup"));
+    other.write("work/skills/soup/SKILL.md", TEA.replace("tea", "soup"));
     let root = other.path("");
     let run = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
