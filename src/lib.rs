@@ -1,4 +1,33 @@
-//! bantam: a personal AI agent in one small program.
+//! bantam: a personal AI agent in one small program, and the library that it is made of.
+//!
+//! ```no_run
+//! use bantam::agent::Agent;
+//! use bantam::provider::OpenAi;
+//! use bantam::tools::{self, Policy};
+//! use serde_json::json;
+//!
+//! fn main() -> bantam::error::Result<()> {
+//!     bantam::hands(); // the tools below run in processes of this program
+//!     let policy = Policy::with("agent-home", &json!({}))?;
+//!     let agent = Agent::builder()
+//!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
+//!         .tools(tools::files(&policy))
+//!         .tools(tools::exec(&policy))
+//!         .build()?;
+//!     println!("{}", agent.ask("What is in my workspace?")?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! - [`agent::Agent`] runs turns: [`agent::Builder`] makes one, [`agent::Request`] and [`bus::Response`] are what goes in and
+//!   comes out, and [`bus::Event`]s show it happen.
+//! - [`provider`] has models ([`provider::OpenAi`], [`provider::Anthropic`]) and the trait for your own.
+//! - [`tool::Function`] makes a tool of a function, and [`tools`] are those of `bantam`, in their jail.
+//! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or a [`session::Store`] of your own.
+//! - [`serve()`] answers the messages of a [`bus::Channel`].
+//!
+//! `docs/embedding.md` tells more, with a table for those who come from another library, and `docs/examples` has a program for
+//! each thing. Nothing here is asynchronous: a turn runs on the thread that calls it.
 //!
 //! # Code map
 //!

@@ -85,7 +85,8 @@ struct Source {
 
 impl Source {
     fn new(path: &str, text: String) -> Self {
-        let is_test = path.ends_with("tests.rs") || path.contains("/tests/");
+        let names = ["tests.rs", "/fuzz.rs"];
+        let is_test = names.iter().any(|name| path.ends_with(name)) || path.contains("/tests/");
         let body = if is_test {
             ""
         } else {
@@ -361,5 +362,47 @@ fn the_size_in_the_readme_was_measured_and_is_within_the_limit() {
     assert!(
         include_str!("../README.md").contains(&told),
         "README.md does not say{told}"
+    );
+}
+
+/// The public items: what is `pub` alone can be reached from outside, for a lint refuses any other.
+fn public_items() -> String {
+    let kinds = ["fn", "struct", "enum", "trait", "type", "mod", "use"];
+    let mut items = Vec::new();
+    for Source { path, code, .. } in sources() {
+        for (at, _) in code.match_indices("pub ") {
+            let rest = &code[at..];
+            let is_first = code[..at].rsplit('\n').next().unwrap().trim().is_empty();
+            let kind = rest.split(' ').nth(1).unwrap_or_default();
+            if is_first && kinds.contains(&kind) {
+                let end: &[char] = if kind == "use" { &[';'] } else { &['{', ';'] };
+                let item = rest.split(end).next().unwrap();
+                let words: Vec<&str> = item.split_whitespace().collect();
+                items.push(format!("{path}: {}\n", words.join(" ")));
+            }
+        }
+    }
+    items.sort_unstable();
+    items.concat()
+}
+
+#[test]
+fn a_change_of_the_public_items_is_seen() {
+    let listed = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/api.txt");
+    let items = public_items();
+    if std::env::var_os("BANTAM_BLESS").is_some() {
+        fs::write(&listed, &items).unwrap();
+    }
+    let known = fs::read_to_string(listed).unwrap();
+    let changed = |from: &str, to: &str| -> Vec<String> {
+        let lines = from
+            .lines()
+            .filter(|line| !to.lines().any(|other| other == *line));
+        lines.map(str::to_owned).collect()
+    };
+    let (new, gone) = (changed(&items, &known), changed(&known, &items));
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "programs use these: BANTAM_BLESS=1 cargo test --test house\nnew: {new:#?}\ngone: {gone:#?}"
     );
 }
