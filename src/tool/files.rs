@@ -42,7 +42,7 @@ const DEFINITIONS: [Definition; 6] = [
     },
     Definition {
         name: "read_file",
-        description: "Read a text file, up to 2000 lines at once, a PDF or the words of a recording, or view an image (PNG, JPEG, GIF, WebP).",
+        description: "Read a text file, up to 2000 lines at once, a PDF or a recording, or view an image.",
         risk: Risk::Safe,
         parameters: &[
             PATH,
