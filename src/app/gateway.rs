@@ -1,9 +1,11 @@
 //! The gateway, put together: Telegram, scheduled jobs, background tasks, and what watches over them.
 
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
 
 use super::bot::Bot;
 use super::endpoint::{self, EndpointTurns, HttpChannel};
@@ -18,7 +20,7 @@ use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
-use crate::gateway::monitor::{self, Monitor, Shutdown};
+use crate::gateway::monitor::{self, Monitor, Shutdown, Stamp};
 use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
 use crate::gateway::systemd::ServiceManager;
@@ -111,6 +113,29 @@ impl Startup {
     }
 }
 
+impl Startup {
+    fn log(&self, env: &Env) -> Log {
+        let log = &self.loaded.config.log;
+        let journal = env.get("JOURNAL_STREAM").map(String::as_str);
+        Log::new(&log.level, log.json, journal)
+    }
+
+    /// What Telegram says of the bot, if it answers.
+    fn account(&self, cancel: &Cancel) -> Result<Option<Value>> {
+        self.bot
+            .as_ref()
+            .map_or(Ok(None), |bot| bot.account(cancel))
+    }
+
+    /// Logs what the user should know.
+    fn warn(&self, more: &[String], log: Log) {
+        let warnings = self.loaded.warnings();
+        for text in warnings.iter().chain(&self.notices).chain(more) {
+            log.write(Level::Warn, text);
+        }
+    }
+}
+
 /// Serves until a signal. Returns only if the process is to exit.
 pub(crate) fn run(env: &Env) -> Result<()> {
     // The kernel named the process after the link that started it.
@@ -119,6 +144,14 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let home = config::home(env)?;
     // Before the file is read, so that no change goes unnoticed.
     let seen = monitor::stamp(&home);
+    let startup = Startup::load(&home, env)?;
+    let log = startup.log(env);
+    let _lock = lock(&home)?;
+    let account = startup.account(&shutdown.cancel)?;
+    let outbox = Outbox::new(home.clone());
+    outbox.adopt()?;
+    let (tasks, not_noted) = Tasks::open(&outbox)?;
+    startup.warn(&not_noted, log);
     let Startup {
         loaded,
         bot,
@@ -126,35 +159,19 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         hands,
         pool,
         heartbeat,
-        notices,
-    } = Startup::load(&home, env)?;
+        ..
+    } = startup;
     let config = &loaded.config;
-    let log = Log::new(
-        &config.log.level,
-        config.log.json,
-        env.get("JOURNAL_STREAM").map(String::as_str),
-    );
-    let _lock = lock(&home)?;
-    let account = bot
-        .as_ref()
-        .map_or(Ok(None), |bot| bot.account(&shutdown.cancel))?;
-    let outbox = Outbox::new(home.clone());
-    outbox.adopt()?;
-    let (tasks, not_noted) = Tasks::open(&outbox)?;
-    let warn = |text: &String| log.write(Level::Warn, text);
-    let warnings = loaded.warnings();
-    let all = warnings.iter().chain(&notices).chain(&not_noted);
-    all.for_each(warn);
     let parts = Parts {
         home: &home,
         config,
         env,
     };
     let cancel = &shutdown.cancel;
-    let chats = match &bot {
-        Some(bot) => Some(chats(parts, bot, &outbox, hands, cancel, log)?),
-        None => None,
-    };
+    let chats = bot
+        .as_ref()
+        .map(|bot| chats(parts, bot, &outbox, hands, cancel, log))
+        .transpose()?;
     let queue = outbox.queue().clone();
     let runs = Arc::new(runs(parts, outbox, cancel, log));
     let pool = Arc::new(pool);
@@ -169,40 +186,11 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let _halt = cancel.on_stop(move || halting.halt());
     let sender = chats.as_ref().map(|chats| chats.sender.clone());
     let (change, changed) = sync_channel(1);
-    let (clock, sending) = (change.clone(), sender.clone());
-    let wake: Wake = Arc::new(move || {
-        let _full = clock.try_send(());
-        if let Some(sender) = &sending {
-            sender.wake();
-        }
-    });
-    let proved = (home.clone(), env.clone());
-    let (watch, _at_end) = Monitor {
-        home: home.clone(),
-        prove: Box::new(move || Startup::load(&proved.0, &proved.1).map(drop)),
-        seen,
-        dispatcher: dispatcher.clone(),
-        shutdown: shutdown.clone(),
-        wake: wake.clone(),
-        manager: ServiceManager::new(env),
-        status: StatusFile::new(&home, SystemTime::now()),
-        log,
-    }
-    .start();
+    let wake = wake(change.clone(), sender.clone());
+    let (watch, _at_end) = monitor(parts, seen, &dispatcher, &shutdown, &wake, log).start();
     listen(&home, wake, log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
-    let keep = Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600));
-    if config.cron.enabled || heartbeat.is_some() || !keep.is_zero() {
-        channels.push(Box::new(Clock {
-            runs,
-            keep,
-            zone: Zone::local(env).unwrap_or_else(|_| Zone::utc()),
-            runs_jobs: config.cron.enabled,
-            heartbeat,
-            wake: change,
-            changed,
-        }));
-    }
+    channels.extend(clock(parts, runs, heartbeat, change, changed));
     if let Some(settings) = http {
         channels.push(Box::new(HttpChannel {
             settings,
@@ -212,7 +200,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
                 queue,
                 log.sink("turn"),
             )),
-            cancel: shutdown.cancel.clone(),
+            cancel: cancel.clone(),
             log: log.sink("http"),
         }));
     }
@@ -238,6 +226,62 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     served?;
     notify::close(&home)?;
     shutdown.finish()
+}
+
+fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
+    Arc::new(move || {
+        // A full channel holds a wake-up already.
+        let _full = clock.try_send(());
+        if let Some(sender) = &sender {
+            sender.wake();
+        }
+    })
+}
+
+fn monitor(
+    parts: Parts,
+    seen: Stamp,
+    dispatcher: &Arc<Dispatcher>,
+    shutdown: &Arc<Shutdown>,
+    wake: &Wake,
+    log: Log,
+) -> Monitor {
+    let (home, env) = (parts.home.clone(), parts.env.clone());
+    Monitor {
+        home: parts.home.clone(),
+        prove: Box::new(move || Startup::load(&home, &env).map(drop)),
+        seen,
+        dispatcher: dispatcher.clone(),
+        shutdown: shutdown.clone(),
+        wake: wake.clone(),
+        manager: ServiceManager::new(parts.env),
+        status: StatusFile::new(parts.home, SystemTime::now()),
+        log,
+    }
+}
+
+/// The clock, if anything happens by it.
+fn clock(
+    parts: Parts,
+    runs: Arc<JobRunner>,
+    heartbeat: Option<Job>,
+    wake: SyncSender<()>,
+    changed: Receiver<()>,
+) -> Option<Box<dyn Channel>> {
+    let config = parts.config;
+    let keep = Duration::from_secs(config.session.keep_days.saturating_mul(24 * 3600));
+    if !config.cron.enabled && heartbeat.is_none() && keep.is_zero() {
+        return None;
+    }
+    Some(Box::new(Clock {
+        runs,
+        keep,
+        zone: Zone::local(parts.env).unwrap_or_else(|_| Zone::utc()),
+        runs_jobs: config.cron.enabled,
+        heartbeat,
+        wake,
+        changed,
+    }))
 }
 
 /// Passes on signals of other programs of this home: a new job, a message to send.
