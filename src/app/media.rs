@@ -36,7 +36,7 @@ pub(super) fn endpoint(
         Some(host) => Ok(Some(Endpoint {
             setting,
             host,
-            ledger: ledger(parts),
+            ledger: ledger(parts, super::local_time(parts.env)),
         })),
         None => Err(
             Error::config(format!("{setting}: {name} is for chats alone"))

@@ -190,7 +190,7 @@ fn builder(
         skills: skills(home, config),
         local_time: local_time.clone(),
     });
-    builder.ledger = Some(Arc::new(ledger(parts)));
+    builder.ledger = Some(Arc::new(ledger(parts, local_time)));
     if let Some(text) = options.system.clone() {
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
@@ -201,9 +201,8 @@ fn builder(
 }
 
 /// Every request that costs goes through one of these; what they record is in the same files.
-fn ledger(parts: Parts) -> Ledger {
-    let Parts { home, config, env } = parts;
-    Ledger::new(home.usage(), config.budget, local_time(env))
+fn ledger(parts: Parts, local_time: LocalTime) -> Ledger {
+    Ledger::new(parts.home.usage(), parts.config.budget, local_time)
 }
 
 /// How much of a conversation goes to a model with this window.
