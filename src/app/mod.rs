@@ -36,7 +36,7 @@ use crate::secret::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;
 use crate::template;
-use crate::text::LocalTime;
+use crate::text::{LocalTime, nearest, one_line};
 use crate::usage::Ledger;
 use crate::wire::Setup;
 use crate::zone::Zone;
@@ -87,6 +87,63 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
             parts.home.agent().display()
         )
     })
+}
+
+/// What `tools.confirm` may name besides MCP servers and their tools.
+const CONFIRMED: [&str; 20] = [
+    "writes",
+    "runs",
+    "append_file",
+    "cron",
+    "edit_file",
+    "exec",
+    "grep",
+    "list_dir",
+    "memory",
+    "message",
+    "read_file",
+    "read_more",
+    "run_skill",
+    "skill",
+    "spawn",
+    "subagent",
+    "think",
+    "web_fetch",
+    "web_search",
+    "write_file",
+];
+
+/// What is wrong with each name of `tools.confirm` that no call can have. A tool that is switched off may be named.
+pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
+    let is_known = |name: &str| {
+        // A pattern for the tools of a server is no name: the server itself is.
+        let server = match name.split_once("__") {
+            Some((_, "" | "*")) => return false,
+            Some((server, _)) => server,
+            None => name,
+        };
+        CONFIRMED.contains(&name) || config.mcp_servers.contains_key(server)
+    };
+    let servers = config.mcp_servers.keys().map(String::as_str);
+    let error = |name: &String| {
+        let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
+        let near = nearest(bare, CONFIRMED.into_iter().chain(servers.clone()));
+        let hint = near.map_or(
+            "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
+                .to_owned(),
+            |near| format!("did you mean {near}?"),
+        );
+        let shown = one_line(name, 40);
+        Error::config(format!("tools.confirm: nothing is called \"{shown}\"")).hint(hint)
+    };
+    let unknown = config.tools.confirm.iter().filter(|name| !is_known(name));
+    unknown.map(error).collect()
+}
+
+/// The same, as a sentence for each name.
+pub(crate) fn unconfirmed_lines(config: &Config) -> impl Iterator<Item = String> {
+    let line = |e: Error| format!("{}; {}", e.message, e.hint.unwrap_or_default());
+    unconfirmed(config).into_iter().map(line)
 }
 
 /// Creates the workspace from the template if it is missing.
@@ -161,6 +218,7 @@ fn builder(
         };
         notices.extend(chain.unpriced().map(unpriced));
     }
+    notices.extend(unconfirmed_lines(config));
     let local_time = local_time(env);
     let limits = Limits {
         max_steps: defaults.max_tool_iterations,
@@ -210,7 +268,7 @@ fn history(config: &Config, window: u64) -> History {
     let session = &config.session;
     let ttl = Some(session.ttl_hours * 3600.0).filter(|seconds| *seconds > 0.0);
     let limit = match session.history_limit {
-        // Without a window, nothing is ever summarised.
+        // Without a window, nothing is ever summarized.
         0 if window == 0 => 100,
         limit => limit,
     };

@@ -165,6 +165,7 @@ fn problems(home: &Home, config: &Config, env: &Env) -> Vec<Error> {
     workspace
         .into_iter()
         .chain(app::hands(parts).err())
+        .chain(app::unconfirmed(config))
         .collect()
 }
 

@@ -108,6 +108,9 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         NAME,
         format!("{}{made}", hands.workspace().path.display()),
     )]);
+    for unknown in app::unconfirmed_lines(config) {
+        report.add([Check::fail("confirm", unknown)]);
+    }
     if let Some(found) = app::misplaced(parts) {
         let agent = home.agent().display().to_string();
         report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);

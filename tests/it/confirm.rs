@@ -120,3 +120,45 @@ fn an_edit_shows_its_change_at_the_terminal() {
     assert!(shown.contains("  +one"), "{shown}");
     home.agent(["-m", "write c.txt"]).exits(0).is_quiet();
 }
+
+#[test]
+fn a_name_that_asks_about_nothing_is_told_and_is_not_set() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({"tools": {"confirm": ["wirtes", "clock__now", "exec", "nothing__now", "clock__*"]},
+            "mcpServers": {"clock": {"url": "http://127.0.0.1:1/", "enabled": false}}}),
+    ));
+    let says = "tools.confirm: nothing is called \"wirtes\"; did you mean writes?";
+    let run = home.agent(["-m", "hi"]);
+    run.exits(0).says(says).says("\"nothing__now\"");
+    run.says("\"clock__*\"; did you mean clock?");
+    run.does_not_say("\"exec\"").does_not_say("clock__now");
+    let doctor = home.bantam().arg("doctor").run();
+    assert!(doctor.stdout.contains(says), "{}", doctor.stdout);
+
+    let home = Home::with(&model.config());
+    let set = |value: &str| {
+        home.bantam()
+            .args(["config", "set", "tools.confirm", value])
+            .run()
+    };
+    set(r#"["runs", "wirtes"]"#)
+        .exits(3)
+        .fails_with_a_hint()
+        .says("\"wirtes\"");
+    // Each tool has a name that can be set.
+    let run = home
+        .bantam()
+        .arg("tools")
+        .env("TELEGRAM_BOT_TOKEN", "1:fake")
+        .run();
+    let rows = run.exits(0).stdout.lines().skip(1);
+    let names: Vec<&str> = rows.filter_map(|row| row.split(' ').next()).collect();
+    assert!(
+        names.contains(&"message") && names.len() > 15,
+        "{}",
+        run.stdout
+    );
+    set(&json!(names).to_string()).exits(0).is_quiet();
+}
