@@ -24,7 +24,6 @@ use crate::mcp::{
     Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport,
     brief, refresh,
 };
-use crate::paths::Home;
 use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
 use crate::text::{one_line, size as human_size};
@@ -159,16 +158,7 @@ fn missing(name: &str, e: &Error) -> String {
     format!("the tools of the MCP server {name} are missing: {why}{hint}")
 }
 
-/// A sentence for each server that failed lately, which is not asked again for a while.
-pub(crate) fn failed(home: &Home, config: &Config) -> Vec<String> {
-    let error = |(name, entry): (&String, &McpServer)| {
-        let list = ToolList::read(&home.mcp_tools(name), entry, SystemTime::now())?;
-        Some(missing(name, &list.into_tools().err()?))
-    };
-    enabled(config).filter_map(error).collect()
-}
-
-/// The tools in the list on disk, or in a fresh one. A failure is told when it happens, and kept for a while.
+/// The tools in the list on disk, or in a fresh one. A failure is kept for a while, and told in each run that misses the tools.
 fn list(
     server: &Arc<Server>,
     parts: Parts,
@@ -177,7 +167,7 @@ fn list(
 ) -> Result<Vec<RemoteTool>> {
     let now = SystemTime::now();
     if let Some(known) = ToolList::read(&parts.home.mcp_tools(&server.name), entry, now) {
-        return known.into_tools().or_else(|_| Ok(Vec::new()));
+        return known.into_tools();
     }
     make_workspace(parts)?;
     let (tools, changes) = refresh(server, now, &Cancel::new(None))?;

@@ -27,11 +27,9 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     };
     let (tools, missing) =
         app::tools::configured(&Arc::new(app::hands(parts)?), parts, &Servers::default());
-    let failed = app::mcp::failed(&home, &loaded.config);
     loaded
         .warnings()
         .iter()
-        .chain(&failed)
         .chain(&missing)
         .for_each(|line| notice(line));
     let tools = Registry::new(tools, Redactor::default())?;

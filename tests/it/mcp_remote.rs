@@ -265,3 +265,28 @@ fn a_change_of_tools_that_is_told_in_a_turn_reaches_its_next_step() {
         .exits(0)
         .prints("There it is.\n");
 }
+
+#[test]
+fn each_run_that_misses_a_server_says_so_in_one_line() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let gone = json!({ "mcpServers": { "gone": { "url": "http://127.0.0.1:1/mcp" } } });
+    let home = Home::with(&merged(model.config(), &gone));
+    for _ in 0..2 {
+        let run = home.agent(["-m", "hi"]);
+        run.exits(0)
+            .says("the tools of the MCP server gone are missing");
+        assert_eq!(
+            run.stderr.matches("are missing").count(),
+            1,
+            "{}",
+            run.stderr
+        );
+    }
+    let run = home.bantam().arg("tools").run();
+    assert_eq!(
+        run.stderr.matches("are missing").count(),
+        1,
+        "{}",
+        run.stderr
+    );
+}
