@@ -10,9 +10,8 @@ use super::args::{Args, Command};
 use super::screen::Style;
 use super::{json_line, load, notice, print};
 use crate::app;
-use crate::config::{self, Env, ModelEntry, prices};
+use crate::config::{self, Env, prices};
 use crate::error::Result;
-use crate::message::Price;
 use crate::text::{clip, one_line};
 use crate::usage::{self, Totals, UsageReport};
 
@@ -68,21 +67,16 @@ fn list_prices(report: &UsageReport, env: &Env) -> String {
     let Ok((_, loaded)) = load(env) else {
         return String::new();
     };
-    let is_listed = |name: &str| {
-        let is_own = |entry: &ModelEntry| {
-            entry.model == name && (!entry.api_base.is_empty() || entry.price != Price::default())
-        };
-        let listed = name
-            .split_once('/')
-            .and_then(|(vendor, id)| prices::of(vendor, id));
-        listed.is_some() && !loaded.config.model_list.iter().any(is_own)
-    };
     let priced = report
         .rows
         .iter()
         .filter(|(_, totals)| totals.cost.is_some());
     let models: BTreeSet<&str> = priced.map(|((_, model), _)| model.as_str()).collect();
-    let models: Vec<&str> = models.into_iter().filter(|name| is_listed(name)).collect();
+    let config = &loaded.config;
+    let models: Vec<&str> = models
+        .into_iter()
+        .filter(|name| config.is_by_list_price(name))
+        .collect();
     if models.is_empty() {
         return String::new();
     }

@@ -84,6 +84,17 @@ impl Config {
         self.resolve(&entry, &model, env)
     }
 
+    /// Whether calls of the model `vendor/model` cost what its vendor's list says.
+    pub(crate) fn is_by_list_price(&self, name: &str) -> bool {
+        let listed = name
+            .split_once('/')
+            .and_then(|(vendor, id)| prices::of(vendor, id));
+        let has_own = self.entry(name).is_ok_and(|(entry, _)| {
+            !entry.api_base.trim().is_empty() || entry.price != Price::default()
+        });
+        listed.is_some() && !has_own
+    }
+
     /// The entry that a name leads to, and the model to ask for there. Fails if it is the name of nothing.
     pub(super) fn entry<'a>(
         &'a self,
@@ -161,8 +172,17 @@ impl Config {
         self.model_list.iter().map(name).collect()
     }
 
+    /// The same for people, with a place for the model where an entry stands for all of a host.
+    pub(crate) fn typed_names(&self) -> Vec<String> {
+        let typed = |name: String| match name.strip_suffix("/*") {
+            Some(host) => format!("{host}/MODEL"),
+            None => name,
+        };
+        self.model_names().into_iter().map(typed).collect()
+    }
+
     fn unknown(&self, name: &str, vendor: &str) -> Error {
-        let listed = self.model_names();
+        let listed = self.typed_names();
         let error = fail(format!("no model named \"{name}\""));
         let known = listed
             .iter()

@@ -169,9 +169,9 @@ sections! {
         reasoning_effort: String = OneOf("", &["none", "minimal", "low", "medium", "high", "xhigh"]),
             "how much the model thinks; empty: its host decides";
         price: Price {
-            input = Optional, "per million tokens; null: unknown";
-            output = Optional, "per million tokens";
-            cached = Optional, "per million tokens read from a cache; null: as input";
+            input = Optional, "in dollars per million tokens; null: the vendor's list price, if bantam knows it";
+            output = Optional, "in dollars per million tokens";
+            cached = Optional, "in dollars per million tokens read from a cache; null: as input";
         };
     }
 
@@ -197,7 +197,7 @@ sections! {
         read_paths: Vec<String> = Texts, "trees outside the workspace that tools may read";
         write_paths: Vec<String> = Texts, "trees outside the workspace that tools may change";
         redact: Redact = OneOf("secrets", &["keys", "secrets", "off"]),
-            "what is struck from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own";
+            "what is removed from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own";
         mcp_kb: u64 = Whole(1, 64), "most KB that the tools of MCP servers may add to each request";
         exec: Exec;
         web: Web;
@@ -271,7 +271,7 @@ sections! {
     }
 
     Session at "session" {
-        compact_at: f64 = Number(0.1, 0.8), "summarise old turns at this share of the model's window";
+        compact_at: f64 = Number(0.1, 0.8), "summarize old turns at this share of the model's window";
         ttl_hours: f64 = Number(0.0, 0.0), "start over after this many idle hours; 0: never";
         history_limit: usize = Whole(0, 0), "most messages sent to the model; 0: all that fit";
         keep_days: u64 = Whole(0, 30), "delete conversations that nobody named, and archived parts of all, after so many days; 0: never";
@@ -296,7 +296,7 @@ sections! {
     #[derive(Copy)]
     Budget at "budget" {
         daily_tokens: u64 = Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit";
-        daily_cost: f64 = Number(0.0, 0.0), "most cost per day, by model_list[].price; 0: no limit";
+        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by model_list[].price or list prices; 0: no limit";
     }
 
     /// What the gateway logs to stderr.

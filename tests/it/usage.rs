@@ -160,12 +160,16 @@ fn what_is_counted_by_list_price_is_told() {
         "openai/gpt-5-mini",
         "anthropic/claude-haiku-4-5",
         "openai/other",
+        "gemini/gemini-2.5-pro",
     ];
     let lines = lines.map(|model| line(model, 0.1)).join("\n");
     home.write("usage/2999-01.jsonl", &(lines + "\n"));
     home.config(
-        &json!({"model_list": [{"model": "anthropic/claude-haiku-4-5", "price": {"input": 9}}]})
-            .to_string(),
+        &json!({"model_list": [
+            {"model": "anthropic/claude-haiku-4-5", "price": {"input": 9}},
+            {"model": "gemini/*", "price": {"input": 8}},
+        ]})
+        .to_string(),
     );
     let run = home.bantam().arg("usage").run();
     run.exits(0);
