@@ -179,12 +179,26 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
             "its answers go to {owner}, the bot's owner; --to none keeps them in the job's conversation"
         ));
     }
+    if let Some(chat) = job.to() {
+        tell_if_undelivered(&chat, env);
+    }
     if !is_running(&home) {
         notice(&format!(
             "no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"
         ));
     }
     Ok(0)
+}
+
+/// Tells what a bot still needs. The gateway may have a token in its environment that this command has not.
+fn tell_if_undelivered(chat: &str, env: &Env) {
+    let Ok((home, loaded)) = load(env) else {
+        return;
+    };
+    if let Err(e) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice) {
+        let hint = e.hint.unwrap_or_default();
+        notice(&format!("cannot deliver to {chat}: {}; {hint}", e.message));
+    }
 }
 
 /// An interval in seconds. A bare number that is small is more likely meant in minutes.

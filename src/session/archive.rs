@@ -429,8 +429,8 @@ pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize
     Ok(removed)
 }
 
-/// Removes the earlier segments and the media of every conversation that were last written more than `age` before `now`, and
-/// returns their paths.
+/// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their
+/// paths. Media stays: what lies beside a conversation is what its current part shows.
 pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
     let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
     let mut old = Vec::new();
@@ -440,7 +440,7 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
         .filter(|files| files.iter().any(|(part, _)| *part == Part::Live))
     {
         for (part, path) in files {
-            if matches!(part, Part::Segment(_) | Part::Media)
+            if matches!(part, Part::Segment(_))
                 && fs_err::symlink_metadata(&path)?.modified()? < before
             {
                 old.push(path);

@@ -688,3 +688,13 @@ fn the_runs_of_a_job_that_is_gone_are_found_by_its_name() {
     }
     cron(&home, ["history", "nobody"]).exits(1);
 }
+
+#[test]
+fn a_job_for_a_chat_without_a_bot_is_told_of_at_once() {
+    let home = Home::empty();
+    let to = ["add", "-m", "look", "-e", "1d", "--to", "telegram:42"];
+    cron(&home, to)
+        .exits(0)
+        .says("cannot deliver to telegram:42")
+        .says("channels.telegram.token");
+}
