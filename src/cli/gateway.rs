@@ -1,4 +1,4 @@
-//! `bantam gateway`: serves Telegram, scheduled jobs and heartbeats until a signal ends it.
+//! `bantam gateway`: serves Telegram and HTTP, scheduled jobs and heartbeats until a signal ends it.
 
 use super::args::{Args, Command};
 use crate::app;
@@ -10,7 +10,7 @@ pub(super) const COMMAND: Command = Command::row(
     "gateway",
     "",
     run,
-    "run the Telegram bot, scheduled jobs and heartbeats until SIGTERM",
+    "serve Telegram, HTTP and jobs until SIGTERM; heartbeats, too",
 );
 
 fn run(_: &Args, env: &Env) -> Result<u8> {

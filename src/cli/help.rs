@@ -113,8 +113,9 @@ fn page() -> String {
     page.push_str(
         "\nTo begin:\n  \
          bantam onboard                   set up a model, and a bot if you like\n  \
-         bantam agent \"What is in my workspace?\"\n  \
-         dmesg | bantam agent \"Anything wrong here?\"\n  \
+         bantam \"What is in my workspace?\"\n  \
+         bantam -c \"And which is the newest?\"\n  \
+         dmesg | bantam \"Anything wrong here?\"\n  \
          bantam agent                     a conversation\n",
     );
     page

@@ -104,7 +104,8 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         }
         return help::overview();
     };
-    if first.to_string_lossy().contains(char::is_whitespace) {
+    let shown = first.to_string_lossy();
+    if shown.contains(char::is_whitespace) || agent::has_flag(&shown) {
         return agent::ask(std::iter::once(first).chain(args), env);
     }
     let name = match first.to_string_lossy().as_ref() {

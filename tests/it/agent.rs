@@ -697,3 +697,17 @@ fn without_what_it_obeys_the_agent_does_not_answer() {
         .fails_with_a_hint()
         .says("agent");
 }
+
+#[test]
+fn flags_of_a_question_need_no_name_of_a_command_before_them() {
+    let model =
+        Model::answering(|request, _| Reply::text(&request.texts("user").len().to_string()));
+    let home = Home::with(&model.config());
+    let run = |args: &[&str]| home.bantam().args(args).run();
+    run(&["-m", "hi"]).exits(0).prints("1\n");
+    run(&["-c", "again"]).exits(0).prints("2\n");
+    run(&["--session", "garden", "-m", "hi"])
+        .exits(0)
+        .prints("1\n");
+    run(&["--nosuch"]).exits(2).fails_with_a_hint();
+}
