@@ -51,6 +51,9 @@ pub struct User {
     /// The channel's id of the message; empty if it has none. The model does not see it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
+    /// What lists show of a conversation that begins with this message; empty: the text. The model does not see it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub title: String,
     /// Text that goes below the message while it is the newest. Not stored; it comes last, so that the message without it is
     /// a prefix, for prompt caches.
     #[serde(skip)]

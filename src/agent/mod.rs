@@ -47,8 +47,8 @@ use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
-use crate::session::{Durability, Entry, Session, Store};
-use crate::text::rfc3339;
+use crate::session::{Durability, Entry, MAX_TITLE, Session, Store};
+use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, Renew, Tool, ToolSpec};
 use crate::usage::Ledger;
 use prompt::Prompt;
@@ -194,6 +194,8 @@ pub enum Verdict {
 pub struct Request {
     /// The user's message.
     pub input: String,
+    /// What lists show of a conversation that begins with the message; empty: the message.
+    pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
     /// The conversation to continue, as a file name: `cli_default`.
@@ -229,6 +231,7 @@ impl Request {
         };
         Self {
             input: input.into(),
+            title: String::new(),
             media: Vec::new(),
             session,
             origin,
@@ -246,7 +249,13 @@ impl Request {
     fn message(&self, prompt: &Prompt, now: SystemTime) -> User {
         let (content, media) = (prompt.expand_skill(&self.input), self.media.clone());
         let (time, local_time) = (rfc3339(now), prompt.local_time(now));
+        let title = if self.title.is_empty() && content != self.input {
+            one_line(&self.input, MAX_TITLE)
+        } else {
+            one_line(&self.title, MAX_TITLE)
+        };
         User {
+            title,
             content,
             media,
             time,

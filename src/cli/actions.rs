@@ -117,6 +117,7 @@ impl Conversation {
             None => match self.repl.factory.undo(&self.repl.session)? {
                 Some(user) => Question {
                     text: user.content,
+                    title: user.title,
                     media: user.media,
                 },
                 None => return Ok("bantam: nothing was asked yet".to_owned()),

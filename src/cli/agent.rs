@@ -180,6 +180,7 @@ impl Run<'_> {
         self.attach(&mut question, &loaded.config)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
         let request = Request {
+            title: question.title,
             media: question.media,
             origin: self.origin.clone(),
             cancel: Cancel::new(Some(timeout)),

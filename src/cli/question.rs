@@ -14,6 +14,7 @@ use crate::message::Media;
 use crate::paths::Home;
 use crate::reach;
 use crate::secret::Redactor;
+use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::one_line;
 
@@ -28,6 +29,8 @@ const MAX_INPUT: u64 = 8 << 20;
 #[derive(Clone, Default)]
 pub(super) struct Question {
     pub text: String,
+    /// What was typed, if a template made another text of it.
+    pub title: String,
     pub media: Vec<Media>,
 }
 
@@ -64,6 +67,10 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
         (true, false) => piped,
         (false, false) => format!("{asked}\n\n{piped}"),
     };
+    let title = match args.value("template") {
+        Some(_) => one_line(&input, MAX_TITLE),
+        None => String::new(),
+    };
     let text = match args.value("template") {
         Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
         None if args.has("param") => {
@@ -80,6 +87,7 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     }
     Ok(Some(Question {
         text,
+        title,
         media: Vec::new(),
     }))
 }

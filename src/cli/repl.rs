@@ -90,7 +90,7 @@ impl Repl {
             session,
             chat,
             output,
-            models: config.model_names(),
+            models: config.typed_names(),
             skills,
         }
     }
@@ -206,10 +206,13 @@ impl Conversation {
         } else if !named.is_empty() {
             self.screen.note("bantam: sent without the files");
         }
-        let Question { text: files, media } = std::mem::take(&mut self.attached);
+        let Question {
+            text: files, media, ..
+        } = std::mem::take(&mut self.attached);
         self.turn(Question {
             text: text + &files,
             media,
+            ..Question::default()
         })
     }
 
@@ -229,13 +232,18 @@ impl Conversation {
             channel: "cli".to_owned(),
             chat: self.repl.chat.clone(),
         };
-        let Question { mut text, media } = question.clone();
+        let Question {
+            mut text,
+            title,
+            media,
+        } = question.clone();
         for label in std::mem::take(&mut self.stopped_tasks) {
             text.push_str(&format!(
                 "\n\n[The user has stopped the background task “{label}”.]"
             ));
         }
         let request = Request {
+            title,
             media,
             origin,
             ..Request::new(text, &self.repl.session)

@@ -1,5 +1,6 @@
 //! `bantam sessions`: lists, shows, resets, prunes and erases conversations.
 
+use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions prune",
         "",
         prune,
-        "delete old, archived parts of conversations, never the current part",
+        "delete archived parts of conversations that are old, never the current part",
     )
     .with_flags(&[(
         "--days N",
@@ -109,13 +110,29 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
 /// The conversations of a list, for people.
 pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     let zone = zone(env);
-    let rows = list.iter().map(|s| {
-        let damage = if s.damage > 0 {
+    let damage = |s: &archive::Summary| {
+        if s.damage > 0 {
             format!("  (damage: bantam sessions show {})", s.key)
         } else {
             String::new()
+        }
+    };
+    if io::stdout().is_terminal() {
+        // The width of 80 columns has room for no more.
+        let row = |s: &archive::Summary| {
+            let state = match s.state {
+                "done" => String::new(),
+                state => format!("({state}) "),
+            };
+            let title = format!("{state}{}{}", s.title, damage(s));
+            [short(&s.key), local_time(&s.last, &zone), title]
         };
-        let key = s.key.strip_prefix("cli_").unwrap_or(&s.key).to_owned();
+        let rows = list.iter().map(row).collect();
+        return super::list(["key", "updated", "first question"], rows);
+    }
+    let rows = list.iter().map(|s| {
+        let damage = damage(s);
+        let key = short(&s.key);
         let state = format!("{}{damage}", s.state);
         [
             key,
@@ -139,6 +156,11 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
         ],
         rows.collect(),
     )
+}
+
+/// A key as users type it.
+fn short(key: &str) -> String {
+    key.strip_prefix("cli_").unwrap_or(key).to_owned()
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {

@@ -72,6 +72,7 @@ pub(super) fn turn(
         let answer = agent.run(
             &Request {
                 input: report.text.clone(),
+                title: String::new(),
                 media: Vec::new(),
                 spending: Some(report.spending.clone()),
                 ..request.clone()

@@ -53,7 +53,7 @@ const QUIET_WAIT: Duration = Duration::from_secs(1);
 const NOT_BEGUN: &str = "not run: the program ended before the user could say whether it may";
 
 /// The longest title, in characters.
-const MAX_TITLE: usize = 60;
+pub(crate) const MAX_TITLE: usize = 60;
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -420,7 +420,12 @@ impl Session {
     fn entitle(&mut self, message: &Message) {
         if let Message::User(user) = message {
             if self.title.is_empty() && message.is_question() {
-                self.title = one_line(&user.content, MAX_TITLE);
+                let title = if user.title.is_empty() {
+                    &user.content
+                } else {
+                    &user.title
+                };
+                self.title = one_line(title, MAX_TITLE);
             }
         }
     }

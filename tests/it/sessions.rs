@@ -447,6 +447,9 @@ fn pruning_takes_segments_that_are_old_and_never_what_a_conversation_goes_on_wit
         age(&home, &format!("sessions/{file}"), 40);
     }
     age(&home, "sessions/cli_old.2.jsonl", 20);
+    // The current part may show it.
+    home.write("sessions/cli_old.01234567-3.media", "png");
+    age(&home, "sessions/cli_old.01234567-3.media", 40);
     // A crash came between two segments: one of them is what counts.
     fs::remove_file(home.path("sessions/cli_gap.jsonl")).unwrap();
     let run = sessions(&home, ["prune"]);
@@ -456,6 +459,7 @@ fn pruning_takes_segments_that_are_old_and_never_what_a_conversation_goes_on_wit
     ));
     for file in [
         "cli_old.jsonl",
+        "cli_old.01234567-3.media",
         "cli_old.2.jsonl",
         "cli_gap.1.jsonl",
         "cli_gap.2.jsonl",
@@ -543,4 +547,48 @@ fn a_conversation_in_use_is_neither_reset_nor_erased() {
     }
     assert!(started.elapsed().unwrap().as_millis() >= 1450);
     assert!(home.path("sessions/cli_default.jsonl").exists());
+}
+
+#[test]
+fn a_conversation_is_one_line_of_a_terminal_that_is_80_columns_wide() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.agent(["-m", "what is in the garden"]).exits(0);
+    home.agent(["-s", "kitchen", "-m", "what is in the oven"])
+        .exits(0);
+    let run = home
+        .bantam()
+        .args(["sessions", "list"])
+        .on_a_clever_terminal(80)
+        .run();
+    let shown = crate::harness::seen(&run.stdout);
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].starts_with("key ") && lines.len() == 3, "{shown}");
+    assert!(
+        lines[1].starts_with("kitchen ") && lines[1].trim_end().ends_with("what is in the oven"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_title_is_what_was_typed_and_not_what_it_stands_for() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.write(
+        "agent/skills/one/SKILL.md",
+        "---\nname: one\ndescription: Counts.\n---\nCount to one.\n",
+    );
+    home.write("agent/prompts/sum.md", "Sum this up: {{input}}\n");
+    home.agent(["-s", "skill", "-m", "/one please"]).exits(0);
+    home.agent(["-s", "template", "-t", "sum", "the news"])
+        .exits(0);
+    assert!(model.requests()[0].last("user").contains("Count to one."));
+    let list = sessions(&home, ["list", "--json"]).json();
+    let title = |key: &str| {
+        let list = list["sessions"].as_array().unwrap();
+        let found = list.iter().find(|row| row["key"] == key);
+        found.unwrap()["title"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(title("cli_skill"), "/one please");
+    assert_eq!(title("cli_template"), "the news");
 }
