@@ -157,7 +157,7 @@ fn network(entry: &McpServer) -> (&'static str, &'static str) {
     } else if entry.network {
         (
             "yours",
-            "its network is yours: the internet, this machine's ports and your local network",
+            "the internet, this machine's ports and your local network",
         )
     } else {
         ("none", "it has no network")
@@ -278,10 +278,17 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
             let e = e.doing(format_args!(
                 "{name} is not added, because it cannot be used"
             ));
+            let what = if entry.url.is_empty() {
+                "command"
+            } else {
+                "address"
+            };
             match (hint, &e.hint) {
                 (Some(hint), _) => e.hint(hint),
                 (None, Some(_)) => e,
-                (None, None) => e.hint("correct the command, or add it as it is with --keep"),
+                (None, None) => e.hint(format!(
+                    "correct the {what}, or add it as it is with --keep"
+                )),
             }
         }
     })?;

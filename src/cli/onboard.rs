@@ -119,7 +119,7 @@ fn revisit(home: &Home, env: &Env) -> Result<u8> {
             None => "connected, without an owner".to_owned(),
             Some(owner) => format!("connected; its owner is {owner}"),
         };
-        tell(&format!("This is set up in {}:", home.root().display()));
+        tell(&format!("{} is already set up:", home.root().display()));
         let rows = [
             ("model", model),
             ("key", key),
@@ -336,7 +336,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
             ours.display()
         ))?;
     }
-    let first = "bantam agent -m \"What can you do?\"";
+    let first = "bantam \"What can you do?\"";
     let next = match loaded.config.choose_model(env) {
         Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
         Ok(None) => {
@@ -346,7 +346,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
         Ok(Some(model)) if model.protocol == Protocol::Demo => String::from(
             "The built-in demo answers. It lists and reads files and runs commands; it is not a language model.\n\
              For a real model: export OPENROUTER_API_KEY=... (or another vendor's), then bantam onboard model.\n\
-             Next: bantam agent -m \"list files\"",
+             Next: bantam \"list files\"",
         ),
         Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
             Some(variable) => format!(

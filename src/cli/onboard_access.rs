@@ -66,7 +66,7 @@ pub(super) fn summary(config: &Config) -> String {
     };
     let network = json!(tools.exec.network);
     format!(
-        "files: {files}; network of commands: {}; asks before: {}",
+        "files: {files}; command network: {}; asks before: {}",
         network.as_str().unwrap_or_default(),
         or_none(&tools.confirm, "nothing")
     )
@@ -128,7 +128,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
             answers: vec![
                 Answer::new(
                     "yes",
-                    "you see each change and command first; jobs and pipes, where nobody answers, get neither",
+                    "you see each change and command first; where nobody answers (jobs, pipes, subagents, HTTP) both are refused",
                     json!(["writes", "runs"]),
                 ),
                 Answer::new(

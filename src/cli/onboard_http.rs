@@ -28,7 +28,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     let config = set("enabled", true.into())?.config;
     let address = endpoint::address(&config);
     print(&format!(
-        "The gateway now answers OpenAI's chat API. Start it, or let it take the change up:
+        "The gateway now answers OpenAI's chat API. Start the gateway; one that is running picks up the change:
 
     bantam gateway
 

@@ -321,36 +321,33 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
     } else {
         format!(" [{}]", one_line(default, 80))
     };
-    let question = format!("Model{enter}: ");
+    let read = |text: &str, enter: &str| match (text, text.parse()) {
+        ("", _) if enter.is_empty() => {
+            Err("type the model's name, as the vendor spells it".to_owned())
+        }
+        ("", _) => Ok(enter.to_owned()),
+        (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
+        _ => Ok(without_vendor(host.name(), vendor, text).to_owned()),
+    };
+    let mut model = ask_until(&format!("Model{enter}: "), |text| read(text, default))?;
     loop {
-        let model = ask_until(&question, |text| match (text, text.parse()) {
-            ("", _) if default.is_empty() => {
-                Err("type the model's name, as the vendor spells it".to_owned())
-            }
-            ("", _) => Ok(default.to_owned()),
-            (_, Ok(n)) if (1..=shown).contains(&n) => Ok(offers[n - 1].id.clone()),
-            _ => Ok(without_vendor(host.name(), vendor, text).to_owned()),
-        })?;
-        if offers.is_empty() || offers.iter().any(|offer| offer.id == model) {
+        let is_listed = offers.is_empty() || offers.iter().any(|offer| offer.id == model);
+        if is_listed || input_is_over() {
             return Ok(model);
         }
+        let near = offers::meant(offers, &model).unwrap_or_default();
+        let choices = if near.is_empty() {
+            "keep, or another name".to_owned()
+        } else {
+            format!("{}, keep, or another name", one_line(near, 80))
+        };
         let named = one_line(&model, 80);
-        if let Some(meant) = offers::meant(offers, &model) {
-            let near = one_line(meant, 80);
-            if offer(
-                &format!("{named} is not offered. Take {near}? [Y/n] "),
-                true,
-            )? {
-                return Ok(meant.to_owned());
-            }
-        }
-        let take = format!(
-            "{} does not list {named}. Take it anyway? [y/N] ",
-            host.name()
-        );
-        if input_is_over() || offer(&take, false)? {
+        let question = format!("{} does not list {named} [{choices}]: ", host.name());
+        let typed = ask_until(&question, |text| read(text, near))?;
+        if typed == "keep" {
             return Ok(model);
         }
+        model = typed;
     }
 }
 

@@ -146,7 +146,7 @@ fn what_a_server_can_reach_is_said_where_it_is_listed_and_added() {
     );
     home.write("state/mcp/fake/server.py", SERVER);
     home.write("state/mcp/closed/server.py", SERVER);
-    let open = "its network is yours: the internet, this machine's ports and your local network";
+    let open = "the internet, this machine's ports and your local network";
     home.bantam()
         .args(["mcp", "list"])
         .run()
