@@ -367,7 +367,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         .exits(0);
     board.home.agent(["first"]).exits(0);
 
-    let path = format!("{}:/usr/bin:/bin", board.user(".local/bin").display());
+    let path = format!("{}:/usr/bin:/bin", board.user(".cargo/bin").display());
     let blocks = blocks();
     assert!(blocks.len() >= 20, "{blocks:?}");
     for (page, block) in blocks {
@@ -383,7 +383,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         };
         let script = format!(
             "set -e\n{}",
-            script.replace("$HOME/bin/", "$HOME/.local/bin/")
+            script.replace("$HOME/bin/", "$HOME/.cargo/bin/")
         );
         let run = board.shell(&board.user(""), &script, &[("PATH", &path)]);
         // Where there is no jail, doctor says so.

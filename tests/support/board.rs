@@ -73,9 +73,9 @@ impl Board {
         let model = Model::scripted(replies);
         let home = Home::with(&model.config());
         let board = Self { model, home };
-        fs::create_dir_all(board.user(".local/bin")).unwrap();
+        fs::create_dir_all(board.user(".cargo/bin")).unwrap();
         symlink(board.home.path(""), board.user(".bantam")).unwrap();
-        symlink(super::program::program(), board.user(".local/bin/bantam")).unwrap();
+        symlink(super::program::program(), board.user(".cargo/bin/bantam")).unwrap();
         board
     }
 
@@ -86,7 +86,7 @@ impl Board {
 
     /// A program that tells something about a machine which a test does not have.
     pub fn program(&self, name: &str, script: &str) {
-        let path = self.user(".local/bin").join(name);
+        let path = self.user(".cargo/bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
@@ -103,7 +103,7 @@ impl Board {
             .into_iter()
             .find(|(name, _)| name == title)
             .expect("a recipe of this title");
-        let path = format!("{}:/usr/bin:/bin", self.user(".local/bin").display());
+        let path = format!("{}:/usr/bin:/bin", self.user(".cargo/bin").display());
         self.shell(cwd, &script, &[("PATH", &path)])
     }
 
