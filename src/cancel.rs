@@ -99,10 +99,10 @@ impl Cancel {
 
     /// Sleeps for `time`, or until the turn must not go on.
     pub fn sleep(&self, time: Duration) -> Result<(), Why> {
-        let until = Instant::now() + self.remaining(time);
+        let (started, time) = (Instant::now(), self.remaining(time));
         let mut state = self.lock();
         while !state.stopped {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = time.saturating_sub(started.elapsed());
             if left.is_zero() {
                 break;
             }

@@ -9,8 +9,7 @@ use super::{Event, Response};
 /// Keeps the events of turns, each turn in a stream of its own, for readers that come and go: several threads may read a
 /// stream while its turn runs, each from the number on that it saw last.
 ///
-/// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is forgotten some time after its last
-/// event.
+/// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is forgotten some time after that.
 ///
 /// ```
 /// use std::time::Duration;
@@ -71,7 +70,7 @@ impl Stream {
 }
 
 impl EventLog {
-    /// Keeps each stream for so long after its last event.
+    /// Keeps each stream for so long after its end.
     pub fn new(keep: Duration) -> Self {
         Self {
             keep,
@@ -84,7 +83,9 @@ impl EventLog {
     fn streams(&self) -> MutexGuard<'_, BTreeMap<String, Stream>> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        streams.retain(|_, stream| now.duration_since(stream.at) < self.keep);
+        streams.retain(|_, stream| {
+            stream.status == Status::Running || now.duration_since(stream.at) < self.keep
+        });
         streams
     }
 
@@ -132,13 +133,13 @@ impl EventLog {
 
     /// The same, and waits for so long until there is one. An empty list is the end: nothing came, or nothing will.
     pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
-        let until = Instant::now() + most;
+        let started = Instant::now();
         let mut streams = self.streams();
         loop {
             let known = streams.get(stream);
             let new = known.map_or_else(Vec::new, |stream| stream.after(number));
             let is_over = known.is_some_and(|stream| stream.status != Status::Running);
-            let left = until.saturating_duration_since(Instant::now());
+            let left = most.saturating_sub(started.elapsed());
             if !new.is_empty() || is_over || left.is_zero() {
                 return new;
             }
@@ -194,6 +195,8 @@ mod tests {
         );
         let forgetful = EventLog::new(Duration::ZERO);
         forgetful.add("a", Event::TurnStarted);
+        assert_eq!(forgetful.status("a"), Some(Status::Running));
+        forgetful.end("a", &Response::default());
         assert_eq!((forgetful.status("a"), forgetful.count("a")), (None, 0));
     }
 

@@ -34,7 +34,7 @@ pub struct Options {
     pub temperature: Option<f64>,
     /// How much the model thinks: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; empty: its host decides.
     pub reasoning_effort: String,
-    /// Give up after so long without content, in whole seconds; zero: after 90 seconds, and on this machine or a private
+    /// Give up after so long without content, rounded up to whole seconds; zero: after 90 seconds, and on this machine or a private
     /// network after the turn's time before the first content.
     pub silence: Duration,
     /// `http://HOST:PORT`; empty: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide.
@@ -57,6 +57,12 @@ impl Default for Options {
             price: Price::default(),
         }
     }
+}
+
+/// Rounded up: zero has a meaning of its own.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs()
+        .saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 /// A model behind OpenAI's chat completions API, which nearly all hosts and local servers speak.
@@ -155,7 +161,7 @@ impl Named {
                     .map(|(name, value)| (name, Secret::new(value)))
                     .collect(),
                 extra_body: options.extra_body,
-                request_timeout: options.silence.as_secs(),
+                request_timeout: whole_seconds(options.silence),
                 max_tokens: options.max_tokens,
                 temperature: options.temperature,
                 reasoning_effort: options.reasoning_effort,
