@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::versions::Versions;
-use crate::session::{Entry, Session, TurnEnd, fresh_key};
+use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
 use crate::text::{has_text, millis};
 use crate::tool::{JOB, NOT_FOR_JOBS};
 
@@ -57,7 +57,7 @@ impl Agent {
         let started = Instant::now();
         let mut request = Cow::Borrowed(request);
         if request.session.is_empty() {
-            request.to_mut().session = format!("library_{}", fresh_key(SystemTime::now()));
+            request.to_mut().session = format!("{LIBRARY}_{}", fresh_key(SystemTime::now()));
         }
         let turn = TurnContext::new(&request, &self.limits, events, self.model());
         let mut response = Response {
@@ -108,7 +108,8 @@ impl Agent {
             self.store
                 .append(&mut session, &[told], Durability::Later, now)?;
         }
-        let resumed = has_message(&session, &turn.request.id);
+        let is_of_gateway = !turn.spending.cause().is_empty();
+        let resumed = has_message(&session, &turn.request.id, is_of_gateway);
         match session.ended.filter(|_| resumed) {
             Some(TurnEnd::Done) => return Ok(Outcome::of_reply(last_reply(session), None)),
             Some(TurnEnd::Cancelled) => {
@@ -352,9 +353,9 @@ fn withheld(why: &str) -> Error {
         .hint("rephrase the request, or use another model (--model, /model)")
 }
 
-/// Whether the last message of the user is the one with this id. Messages that were answered together have their ids
-/// joined by `+`.
-fn has_message(session: &Session, id: &str) -> bool {
+/// Whether the last message of the user is the one with this id. Messages that the gateway answers together have their ids
+/// joined by `+`, which the ids of others may hold.
+fn has_message(session: &Session, id: &str, is_of_gateway: bool) -> bool {
     let user_id = |message: &Message| match message {
         Message::User(user) if !message.is_note() => Some(user.id.clone()),
         _ => None,
@@ -365,6 +366,9 @@ fn has_message(session: &Session, id: &str) -> bool {
         .rev()
         .find_map(user_id)
         .unwrap_or_default();
+    if !is_of_gateway {
+        return !last.is_empty() && last == id;
+    }
     last.split('+')
         .any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
 }

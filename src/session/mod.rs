@@ -20,6 +20,7 @@ pub(crate) mod versions;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -153,24 +154,33 @@ struct SessionFile {
     _lock: Lock,
 }
 
-/// A key for a conversation that nobody has named: the time, and the process, for two may begin in the same microsecond.
+/// A key for a conversation that nobody has named: the time, which no other key of this process has, and the process.
 pub(crate) fn fresh_key(now: SystemTime) -> String {
-    let digits: String = rfc3339(now).chars().filter(char::is_ascii_digit).collect();
+    static LAST: AtomicU64 = AtomicU64::new(0);
     let since = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
+    let micros = u64::try_from(since.as_micros()).unwrap_or_default();
+    let later = |last: u64| micros.max(last + 1);
+    let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last)));
+    let micros = later(last.unwrap_or_default());
+    let time = rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
+    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
     format!(
         "{}-{}-{:06}-{}",
         &digits[..8],
         &digits[8..14],
-        since.subsec_micros(),
+        micros % 1_000_000,
         std::process::id()
     )
 }
 
-/// Whether [`fresh_key`] has made this key of the command line.
+/// The channel of the library's own conversations.
+pub(crate) const LIBRARY: &str = "library";
+
+/// Whether [`fresh_key`] has made this key, for the command line or a program.
 fn is_unnamed(key: &str) -> bool {
-    let Some(time) = key.strip_prefix("cli_") else {
+    let Some(("cli" | LIBRARY, time)) = key.split_once('_') else {
         return false;
     };
     let parts: Vec<&str> = time.split('-').collect();
@@ -323,7 +333,6 @@ impl Session {
             .iter()
             .filter_map(|tool| tool.as_str().map(str::to_owned))
             .collect();
-        self.values = values::of_lines(&lines);
         let title = header.get("title").and_then(Value::as_str);
         self.title = title.unwrap_or_default().to_owned();
         let mut asked_about = String::new();
@@ -331,6 +340,7 @@ impl Session {
             if let Value::Object(fields) = &line.fields {
                 self.named.line(fields);
             }
+            values::take_over(&mut self.values, &line.fields);
             let Some(message) = Message::from_json(&line.fields) else {
                 self.ended = turn_end(&line.fields).or(self.ended);
                 asked_about = call_asked_about(&line.fields).unwrap_or(asked_about);

@@ -419,3 +419,15 @@ fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
         );
     }
 }
+
+#[test]
+fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
+    let keys: Vec<String> = (0..3).map(|_| fresh_key(at(0))).collect();
+    assert!(keys[0] != keys[1] && keys[1] != keys[2], "{keys:?}");
+    for key in keys {
+        for channel in ["cli", LIBRARY] {
+            assert!(is_unnamed(&format!("{channel}_{key}")), "{key}");
+        }
+        assert!(!is_unnamed(&format!("telegram_{key}")));
+    }
+}

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::{Line, Numbered};
+use super::Line;
 
 /// The named values of a conversation, as a turn and its tools use them. What they set is stored with the results of their
 /// calls.
@@ -70,21 +70,14 @@ pub(super) fn put(values: &mut Line, name: &str, value: Value) {
     }
 }
 
-/// The values that the lines of a segment leave.
-pub(super) fn of_lines(lines: &[Numbered]) -> Line {
-    let mut values = Line::new();
-    for line in lines {
-        let Some(state) = line.fields.get("state") else {
-            continue;
-        };
-        for name in ["values", "value"] {
-            let set = state.get(name).and_then(Value::as_object);
-            for (name, value) in set.into_iter().flatten() {
-                put(&mut values, name, value.clone());
-            }
+/// Takes over what a line sets.
+pub(super) fn take_over(values: &mut Line, line: &Value) {
+    for of_state in ["/state/values", "/state/value"] {
+        let set = line.pointer(of_state).and_then(Value::as_object);
+        for (name, value) in set.into_iter().flatten() {
+            put(values, name, value.clone());
         }
     }
-    values
 }
 
 /// The `state` that sets a value.
