@@ -80,7 +80,12 @@ impl<'a> Calls<'a> {
 
     /// Takes over the tools of servers that have changed since the step before.
     pub(super) fn renew(&mut self) {
-        let Some(Renewal { generation, renew }) = &self.agent.renewal else {
+        let Some(Renewal {
+            generation,
+            servers,
+            renew,
+        }) = &self.agent.renewal
+        else {
             return;
         };
         let known = self
@@ -89,7 +94,7 @@ impl<'a> Calls<'a> {
             .map_or(*generation, |renewed| renewed.generation);
         let made = renew(known, &self.turn.cancel, &|event| (self.turn.events)(event));
         if let Some((generation, tools)) = made {
-            let tools = self.agent.tools.renewed(tools);
+            let tools = self.agent.tools.renewed(tools, servers);
             self.renewed = Some(Arc::new(Renewed {
                 generation,
                 offers: offers(&tools),

@@ -130,6 +130,8 @@ impl History {
 pub(crate) struct Renewal {
     /// Of the tools that the agent was built with.
     pub generation: u64,
+    /// The names of those that are asked again.
+    pub servers: Vec<String>,
     pub renew: Arc<Renew>,
 }
 
@@ -198,7 +200,8 @@ pub struct Request {
     pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
-    /// The conversation to continue, as a file name: `cli_default`.
+    /// The key of the conversation to continue: `cli_default`. Empty: one that is new, whose key [`Response::session`] has. Its
+    /// store may refuse a key, as [`crate::session::Files`] does one with a slash or a dot.
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
     pub origin: Origin,
@@ -382,7 +385,12 @@ impl Agent {
         let mut tools = self.tools.clone();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         tools.select(&names)?;
-        Ok(self.clone().with_tools(tools))
+        let agent = Self {
+            // A choice by name holds for the whole turn.
+            renewal: None,
+            ..self.clone()
+        };
+        Ok(agent.with_tools(tools))
     }
 
     /// The same agent with these tools besides.

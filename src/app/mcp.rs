@@ -118,7 +118,12 @@ fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], most: u64) -> Vec<Stri
 
 /// How the tools of servers that change them come into a turn that runs.
 pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
-    enabled(parts.config).next()?;
+    let names: Vec<String> = enabled(parts.config)
+        .map(|(name, _)| name.clone())
+        .collect();
+    if names.is_empty() {
+        return None;
+    }
     let servers = servers.clone();
     let home = parts.home.clone();
     let config = parts.config.clone();
@@ -146,6 +151,7 @@ pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
     };
     Some(Renewal {
         generation,
+        servers: names,
         renew: Arc::new(renew),
     })
 }

@@ -1,6 +1,6 @@
 //! The tools of an agent: checks a call, runs it, and turns its outcome into text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -53,15 +53,25 @@ impl Registry {
         Ok(())
     }
 
-    /// The same, with these in place of all tools of servers.
-    pub(crate) fn renewed(&self, tools: Vec<Box<dyn Tool>>) -> Self {
+    /// The same, with these in place of the tools of `servers`. A server that has none here gets none.
+    pub(crate) fn renewed(&self, tools: Vec<Box<dyn Tool>>, servers: &[String]) -> Self {
         let mut renewed = self.clone();
-        renewed
-            .tools
-            .retain(|name, tool| !name.starts_with(&format!("{}__", tool.spec().source)));
+        let mut known = BTreeSet::new();
+        renewed.tools.retain(|name, tool| {
+            let source = &tool.spec().source;
+            let is_renewed = servers.iter().any(|server| server == source)
+                && name.starts_with(&format!("{source}__"));
+            if is_renewed {
+                known.insert(source.to_string());
+            }
+            !is_renewed
+        });
         for tool in tools {
-            let name = tool.spec().name.to_string();
-            renewed.tools.entry(name).or_insert_with(|| tool.into());
+            let spec = tool.spec();
+            if known.contains(&*spec.source) {
+                let name = spec.name.to_string();
+                renewed.tools.entry(name).or_insert_with(|| tool.into());
+            }
         }
         renewed
     }
@@ -437,6 +447,29 @@ mod tests {
     fn registry(names: &[&str]) -> Result<Registry> {
         let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
         Registry::new(names.iter().map(|n| Echo::named(n)).collect(), redactor)
+    }
+
+    #[test]
+    fn a_renewal_changes_the_tools_of_known_servers_alone() {
+        let of = |source: &'static str, name: &'static str| {
+            let mut spec = Echo::named(name).spec().clone();
+            spec.source = source.into();
+            Box::new(Echo(spec)) as Box<dyn Tool>
+        };
+        let tools = vec![
+            of("srv", "srv__old"),
+            of("srv", "mine"),
+            of("mine", "mine__get"),
+            of("added", "added__get"),
+        ];
+        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let new = vec![of("srv", "srv__new"), of("other", "other__get")];
+        let renewed = registry.renewed(new, &["srv".to_owned(), "other".to_owned()]);
+        let names: Vec<&str> = renewed.specs().map(|spec| &*spec.name).collect();
+        assert_eq!(
+            names,
+            ["added__get", "mine", "mine__get", "read_more", "srv__new"]
+        );
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {
