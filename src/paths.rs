@@ -142,13 +142,30 @@ pub(crate) fn session_name(channel: &str, chat: &str) -> Result<String> {
         );
     }
     if name.len() > MAX_NAME {
-        return Err(Error::usage(format!(
-            "the session key is too long: {} bytes of {MAX_NAME}",
-            name.len()
-        ))
-        .hint("use a shorter --session key"));
+        return Err(too_long(&name).hint("use a shorter --session key"));
     }
     Ok(name)
+}
+
+fn too_long(name: &str) -> Error {
+    let bytes = name.len();
+    Error::usage(format!(
+        "the session key is too long: {bytes} bytes of {MAX_NAME}"
+    ))
+}
+
+/// Fails for the name of a session that is not one plain file name, or that a segment number would be read from.
+pub(crate) fn check_session(name: &str) -> Result<()> {
+    let has_meaning = |c: char| matches!(c, '/' | '\\' | '.') || c.is_control();
+    if name.len() > MAX_NAME {
+        return Err(too_long(name));
+    }
+    if name.is_empty() || name.contains(has_meaning) {
+        let shown = one_line(name, 80);
+        return Err(Error::usage(format!("invalid session key \"{shown}\""))
+            .hint("use letters, digits, - and _"));
+    }
+    Ok(())
 }
 
 /// The name of the Telegram channel.

@@ -37,9 +37,18 @@ impl Objects {
         Self { root: root.into() }
     }
 
+    /// Of a conversation, whose name must not lead out of `root` or to another.
+    fn folder(&self, name: &str) -> Result<PathBuf> {
+        if name.is_empty() || name.contains(['/', '\\', '.', '\0']) {
+            return Err(Error::usage(format!("{name:?} cannot be a folder's name")));
+        }
+        Ok(self.root.join(name))
+    }
+
     fn lock(&self, name: &str) -> Result<Option<Lock>> {
-        fs::create_dir_all(self.root.join(name))?;
-        let path = self.root.join(name).join("lock");
+        let folder = self.folder(name)?;
+        fs::create_dir_all(&folder)?;
+        let path = folder.join("lock");
         match File::create_new(&path) {
             Ok(_) => Ok(Some(Lock(path))),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
@@ -49,7 +58,7 @@ impl Objects {
 
     /// The objects of a conversation that count, in their order.
     fn objects(&self, name: &str) -> Result<Vec<PathBuf>> {
-        let folder = match fs::read_dir(self.root.join(name)) {
+        let folder = match fs::read_dir(self.folder(name)?) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             folder => folder?,
         };
@@ -68,7 +77,7 @@ impl Objects {
 
     /// Puts an object; it is there whole, or not at all.
     fn put(&self, session: &Session, kind: u8, lines: &[Line]) -> Result<()> {
-        let folder = self.root.join(&session.name);
+        let folder = self.folder(&session.name)?;
         let new = folder.join("new");
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(lines)?)?;

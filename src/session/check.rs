@@ -13,6 +13,9 @@ use crate::message::{Message, Reply, ToolCall, User};
 /// Names of conversations, as channels and users make them.
 const NAMES: [&str; 3] = ["check_default", "check_日本 +1", "check_a%2Eb"];
 
+/// Names that a path could be read from. A store takes them as they are, or refuses them.
+const PATHS: [&str; 3] = ["./check_default", "check_a/../check_default", "check_a/b"];
+
 /// Tries a store of your own: `open` opens it, the same one each time, as another part of the program or another process would.
 /// It writes conversations whose names begin with `check_`, and expects that there are none yet.
 ///
@@ -28,6 +31,9 @@ const NAMES: [&str; 3] = ["check_default", "check_日本 +1", "check_a%2Eb"];
 pub fn check_store<S: Store>(open: impl Fn() -> S + Sync) {
     for name in NAMES {
         keeps(&open, name);
+    }
+    for name in PATHS {
+        keeps_or_refuses(&open, name);
     }
     takes_back(&open);
     begins_anew(&open);
@@ -107,6 +113,19 @@ fn keeps<S: Store>(open: &impl Fn() -> S, name: &str) {
             (Some("a/b"), Some(TurnEnd::Done), next),
             "{name}: every line comes back"
         );
+    }
+}
+
+fn keeps_or_refuses<S: Store>(open: &impl Fn() -> S, name: &str) {
+    let store = open();
+    let loaded = store.load(name, &Cancel::new(None), &|| {}).is_ok();
+    assert_eq!(
+        store.peek(name).is_ok(),
+        loaded,
+        "{name} is refused whenever it is read, or never"
+    );
+    if loaded {
+        keeps(open, name);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::disk::{self, Durability, Journal, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::pace::paced;
-use crate::paths::Home;
+use crate::paths::{Home, check_session};
 use crate::text::size;
 
 /// Conversations as files.
@@ -22,6 +22,9 @@ pub struct Files {
 impl Files {
     /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
     /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
+    ///
+    /// A key is part of a file's name: one that is empty, longer than 200 bytes, or has a slash, a backslash, a dot or a control
+    /// character is refused with an error of the kind [`Kind::Usage`].
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self::new(Home::new(dir.into()))
     }
@@ -32,6 +35,7 @@ impl Files {
 
     /// The conversation without the media that lie beside it.
     pub(super) fn look(&self, name: &str) -> Result<Session> {
+        check_session(name)?;
         let path = self.home.session(name);
         let found = disk::read_journal(&path)
             .doing("reading the session")
@@ -58,6 +62,7 @@ impl Files {
 
 impl Store for Files {
     fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        check_session(name)?;
         let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
         let mut session = Session::new(name);
@@ -122,6 +127,7 @@ impl Store for Files {
         durability: Durability,
         now: SystemTime,
     ) -> Result<()> {
+        check_session(&session.name)?;
         let live = self.home.session(&session.name);
         let mut lines = session.lines(entries, now);
         media::put_beside(&live, &mut lines)?;
@@ -139,6 +145,7 @@ impl Store for Files {
     }
 
     fn replace(&self, session: &mut Session, mut lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        check_session(&session.name)?;
         let live = self.home.session(&session.name);
         media::put_beside(&live, &mut lines)?;
         let named = Named::of(&lines);

@@ -13,6 +13,7 @@
 mod ask;
 #[path = "../../docs/examples/channel.rs"]
 mod channel;
+mod edges;
 #[path = "../../docs/examples/events.rs"]
 mod events;
 #[path = "../../docs/examples/exec.rs"]
@@ -107,7 +108,7 @@ fn test(args: &[String]) -> ExitCode {
             words.push(arg.as_str());
         }
     }
-    let tests = [programs::TESTS, pieces::TESTS, panics::TESTS].concat();
+    let tests = [programs::TESTS, pieces::TESTS, panics::TESTS, edges::TESTS].concat();
     let is_wanted =
         |(name, _): &Test| words.is_empty() || words.iter().any(|word| name.contains(word));
     let (wanted, others): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(is_wanted);

@@ -281,6 +281,17 @@ fn channel_answers_what_a_crash_interrupted() {
     assert_eq!(lines.next().unwrap(), "A new conversation begins.");
     writeln!(stream, "/stop").unwrap();
     assert_eq!(lines.next().unwrap(), "There is nothing to stop.");
+    // A client's name leads to no conversation but its own.
+    let mut other = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
+    let mut heard = BufReader::new(other.try_clone().unwrap()).lines();
+    writeln!(other, "/../tcp_ada\nWho am I?").unwrap();
+    assert!(
+        heard
+            .next()
+            .unwrap()
+            .unwrap()
+            .starts_with("invalid session key")
+    );
     chat.kill().unwrap();
     chat.wait().unwrap();
 }

@@ -1,0 +1,256 @@
+//! What a program hands in that is odd, and the sides of the agent that a program rarely sees.
+
+use std::fs;
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use bantam::agent::{Agent, Cancel, Request};
+use bantam::bus::{Event, EventLog, Response, Status};
+use bantam::error::Kind;
+use bantam::message::Message;
+use bantam::provider::demo::Demo;
+use bantam::provider::{OpenAi, Options};
+use bantam::session::{Durability, Entry, Files, Memory, Store};
+use serde_json::json;
+
+use crate::Test;
+use crate::support::harness::Home;
+use crate::support::model::{Model, Reply};
+
+pub const TESTS: &[Test] = &[
+    (
+        "edges::a_key_leads_to_no_other_file",
+        a_key_leads_to_no_other_file,
+    ),
+    (
+        "edges::what_is_taken_back_has_set_nothing",
+        what_is_taken_back_has_set_nothing,
+    ),
+    (
+        "edges::conversations_without_a_key_are_kept_apart",
+        conversations_without_a_key_are_kept_apart,
+    ),
+    (
+        "edges::another_id_is_another_question",
+        another_id_is_another_question,
+    ),
+    (
+        "edges::a_stream_that_runs_is_not_forgotten",
+        a_stream_that_runs_is_not_forgotten,
+    ),
+    (
+        "edges::any_duration_can_be_waited",
+        any_duration_can_be_waited,
+    ),
+    (
+        "edges::half_a_second_is_not_none",
+        half_a_second_is_not_none,
+    ),
+    (
+        "edges::two_homes_live_in_one_program",
+        two_homes_live_in_one_program,
+    ),
+];
+
+fn a_key_leads_to_no_other_file() {
+    let home = Home::empty();
+    let inner = home.path("inner");
+    // Where the keys would lead.
+    for dir in ["inner/sessions/a", "sessions", "state/locks"] {
+        fs::create_dir_all(home.path(dir)).unwrap();
+    }
+    let agent = |store| {
+        Agent::builder()
+            .provider(Demo)
+            .store(store)
+            .build()
+            .unwrap()
+    };
+    let agent = agent(Files::at(&inner));
+    let absolute = home.path("x").display().to_string();
+    let long = "x".repeat(300);
+    for key in [
+        "../x", "a/b", "/../x", "../../x", &*absolute, "..", "a.1", "a\nb", "a\0b", "a\\b", &long,
+    ] {
+        let refused = agent.run(&Request::new("time", key), &|_| ()).error;
+        let refused = [
+            refused,
+            agent.session(key).err(),
+            agent.set(key, "name", &json!(1)).err(),
+            agent.reset(key).err(),
+            agent.window_use(key).err(),
+        ];
+        for (n, refused) in refused.into_iter().enumerate() {
+            let kind = refused.map(|e| e.kind);
+            assert_eq!(kind, Some(Kind::Usage), "{key:?} {n}");
+        }
+    }
+    let below = |dir: &str| fs::read_dir(home.path(dir)).map_or(0, Iterator::count);
+    for (dir, there) in [
+        ("", 3),
+        ("sessions", 0),
+        ("state/locks", 0),
+        ("inner/sessions/a", 0),
+        ("inner/state/locks", 0),
+    ] {
+        assert_eq!(below(dir), there, "{dir}");
+    }
+    for key in ["tcp_ada@x", "日本 1", "a%2Eb", "-"] {
+        let said = agent.run(&Request::new("time", key), &|_| ());
+        assert!(said.error.is_none(), "{key}: {:?}", said.error);
+    }
+}
+
+fn what_is_taken_back_has_set_nothing() {
+    fn values(store: &impl Store) -> String {
+        let (question, now) = (Message::user("Hi!"), SystemTime::now());
+        let mut session = store.load("s", &Cancel::new(None), &|| ()).unwrap();
+        let mut append = |entries: &[Entry]| {
+            store
+                .append(&mut session, entries, Durability::Now, now)
+                .unwrap();
+            session.next()
+        };
+        let (one, two) = (json!(1), json!(2));
+        let next = append(&[Entry::Message(&question), Entry::Value("kept", &one)]);
+        append(&[
+            Entry::Message(&question),
+            Entry::Value("kept", &two),
+            Entry::Value("new", &two),
+            Entry::Undo(next),
+        ]);
+        drop(session);
+        serde_json::to_string(&store.peek("s").unwrap().values).unwrap()
+    }
+    let home = Home::empty();
+    assert_eq!(values(&Memory::default()), r#"{"kept":1}"#);
+    assert_eq!(values(&Files::at(home.path(""))), r#"{"kept":1}"#);
+}
+
+fn conversations_without_a_key_are_kept_apart() {
+    let agent = Agent::builder().provider(Demo).build().unwrap();
+    let keys = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let said = agent.run(&Request::new("time", ""), &|_| ());
+                    assert_eq!(said.stored.len(), 2);
+                    keys.lock().unwrap().push(said.session);
+                }
+            });
+        }
+    });
+    let mut keys = keys.into_inner().unwrap();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), 400);
+}
+
+fn another_id_is_another_question() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let agent = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let agent = agent.build().unwrap();
+    let ask = |id: &str| {
+        let request = Request {
+            id: id.to_owned(),
+            ..Request::new(format!("Question {id}?"), "notes")
+        };
+        agent.run(&request, &|_| ()).output
+    };
+    assert_eq!(ask("b"), "Answer 0.");
+    assert_eq!(ask("a+b"), "Answer 1.");
+    assert_eq!(ask("a+b"), "Answer 1.");
+    assert_eq!(ask("a"), "Answer 2.");
+}
+
+fn a_stream_that_runs_is_not_forgotten() {
+    let log = EventLog::new(Duration::ZERO);
+    assert_eq!(log.add("a", Event::Notice("one".to_owned())), 1);
+    thread::sleep(Duration::from_millis(5));
+    assert_eq!(log.status("a"), Some(Status::Running));
+    assert_eq!(log.add("a", Event::Notice("two".to_owned())), 2);
+    assert_eq!(log.after("a", 1).len(), 1);
+    assert_eq!(log.end("a", &Response::default()), 3);
+    assert_eq!(log.status("a"), None);
+}
+
+fn any_duration_can_be_waited() {
+    let log = EventLog::new(Duration::MAX);
+    let cancel = Cancel::new(Some(Duration::MAX));
+    thread::scope(|scope| {
+        let reader = scope.spawn(|| log.wait("a", 0, Duration::MAX).len());
+        let sleeper = scope.spawn(|| cancel.sleep(Duration::MAX).is_err());
+        thread::sleep(Duration::from_millis(50));
+        log.end("a", &Response::default());
+        cancel.stop();
+        // The end of a stream may be forgotten or not: what counts is that it came.
+        assert_eq!(reader.join().unwrap(), 1);
+        assert!(sleeper.join().unwrap());
+    });
+}
+
+fn half_a_second_is_not_none() {
+    let model = Model::answering(|_, _| Reply::text("Late.").held());
+    let options = Options {
+        silence: Duration::from_millis(500),
+        ..Options::default()
+    };
+    let agent = Agent::builder().provider(OpenAi::with(&model.base(), "", "x", options));
+    let limits = bantam::agent::Limits {
+        retry: bantam::provider::Retry {
+            max: 0,
+            ..bantam::agent::Limits::default().retry
+        },
+        ..Default::default()
+    };
+    let agent = agent.limits(limits).build().unwrap();
+    let started = Instant::now();
+    let cancel = Cancel::new(Some(Duration::from_secs(60)));
+    let request = Request {
+        cancel,
+        ..Request::new("Hi!", "notes")
+    };
+    assert!(agent.run(&request, &|_| ()).error.is_some());
+    assert!(started.elapsed() < Duration::from_secs(50));
+}
+
+fn two_homes_live_in_one_program() {
+    let homes = [Home::empty(), Home::empty()];
+    let agents = ["one", "two"].map(|name| {
+        let home = &homes[usize::from(name == "two")];
+        let model = Model::answering(move |_, n| Reply::text(&format!("{name} {n}")));
+        let agent = Agent::builder()
+            .provider(OpenAi::new(&model.base(), "", name))
+            .store(Files::at(home.path("")))
+            .build()
+            .unwrap();
+        (agent, model)
+    });
+    thread::scope(|scope| {
+        for ((agent, _), name) in agents.iter().zip(["one", "two"]) {
+            scope.spawn(move || {
+                for n in 0..3 {
+                    let said = agent.run(&Request::new(format!("I am {name}."), "same"), &|_| ());
+                    assert_eq!(said.output, format!("{name} {n}"));
+                    assert_eq!(said.model, name);
+                }
+                agent.set("same", "name", &json!(name)).unwrap();
+            });
+        }
+    });
+    for ((agent, model), name) in agents.iter().zip(["one", "two"]) {
+        let session = agent.session("same").unwrap();
+        assert_eq!(session.values["name"], name);
+        assert_eq!((session.messages.len(), model.asked()), (6, 3));
+        let other = if name == "one" { "two" } else { "one" };
+        for message in &session.messages {
+            let text = message.to_json()["content"].to_string();
+            assert!(!text.contains(other), "{text}");
+        }
+    }
+    agents[0].0.reset("same").unwrap();
+    assert!(agents[0].0.session("same").unwrap().messages.is_empty());
+    assert_eq!(agents[1].0.session("same").unwrap().messages.len(), 6);
+}
