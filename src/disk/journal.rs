@@ -44,6 +44,18 @@ pub(crate) struct Line {
     pub fields: Value,
 }
 
+impl Line {
+    /// The fields of the line as they were appended.
+    pub(super) fn into_fields(self) -> Fields {
+        let Value::Object(mut fields) = self.fields else {
+            return Fields::new();
+        };
+        fields.remove("crc");
+        fields.remove("seq");
+        fields
+    }
+}
+
 /// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -348,7 +360,7 @@ fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64
 /// Length of `{"crc":"xxxxxxxx",`.
 const PREFIX: usize = 18;
 
-fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
+pub(super) fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     let object = Value::Object(fields.clone()).to_string();
     let comma = if fields.is_empty() { "" } else { "," };
     let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
@@ -359,7 +371,7 @@ fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     .into_bytes()
 }
 
-fn decode(line: &[u8]) -> Option<Line> {
+pub(super) fn decode(line: &[u8]) -> Option<Line> {
     let line = line.strip_suffix(b"\n")?;
     let (prefix, rest) = line.split_at_checked(PREFIX)?;
     if prefix != format!("{{\"crc\":\"{:08x}\",", crc32fast::hash(rest)).as_bytes() {

@@ -1,10 +1,11 @@
-//! The only writer of files: whole files, append logs of checked lines (`journal`) in `segments`, files below directories that
+//! The only writer of files: whole files, append logs of checked lines (`journal`) in `segments`, made smaller where they are too large (`rewrite`), files below directories that
 //! others can write, too (`below`), durable queues (`queue`), and locks between processes (`lock`).
 
 mod below;
 mod journal;
 mod lock;
 pub(crate) mod queue;
+mod rewrite;
 pub(crate) mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -22,6 +23,7 @@ pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, fields, read_file};
 pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, MAX_STARTS, Queue};
+pub(crate) use rewrite::rewrite;
 pub(crate) use segments::read_journal;
 
 use crate::cancel::Cancel;

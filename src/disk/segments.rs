@@ -198,7 +198,7 @@ fn substitute(live: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Removes a new segment that a crash left before it counted.
-fn remove_unfinished(live: &Path) -> Result<()> {
+pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
     let new = unfinished(live);
     // Checked first: the removal is synced, and there is hardly ever one.
     if fs_err::symlink_metadata(&new).is_err() {
@@ -224,7 +224,7 @@ fn is_complete(path: &Path) -> Result<bool> {
 }
 
 /// Where a new segment is written before its rename.
-fn unfinished(live: &Path) -> PathBuf {
+pub(super) fn unfinished(live: &Path) -> PathBuf {
     live.with_extension("jsonl.new")
 }
 

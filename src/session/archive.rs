@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::files::too_large;
+use super::files::{read_log, too_large};
 use super::{
     Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
     note, refuse_newer, turn_end, versions,
@@ -22,7 +22,7 @@ use super::{
 use crate::cancel::Cancel;
 use crate::disk::segments::{self, Part};
 use crate::disk::{self, Lock};
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::Home;
 use crate::text::{parse_json, rfc3339};
@@ -194,10 +194,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 /// earlier segments too.
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
-    let found = disk::read_journal(&path)
-        .doing("reading the session")
-        .map_err(|e| too_large(key, &path).unwrap_or(e))?
-        .unwrap_or_default();
+    let found = read_log(home, key, &path, disk::read_journal)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
     let messages = transcript
         .entries
@@ -222,9 +219,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
         if repeated <= after {
             break;
         }
-        let found = disk::read_file(&earlier)
-            .doing("reading the session")?
-            .unwrap_or_default();
+        let found = read_log(home, key, &earlier, disk::read_file)?;
         let (before, its_repeated) = parse(found, &earlier)?;
         transcript.entries.retain(|entry| entry.seq > repeated);
         transcript.entries.splice(

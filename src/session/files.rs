@@ -1,7 +1,7 @@
 //! Conversations as files, one for each, which several processes may use.
 
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::lines::{damage_told, refuse_newer};
 use super::media::{self, Named};
@@ -37,10 +37,7 @@ impl Files {
     pub(super) fn look(&self, name: &str) -> Result<Session> {
         check_session(name)?;
         let path = self.home.session(name);
-        let found = disk::read_journal(&path)
-            .doing("reading the session")
-            .map_err(|e| too_large(name, &path).unwrap_or(e))?
-            .unwrap_or_default();
+        let found = read_log(&self.home, name, &path, disk::read_journal)?;
         let disk::Contents {
             lines,
             damage,
@@ -71,7 +68,12 @@ impl Store for Files {
             _lock: lock,
         };
         let (mut missing, mut told) = (Vec::new(), 0);
-        if let Some(opened) = Journal::open(&path)
+        let mut opened = Journal::open(&path);
+        if opened.is_err() && too_large(name, &path).is_some() {
+            media::move_out(&path, &path).map_err(|e| self.home.hinted(e))?;
+            opened = Journal::open(&path);
+        }
+        if let Some(opened) = opened
             .doing("opening the session")
             .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?
         {
@@ -157,6 +159,24 @@ impl Store for Files {
         session.named = named;
         Ok(Some(old))
     }
+}
+
+/// Reads a segment of a conversation. One that media of a version before make too large loses them to files beside it, once,
+/// unless a turn is under way.
+pub(super) fn read_log(
+    home: &Home,
+    name: &str,
+    segment: &Path,
+    read: fn(&Path) -> Result<Option<disk::Contents>>,
+) -> Result<disk::Contents> {
+    let found = read(segment);
+    let Some(e) = found.as_ref().err().and_then(|_| too_large(name, segment)) else {
+        return Ok(found.doing("reading the session")?.unwrap_or_default());
+    };
+    let lock = Lock::acquire(&home.lock(name), Duration::ZERO, &Cancel::new(None));
+    let moved = lock.and_then(|_lock| media::move_out(&home.session(name), segment));
+    let found = moved.and_then(|()| read(segment)).map_err(|_| e)?;
+    Ok(found.unwrap_or_default())
 }
 
 /// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs

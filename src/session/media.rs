@@ -110,6 +110,17 @@ pub(super) fn put_beside(live: &Path, lines: &mut [Line]) -> Result<()> {
     Ok(())
 }
 
+/// Puts the bytes that a version before wrote into the lines of `segment` beside the log. The caller holds the lock.
+pub(super) fn move_out(live: &Path, segment: &Path) -> Result<()> {
+    disk::rewrite(segment, |line| {
+        let has_bytes = media_of(line).any(|media| media.get("base64").is_some());
+        if has_bytes {
+            put_beside(live, std::slice::from_mut(line))?;
+        }
+        Ok(has_bytes)
+    })
+}
+
 /// Writes a file, if there is none with this content. Returns its name.
 fn put(live: &Path, bytes: &[u8]) -> Result<String> {
     let sum = crc32fast::hash(bytes);
