@@ -344,7 +344,8 @@ fn set_aside(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result
     header.insert("base".to_owned(), lines_of(&live)?.into());
     let named = Named::default();
     let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
-    media::remove_others(&live, &named)?;
+    // The new segment counts by now.
+    drop(media::remove_others(&live, &named));
     Ok(old)
 }
 

@@ -155,7 +155,8 @@ impl Store for Files {
             return Err(Error::failed("the session was not loaded from a file"));
         };
         let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
-        media::remove_others(&live, &named)?;
+        // The new segment counts by now. What is left is removed with the next one.
+        drop(media::remove_others(&live, &named));
         session.named = named;
         Ok(Some(old))
     }

@@ -520,3 +520,20 @@ fn a_conversation_too_large_for_its_words_stays_as_it_is() {
     let files = fs_err::read_dir(scratch.home().sessions()).unwrap();
     assert_eq!(files.count(), 1);
 }
+
+#[test]
+fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
+    let scratch = Scratch::new("untidy");
+    let store = scratch.files();
+    let mut session = load(&store);
+    say(&store, &mut session, &some());
+    fs_err::create_dir_all(scratch.live().with_extension("0-0.media")).unwrap();
+    let kept = session.messages[2..].to_vec();
+    let old = store.renew(&mut session, None, kept, at(10)).unwrap();
+    assert!(old.unwrap().ends_with("s.1.jsonl"));
+    say(&store, &mut session, &[Message::user("and now?")]);
+    let (place, asked) = (session.place(), session.asked);
+    drop(session);
+    let again = load(&store);
+    assert_eq!((again.place(), again.asked), (place, asked));
+}
