@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::Line;
 use crate::disk::{self, Durability, segments};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::message::Message;
 
 /// How many turns show their media: the current one, and those before it.
@@ -21,7 +21,7 @@ pub(crate) const SHOWN_TURNS: usize = 3;
 pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
 /// The most bytes of a file that is read: none is written that is larger.
 const MAX_FILE: u64 = 64 << 20;
-/// Files of one checksum and size that differ.
+/// Files of one checksum and size that differ, which only somebody's malice makes so many.
 const MAX_SAME: u32 = 100;
 
 /// Which files the lines of a segment name, and in which turn.
@@ -124,10 +124,9 @@ pub(super) fn move_out(live: &Path, segment: &Path) -> Result<()> {
 /// Writes a file, if there is none with this content. Returns its name.
 fn put(live: &Path, bytes: &[u8]) -> Result<String> {
     let sum = crc32fast::hash(bytes);
-    let mut name = String::new();
     for n in 0..MAX_SAME {
         // The size comes last: see [`crate::message::Media`].
-        name = match n {
+        let name = match n {
             0 => format!("{sum:08x}-{}", bytes.len()),
             n => format!("{sum:08x}-{n}-{}", bytes.len()),
         };
@@ -142,7 +141,10 @@ fn put(live: &Path, bytes: &[u8]) -> Result<String> {
             }
         }
     }
-    Ok(name)
+    // None of these may stand in for it: checksums are easily made the same.
+    Err(Error::failed(format!(
+        "{MAX_SAME} other files have the checksum {sum:08x}"
+    )))
 }
 
 /// Reads a file; `None` where there is none.

@@ -537,3 +537,43 @@ fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
     let again = load(&store);
     assert_eq!((again.place(), again.asked), (place, asked));
 }
+
+#[test]
+fn no_media_stand_in_for_others_of_the_same_checksum() {
+    // What differs by a multiple of the polynomial has the same checksum.
+    let polynomial = (0xedb8_8320_u64 << 1) | 1;
+    let made = |number: u64| {
+        let bits = (0..8).filter(|bit| number >> bit & 1 == 1);
+        let bytes = bits.fold(0, |bytes, bit| bytes ^ (polynomial << bit));
+        bytes.to_le_bytes()
+    };
+    assert_eq!(crc32fast::hash(&made(1)), crc32fast::hash(&made(77)));
+    let scratch = Scratch::new("collisions");
+    let store = scratch.files();
+    let mut session = load(&store);
+    let mut refused = 0;
+    for number in 0..102 {
+        let media = Media {
+            mime: "image/png".into(),
+            base64: STANDARD.encode(made(number)),
+            ..Media::default()
+        };
+        let question = Message::User(User {
+            content: "look".into(),
+            media: vec![media.clone()],
+            ..User::default()
+        });
+        let entries = [Entry::Message(&question)];
+        let Err(e) = store.append(&mut session, &entries, Durability::Later, at(number)) else {
+            let shown = store.peek("s").unwrap();
+            let Some(Message::User(user)) = shown.messages.last() else {
+                panic!("it is the user's");
+            };
+            assert_eq!(user.media[0].base64, media.base64, "{number}");
+            continue;
+        };
+        assert!(e.message.contains("saving what came"), "{}", e.message);
+        refused += 1;
+    }
+    assert_eq!(refused, 2);
+}
