@@ -144,15 +144,28 @@ fn range(pages: &str, count: u32) -> Result<(u32, u32)> {
 /// The text with a line before each page, and what there is of it.
 fn laid_out(text: &str, extent: Extent, most: usize) -> Result<(PdfPart, String)> {
     let Extent { count, first, last } = extent;
-    let is_cut = text.len() > most;
+    let mut is_cut = text.len() > most;
     let text = clip(text, most);
     // Each page ends with a form feed.
     let mut pages: Vec<&str> = text.split('\u{c}').collect();
     let rest = pages.pop().unwrap_or_default();
+    let heading = |number: u32| format!("[page {number}]\n");
+    // What stands around a page counts as text: there may be many empty ones.
+    let mut len = 0;
+    let fits = |(number, page): &(u32, &&str)| {
+        len += heading(*number).len() + page.len() + 1;
+        len <= most
+    };
+    let fitting = (first..).zip(&pages).take_while(fits).count();
+    is_cut |= fitting < pages.len();
     // A page that is cut waits for the next part, unless it is all there is.
-    let is_torn = is_cut && pages.is_empty();
+    let is_torn = is_cut && fitting == 0;
     if is_torn {
-        pages.push(rest);
+        let page = pages.first().copied().unwrap_or(rest);
+        let room = most.saturating_sub(heading(first).len() + 1);
+        pages = vec![clip(page, room)];
+    } else {
+        pages.truncate(fitting);
     }
     let shown = u32::try_from(pages.len()).unwrap_or(count);
     if shown == 0 {
@@ -182,7 +195,7 @@ fn laid_out(text: &str, extent: Extent, most: usize) -> Result<(PdfPart, String)
     }
     out.push_str("]\n");
     for (number, page) in (first..).zip(&pages) {
-        out.push_str(&format!("[page {number}]\n{}\n", page.trim_end()));
+        out.push_str(&format!("{}{}\n", heading(number), page.trim_end()));
     }
     if is_torn {
         out.push_str(&format!("[page {first} is cut here: it is too long]\n"));
@@ -229,7 +242,7 @@ mod tests {
                 "[a PDF of 3 pages]\n[page 1]\none\n[page 2]\ntwo\n[page 3]\nthree\n"
             )
         );
-        let (more, all) = read(text, 3, 1, 3, 10);
+        let (more, all) = read(text, 3, 1, 3, 30);
         assert_eq!(
             (more.as_str(), all.as_str()),
             (
@@ -240,7 +253,7 @@ mod tests {
         let (more, all) = read("four\u{c}five\u{c}", 9, 4, 5, 100);
         assert_eq!(more, "6-9");
         assert!(all.starts_with("[a PDF of 9 pages; here are pages 4 to 5]\n[page 4]\nfour\n"));
-        let (more, all) = read("a page without an end", 2, 1, 2, 6);
+        let (more, all) = read("a page without an end", 2, 1, 2, 16);
         assert_eq!(more, "2");
         assert!(
             all.ends_with("[page 1]\na page\n[page 1 is cut here: it is too long]\n"),
@@ -255,6 +268,22 @@ mod tests {
             all.ends_with("[page 1]\none\n[page 2 takes too much time or memory, or is broken]\n"),
             "{all}"
         );
+    }
+
+    #[test]
+    fn the_lines_before_many_short_pages_count_as_text() {
+        let (count, most) = (50_000, 100_000);
+        let pages = "x\u{c}".repeat(50_000);
+        let extent = Extent {
+            count,
+            first: 1,
+            last: count,
+        };
+        let (part, text) = laid_out(&pages, extent, most).unwrap();
+        assert!(text.len() <= most + 100, "{}", text.len());
+        let shown = text.matches("[page ").count();
+        assert_eq!(part.more, format!("{}-{count}", shown + 1));
+        assert!(shown > 5000, "{shown}");
     }
 
     #[test]
