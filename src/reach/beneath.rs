@@ -132,10 +132,16 @@ impl Dir {
 
     /// The names in this directory, sorted.
     pub(crate) fn names(&self) -> Result<Vec<CString>> {
+        self.some_names(usize::MAX)
+    }
+
+    /// So many of the names in this directory at most, sorted.
+    pub(crate) fn some_names(&self, most: usize) -> Result<Vec<CString>> {
         let entries = rustix::fs::Dir::read_from(self)?;
         let names = entries.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
-        let mut names = names.collect::<Result<Vec<_>, _>>()?;
-        names.retain(|name| !matches!(name.to_bytes(), b"." | b".."));
+        let is_own = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
+        let names = names.filter(|name| name.as_ref().map_or(true, is_own));
+        let mut names = names.take(most).collect::<Result<Vec<_>, _>>()?;
         names.sort_unstable();
         Ok(names)
     }
