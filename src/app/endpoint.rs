@@ -442,10 +442,17 @@ impl EndpointTurns {
             model: ask.model,
             options: ask.options,
         };
-        let added = self.queue.add(&[disk::Entry::new(&id, KIND, &kept)]);
+        let added = self.queue.add_large(&disk::Entry::new(&id, KIND, &kept));
         let response = match added {
             Ok(()) => self.run_kept(&id, kept, cancel, events),
-            Err(e) => Response::failed(&kept.key, e),
+            // Nothing ran, so the client may ask again.
+            Err(e) => Response::failed(
+                &kept.key,
+                Error {
+                    kind: Kind::Unavailable,
+                    ..e.doing("keeping the message")
+                },
+            ),
         };
         Answer {
             response,

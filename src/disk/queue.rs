@@ -38,8 +38,18 @@ pub(crate) const CALM: Duration = Duration::from_secs(5);
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Compacts above this size in bytes, and above twice what stays.
 const COMPACT_AT: u64 = 64 << 10;
-/// Adds nothing above this size.
-const MAX_SIZE: u64 = MAX_LOG / 4 * 3;
+/// The most bytes of what is not done with: nothing new is added above it.
+const MAX_OPEN: u64 = MAX_LOG / 4 * 3;
+/// The same for items that a client may make as large as it likes.
+const MAX_LARGE: u64 = MAX_LOG / 2;
+/// Compacts above this size in bytes, too, if [`WORTH`] is done with: what counts is how much is open, not how much lies in the file.
+const LARGE: u64 = MAX_LOG / 8 * 7;
+const WORTH: u64 = MAX_LOG / 64;
+/// The same for answers, which end something, and for changes. What is left of [`MAX_LOG`] is for the marks between two
+/// compactions: a file above that is not read.
+const MAX_ENDING: u64 = MAX_LOG / 32 * 31;
+/// About what a line has besides an item's fields.
+const LINE: u64 = 40;
 /// Reasons for giving up to remember.
 const MAX_REASONS: usize = 200;
 const VERSION: u64 = 1;
@@ -186,6 +196,11 @@ impl Queue {
         self.append(&lines, Durability::Now)
     }
 
+    /// Adds an item of a client that may make it as large as it likes: some room is left for the others.
+    pub(crate) fn add_large(&self, entry: &Entry) -> Result<()> {
+        self.append_within(MAX_LARGE, &[json!(entry)], Durability::Now)
+    }
+
     /// Adds items that a power cut may lose.
     pub(crate) fn add_later(&self, entries: &[Entry]) -> Result<()> {
         let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
@@ -279,6 +294,11 @@ impl Queue {
     }
 
     fn append(&self, lines: &[Value], durability: Durability) -> Result<()> {
+        self.append_within(MAX_OPEN, lines, durability)
+    }
+
+    /// Appends these lines, new items only if no more than `most` bytes are open with them.
+    fn append_within(&self, most: u64, lines: &[Value], durability: Durability) -> Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -289,33 +309,62 @@ impl Queue {
             Some(journal) => journal,
             None => self.open(&mut state)?,
         };
-        // A failure leaves no handle and no stamp: the next one reads again what is there.
+        // A failure to write leaves no handle and no stamp: the next one reads again what is there.
         state.stamp = None;
-        self.check_room(&journal, lines)?;
-        journal.append(&fields(lines), durability)?;
-        for line in lines {
-            state.content.apply(line, self.remembered);
+        let room = self.make_room(&mut journal, &state.content, lines, most)?;
+        if room.is_ok() {
+            journal.append(&fields(lines), durability)?;
+            for line in lines {
+                state.content.apply(line, self.remembered);
+            }
         }
         // The lines are on disk, whatever becomes of this.
         if compact(&mut journal, &state.content).is_ok() {
             state.stamp = stamp(&self.path);
             state.journal = Some(journal);
         }
-        Ok(())
+        room
     }
 
-    /// Refuses what would make the file larger than what is read of one, with room for the lines that end what is in it.
-    fn check_room(&self, journal: &Journal, lines: &[Value]) -> Result<()> {
+    /// Makes room for these lines. The inner error refuses what would make the file larger than what is read of one.
+    ///
+    /// What ends or replaces an item has more room than what is new, as it makes some; marks have all that there is.
+    fn make_room(
+        &self,
+        journal: &mut Journal,
+        content: &Content,
+        lines: &[Value],
+        most: u64,
+    ) -> Result<Result<()>> {
         let adds = lines.iter().filter(|line| line.get("add").is_some());
-        let new: usize = adds.map(|line| line.to_string().len()).sum();
-        if new > 0 && journal.len() + new as u64 > MAX_SIZE {
-            return Err(Error::failed(format!(
-                "{} is full: {} wait to be dealt with",
-                self.path.display(),
-                size(journal.len())
-            )));
+        let added: u64 = adds.clone().map(line_size).sum();
+        let freed: Vec<u64> = adds.map(|line| content.freed_by(line)).collect();
+        let open = content.size();
+        let stays = (open + added).saturating_sub(freed.iter().sum());
+        let is_new = freed.contains(&0);
+        let (most, most_in_file) = if is_new {
+            (most, LARGE)
+        } else {
+            (MAX_ENDING, MAX_LOG - WORTH)
+        };
+        if added == 0 {
+            return Ok(Ok(()));
         }
-        Ok(())
+        if stays > most {
+            return Ok(Err(self.full(open)));
+        }
+        if journal.len() + added > most_in_file {
+            journal.replace(&content.lines())?;
+        }
+        if journal.len() + added > MAX_LOG - WORTH {
+            return Ok(Err(self.full(open)));
+        }
+        Ok(Ok(()))
+    }
+
+    fn full(&self, open: u64) -> Error {
+        let (path, open) = (self.path.display(), size(open));
+        Error::failed(format!("{path} is full: {open} wait to be dealt with"))
     }
 
     /// Opens the file, or creates it with its first lines, and compacts it if that is worth it.
@@ -361,7 +410,7 @@ impl Content {
         };
         if let Some(id) = line["add"].as_str() {
             let mut new = Entry::deserialize(line).unwrap_or_default();
-            new.size = line.to_string().len() as u64;
+            new.size = line_size(line);
             match self.entries.iter_mut().find(|entry| entry.id == id) {
                 Some(entry) => (entry.item, entry.size) = (new.item, new.size),
                 None => self.entries.push(new),
@@ -407,6 +456,17 @@ impl Content {
             .filter(move |entry| ids.contains(&entry.id.as_str()))
     }
 
+    /// The bytes of the items that a line which adds one ends or replaces.
+    fn freed_by(&self, line: &Value) -> u64 {
+        let ended = line["done"].as_array().into_iter().flatten();
+        let ids: Vec<&Value> = ended.chain(line.get("add")).collect();
+        let freed = self.entries.iter().filter(|entry| {
+            let id = entry.id.as_str();
+            ids.iter().any(|other| **other == id)
+        });
+        freed.map(|entry| entry.size).sum()
+    }
+
     /// About how many bytes a compacted file has.
     fn size(&self) -> u64 {
         let entries: u64 = self.entries.iter().map(|entry| entry.size).sum();
@@ -428,12 +488,18 @@ impl Content {
     }
 }
 
-/// Compacts the file if that halves it.
+/// Compacts the file if that halves it, or if it is large and much of it is done with.
 fn compact(journal: &mut Journal, content: &Content) -> Result<()> {
-    if journal.len() > COMPACT_AT && journal.len() > 2 * content.size() {
+    let (len, open) = (journal.len(), content.size());
+    let is_half = len > COMPACT_AT && len > 2 * open;
+    if is_half || (len > LARGE && len > open + WORTH) {
         journal.replace(&content.lines())?;
     }
     Ok(())
+}
+
+fn line_size(line: &Value) -> u64 {
+    line.to_string().len() as u64 + LINE
 }
 
 fn stamp(path: &Path) -> Stamp {

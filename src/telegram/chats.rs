@@ -98,17 +98,23 @@ impl Chats {
         }
         let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
         let posted = self.sender.outbox.post(&item, answered);
-        let is_kept = self.sender.is_ok("keeping an answer", &posted);
-        if is_kept {
+        if self.sender.is_ok("keeping an answer", &posted) {
             self.sender.wake();
-        } else if let Err(e) = self.sender.send(&Pending {
+            return true;
+        }
+        // It is sent anyway.
+        let pending = Pending {
             item,
             ..Pending::default()
-        }) {
-            // It is sent anyway. Its message stays open and is answered again after a restart.
-            (self.sender.log)(Level::Error, &format!("sending: {}", e.text()));
+        };
+        match self.sender.send(&pending) {
+            // Where even that is not recorded, it is answered again after a restart.
+            Ok(()) => self.close(answered),
+            Err(e) => {
+                (self.sender.log)(Level::Error, &format!("sending: {}", e.text()));
+                false
+            }
         }
-        is_kept
     }
 
     /// Ends messages that need no answer.

@@ -190,6 +190,106 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
     assert_eq!(texts(&queue), ["1"]);
 }
 
+/// Fills a queue with open items of a megabyte, and returns their ids.
+fn fill(queue: &Queue) -> Vec<String> {
+    let megabyte = "x".repeat(1 << 20);
+    let mut taken = Vec::new();
+    while queue
+        .add(&[entry(&taken.len().to_string(), &megabyte)])
+        .is_ok()
+    {
+        taken.push(taken.len().to_string());
+        assert!(taken.len() < 40, "it takes whatever comes");
+    }
+    taken
+}
+
+#[test]
+fn what_is_done_with_fills_no_queue() {
+    let scratch = Scratch::new("done-with");
+    let queue = scratch.queue();
+    let mut open = fill(&queue);
+    let first = open.remove(0);
+    queue.done(&[first]).unwrap();
+    // Large items come and go while the others wait.
+    for n in 0..30 {
+        let id = format!("later-{n}");
+        queue
+            .add(&[entry(&id, &"y".repeat(900 << 10))])
+            .unwrap_or_else(|e| panic!("{n}: {e}"));
+        queue.start(std::slice::from_ref(&id)).unwrap();
+        queue.done(&[id]).unwrap();
+    }
+    assert!(fs_err::metadata(queue.path()).unwrap().len() <= MAX_LOG);
+    let left = scratch.queue().entries("k").unwrap();
+    let left: Vec<String> = left.into_iter().map(|entry| entry.id).collect();
+    assert_eq!(left, open);
+}
+
+#[test]
+fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
+    let scratch = Scratch::new("answers");
+    let queue = scratch.queue();
+    for n in 0..100 {
+        queue.add(&[entry(&format!("asked-{n}"), "?")]).unwrap();
+    }
+    let open = fill(&queue);
+    assert!(queue.add(&[entry("new", &"x".repeat(1 << 20))]).is_err());
+    for n in 0..100 {
+        let answer = Entry::new(&format!("answer-{n}"), "answer", &"z".repeat(100 << 10));
+        let asked = [format!("asked-{n}")];
+        if let Err(e) = queue.add_for(&answer, &asked) {
+            assert!(e.message.contains("is full: 30"), "{n}: {e}");
+            assert!(n > 50, "{n}: {e}");
+            break;
+        }
+    }
+    // A change of an item, too, however often.
+    for n in 0..30 {
+        let change = "w".repeat(100 << 10);
+        assert!(queue.add(&[entry("1", &change)]).is_ok(), "{n}");
+    }
+    let mark = ids(&["2", "3"]);
+    queue.start_later(&mark).unwrap();
+    // Marks of whatever length.
+    let unknown = ["unknown".repeat(2000)];
+    for _ in 0..300 {
+        queue.start_later(&unknown).unwrap();
+    }
+    assert!(fs_err::metadata(queue.path()).unwrap().len() <= MAX_LOG);
+    let other = scratch.queue();
+    assert_eq!(
+        texts(&other).len(),
+        open.len() + 100 - other.entries("answer").unwrap().len()
+    );
+    assert_eq!(other.find(&mark).unwrap()[0].starts, 1);
+}
+
+#[test]
+fn a_refusal_reads_nothing_again() {
+    let scratch = Scratch::new("refusal");
+    let queue = scratch.queue();
+    fill(&queue);
+    assert!(queue.add(&[entry("new", &"x".repeat(1 << 20))]).is_err());
+    let state = queue.lock_state();
+    assert!(state.journal.is_some() && state.stamp == stamp(queue.path()));
+}
+
+#[test]
+fn what_a_client_makes_large_leaves_room_for_the_others() {
+    let scratch = Scratch::new("large");
+    let queue = scratch.queue();
+    let long = "x".repeat(5 << 20);
+    for id in ["a", "b", "c"] {
+        queue.add_large(&entry(id, &long)).unwrap();
+    }
+    let refusal = queue.add_large(&entry("d", &long)).unwrap_err();
+    assert!(refusal.message.contains("is full: 15"), "{refusal}");
+    queue.add(&[entry("e", &long)]).unwrap();
+    queue.done(&ids(&["a", "e"])).unwrap();
+    queue.add_large(&entry("d", &long)).unwrap();
+}
+
 #[test]
 fn a_file_that_a_crash_left_unfinished_gets_the_first_lines_that_it_lacks() {
     let scratch = Scratch::new("complete");
