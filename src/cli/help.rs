@@ -114,7 +114,6 @@ fn page() -> String {
         "\nTo begin:\n  \
          bantam onboard                   set up a model, and a bot if you like\n  \
          bantam \"What is in my workspace?\"\n  \
-         bantam -c \"And which is the newest?\"\n  \
          dmesg | bantam \"Anything wrong here?\"\n  \
          bantam agent                     a conversation\n",
     );

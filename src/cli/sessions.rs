@@ -1,4 +1,4 @@
-//! `bantam sessions`: lists, shows, resets, prunes and erases conversations.
+//! `bantam sessions`: lists, shows, searches, resets, prunes and erases conversations.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
@@ -13,8 +13,12 @@ use crate::error::{Error, Result};
 use crate::message::Message;
 use crate::paths::Home;
 use crate::session::archive::{self, Item, TranscriptEntry};
+use crate::session::search;
 use crate::text::{counted, one_line, printable, size};
 use crate::zone::Zone;
+
+/// The most characters of a line that was found.
+const MAX_LINE: usize = 100;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -44,6 +48,14 @@ pub(super) const COMMANDS: &[Command] = &[
         "bantam sessions show default",
         "bantam sessions show default --json --after 12",
     ]),
+    Command::row(
+        "sessions search",
+        "WORDS...",
+        search,
+        "find the conversations that hold all the words, archived parts included, newest first",
+    )
+    .with_flags(&[("--json", "print one JSON object")])
+    .with_examples(&["bantam sessions search tomatoes water"]),
     Command::row(
         "sessions reset",
         "KEY",
@@ -156,6 +168,31 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
         ],
         rows.collect(),
     )
+}
+
+fn search(args: &Args, env: &Env) -> Result<u8> {
+    let home = config::home(env)?;
+    let (found, unread) = search::search(&home, &args.words)?;
+    for line in &unread {
+        notice(&printable(line));
+    }
+    if args.has("json") {
+        let rows = found
+            .iter()
+            .map(|f| json!({"key": f.key, "last": f.last, "line": f.line}));
+        return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
+    }
+    if found.is_empty() {
+        notice("no conversation holds all of that");
+        return Ok(0);
+    }
+    let zone = zone(env);
+    let row = |f: &search::Found| {
+        let line = one_line(&f.line, MAX_LINE);
+        [short(&f.key), local_time(&f.last, &zone), line]
+    };
+    let rows = found.iter().map(row).collect();
+    print(&super::list(["key", "updated", "line"], rows)).map(|()| 0)
 }
 
 /// A key as users type it.

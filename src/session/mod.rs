@@ -15,6 +15,7 @@ mod lines;
 mod media;
 mod memory;
 mod note;
+pub(crate) mod search;
 mod values;
 pub(crate) mod versions;
 

@@ -592,3 +592,64 @@ fn a_title_is_what_was_typed_and_not_what_it_stands_for() {
     assert_eq!(title("cli_skill"), "/one please");
     assert_eq!(title("cli_template"), "the news");
 }
+
+#[test]
+fn a_conversation_is_found_by_words_said_in_any_part_of_it() {
+    let model = Model::answering(|request, _| {
+        let question = request.last("user");
+        Reply::text(if question.contains("oven") {
+            "It is hot.\nThe GRÜNE light is on."
+        } else {
+            "Nothing."
+        })
+    });
+    let home = Home::with(&model.config());
+    home.agent(["-s", "kitchen", "-m", "what is in the oven"])
+        .exits(0);
+    sessions(&home, ["reset", "kitchen"]).exits(0);
+    home.agent(["-s", "kitchen", "-m", "and now"]).exits(0);
+    home.agent(["-s", "garden", "-m", "an Oven, in the garden?\nno"])
+        .exits(0);
+    let found = |words: &[&str]| -> Vec<(String, String)> {
+        let run = home
+            .bantam()
+            .args(["sessions", "search", "--json"])
+            .args(words)
+            .run();
+        let list = run.exits(0).json()["sessions"].as_array().unwrap().clone();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        list.iter()
+            .map(|row| (text(&row["key"]), text(&row["line"])))
+            .collect()
+    };
+    let row = |key: &str, line: &str| (key.to_owned(), line.to_owned());
+    let (garden, kitchen) = (
+        row("cli_garden", "an Oven, in the garden?"),
+        row("cli_kitchen", "what is in the oven"),
+    );
+    assert_eq!(found(&["OVEN"]), [garden.clone(), kitchen.clone()]);
+    assert_eq!(found(&["oven", "garden"]), [garden]);
+    let light = row("cli_kitchen", "The GRÜNE light is on.");
+    assert_eq!(found(&["grüne", "light", "now"]), [light]);
+    assert_eq!(found(&["oven", "moon"]), []);
+
+    sessions(&home, ["search", "moon"])
+        .exits(0)
+        .prints("")
+        .says("no conversation");
+    home.bantam()
+        .args(["sessions", "search"])
+        .run()
+        .exits(2)
+        .fails_with_a_hint();
+    let run = home
+        .bantam()
+        .args(["sessions", "search", "oven"])
+        .on_a_clever_terminal(80)
+        .run();
+    let shown = crate::harness::seen(&run.stdout);
+    assert!(
+        shown.lines().count() == 3 && shown.lines().all(|line| line.trim_end().len() < 80),
+        "{shown}"
+    );
+}
