@@ -498,7 +498,7 @@ mod tests {
 
     #[test]
     fn files_come_as_data_urls_alone() {
-        let png = "data:image/png;base64,iVBORw0KGgo=";
+        let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ";
         let parts = json!([
             {"type": "image_url", "image_url": {"url": png}},
             {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}},

@@ -488,7 +488,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
 }
 
 #[test]
-fn a_job_cannot_begin_one() {
+fn a_job_is_not_offered_one() {
     let model =
         Model::answering(
             |request, _| match request.messages().last().unwrap()["role"].as_str() {
@@ -504,10 +504,11 @@ fn a_job_cannot_begin_one() {
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
     assert!(
-        run.stdout.contains("a scheduled job ends with its answer"),
+        run.stdout.contains("there is no tool called \"spawn\""),
         "{}",
         run.stdout
     );
+    assert!(!model.request(0).tools().contains(&"spawn"));
 }
 
 #[test]

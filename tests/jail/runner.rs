@@ -126,10 +126,11 @@ fn bare_one(netns: &Netns, fixture: &Fixture, attack: &Attack) -> Result {
         .agent
         .store(netns.number(child.id()), Ordering::Relaxed);
     fixture.prepare(std::slice::from_ref(attack));
-    fs::write(gate, "").unwrap();
     let mut typing = child.stdin.take().unwrap();
     fchown(&typing, Some(fixture.uid), Some(fixture.uid)).unwrap();
+    // Before it begins: on a busy machine it may have ended by the time that it hears of it.
     writeln!(typing, "{}", fixture.canary(attack.id)).unwrap();
+    fs::write(gate, "").unwrap();
     let printed = Arc::new(Mutex::new(Vec::new()));
     collect(output, Arc::clone(&printed));
     if matches!(attack.effect, Effect::Many(_) | Effect::ManyEnded(_)) {

@@ -54,6 +54,11 @@ try {
   await until("the error", "document.querySelector('.error')?.textContent.includes('token')");
   console.log("the page works");
 } finally {
-  browser.kill("SIGKILL");
+  // Its children write to the profile until it has ended in good order.
+  const ended = new Promise(resolve => browser.once("exit", resolve));
+  const late = setTimeout(() => browser.kill("SIGKILL"), 60_000);
+  void send("Browser.close");
+  await ended;
+  clearTimeout(late);
   rmSync(profile, { recursive: true, force: true, maxRetries: 50 });
 }
