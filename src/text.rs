@@ -159,6 +159,22 @@ pub(crate) fn printable(text: &str) -> String {
     out
 }
 
+/// Text that hides nothing from whoever has to judge it: with the code of each character that controls, reorders or cannot be
+/// seen. White space stays, and what shapes the letters around it: joiners, marks of direction, the look of an emoji.
+pub(crate) fn spelled_out(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let is_shaping = matches!(c, '\u{200C}'..='\u{200F}' | '\u{FE0F}');
+        let is_hidden = is_invisible(c) && !c.is_whitespace() && !is_shaping;
+        if is_unsafe_to_show(c) || is_hidden {
+            out.extend(c.escape_unicode());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Whether a terminal may act on it, or show something else than the text says.
 pub(crate) fn is_unsafe_to_show(c: char) -> bool {
     is_control(c) || is_reordering(c)

@@ -163,7 +163,8 @@ type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 /// Asks the user whether a call may run, and waits for the answer.
 pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
 
-/// A call that waits for the user's word.
+/// A call that waits for the user's word. Of the texts in it only the secrets of the configuration are gone, and characters that
+/// nobody could see are written as their codes.
 #[derive(Clone, Debug)]
 pub struct Pending {
     /// Its id, which no other call of the conversation has. A turn that is resumed asks about the same call again.
@@ -172,7 +173,7 @@ pub struct Pending {
     pub tool: String,
     /// What it would do, in one line, which may be cut.
     pub summary: String,
-    /// Its arguments, a line for each and not cut, but for those that the change shows.
+    /// Its arguments, each as `name: value` and whole, but for those that the change shows.
     pub arguments: Vec<String>,
     /// The lines that it would take away, with `-` before them, and add, with `+`.
     pub change: Vec<String>,

@@ -69,9 +69,9 @@ impl<'a> TurnContext<'a> {
         Some(confirm(&Pending {
             id: call.id().to_owned(),
             tool: call.name().to_owned(),
-            summary: call.summary(),
-            arguments: call.arguments(),
-            change: call.change(),
+            summary: call.asked_summary(),
+            arguments: call.asked_arguments(),
+            change: call.asked_change(),
         }))
     }
 

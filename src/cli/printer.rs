@@ -173,12 +173,12 @@ impl Printer {
             self.screen.end_line();
             self.screen.note(&format!("bantam: {}", pending.summary));
             // What is allowed is seen whole.
-            if pending.summary.ends_with('…') {
+            if !is_in_summary(pending) {
                 for line in pending.arguments.iter().flat_map(|text| text.lines()) {
                     self.screen.note(&format!("  {line}"));
                 }
             }
-            self.screen.change(&pending.change, false);
+            self.screen.whole_change(&pending.change);
             let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
             match tty::ask(&self.screen, question).as_deref() {
                 Ok("y" | "yes") => Verdict::Yes,
@@ -238,6 +238,16 @@ impl Printer {
     fn lock(&self) -> MutexGuard<'_, Printed> {
         self.printed.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether its summary has all arguments of a call as they are.
+fn is_in_summary(pending: &Pending) -> bool {
+    let shown = match pending.arguments.as_slice() {
+        [] => "",
+        [only] => only.split_once(": ").map_or("", |(_, value)| value),
+        _ => return false,
+    };
+    pending.summary.trim_end() == format!("{} {shown}", pending.tool).trim_end()
 }
 
 /// A line of `--events`.

@@ -158,19 +158,30 @@ impl Screen {
     /// Shows the lines that a call takes away and adds, up to 12 of them, or far more.
     pub(super) fn change(&self, lines: &[String], all: bool) {
         let most = if all { 200 } else { 12 };
-        let has_colors = self.style.ansi && self.stderr_is_terminal;
         for line in lines.iter().take(most) {
-            let line = printable(clip(line, 200));
-            self.write_line(&match line.chars().next() {
-                Some('-') if has_colors => format!("  \x1b[31m{line}\x1b[0m"),
-                Some('+') if has_colors => format!("  \x1b[32m{line}\x1b[0m"),
-                _ => format!("  {line}"),
-            });
+            self.changed_line(clip(line, 200));
         }
         let left = lines.len().saturating_sub(most);
         if left > 0 {
             self.detail(&counted(left, "more line"));
         }
+    }
+
+    /// Shows all of them, for a question.
+    pub(super) fn whole_change(&self, lines: &[String]) {
+        for line in lines {
+            self.changed_line(line);
+        }
+    }
+
+    fn changed_line(&self, line: &str) {
+        let has_colors = self.style.ansi && self.stderr_is_terminal;
+        let line = printable(line);
+        self.write_line(&match line.chars().next() {
+            Some('-') if has_colors => format!("  \x1b[31m{line}\x1b[0m"),
+            Some('+') if has_colors => format!("  \x1b[32m{line}\x1b[0m"),
+            _ => format!("  {line}"),
+        });
     }
 
     /// Adds to the model's thoughts on standard error, dimmed likewise.

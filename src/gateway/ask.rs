@@ -8,10 +8,10 @@ use crate::bus::{Event, Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::telegram::Chats;
 use crate::telegram::ask::{Answer, Question};
-use crate::text::{clip, fenced};
+use crate::text::{clip, fence};
 
-/// The most bytes of a call that a question shows.
-const MAX_SHOWN: usize = 3000;
+/// The most bytes of a call that a question shows, in about eight messages. A longer one can only be refused.
+const MAX_SHOWN: usize = 30_000;
 
 /// A turn that may ask.
 struct Asker {
@@ -46,8 +46,9 @@ impl Dispatcher {
 
     /// Asks and waits. Meanwhile the turn holds up no other, and a program that ends is not its fault.
     fn ask(&self, asker: &Asker, pending: &Pending) -> Verdict {
-        let text = text(asker, pending);
-        let question = Question::new(asker.owner, &asker.ids, &pending.id, text);
+        let (text, is_whole) = text(asker, pending);
+        let mut question = Question::new(asker.owner, &asker.ids, &pending.id, text);
+        question.only_no = !is_whole;
         let wait = || asker.chats.ask(question, &asker.cancel);
         self.suspend(&asker.ids);
         asker.chats.end_activity(&asker.origin.chat);
@@ -69,8 +70,8 @@ impl Dispatcher {
     }
 }
 
-/// The question, as Markdown.
-fn text(asker: &Asker, pending: &Pending) -> String {
+/// The question, as Markdown, and whether it shows the whole call.
+fn text(asker: &Asker, pending: &Pending) -> (String, bool) {
     let chat = &asker.origin.chat;
     let place = if *chat == asker.owner.to_string() {
         String::new()
@@ -83,13 +84,13 @@ fn text(asker: &Asker, pending: &Pending) -> String {
     let shown = clip(&call, MAX_SHOWN);
     let hidden = call.chars().count() - shown.chars().count();
     let more = if hidden > 0 {
-        format!("\n{hidden} more characters are not shown.")
+        format!(
+            "\n{hidden} more characters are not shown, so this call can only be refused here: a terminal shows it whole."
+        )
     } else {
         String::new()
     };
-    format!(
-        "**May I call `{}`{place}?**\n{}{more}",
-        pending.tool.replace('`', ""),
-        fenced(shown)
-    )
+    let (tool, fence) = (pending.tool.replace('`', ""), fence(shown));
+    let text = format!("**May I call `{tool}`{place}?**\n{fence}\n{shown}\n{fence}{more}");
+    (text, hidden == 0)
 }

@@ -144,7 +144,8 @@ impl Redactor {
         struck.unwrap_or(text)
     }
 
-    fn without_known(&self, mut text: String) -> String {
+    /// `text` without the secrets of this configuration. Nobody who does not know one can have anything else removed.
+    pub(crate) fn without_known(&self, mut text: String) -> String {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         for secret in known.iter() {
             if text.contains(&secret.0) {

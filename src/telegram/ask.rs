@@ -50,6 +50,9 @@ pub(crate) struct Question {
     text: String,
     /// The user who may answer. The number of their private chat is the same.
     owner: i64,
+    /// It does not show the whole call, so that there is nothing to say but no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) only_no: bool,
     /// In milliseconds since 1970.
     asked: u64,
     /// The id of the message with the buttons; 0 until it is sent.
@@ -77,11 +80,20 @@ impl Question {
             data: format!("{data}:{id}"),
         };
         let [yes, no, always] = BUTTONS.each_ref().map(button);
+        let buttons = if self.only_no {
+            vec![vec![no]]
+        } else {
+            vec![vec![yes, no], vec![always]]
+        };
         Item {
-            buttons: vec![vec![yes, no], vec![always]],
+            buttons,
             question: id.to_owned(),
             ..Item::text(&format!("{CHANNEL}:{}", self.owner), &self.text)
         }
+    }
+
+    fn takes(&self, answer: Answer) -> bool {
+        answer == Answer::No || !self.only_no
     }
 
     /// The time that is left for an answer.
@@ -94,8 +106,8 @@ impl Question {
 /// The questions of a home.
 pub(super) struct Questions {
     queue: Arc<Queue>,
-    /// Counts what may have changed for those who wait. Held while a question is changed.
-    changes: Mutex<u64>,
+    /// Held while a question is changed, and from the look at it that decides it until it is settled.
+    changes: Mutex<()>,
     changed: Condvar,
 }
 
@@ -103,18 +115,18 @@ impl Questions {
     pub(super) fn new(queue: Arc<Queue>) -> Self {
         Self {
             queue,
-            changes: Mutex::default(),
+            changes: Mutex::new(()),
             changed: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, u64> {
+    fn lock(&self) -> MutexGuard<'_, ()> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has those who wait look again.
     fn wake(&self) {
-        *self.lock() += 1;
+        drop(self.lock());
         self.changed.notify_all();
     }
 
@@ -134,29 +146,72 @@ impl Questions {
             .map(Entry::read))
     }
 
-    /// Changes a question, if it is not settled. On disk when this returns.
-    fn change(&self, id: &str, change: impl FnOnce(&mut Question)) -> Result<()> {
-        let mut changes = self.lock();
-        if let Some(mut question) = self.find(id)? {
-            change(&mut question);
+    /// Changes a question, if it is not settled; `change` says whether it has. On disk when this returns whether that is so.
+    fn change(&self, id: &str, change: impl FnOnce(&mut Question) -> bool) -> Result<bool> {
+        let changes = self.lock();
+        let Some(mut question) = self.find(id)? else {
+            return Ok(false);
+        };
+        let is_changed = change(&mut question);
+        if is_changed {
             self.queue.add(&[Entry::new(id, KIND, &question)])?;
         }
-        *changes += 1;
         drop(changes);
         self.changed.notify_all();
-        Ok(())
+        Ok(is_changed)
     }
 
     /// The message of a question was sent.
     pub(super) fn is_sent(&self, id: &str, message: i64) -> Result<()> {
-        self.change(id, |question| question.message = message)
+        self.change(id, |question| {
+            question.message = message;
+            true
+        })
+        .map(drop)
     }
 
     /// The message of a question will never be sent.
     pub(super) fn fails(&self, id: &str) -> Result<()> {
         self.change(id, |question| {
             question.answer.get_or_insert(Answer::None);
+            true
         })
+        .map(drop)
+    }
+
+    /// Waits until a question is decided, and has `settle` end it before anything else can change it.
+    fn decide(
+        &self,
+        id: &str,
+        cancel: &Cancel,
+        settle: impl FnOnce(&Question, &str),
+    ) -> Result<Answer> {
+        let mut changes = self.lock();
+        loop {
+            let Some(question) = self.find(id)? else {
+                return Ok(Answer::None);
+            };
+            let left = question.left();
+            let (answer, decided) = match (question.answer, cancel.why()) {
+                (Some(Answer::Yes), _) => (Answer::Yes, "✅ Allowed."),
+                (Some(Answer::Always), _) => {
+                    (Answer::Always, "✅ Allowed, always in this conversation.")
+                }
+                (Some(Answer::No), _) => (Answer::No, "❌ Not allowed."),
+                (Some(Answer::None), _) => (Answer::None, "❌ Not allowed: it could not be asked."),
+                (None, Some(Why::Stopped)) => (Answer::None, "❌ Not allowed: it was stopped."),
+                (None, _) if left.is_zero() => {
+                    (Answer::None, "❌ Not allowed: nobody answered in time.")
+                }
+                (None, _) => {
+                    let waited = self.changed.wait_timeout(changes, left);
+                    changes = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    continue;
+                }
+            };
+            settle(&question, decided);
+            return Ok(answer);
+        }
     }
 
     /// A button was pressed. Returns what to show to whoever pressed it. On disk when this returns.
@@ -175,14 +230,20 @@ impl Questions {
             return Ok("Only the owner of this bot can answer.");
         }
         // A crash may have sent the message twice, and each has the question's buttons.
-        let is_elsewhere = press.chat != question.owner.to_string();
-        if is_elsewhere || question.answer.is_some() || question.left().is_zero() {
+        if press.chat != question.owner.to_string() || !question.takes(*answer) {
             return Ok(OVER);
         }
-        self.change(id, |question| {
-            question.message = press.message;
-            question.answer.get_or_insert(*answer);
+        let is_taken = self.change(id, |question| {
+            let is_open = question.answer.is_none() && !question.left().is_zero();
+            if is_open {
+                question.message = press.message;
+                question.answer = Some(*answer);
+            }
+            is_open
         })?;
+        if !is_taken {
+            return Ok(OVER);
+        }
         Ok(match answer {
             Answer::Yes => "Allowed.",
             Answer::Always => "Allowed in this conversation.",
@@ -200,46 +261,34 @@ impl Chats {
         let questions = &self.sender.questions;
         let waiting = questions.clone();
         let _wake = cancel.on_stop(move || waiting.wake());
-        loop {
-            let seen = *questions.lock();
-            let found = questions.find(&id);
-            self.sender.is_ok("reading a question", &found);
-            let Ok(Some(question)) = found else {
-                return Answer::None;
-            };
-            let left = question.left();
-            let (answer, decided) = match (question.answer, cancel.why()) {
-                (Some(Answer::Yes), _) => (Answer::Yes, "✅ Allowed."),
-                (Some(Answer::Always), _) => {
-                    (Answer::Always, "✅ Allowed, always in this conversation.")
-                }
-                (Some(Answer::No), _) => (Answer::No, "❌ Not allowed."),
-                (Some(Answer::None), _) => (Answer::None, "❌ Not allowed: it could not be asked."),
-                (None, Some(Why::Stopped)) => (Answer::None, "❌ Not allowed: it was stopped."),
-                (None, _) if left.is_zero() => {
-                    (Answer::None, "❌ Not allowed: nobody answered in time.")
-                }
-                (None, _) => {
-                    let changes = questions.lock();
-                    let is_same = |changes: &mut u64| *changes == seen;
-                    drop(questions.changed.wait_timeout_while(changes, left, is_same));
-                    continue;
-                }
-            };
-            self.settle(&id, &question, decided);
-            return answer;
-        }
+        let decided = questions.decide(&id, cancel, |question, decided| {
+            self.settle(&id, question, decided);
+        });
+        self.sender.is_ok("reading a question", &decided);
+        decided.unwrap_or(Answer::None)
     }
 
     /// Keeps a question and posts it, unless it was asked before. Returns its id.
     fn begin_question(&self, question: Question) -> Result<String> {
         let questions = &self.sender.questions;
-        let known = questions.all()?.into_iter().find(|(_, known)| {
-            known.owner == question.owner
-                && known.ids == question.ids
-                && known.call == question.call
-        });
-        let (id, question) = if let Some(known) = known {
+        let (known, others): (Vec<_>, Vec<_>) = questions
+            .all()?
+            .into_iter()
+            .filter(|(_, known)| {
+                known.owner == question.owner
+                    && known.ids == question.ids
+                    && known.call == question.call
+            })
+            .partition(|(_, known)| known.text == question.text);
+        // What was answered there was said of something else.
+        for (id, other) in others {
+            self.settle_now(
+                &id,
+                &other,
+                "❌ Not allowed: another call came in its place.",
+            );
+        }
+        let (id, question) = if let Some(known) = known.into_iter().next() {
             known
         } else {
             let id = format!("{KIND}-{}", fresh_id());
@@ -262,7 +311,12 @@ impl Chats {
         Ok(own.map(|pending| pending.id))
     }
 
-    /// Ends a question, and says in its message what was decided.
+    fn settle_now(&self, id: &str, question: &Question, decided: &str) {
+        let _changes = self.sender.questions.lock();
+        self.settle(id, question, decided);
+    }
+
+    /// Ends a question, and says in its message what was decided. Nothing else changes it meanwhile.
     fn settle(&self, id: &str, question: &Question, decided: &str) {
         let ended = if question.message == 0 {
             // Nobody has seen it.
@@ -290,12 +344,58 @@ impl Chats {
         self.sender.is_ok("reading the questions", &all);
         for (id, question) in all.unwrap_or_default() {
             if self.open(&question.ids).is_empty() {
-                self.settle(
-                    &id,
-                    &question,
-                    "❌ Not allowed: the program has ended meanwhile.",
-                );
+                let decided = "❌ Not allowed: the program has ended meanwhile.";
+                self.settle_now(&id, &question, decided);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_press_while_a_question_ends_is_not_said_to_count_and_does_not_bring_it_back() {
+        let dir = std::env::temp_dir().join(format!("bantam-ask-{}", std::process::id()));
+        drop(fs_err::remove_dir_all(&dir));
+        let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
+        let queue = Arc::new(Queue::new(path, lock, 100, || Ok(Vec::new())));
+        let questions = Arc::new(Questions::new(queue.clone()));
+        let question = Question::new(42, &[], "call_1", "May I?".to_owned());
+        queue.add(&[Entry::new("ask-1", KIND, &question)]).unwrap();
+        let cancel = Cancel::new(None);
+        cancel.stop();
+        let pressed = RefCell::new(None);
+        let (tell, told) = mpsc::channel();
+        let answer = questions.decide("ask-1", &cancel, |_, _| {
+            let questions = questions.clone();
+            *pressed.borrow_mut() = Some(thread::spawn(move || {
+                let press = Press {
+                    from: 42,
+                    chat: "42".to_owned(),
+                    message: 7,
+                    data: "y:ask-1".to_owned(),
+                    ..Press::default()
+                };
+                let shown = questions.press(&press).unwrap();
+                tell.send(()).ok();
+                shown
+            }));
+            // A press that waits is not seen; one that does not is there by now.
+            told.recv_timeout(Duration::from_secs(1)).ok();
+            queue.done(&["ask-1".to_owned()]).unwrap();
+        });
+        let shown = pressed.take().unwrap().join().unwrap();
+        assert_eq!(
+            (answer.unwrap(), shown),
+            (Answer::None, "This question is over.")
+        );
+        assert!(questions.find("ask-1").unwrap().is_none());
+        fs_err::remove_dir_all(&dir).unwrap();
     }
 }

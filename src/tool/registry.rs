@@ -13,7 +13,7 @@ use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolOutput, ToolSpec, Turn, s
 use crate::error::{Error, Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::{REMOVED, Redactor};
-use crate::text::{clip, nearest, one_line, parse_json};
+use crate::text::{clip, nearest, one_line, parse_json, spelled_out};
 
 /// The longest name that providers accept.
 pub(super) const MAX_NAME: usize = 64;
@@ -259,24 +259,33 @@ impl PreparedCall<'_> {
 
     /// One line for a person, without secrets and control characters.
     pub(crate) fn summary(&self) -> String {
+        self.summarized(&|text| self.redactor.strike(text, ""))
+    }
+
+    /// The same for whoever is asked about it: what looks like a secret may be what it does, so only known ones are gone.
+    pub(crate) fn asked_summary(&self) -> String {
+        self.summarized(&|text| self.redactor.without_known(text))
+    }
+
+    fn summarized(&self, strike: &dyn Fn(String) -> String) -> String {
+        let short = |text: &str| strike(clip(text, MAX_SUMMARIZED).to_owned());
         let summary = match &self.checked {
-            Ok((tool, args)) => tool.summary(&redacted(self.redactor, args, MAX_SUMMARIZED)),
+            Ok((tool, args)) => tool.summary(&with_texts(args, &short)),
             Err(e) => self.redactor.redact(format!("cannot run: {e}")),
         };
         one_line(&format!("{} {summary}", self.call.name), 160)
     }
 
-    /// Its arguments, a line for each and not cut, without secrets and those that [`PreparedCall::change`] shows.
-    pub(crate) fn arguments(&self) -> Vec<String> {
+    /// Its arguments for whoever is asked about it, each whole, but for those that [`PreparedCall::asked_change`] shows.
+    pub(crate) fn asked_arguments(&self) -> Vec<String> {
         let Ok((_, args)) = &self.checked else {
             return Vec::new();
         };
-        let changed: &[&str] = if self.change().is_empty() {
+        let changed: &[&str] = if self.changed_lines().is_empty() {
             &[]
         } else {
             &["content", "old_text", "new_text"]
         };
-        let args = redacted(self.redactor, args, usize::MAX);
         let named = args.as_object().into_iter().flatten();
         named
             .filter(|(name, _)| !changed.contains(&name.as_str()))
@@ -284,22 +293,31 @@ impl PreparedCall<'_> {
                 Some(text) => format!("{name}: {text}"),
                 None => format!("{name}: {value}"),
             })
+            .map(|line| self.for_question(line))
             .collect()
+    }
+
+    /// The lines that it takes away and adds, for whoever is asked about it.
+    pub(crate) fn asked_change(&self) -> Vec<String> {
+        let lines = self.changed_lines().into_iter();
+        lines.map(|line| self.for_question(line)).collect()
+    }
+
+    fn for_question(&self, text: String) -> String {
+        spelled_out(&self.redactor.without_known(text))
     }
 
     /// The lines that it takes away and adds, without secrets, if it changes a file.
     pub(crate) fn change(&self) -> Vec<String> {
-        let Ok((_, args)) = &self.checked else {
-            return Vec::new();
-        };
-        if !self.is_built_in() {
-            return Vec::new();
+        let lines = self.changed_lines().into_iter();
+        lines.map(|line| self.redactor.strike(line, "")).collect()
+    }
+
+    fn changed_lines(&self) -> Vec<String> {
+        match &self.checked {
+            Ok((_, args)) if self.is_built_in() => change::lines(&self.call.name, args),
+            _ => Vec::new(),
         }
-        let lines = change::lines(&self.call.name, args);
-        lines
-            .into_iter()
-            .map(|line| self.redactor.strike(line, ""))
-            .collect()
     }
 
     /// Whether the user wants to be asked before it: these name tools, MCP servers, and what tools do.
@@ -393,11 +411,11 @@ fn failure(text: String) -> ToolOutput {
     }
 }
 
-/// `args` without secrets. A summary that was cut first could show half of one.
-fn redacted(redactor: &Redactor, args: &Value, max: usize) -> Value {
-    let inner = |value: &Value| redacted(redactor, value, max);
+/// `args` with each text changed. A summary that was cut before its secrets are gone could show half of one.
+fn with_texts(args: &Value, change: &dyn Fn(&str) -> String) -> Value {
+    let inner = |value: &Value| with_texts(value, change);
     match args {
-        Value::String(text) => redactor.strike(clip(text, max).to_owned(), "").into(),
+        Value::String(text) => change(text).into(),
         Value::Array(list) => list.iter().map(inner).collect(),
         Value::Object(map) => map
             .iter()

@@ -11,7 +11,7 @@ use crate::botschema;
 use crate::gateway::{config, ends, start};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
-use crate::stored::open_items;
+use crate::stored::{open_items, sealed};
 
 const OWNER: i64 = 42;
 const OTHER: i64 = 43;
@@ -313,4 +313,146 @@ fn a_job_has_nobody_to_ask() {
     ends(gateway);
     assert!(!home.path("workspace/a.txt").exists());
     assert!(api.sent(OWNER).iter().all(|sent| sent.buttons.is_empty()));
+}
+
+/// A model that runs the command which each question names after `run`, and then says how that went.
+fn running() -> Model {
+    Model::answering(|request, _| {
+        let last = request.messages().pop().unwrap();
+        if last["role"] == "tool" {
+            return Reply::text(&format!("Results: {}", last["content"]));
+        }
+        let question = request.last("user");
+        let (_, command) = question.split_once("run ").unwrap();
+        let command = match command {
+            "long" => format!("echo {}; touch a.txt", "a ".repeat(6000)),
+            "endless" => format!("echo {}; touch a.txt", "a ".repeat(60_000)),
+            command => command.to_owned(),
+        };
+        Reply::call("exec", &json!({ "command": command }))
+    })
+}
+
+/// The messages that the owner was sent since so many, once the last of them has buttons.
+#[track_caller]
+fn question_since(api: &BotApi, before: usize) -> Vec<Sent> {
+    let new = || api.sent(OWNER).split_off(before);
+    until("the owner is asked", || {
+        new().last().is_some_and(|sent| !sent.buttons.is_empty())
+    });
+    new()
+}
+
+#[test]
+fn a_question_hides_nothing_of_what_is_run() {
+    let (model, api) = (running(), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&merged(
+        config(&model, &api),
+        &json!({ "tools": { "confirm": ["runs"] } }),
+    ));
+    let gateway = start(&home);
+    let key = "-----BEGIN PRIVATE KEY-----\nabcdefghijklmnopqrstuvwxyz\n-----END PRIVATE KEY-----";
+    let key = format!(": '{key}'");
+    for (n, (command, shown)) in [
+        ("DB_PASSWORD=x9;touch</dev/null>a.txt", ""),
+        (key.as_str(), ""),
+        (
+            "echo \u{202e}a\u{200b}b; touch a.txt",
+            "echo \\u{202e}a\\u{200b}b; touch a.txt",
+        ),
+        ("long", "; touch a.txt"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = api.sent(OWNER).len();
+        api.text(OWNER, &format!("run {command}"));
+        let messages = question_since(&api, before);
+        let shown = if shown.is_empty() { command } else { shown };
+        let whole: Vec<&str> = messages.iter().map(|sent| sent.text.as_str()).collect();
+        let whole = whole.join("\n");
+        assert!(whole.contains(shown), "{whole}");
+        if command == "long" {
+            assert_eq!(
+                whole.matches("a\n").count() + whole.matches("a ").count(),
+                6000
+            );
+        }
+        let last = messages.last().unwrap();
+        assert_eq!(last.buttons.len(), 3);
+        api.press(OWNER, OWNER, last.id, "No");
+        until("it is decided", || {
+            api.texts(OWNER)
+                .iter()
+                .filter(|text| text.contains("said no"))
+                .count()
+                > n
+        });
+    }
+    let before = api.sent(OWNER).len();
+    api.text(OWNER, "run endless");
+    let messages = question_since(&api, before);
+    let last = messages.last().unwrap();
+    assert!(
+        last.text.contains("more characters are not shown"),
+        "{last:?}"
+    );
+    let [(no, data)] = last.buttons.as_slice() else {
+        panic!("{last:?}");
+    };
+    assert_eq!(no, "No");
+    let (_, id) = data.split_once(':').unwrap();
+    for answer in ["y", "a"] {
+        api.press_data(OWNER, OWNER, last.id, &format!("{answer}:{id}"));
+    }
+    api.wait_for_asked("answerCallbackQuery", 6);
+    api.press(OWNER, OWNER, last.id, "No");
+    until("it is decided", || {
+        api.texts(OWNER)
+            .iter()
+            .filter(|text| text.contains("said no"))
+            .count()
+            == 5
+    });
+    ends(gateway);
+    assert!(!home.path("workspace/a.txt").exists());
+    botschema::check(&api);
+}
+
+#[test]
+fn an_answer_to_another_text_is_none_to_this_call() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    api.text(OWNER, "write a.txt");
+    let first = asked(&api, 1);
+    until("it is sent", || {
+        open_items(&home.path(""), "out").is_empty()
+    });
+    dies(gateway);
+    // The same call as it would be after a reply that was lost: it asks for something else.
+    let path = home.path("state/queue.jsonl");
+    let other = |line: &str| match line.split_once("\",") {
+        Some((_, rest)) if line.contains("May I call") => sealed(&rest.replace("a.txt", "b.txt")),
+        _ => format!("{line}\n"),
+    };
+    let queue: String = fs::read_to_string(&path)
+        .unwrap()
+        .lines()
+        .map(other)
+        .collect();
+    fs::write(&path, queue).unwrap();
+    api.press(OWNER, OWNER, first.id, "Yes");
+    let gateway = start(&home);
+    let second = asked(&api, 2);
+    assert!(second.text.contains("a.txt"), "{second:?}");
+    wait_for(&api, OWNER, "another call came in its place.");
+    api.wait_for_asked("answerCallbackQuery", 1);
+    assert!(!home.path("workspace/a.txt").exists());
+    api.press(OWNER, OWNER, second.id, "Yes");
+    wait_for(&api, OWNER, "Results:");
+    ends(gateway);
+    assert!(home.path("workspace/a.txt").exists());
+    assert!(open_items(&home.path(""), "ask").is_empty());
 }

@@ -162,3 +162,89 @@ fn a_name_that_asks_about_nothing_is_told_and_is_not_set() {
     );
     set(&json!(names).to_string()).exits(0).is_quiet();
 }
+
+/// What a call does that its question must not leave out, however the call is written.
+fn hiding() -> Vec<(&'static str, Value, Vec<String>)> {
+    let lines: Vec<String> = (0..40).map(|n| format!("line {n}")).collect();
+    let key = "-----BEGIN PRIVATE KEY-----\n: abcdefghijklmnopqrstuvwxyz\ntouch b\n-----END PRIVATE KEY-----";
+    let exec = |command: &str| json!({ "command": command });
+    let write = |content: &str| json!({ "path": "a.txt", "content": content });
+    vec![
+        (
+            "exec",
+            exec("DB_PASSWORD=x9;touch</dev/null>a"),
+            vec!["DB_PASSWORD=x9;touch</dev/null>a".to_owned()],
+        ),
+        (
+            "exec",
+            exec(&format!(": '{key}'")),
+            key.lines().map(str::to_owned).collect(),
+        ),
+        (
+            "exec",
+            exec("echo # harmless\ntouch a"),
+            vec!["\r\n  touch a".to_owned()],
+        ),
+        (
+            "exec",
+            exec("echo \u{202e}a\u{200b}b\rc\u{e0041}d\u{7}e\u{2066}f"),
+            vec!["\\u{202e}a\\u{200b}b\\u{d}c\\u{e0041}d\\u{7}e\\u{2066}f".to_owned()],
+        ),
+        (
+            "exec",
+            json!({ "command": "make", "working_dir": "there", "timeout": 599 }),
+            vec!["timeout: 599".to_owned(), "working_dir: there".to_owned()],
+        ),
+        (
+            "write_file",
+            write(&lines.join("\n")),
+            lines.iter().map(|line| format!("+{line}")).collect(),
+        ),
+        (
+            "write_file",
+            write(&format!("{}touch a", "a ".repeat(200))),
+            vec!["a touch a".to_owned()],
+        ),
+        (
+            "write_file",
+            write("TOKEN=\"x9;touch a\""),
+            vec!["TOKEN=\"x9;touch a\"".to_owned()],
+        ),
+    ]
+}
+
+#[test]
+fn a_question_at_the_terminal_hides_nothing() {
+    let calls = hiding();
+    let model = Model::answering(|request, _| {
+        let question = request.last("user");
+        let number = question
+            .trim()
+            .rsplit([' ', '\n'])
+            .next()
+            .unwrap()
+            .parse::<usize>();
+        match number {
+            Ok(number) if request.texts("tool").len() <= number => {
+                let (tool, arguments, _) = &hiding()[number];
+                Reply::call(tool, arguments)
+            }
+            _ => Reply::text("Over."),
+        }
+    });
+    let home = home(&model, &["writes", "runs"]);
+    let mut talk = at_a_terminal(&home, &[]);
+    talk.wait_for_next_stdout("> ");
+    for (number, (.., shown)) in calls.iter().enumerate() {
+        talk.types(&format!("{number}\r"));
+        for text in shown {
+            talk.wait_for_next_stdout(text);
+        }
+        talk.wait_for_next_stdout("always in this conversation [n] ");
+        talk.types("n\n");
+        talk.wait_for_next_stdout("Over.");
+        talk.wait_for_next_stdout("> ");
+    }
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+}
