@@ -54,6 +54,7 @@ impl Inbound {
 
 /// What the dispatcher does with an [`Inbound`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// A message for the model.
     #[default]
@@ -64,11 +65,11 @@ pub enum Kind {
     Stop,
     /// Ends it and starts a new conversation.
     New,
-    /// Changes the model of this conversation, or shows it if empty.
+    /// Changes the model of this conversation, or shows it if empty. Only `bantam` has it, not [`serve`](crate::serve()).
     Model(String),
     /// Shows the status.
     Status,
-    /// Shows token usage.
+    /// Shows token usage. Only `bantam` has it, not [`serve`](crate::serve()).
     Usage,
 }
 
@@ -83,6 +84,7 @@ pub struct Outbound {
 
 /// What happens during a turn. Events show; they never decide: dropping every one changes nothing that is stored.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Event {
     /// The turn of a message that its channel keeps begins.
     TurnStarted,
@@ -122,6 +124,7 @@ pub enum Event {
 
 /// How a turn ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum TurnStop {
     /// The model answered.
     Done,
@@ -151,6 +154,7 @@ impl TurnStop {
 
 /// One tool call of a turn, for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CallReport {
     /// The tool's name.
     pub name: String,

@@ -9,6 +9,7 @@ use std::panic::AssertUnwindSafe;
 
 /// What an error means to the caller. Each kind has an exit code and a word in `--json`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Kind {
     /// The command line or the input was wrong.
     Usage,
@@ -61,7 +62,7 @@ pub struct Error {
     pub kind: Kind,
     /// What was being done, and what went wrong.
     pub message: String,
-    /// What to type or change.
+    /// What to type or change, in the words of the command line: a program may have better ones for its users.
     pub hint: Option<String>,
 }
 

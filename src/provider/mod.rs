@@ -151,6 +151,7 @@ pub trait Provider: Send + Sync {
 
 /// Why there is no reply. The texts are for a person and hold no key.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ProviderError {
     /// The host refuses the key.
     Auth(String),

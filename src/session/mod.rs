@@ -90,6 +90,7 @@ pub type Line = serde_json::Map<String, Value>;
 
 /// One entry of a conversation, to be appended.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Entry<'a> {
     /// A message of the user, of the model or of a tool.
     Message(&'a Message),
