@@ -14,9 +14,13 @@ pub fn main() -> Result<()> {
     let program = bricks.join("server.py");
     let server =
         json!({"command": "python3", "args": [program], "read": [bricks], "network": false});
+    let (bricks, notices) = tools::mcp(&policy, "bricks", &server)?;
+    for notice in notices {
+        eprintln!("{notice}");
+    }
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .tools(tools::mcp(&policy, "bricks", &server)?)
+        .tools(bricks)
         .build()?;
     println!("{}", agent.ask("How many bricks are left?")?);
     Ok(())

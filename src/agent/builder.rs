@@ -70,6 +70,13 @@ impl Builder {
         self
     }
 
+    /// The calls to ask the user about, by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`. Where nobody can
+    /// be asked, they are refused. In place of the names that were given before; default: none.
+    pub fn confirm(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.confirm = names.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Where to keep conversations. Default: in memory.
     pub fn store(mut self, store: impl Store + 'static) -> Self {
         self.store = Some(Arc::new(store));

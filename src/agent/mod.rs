@@ -166,6 +166,7 @@ pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
 /// A call that waits for the user's word. Of the texts in it only the secrets of the configuration are gone, and characters that
 /// nobody could see are written as their codes.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Pending {
     /// Its id, which no other call of the conversation has. A turn that is resumed asks about the same call again.
     pub id: String,
@@ -219,7 +220,7 @@ pub struct Request {
     pub cancel: Cancel,
     /// What has been spent already, if it is shared with other turns.
     pub spending: Option<Arc<Spending>>,
-    /// Asks the user about calls of `tools.confirm`; `None` if nobody can be asked.
+    /// Asks the user about calls of [`Builder::confirm`] or `tools.confirm`; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start and do not wait for; `None` if that is not possible.
     pub background: Option<Arc<Background>>,

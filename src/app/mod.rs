@@ -30,7 +30,7 @@ use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
 use crate::mcp::Servers;
 use crate::paths::Home;
-use crate::provider::Retry;
+use crate::provider::{Chain, Retry};
 use crate::reach::Access;
 use crate::secret::Redactor;
 use crate::session::{self, Files};
@@ -58,6 +58,8 @@ pub(crate) struct Options {
     pub budget_tokens: Option<u64>,
     /// The user may take a turn back.
     pub can_undo: bool,
+    /// A program names the models if the settings do not.
+    pub models_in_code: bool,
     /// A section of the system prompt.
     pub system: Option<String>,
     /// Shared by all agents of a program.
@@ -210,8 +212,13 @@ fn builder(
 ) -> Result<Builder> {
     let Parts { home, config, env } = parts;
     let redactor = Redactor::new(config.secrets(env)).at(config.tools.redact);
-    let (chain, window) = chain(parts, &redactor, notices)?;
     let defaults = &config.agents.defaults;
+    let names_model = !defaults.model_name.trim().is_empty() || !config.model_list.is_empty();
+    let (chain, window) = if options.models_in_code && !names_model {
+        (Chain::default(), defaults.context_window)
+    } else {
+        chain(parts, &redactor, notices)?
+    };
     if config.budget.daily_cost > 0.0 {
         let unpriced = |name| {
             format!("budget.daily_cost does not count {name}: its entry in model_list has no price")

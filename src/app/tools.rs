@@ -85,14 +85,17 @@ impl Policy {
             env,
             file: Some(settings.to_string()),
             overrides: Vec::new(),
-            options: Options::default(),
+            options: Options {
+                models_in_code: true,
+                ..Options::default()
+            },
         })
     }
 
     /// The home and the settings of `bantam` on this machine: `$BANTAM_HOME` with its config.json.
     ///
     /// # Errors
-    /// Those of [`Policy::with`].
+    /// Those of [`Policy::with`], but for an unknown setting: as in `bantam`, it counts for nothing.
     pub fn from_home() -> Result<Self> {
         let env = config::environment();
         Self::of(AgentFactory::new(&config::home(&env)?, &env)?)
@@ -101,7 +104,8 @@ impl Policy {
     fn of(factory: AgentFactory) -> Result<Self> {
         begun()?;
         let loaded = factory.load(None)?;
-        if loaded.has_unknown {
+        // The file of a user may be that of another version; what stands in code is a mistake there.
+        if loaded.has_unknown && factory.options.models_in_code {
             return Err(Error::config(loaded.warnings().join("; ")));
         }
         let config = loaded.config;
@@ -127,10 +131,11 @@ impl Policy {
     }
 
     /// An agent as `bantam` would build it from these settings, without tools: models, limits, what it obeys and remembers,
-    /// conversations on disk, usage and budget.
+    /// conversations on disk, usage and budget. If the settings of [`Policy::with`] name no model, it has none before
+    /// [`Builder::provider`]; otherwise that adds one to be asked when those of the settings fail.
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Config`]: no model, or settings that cannot be used.
+    /// Of the kind [`crate::error::Kind::Config`]: the home of [`Policy::from_home`] has no model, or settings cannot be used.
     pub fn builder(&self) -> Result<Builder> {
         let options = &self.factory.options;
         let mut built = builder(self.parts(), options, &self.hands, &mut Vec::new())?;
@@ -156,7 +161,7 @@ pub fn files(policy: &Policy) -> Tools {
     boxed(file_tools(&policy.hands, transcribe))
 }
 
-/// `exec`: a command in the jail, as `tools.exec` says.
+/// `exec`: a command in the jail, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
 pub fn exec(policy: &Policy) -> Tools {
     boxed([exec_of(&policy.hands, policy.parts())])
 }
@@ -182,7 +187,8 @@ pub fn skills(policy: &Policy) -> Tools {
     boxed([read_skill(skills.clone()), run_skill(skills)])
 }
 
-/// `subagent` and `spawn`: tasks for agents like this one with a context of their own.
+/// `subagent` and `spawn`: tasks for agents like this one with a context of their own. `spawn` does not wait, and works only for
+/// requests that have a [`background`](crate::agent::Request::background): leave it out elsewhere ([`Builder::only`]).
 pub fn subagents() -> Tools {
     boxed([subagent(), spawn()])
 }
@@ -192,37 +198,47 @@ pub fn think() -> Tools {
     boxed([think_tool()])
 }
 
-/// The tools of an MCP server, called `NAME__TOOL`. `entry` is what stands under its name in `mcpServers` of config.json. A
+/// The tools of an MCP server, called `NAME__TOOL`, and what the user should know of them: that their descriptions have changed,
+/// say, or that some are left out. `entry` is what stands under its name in `mcpServers` of config.json. A
 /// program runs in a jail of its own; it starts with the first call, or now if its tools are not known yet.
 ///
 /// # Errors
-/// The entry is wrong, or the server does not say what its tools are.
-pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<Tools> {
+/// The entry is wrong or switched off, or the server does not say what its tools are.
+pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<String>)> {
+    let unusable =
+        |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
     let text = json!({"mcpServers": {name: entry}}).to_string();
     let loaded = Config::load(Some((name, &text)), &Env::new(), Vec::new())?;
     let mut config = policy.config.clone();
+    if loaded.has_unknown {
+        return Err(unusable(&loaded.warnings().join("; ")));
+    }
     let (mut tools, mut notices) = (Vec::new(), loaded.warnings());
     config.mcp_servers = loaded.config.mcp_servers;
     let parts = policy.factory.parts(&config);
     let servers = &policy.factory.options.servers;
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
-    if tools.is_empty() || !notices.is_empty() {
-        return Err(Error::config(format!(
-            "the MCP server {name} cannot be used: {}",
-            notices.join("; ")
-        )));
+    if tools.is_empty() {
+        if config.mcp_servers.values().any(|entry| !entry.enabled) {
+            notices.push("its entry switches it off (enabled)".to_owned());
+        }
+        let why = notices.join("; ");
+        return Err(unusable(if why.is_empty() {
+            "it offers no tools"
+        } else {
+            &why
+        }));
     }
-    Ok(boxed(tools))
+    Ok((boxed(tools), notices))
 }
 
-/// All tools that the settings allow, as `bantam` has them.
-pub fn all(policy: &Policy) -> Tools {
-    configured(
-        &policy.hands,
-        policy.parts(),
-        &policy.factory.options.servers,
-    )
-    .0
+/// All tools that the settings allow, as `bantam` has them, and a notice for each that is missing. Without `cron`, whose jobs
+/// the gateway of `bantam` runs, and without `spawn`, which [`subagents`] has.
+pub fn all(policy: &Policy) -> (Tools, Vec<String>) {
+    let servers = &policy.factory.options.servers;
+    let (mut tools, notices) = configured(&policy.hands, policy.parts(), servers);
+    tools.retain(|tool| !matches!(&*tool.spec().name, "cron" | "spawn"));
+    (tools, notices)
 }
 
 /// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.

@@ -24,6 +24,7 @@ mod limits;
 mod mcp;
 mod panics;
 mod pieces;
+mod policies;
 mod programs;
 #[path = "../../docs/examples/resume.rs"]
 mod resume;
@@ -56,6 +57,7 @@ const PROGRAMS: &[Program] = &[
     ("mcp", mcp::main),
     ("exec", exec::main),
     ("limits", limits::main),
+    ("policies", policies::main),
     ("resume", resume::main),
     ("sessions", sessions::main),
     ("stream", stream::main),
@@ -108,7 +110,14 @@ fn test(args: &[String]) -> ExitCode {
             words.push(arg.as_str());
         }
     }
-    let tests = [programs::TESTS, pieces::TESTS, panics::TESTS, edges::TESTS].concat();
+    let tests = [
+        programs::TESTS,
+        pieces::TESTS,
+        panics::TESTS,
+        edges::TESTS,
+        policies::TESTS,
+    ]
+    .concat();
     let is_wanted =
         |(name, _): &Test| words.is_empty() || words.iter().any(|word| name.contains(word));
     let (wanted, others): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(is_wanted);

@@ -51,16 +51,16 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// A directory for a program.
-struct Place(Home);
+pub struct Place(Home);
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let home = Home::empty();
         fs::create_dir_all(home.path("")).unwrap();
         Self(home)
     }
 
-    fn path(&self, below: &str) -> PathBuf {
+    pub fn path(&self, below: &str) -> PathBuf {
         self.0.path(below)
     }
 
@@ -71,13 +71,15 @@ impl Place {
             .current_dir(self.path(""))
             .env("MODEL_API", model.base())
             .env("CHAT", "127.0.0.1:0")
+            .env("BANTAM_HOME", self.path("home"))
+            .env("OPENAI_API_KEY", "not-a-real-key-0003")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.spawn().unwrap()
     }
 
     /// What a program prints that succeeds.
-    fn run(&self, name: &str, model: &Model) -> String {
+    pub fn run(&self, name: &str, model: &Model) -> String {
         printed(self.start(name, model).wait_with_output().unwrap())
     }
 }

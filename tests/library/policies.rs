@@ -1,0 +1,96 @@
+//! What policies make, for a program of their own: `main` begins with hands.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bantam::agent::{Agent, Pending, Request, Verdict};
+use bantam::error::Result;
+use bantam::provider::OpenAi;
+use bantam::tool::{Function, Turn};
+use bantam::tools::{self, Policy};
+use serde_json::{Value, json};
+
+use crate::Test;
+use crate::programs::Place;
+use crate::support::model::{Model, Reply};
+
+pub const TESTS: &[Test] = &[
+    (
+        "policies::a_policy_goes_with_a_model_named_in_code",
+        a_policy_goes_with_a_model_named_in_code,
+    ),
+    (
+        "policies::a_program_asks_before_a_call",
+        a_program_asks_before_a_call,
+    ),
+];
+
+pub fn main() -> Result<()> {
+    bantam::hands();
+    let policy = Policy::with("agent-home", &json!({"cron": {"enabled": true}}))?;
+    let api = std::env::var("MODEL_API").unwrap_or_default();
+    let agent = policy.builder()?.tools(tools::memory(&policy)?);
+    let agent = agent.provider(OpenAi::new(&api, "", "x")).build()?;
+    assert_eq!(agent.model(), "x");
+    println!("{}", agent.ask("Who are you?")?);
+    assert!(policy.builder()?.build().is_err());
+
+    let (all, notices) = tools::all(&policy);
+    let names: Vec<&str> = all.iter().map(|tool| &*tool.spec().name).collect();
+    assert!(names.contains(&"exec") && names.contains(&"subagent"));
+    assert!(!names.contains(&"cron") && !names.contains(&"spawn"));
+    assert!(notices.is_empty(), "{notices:?}");
+
+    let refused = |entry: &Value| tools::mcp(&policy, "bricks", entry).err().unwrap().message;
+    let dead = json!({"command": "/nowhere/bricks"});
+    // The second time, the failure is known.
+    for _ in 0..2 {
+        let why = refused(&dead);
+        assert!(why.contains("bricks are missing: "), "{why}");
+    }
+    let off = refused(&json!({"command": "python3", "enabled": false}));
+    assert!(off.contains("switches it off"), "{off}");
+
+    assert!(Policy::with("agent-home", &json!({"toolz": 1})).is_err());
+    assert!(
+        Policy::from_home().is_ok(),
+        "it warns of a setting that it does not know"
+    );
+    Ok(())
+}
+
+fn a_policy_goes_with_a_model_named_in_code() {
+    let place = Place::new();
+    let home = place.path("home");
+    std::fs::create_dir_all(&home).unwrap();
+    std::fs::write(home.join("config.json"), r#"{"toolz": 1}"#).unwrap();
+    let model = Model::scripted([Reply::text("Yours.")]);
+    assert_eq!(place.run("policies", &model), "Yours.\n");
+}
+
+fn a_program_asks_before_a_call() {
+    let model = Model::scripted([
+        Reply::call("pay", &json!({})),
+        Reply::text("It was refused."),
+    ]);
+    let paid = Arc::new(AtomicUsize::new(0));
+    let pay = {
+        let paid = paid.clone();
+        let schema = r#"{"type":"object","properties":{}}"#;
+        Function::new("pay", "Pays.", schema, move |_: Value, _: &Turn| {
+            paid.fetch_add(1, Ordering::SeqCst);
+            Ok("paid")
+        })
+    };
+    let agent = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let agent = agent.tool(pay).confirm(["pay"]).build().unwrap();
+    let request = Request {
+        confirm: Some(Arc::new(|pending: &Pending| {
+            assert_eq!(pending.tool, "pay");
+            Verdict::No
+        })),
+        ..Request::new("Pay!", "notes")
+    };
+    assert_eq!(agent.run(&request, &|_| ()).output, "It was refused.");
+    assert_eq!(paid.load(Ordering::SeqCst), 0);
+}
