@@ -46,6 +46,7 @@ pub(crate) use models::chain;
 
 /// What the command that builds an agent decides.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // each is a choice of its own
 pub(crate) struct Options {
     /// Holds the conversations; `None` stores them in the home.
     pub memory: Option<session::Memory>,
