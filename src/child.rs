@@ -46,11 +46,6 @@ pub(crate) fn by_user(program: &str) -> Command {
     Command::new(program)
 }
 
-/// Replaces this process with a new run of this program, in the same environment. Returns only if that fails.
-pub(crate) fn reexec(args: &[&str]) -> std::io::Error {
-    same(args).exec()
-}
-
 /// How commands are confined.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]

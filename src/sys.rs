@@ -1,9 +1,10 @@
 //! The only unsafe code: system calls for which no dependency has a safe wrapper.
 #![allow(unsafe_code)]
 
+use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -89,7 +90,34 @@ pub(crate) fn wait_for_signal(signals: &[libc::c_int]) -> i32 {
     signal
 }
 
-/// The same, for this time at most; `None` when no signal has come.
+/// Waits until one of the blocked signals has come, and leaves it pending: a new program in this process gets it, too.
+pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
+    let set = set_of(signals);
+    // SAFETY: the set is live and initialised; the descriptor is new, and nobody else has it.
+    let signalled = unsafe {
+        let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC).into())?;
+        OwnedFd::from_raw_fd(fd.try_into().map_err(io::Error::other)?)
+    };
+    let mut asked = [PollFd::new(&signalled, PollFlags::IN)];
+    loop {
+        match rustix::event::poll(&mut asked, None) {
+            Err(Errno::INTR) => {}
+            result => return Ok(result.map(drop)?),
+        }
+    }
+}
+
+/// Replaces this process with a new run of this program, in the same environment and with the same signals blocked: one that is
+/// pending reaches it. Returns only if that fails.
+pub(crate) fn reexec(args: &[&CStr]) -> io::Error {
+    let pointers = args.iter().map(|arg| arg.as_ptr());
+    let list: Vec<_> = pointers.chain([std::ptr::null()]).collect();
+    // SAFETY: the pointers are to live strings that end with a null byte, and the list ends with a null pointer.
+    unsafe { libc::execv(c"/proc/self/exe".as_ptr(), list.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// [`wait_for_signal`] for this time at most; `None` when no signal has come.
 pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
     let set = set_of(signals);
     let limit = libc::timespec {

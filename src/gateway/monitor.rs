@@ -18,9 +18,9 @@ use crate::cancel::{Cancel, Hook};
 use crate::error::{Context, Result};
 use crate::log::{Level, Log};
 use crate::paths::Home;
+use crate::sys;
 use crate::telegram::{PollEvent, Watch};
 use crate::text::one_line;
-use crate::{child, sys};
 
 /// How long turns may go on when the program ends. The next start resumes those that are still under way.
 const GRACE: Duration = Duration::from_secs(3);
@@ -53,7 +53,10 @@ impl Shutdown {
         });
         let own = shutdown.clone();
         let wait = move || {
-            sys::wait_for_signal(sys::ENDING);
+            // It stays pending: if it comes while the program is being replaced, the next one ends by it.
+            if sys::wait_until_pending(sys::ENDING).is_err() {
+                sys::wait_for_signal(sys::ENDING);
+            }
             own.signalled.store(true, Ordering::SeqCst);
             own.stop();
         };
@@ -71,7 +74,7 @@ impl Shutdown {
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
-            return Err(child::reexec(&["gateway"])).doing("restarting");
+            return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
         }
         Ok(())
     }
