@@ -96,8 +96,9 @@ pub fn main() -> ExitCode {
     )
 }
 
-fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
+fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     hands::begun()?;
+    let mut args = args.peekable();
     let Some(first) = args.next() else {
         if is_piped() {
             return agent::ask(std::iter::empty(), env);
@@ -105,7 +106,9 @@ fn run(mut args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         return help::overview();
     };
     let shown = first.to_string_lossy();
-    if shown.contains(char::is_whitespace) || agent::has_flag(&shown) {
+    // Alone, it asks for the version.
+    let is_flag = agent::has_flag(&shown) && (shown != "-v" || args.peek().is_some());
+    if shown.contains(char::is_whitespace) || is_flag {
         return agent::ask(std::iter::once(first).chain(args), env);
     }
     let name = match first.to_string_lossy().as_ref() {

@@ -5,7 +5,7 @@
 //! What is acknowledged is on disk: an append is one write and one fdatasync. A repair only ever cuts off bytes after the last
 //! newline (a write cut short by a crash), and keeps a copy.
 
-use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -331,7 +331,14 @@ fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64
     let mut lines: Vec<Line> = Vec::new();
     let mut next = 0;
     let mut bad = 0;
-    for (number, bytes) in (1..).zip(bytes.split_inclusive(|b| *b == b'\n')) {
+    let mut rest = bytes;
+    // A slice is a reader that searches for the end of a line a word at a time.
+    let line = || {
+        let begun = rest;
+        let len = rest.skip_until(b'\n').unwrap_or_default();
+        (len > 0).then(|| &begun[..len])
+    };
+    for (number, bytes) in (1..).zip(std::iter::from_fn(line)) {
         let mut wrong = |what: String| damage.push(format!("{}:{number}: {what}", path.display()));
         match decode(bytes) {
             Some(line) if line.seq < next => wrong(format!("line {} is repeated", line.seq)),
