@@ -126,6 +126,31 @@ fn answer(kind: &str, more: &str, body: &[u8]) -> String {
     raw([head.as_bytes(), body].concat())
 }
 
+/// What people write, each with a number.
+const WAYS: [&str; 6] = ["pages", "images", "servers", "ordinary", "hello", "bye"];
+
+/// What a message asks for at its end.
+fn asked_in(text: &str) -> Option<(String, usize)> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [.., what, number] = words[..] else {
+        return None;
+    };
+    let number = number.parse().ok()?;
+    WAYS.contains(&what).then(|| (what.to_owned(), number))
+}
+
+fn text_of(message: &Value) -> String {
+    match &message["content"] {
+        Value::String(text) => text.clone(),
+        parts => parts
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
+    }
+}
+
 /// Does what the last message says, once: `pages N`, `images N`, `servers N` or `ordinary N`.
 fn model(sites: Sites) -> Model {
     let respond = move |request: &Request, _| {
@@ -133,14 +158,19 @@ fn model(sites: Sites) -> Model {
         if system.contains("so that the assistant can continue") {
             return Reply::text("Many things were read.");
         }
-        let text = request.last("user");
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let (what, number) = match words[..] {
-            [.., what, number] => (what, number.parse().unwrap_or(0)),
-            _ => ("", 0_usize),
-        };
+        // Images of tools come in a message of the user behind the results.
+        let texts = request.texts("user");
+        let asked = texts.iter().rev().find_map(|text| asked_in(text));
+        let (what, number) = asked.unwrap_or_default();
         let done = || Reply::text(&format!("Done: {what} {number}."));
-        if request.messages().last().unwrap()["role"] != "user" {
+        let messages = request.messages();
+        let is_question =
+            |message: &&Value| message["role"] == "user" && asked_in(&text_of(message)).is_some();
+        let since = messages
+            .iter()
+            .rev()
+            .take_while(|message| !is_question(message));
+        if since.into_iter().any(|message| message["role"] == "tool") {
             return done();
         }
         let fetches = |sites: &[String], count: usize, more: &Value| {
@@ -151,7 +181,7 @@ fn model(sites: Sites) -> Model {
             });
             Reply::calls(calls.collect::<Vec<_>>())
         };
-        match (what, number % 4) {
+        match (what.as_str(), number % 4) {
             ("pages", 3) => Reply::call("web_search", &json!({ "query": format!("{number}") })),
             ("pages", 2) => fetches(&sites.pages, 8, &json!({ "max_chars": 500 })),
             ("pages", _) => fetches(&sites.pages, 4, &json!({})),
