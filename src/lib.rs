@@ -55,7 +55,7 @@
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
-//! | 1 | [`session`] | conversations on disk (`files`, their `lines`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); listing, showing, resetting and pruning (`archive`), finding words (`search`) |
+//! | 1 | [`session`] | conversations on disk (`files`, their `lines`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |

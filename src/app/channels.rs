@@ -71,7 +71,7 @@ pub fn serve(
     for channel in channels {
         let way = Way::default();
         ways.push(way.clone());
-        all.push(Box::new(Kept {
+        all.push(Box::new(KeepingChannel {
             channel,
             queue: queue.clone(),
             way,
@@ -181,14 +181,14 @@ impl Channel for Left {
 }
 
 /// A channel whose messages are kept before the dispatcher gets them.
-struct Kept {
+struct KeepingChannel {
     channel: Box<dyn Channel>,
     queue: Arc<Queue>,
     way: Way,
     cancel: Cancel,
 }
 
-impl Channel for Kept {
+impl Channel for KeepingChannel {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (sender, messages) = channel::<Inbound>();
         let outbound = self.channel.start(sender)?;

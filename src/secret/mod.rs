@@ -425,7 +425,7 @@ mod tests {
                 "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             ),
             (
-                "//registry.example.org/:_authToken=8c7b6a59-4838-2716",
+                "//npm.example.org/:_authToken=8c7b6a59-4838-2716",
                 "8c7b6a59-4838-2716",
             ),
             ("password: $2b$12$abcdefghijk", "$2b$12$abcdefghijk"),

@@ -47,7 +47,7 @@ fn mapped(json: &[u8], character: impl Fn(u32) -> char) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The unit of UTF-16 that `\\uXXXX` at the beginning stands for.
+/// The unit of UTF-16 that `\uXXXX` at the beginning stands for.
 fn escape(json: &[u8]) -> Option<u32> {
     let digits = json.strip_prefix(b"\\u")?.get(..4)?;
     let digits = std::str::from_utf8(digits).ok()?;
