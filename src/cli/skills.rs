@@ -142,6 +142,10 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     let found = skills::candidates(&fetched.folder, fetched.called.as_deref())?;
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.shown()))?;
+    if !skill.has_description {
+        let what = "its SKILL.md has no description, by which the agent chooses it; the first line of its text is used";
+        notice(&format!("{}: {what}", one_line(&skill.name, 64)));
+    }
     let is_asked = is_remote(source) || io::stdin().is_terminal();
     if is_asked && !confirm(args, "Install it? The agent will obey it.")? {
         return print("Nothing installed\n").map(|()| 0);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, front, is_valid_name};
+use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
 use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
 use crate::reach::{Dir, Links};
@@ -30,6 +30,8 @@ pub(crate) struct Candidate {
     pub name: String,
     pub folder: PathBuf,
     pub description: String,
+    /// Its front matter has the description; otherwise it is the first line.
+    pub has_description: bool,
     /// Its files that run, below its folder.
     pub scripts: Vec<String>,
     pub files: usize,
@@ -75,7 +77,7 @@ impl Candidate {
         let file = file_in(folder).unwrap_or(FILES[0]);
         let text = Dir::open(folder)?.read_untrusted(file)?.unwrap_or_default();
         let shown = folder.join(file);
-        let (fields, _) = front::split(&text).ok_or_else(|| {
+        let (fields, body) = front::split(&text).ok_or_else(|| {
             Error::failed(format!(
                 "{}: its front matter has no end: a line of --- is missing",
                 shown.display()
@@ -92,7 +94,11 @@ impl Candidate {
         let mut candidate = Self {
             name,
             folder: folder.to_owned(),
-            description: one_line(field("description"), 300),
+            has_description: !field("description").trim().is_empty(),
+            description: match one_line(field("description"), 300) {
+                description if description.is_empty() => first_line(body),
+                description => description,
+            },
             scripts: Vec::new(),
             files: 0,
             bytes: 0,
@@ -132,13 +138,10 @@ impl Candidate {
             [] => "none".to_owned(),
             scripts => one_line(&scripts.join(", "), 400),
         };
-        let description = match self.description.as_str() {
-            "" => "(no description)",
-            text => text,
-        };
         format!(
-            "{}: {description}\n  scripts: {scripts}\n  size: {} in {}",
+            "{}: {}\n  scripts: {scripts}\n  size: {} in {}",
             one_line(&self.name, 64),
+            self.description,
             size(self.bytes),
             counted(self.files, "file")
         )

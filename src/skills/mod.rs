@@ -194,12 +194,7 @@ impl Skills {
         }
         let mut description = one_line(field("description"), MAX_DESCRIPTION);
         if description.is_empty() {
-            problem("SKILL.md has no description in its front matter; its first line is used");
-            let first = body
-                .lines()
-                .map(|line| line.trim_start_matches('#').trim())
-                .find(|line| !line.is_empty());
-            description = one_line(first.unwrap_or("(no description)"), 200);
+            description = first_line(body);
         }
         let disabled = dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists());
         found.skills.push(Skill {
@@ -305,6 +300,13 @@ fn is_valid_name(name: &str) -> bool {
     let is_valid =
         |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() && is_lower(c));
     name.chars().count() <= 64 && name.split('-').all(is_valid)
+}
+
+/// What describes a skill without a description: the first line of its text.
+fn first_line(body: &str) -> String {
+    let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
+    let first = lines.find(|line| !line.is_empty());
+    one_line(first.unwrap_or("(no description)"), 200)
 }
 
 #[cfg(test)]

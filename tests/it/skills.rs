@@ -623,3 +623,19 @@ fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
     );
     assert!(run.stdout.starts_with(&shown), "{}", run.stdout);
 }
+
+#[test]
+fn a_skill_without_a_description_is_told_of_once() {
+    let other = Home::empty();
+    other.write("bare/SKILL.md", "# Boils water\n\nUse a kettle.\n");
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    let from = other.path("bare").display().to_string();
+    let run = home.bantam().args(["skills", "install", &from]).run();
+    run.exits(0).says("has no description");
+    assert!(run.stdout.contains("bare: Boils water"), "{}", run.stdout);
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
+    let list = home.bantam().args(["skills", "list"]).run();
+    list.exits(0).is_quiet();
+    assert!(list.stdout.contains("Boils water"));
+}
