@@ -112,7 +112,7 @@ impl Job {
         read.map_err(|what| Error::config(format!("the job {}: {what}", one_line(self.id(), 40))))
     }
 
-    /// The schedule for people: `every 60 s`, `30 7 * * * (Europe/Berlin)`.
+    /// The schedule for people: `every 5 minutes`, `30 7 * * * (Europe/Berlin)`.
     pub(crate) fn when(&self, zone: &Zone) -> String {
         match self.schedule() {
             Err(_) => "?".to_owned(),
@@ -120,7 +120,7 @@ impl Job {
             Ok(Schedule::Every { interval, .. }) if interval % 1000 != 0 => {
                 format!("every {interval} ms")
             }
-            Ok(Schedule::Every { interval, .. }) => format!("every {} s", interval / 1000),
+            Ok(Schedule::Every { interval, .. }) => every(interval / 1000),
             Ok(Schedule::Cron(_)) => {
                 let tz = self.tz().map(|tz| format!(" ({tz})")).unwrap_or_default();
                 format!("{}{tz}", self.text("/schedule/expr").unwrap_or_default())
@@ -224,4 +224,15 @@ fn counts(schedule: &Schedule, run: Millis, now: Millis, zone: &Zone) -> bool {
     let following = next.and_then(|next| schedule.next(next, zone));
     next.zip(following)
         .is_some_and(|(next, following)| ahead < following - next)
+}
+
+/// An interval in words, in the largest unit that it is whole in.
+fn every(seconds: Millis) -> String {
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
+    let unit = units.into_iter().find(|(long, _)| seconds % long == 0);
+    let (long, name) = unit.unwrap_or((1, "second"));
+    match seconds / long {
+        1 => format!("every {name}"),
+        count => format!("every {count} {name}s"),
+    }
 }

@@ -232,7 +232,7 @@ fn a_file_of_another_program_is_changed_and_nothing_in_it_is_lost() {
     run.exits(0)
         .says("the job def: unknown kind of schedule \"moon\"");
     assert!(
-        run.stdout.contains("every 60 s") && run.stdout.contains("cannot run"),
+        run.stdout.contains("every minute") && run.stdout.contains("cannot run"),
         "{}",
         run.stdout
     );
@@ -697,4 +697,38 @@ fn a_job_for_a_chat_without_a_bot_is_told_of_at_once() {
         .exits(0)
         .says("cannot deliver to telegram:42")
         .says("channels.telegram.token");
+}
+
+#[test]
+fn a_name_is_given_once_and_intervals_are_told_in_words() {
+    let home = Home::empty();
+    for (interval, name) in [
+        ("3600", "hourly"),
+        ("5m", "often"),
+        ("90", "odd"),
+        ("1d", "daily"),
+    ] {
+        cron(&home, ["add", "-m", "look", "-e", interval, "-n", name]).exits(0);
+    }
+    cron(&home, ["add", "-m", "look", "-e", "1h", "-n", "odd"])
+        .exits(2)
+        .fails_with_a_hint()
+        .says("there is a job odd already");
+    let list = cron(&home, ["list"]);
+    for words in [
+        "every hour",
+        "every 5 minutes",
+        "every 90 seconds",
+        "every day",
+    ] {
+        assert!(
+            list.exits(0).stdout.contains(words),
+            "{words}: {}",
+            list.stdout
+        );
+    }
+    // Those that are named by their message may be alike.
+    for _ in 0..2 {
+        cron(&home, ["add", "-m", "look again", "-e", "1h"]).exits(0);
+    }
 }
