@@ -256,12 +256,16 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     let mut config = loaded.config;
     config.mcp_servers.insert(name.clone(), entry.clone());
     let parts = parts(&home, &config, env);
+    let has_files = home.mcp_home(name).exists();
     let asked = ask(parts, name, &entry);
     if asked.is_ok() || args.has("keep") {
         edit::set(&home, env, &["mcpServers", name], &value)?;
     } else {
         // It may have been made for the attempt.
         disk::remove(&home.mcp_tools(name))?;
+        if !has_files {
+            disk::remove(&home.mcp_home(name))?;
+        }
     }
     let tools = asked.map_err(|e| {
         let tree = refused(parts, name, &entry, &e.message);

@@ -39,6 +39,7 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
         assert_eq!(run.stderr.contains(&line), n >= 20, "{n}: {}", run.stderr);
     }
     assert_eq!(config(&home), json!({}));
+    assert!(!home.path("state/mcp/bad").exists());
     add(&["--keep", "--", "no-such-program"])
         .exits(1)
         .says("added bad, but it cannot be used: ")
