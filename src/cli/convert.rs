@@ -88,7 +88,12 @@ const LEFT: [&str; 10] = [
 pub(super) fn convert(mut theirs: Value, old_home: Option<&Path>) -> (Value, Vec<String>) {
     let servers = servers(&mut theirs, old_home);
     let (list, name, fallbacks) = models(&mut theirs);
+    let engine = search_engine(&mut theirs);
     let mut ours = section(&mut theirs, "");
+    if let Some((engine, key)) = engine {
+        put(&mut ours, "tools.web.search.provider", engine.into());
+        put(&mut ours, "tools.web.search.api_key", key.into());
+    }
     for (path, value) in [
         ("mcpServers", servers),
         ("model_list", list),
@@ -164,6 +169,29 @@ fn servers(theirs: &mut Value, old_home: Option<&Path>) -> Value {
         }
     }
     ours
+}
+
+/// The search engine of a picoclaw and its key: there each engine has a section of its own.
+fn search_engine(theirs: &mut Value) -> Option<(&'static str, String)> {
+    if find(theirs, "tools.web.search.api_key").is_some_and(|key| is_filled(key)) {
+        return None;
+    }
+    ["brave", "tavily", "serper"]
+        .into_iter()
+        .find_map(|engine| {
+            let section = find(theirs, &format!("tools.web.{engine}"))?;
+            if !is_enabled(section) {
+                return None;
+            }
+            let many = find(section, "api_keys").filter(|keys| keys.is_array());
+            let first =
+                many.and_then(|keys| keys.as_array().and_then(|keys| keys.first().cloned()));
+            let key = first.or_else(|| find(section, "api_key").cloned());
+            let key = key.filter(|key| is_filled(key) && !refers(key))?;
+            let key = key.as_str()?.trim().to_owned();
+            *section = Value::Null;
+            Some((engine, key))
+        })
 }
 
 /// The model list with the providers' keys, and the names of the models that answer.
@@ -418,6 +446,7 @@ mod tests {
             "channels": {"telegram": {"token": "123456:fake", "allow_from": ["123456789"]}},
             "tools": {"web": {
                 "fetch": {"max_chars": 65536},
+                "search": {"provider": "brave", "api_key": "brave-fake-key-0000"},
             }},
             "mcpServers": {"files": {"command": "/usr/bin/files-mcp", "args": ["--ro"]}},
             "heartbeat": {"enabled": true},
@@ -432,7 +461,6 @@ mod tests {
             "tools.allow_read_paths",
             "tools.cron",
             "tools.exec.allow_remote",
-            "tools.web.brave",
             "model_list.1.thinking_level",
         ] {
             assert!(left.iter().any(|left| left == path), "{path}: {left:?}");
