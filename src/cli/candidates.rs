@@ -109,7 +109,7 @@ fn candidates(kind: &str, home: &Home, env: &Env) -> Result<Vec<(String, String)
             jobs.iter().map(row).collect()
         }
         "models" => {
-            let names = load(env)?.1.config.model_names();
+            let names = load(env)?.1.config.whole_names();
             let vendors = VENDORS.iter().map(|vendor| bare(vendor.name));
             names.iter().map(|name| bare(name)).chain(vendors).collect()
         }

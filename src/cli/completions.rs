@@ -224,7 +224,11 @@ fn man(_: &Args, _: &Env) -> Result<u8> {
             .replace('\\', "\\e")
             .replace('-', "\\-")
             .replace("\n.", "\n\\&.");
-        page.push_str(&format!(".SS {}\n.EX\n{text}.EE\n", command.name));
+        // At the left edge, or its 80 columns would not fit a terminal.
+        page.push_str(&format!(
+            ".SS {}\n.EX\n.in 0\n{text}.in\n.EE\n",
+            command.name
+        ));
     }
     page.push_str(".SH EXIT STATUS\n");
     for (code, meaning) in help::EXIT_CODES {

@@ -172,7 +172,14 @@ impl Config {
         self.model_list.iter().map(name).collect()
     }
 
-    /// The same for people, with a place for the model where an entry stands for all of a host.
+    /// Those of them that name one model, and not all of a host.
+    pub(crate) fn whole_names(&self) -> Vec<String> {
+        let mut names = self.model_names();
+        names.retain(|name| !name.ends_with("/*"));
+        names
+    }
+
+    /// All for people, with a place for the model where an entry stands for all of a host.
     pub(crate) fn typed_names(&self) -> Vec<String> {
         let typed = |name: String| match name.strip_suffix("/*") {
             Some(host) => format!("{host}/MODEL"),

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::harness::Home;
 
 /// Every command that `bantam help` lists, by name: `agent`, `sessions list`.
@@ -234,4 +236,38 @@ fn of_a_shell_that_is_not_known_there_are_no_completions() {
         .exits(2)
         .prints("")
         .fails_with_a_hint();
+}
+
+#[test]
+fn the_manual_fits_a_terminal() {
+    let home = Home::empty();
+    let page = home.bantam().arg("man").run();
+    let lines = page
+        .exits(0)
+        .stdout
+        .lines()
+        .filter(|line| !line.starts_with('.'));
+    for line in lines {
+        let shown = line
+            .replace("\\-", "-")
+            .replace("\\&", "")
+            .replace("\\e", "\\");
+        assert!(shown.chars().count() <= 80, "{shown}");
+    }
+    assert!(
+        page.stdout.contains(".EX\n.in 0\n"),
+        "examples begin at the left edge"
+    );
+}
+
+#[test]
+fn all_models_of_a_host_are_no_model_to_choose() {
+    let entry = json!({"model": "server/*", "api_base": "http://127.0.0.1:1/v1"});
+    let home = Home::with(&json!({"model_list": [entry, {"model": "openai/gpt-5-mini"}]}));
+    let models = home.bantam().args(["completions", "models"]).run();
+    let models = &models.exits(0).stdout;
+    assert!(
+        models.contains("openai/gpt-5-mini") && !models.contains('*'),
+        "{models}"
+    );
 }
