@@ -65,6 +65,9 @@ pub enum Kind {
     Stop,
     /// Ends it and starts a new conversation.
     New,
+    /// Takes back the last question, its answer, and the files that its file tools changed. Only `bantam` has it, not
+    /// [`serve`](crate::serve()).
+    Undo,
     /// Changes the model of this conversation, or shows it if empty. Only `bantam` has it, not [`serve`](crate::serve()).
     Model(String),
     /// Shows the status.
@@ -99,6 +102,8 @@ pub enum Event {
         /// The tool's name, and what the call is about.
         summary: String,
     },
+    /// The last line that a running command has printed, from time to time.
+    Printed(String),
     /// A tool call is over.
     ToolFinished {
         /// The tool's name.

@@ -19,6 +19,8 @@ use crate::text::from_json;
 /// Bytes of a reply's header, and of its body.
 const MAX_HEADER: usize = 16 << 10;
 pub(crate) const MAX_BODY: usize = (1 << 20) - MAX_HEADER;
+/// Bytes of a line that a running command has printed.
+pub(crate) const MAX_LINE: usize = 400;
 /// Bytes of a job's header, and of its body.
 const MAX_JOB: usize = 64 << 20;
 /// Bytes to be read for their content, in all, and in one piece.
@@ -338,6 +340,8 @@ pub(crate) enum Header {
     Refused { why: String },
     /// This confinement is unavailable. Said instead of [`Header::Ready`].
     Unavailable { why: String },
+    /// A command goes on; the body is the last line that it has printed.
+    Printed,
     /// A command has ended; the body is its output.
     Exited {
         end: Termination,
@@ -351,6 +355,7 @@ impl Header {
     fn most(&self) -> usize {
         match self {
             Self::Image => MAX_IMAGE,
+            Self::Printed => MAX_LINE,
             _ => MAX_BODY,
         }
     }
@@ -367,6 +372,7 @@ impl Header {
             | Self::Recording
             | Self::Pdf
             | Self::Part(_)
+            | Self::Printed
             | Self::Exited { .. } => Error::failed("unexpected reply from the hands process"),
         }
     }

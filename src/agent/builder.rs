@@ -27,7 +27,8 @@ pub struct Builder {
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// The home that keeps what files were before a turn; `None` where nobody can take a turn back.
-    pub(crate) undo_in: Option<Home>,
+    /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
+    pub(crate) undo_in: Option<(Home, &'static str)>,
     /// Makes tools again that change while a turn runs.
     pub(crate) renewal: Option<Renewal>,
     tools: Vec<Box<dyn Tool>>,

@@ -261,14 +261,25 @@ impl<'a> Calls<'a> {
 
     fn run_one(&self, Admitted { call, permission }: &Admitted) -> (ToolResult, CallReport) {
         let (turn, started) = (self.turn, Instant::now());
+        let why_not = match (turn.cancel.why(), permission) {
+            (Some(Why::Stopped), _) => Some("the user stopped the turn"),
+            (Some(Why::Deadline), _) => Some("the turn timed out"),
+            (None, Permission::Refused(why)) => Some(why.as_str()),
+            (None, Permission::Granted | Permission::GrantedByUser) => None,
+        };
+        let prefix = if why_not.is_some() { "not run: " } else { "" };
         (turn.events)(Event::ToolStarted {
-            summary: call.summary(),
+            summary: format!("{prefix}{}", call.summary()),
         });
-        let mut result = match (turn.cancel.why(), permission) {
-            (Some(Why::Stopped), _) => call.not_run("the user stopped the turn"),
-            (Some(Why::Deadline), _) => call.not_run("the turn timed out"),
-            (None, Permission::Refused(why)) => call.not_run(why),
-            (None, Permission::Granted | Permission::GrantedByUser) => call.run(&Turn {
+        let events = |event| {
+            (turn.events)(match event {
+                Event::Printed(line) => Event::Printed(self.agent.redactor.strike(line, "")),
+                event => event,
+            });
+        };
+        let mut result = match why_not {
+            Some(why) => call.not_run(why),
+            None => call.run(&Turn {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
@@ -286,7 +297,7 @@ impl<'a> Calls<'a> {
                     warn: &|text| turn.warn(text),
                 },
                 pages: &self.pages,
-                events: turn.events,
+                events: &events,
                 run_task: &|task| self.agent.run_task(task, turn),
                 start_task: &|task| turn.start_task(task),
                 versions: turn.spending.versions(),

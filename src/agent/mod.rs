@@ -153,7 +153,7 @@ pub struct Agent {
     is_subagent: bool,
     confirm: Arc<[String]>,
     ledger: Option<Arc<Ledger>>,
-    undo_in: Option<Home>,
+    undo_in: Option<(Home, &'static str)>,
     renewal: Option<Renewal>,
 }
 

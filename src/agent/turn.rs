@@ -135,10 +135,17 @@ impl Agent {
             self.give_up_calls(&mut session)?;
             self.append_user_message(turn, &mut session, &held)?;
         }
-        if let Some(home) = &self.undo_in {
-            let dir = home.undo(&session.name);
-            turn.spending
-                .keep_versions(Versions::of(dir, session.asked_at()));
+        if let Some((home, _)) = self
+            .undo_in
+            .as_ref()
+            .filter(|(_, kind)| session.name.starts_with(kind))
+        {
+            let (dir, place) = (home.undo(&session.name), session.asked_at());
+            turn.spending.keep_versions(if resumed {
+                Versions::resumed(dir, place)
+            } else {
+                Versions::of(dir, place)
+            });
         }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);

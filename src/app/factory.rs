@@ -12,7 +12,7 @@ use crate::paths::Home;
 use crate::session::versions::{Before, Version, Versions};
 use crate::session::{Entry, Files, Session, Store, archive};
 use crate::text::one_line;
-use crate::wire::{FileJob, Job, OldFile};
+use crate::wire::{FileJob, Header, Job, OldFile};
 
 /// The setting that names the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
@@ -161,13 +161,9 @@ impl AgentFactory {
         let hands = super::hands(self.parts(&config))?;
         let cancel = Cancel::new(None);
         let put_back = |version: Version| {
-            let Version {
-                path,
-                before,
-                stamp,
-            } = version;
+            let path = version.path.clone();
             let done = (|| {
-                let content = match before {
+                let content = match version.before {
                     Before::Lost => return Err(Error::failed("it was too large to be kept")),
                     Before::Absent => None,
                     Before::Kept(number) => Some(versions.content(number)?),
@@ -175,12 +171,16 @@ impl AgentFactory {
                 let was_there = content.is_some();
                 let file = OldFile {
                     path: path.clone(),
-                    stamp,
+                    stamp: version.stamp.clone(),
                     was_there,
                     content: content.unwrap_or_default(),
                 };
                 let job = Job::File(FileJob::PutBack(file));
-                hands.call(&job, &cancel)?.into_text()?;
+                let reply = hands.call(&job, &cancel)?;
+                if let Header::Changed { stamp, .. } = &reply.header {
+                    versions.put_back(&version, stamp)?;
+                }
+                reply.into_text()?;
                 Ok(if was_there {
                     PutBack::Restored
                 } else {
@@ -229,6 +229,26 @@ pub(crate) struct Undone {
     pub files: Vec<(String, Result<PutBack, String>)>,
     /// Commands have run, and what they did stays.
     pub ran: bool,
+}
+
+impl Undone {
+    /// What was taken back, a line for each thing.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let question = one_line(&self.question.content, 60);
+        let mut lines = vec![format!("took back: {question}")];
+        for (path, done) in &self.files {
+            let path = one_line(path, 200);
+            lines.push(match done {
+                Ok(PutBack::Restored) => format!("restored {path}"),
+                Ok(PutBack::Removed) => format!("removed {path}, which was new"),
+                Err(why) => format!("{path} stays as it is: {}", one_line(why, 200)),
+            });
+        }
+        if self.ran {
+            lines.push("what commands did stays".to_owned());
+        }
+        lines
+    }
 }
 
 pub(crate) enum PutBack {

@@ -59,6 +59,7 @@ pub(crate) struct Startup {
 impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
         let mut factory = AgentFactory::new(home, env)?;
+        factory.options.undo_of = Some("telegram_");
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
         let http = endpoint::settings(&loaded.config, env, home)?;

@@ -57,8 +57,8 @@ pub(crate) struct Options {
     pub tools: Option<Vec<String>>,
     /// The limit for one turn.
     pub budget_tokens: Option<u64>,
-    /// The user may take a turn back.
-    pub can_undo: bool,
+    /// What the names of the conversations begin with whose user may take a turn back.
+    pub undo_of: Option<&'static str>,
     /// A program names the models if the settings do not.
     pub models_in_code: bool,
     /// A section of the system prompt.
@@ -247,7 +247,8 @@ fn builder(
         .limits(limits);
     builder.redactor = redactor;
     builder.confirm.clone_from(&config.tools.confirm);
-    builder.undo_in = (options.can_undo && options.memory.is_none()).then(|| home.clone());
+    let undo_of = options.undo_of.filter(|_| options.memory.is_none());
+    builder.undo_in = undo_of.map(|kind| (home.clone(), kind));
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: hands.workspace().clone(),

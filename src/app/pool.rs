@@ -71,7 +71,7 @@ impl AgentPool {
     /// The names of the models to choose from.
     pub(super) fn model_names(&self) -> Vec<String> {
         let loaded = self.factory.load(None);
-        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.model_names())
+        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.whole_names())
     }
 
     /// The agent for a conversation: with the model chosen there, or the configured one if that is gone.
@@ -83,8 +83,8 @@ impl AgentPool {
     /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
     fn models(&self, session: &str) -> Result<ControlReply> {
         let loaded = self.factory.load(None)?;
-        let mut models = loaded.config.model_names();
-        let names = models.join(", ");
+        let mut models = loaded.config.whole_names();
+        let names = loaded.config.typed_names().join(", ");
         for name in offers::names(self.factory.parts(&loaded.config)) {
             if !models.contains(&name) {
                 models.push(name);
@@ -140,6 +140,13 @@ impl AgentPool {
     }
 }
 
+/// The text with a capital letter.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(|first| first.to_uppercase().to_string());
+    first.unwrap_or_default() + chars.as_str()
+}
+
 impl Handler for AgentPool {
     fn agent(&self, session: &str) -> Result<Arc<Agent>> {
         self.agent_of(session)
@@ -151,6 +158,10 @@ impl Handler for AgentPool {
                 self.factory.reset(session)?;
                 "A new conversation begins.".to_owned()
             }
+            Kind::Undo => match self.factory.undo_with_files(session)? {
+                Some(undone) => sentence(&undone.lines().join("\n")),
+                None => "There is nothing to take back.".to_owned(),
+            },
             Kind::Model(name) if name.is_empty() => return self.models(session),
             Kind::Model(name) => self.choose_model(session, name)?,
             Kind::Status => self.status(session)?,

@@ -15,7 +15,6 @@ use super::question::Question;
 use super::repl::Conversation;
 use super::{attach, table, tty};
 use crate::agent::Agent;
-use crate::app::factory::PutBack;
 use crate::app::{self, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Result};
@@ -133,20 +132,9 @@ impl Conversation {
         let Some(undone) = self.repl.factory.undo_with_files(&self.repl.session)? else {
             return Ok("bantam: there is nothing to take back".to_owned());
         };
-        let question = one_line(&undone.question.content, 60);
-        let mut lines = vec![format!("bantam: took back: {question}")];
-        for (path, done) in undone.files {
-            let path = one_line(&path, 200);
-            lines.push(match done {
-                Ok(PutBack::Restored) => format!("bantam: restored {path}"),
-                Ok(PutBack::Removed) => format!("bantam: removed {path}, which was new"),
-                Err(why) => format!("bantam: {path} stays as it is: {}", one_line(&why, 200)),
-            });
-        }
-        if undone.ran {
-            lines.push("bantam: what commands did stays".to_owned());
-        }
-        Ok(lines.join("\n"))
+        let lines = undone.lines();
+        let lines = lines.iter().map(|line| format!("bantam: {line}"));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
     }
 
     /// By OSC 52, which also reaches the clipboard over SSH.

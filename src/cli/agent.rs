@@ -323,7 +323,7 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
         unseen,
         tools,
         budget_tokens,
-        can_undo: true,
+        undo_of: Some("cli_"),
         system,
         ..Options::default()
     };

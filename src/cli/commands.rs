@@ -1,8 +1,8 @@
 //! The commands of a conversation, and what a line typed there is.
 
 use super::repl::Conversation;
-use crate::error::Result;
-use crate::text::nearest;
+use crate::error::{Error, Result};
+use crate::text::{nearest, one_line};
 
 /// A command of a conversation.
 pub(super) struct Command {
@@ -19,7 +19,13 @@ pub(super) struct Command {
 type Run = fn(&mut Conversation, &str) -> Result<Option<String>>;
 
 const COMMANDS: [Command; 14] = [
-    row("/help", "", "show this", &["/?"], |_, _| Ok(Some(help()))),
+    row(
+        "/help",
+        "[COMMAND]",
+        "show this, or the line of one command",
+        &["/?"],
+        |_, name| help_on(name).map(Some),
+    ),
     row(
         "/new",
         "",
@@ -179,7 +185,8 @@ fn find(line: &str) -> Option<&'static Command> {
     let command = COMMANDS
         .iter()
         .find(|command| command.name == first || command.aliases.contains(&first))?;
-    let fits = line.starts_with(first) && (!command.argument.is_empty() || words.next().is_none());
+    // "exit the loop" is a message.
+    let fits = line.starts_with(first) && (first.starts_with('/') || words.next().is_none());
     fits.then_some(command)
 }
 
@@ -193,23 +200,44 @@ pub(super) fn words(skills: &[String]) -> Vec<String> {
         .collect()
 }
 
-fn help() -> String {
-    let line = |command: &Command| {
-        let Command {
+impl Command {
+    fn line(&self) -> String {
+        let Self {
             name,
             argument,
             about,
             aliases,
             ..
-        } = command;
+        } = self;
         let also = if aliases.is_empty() {
             String::new()
         } else {
             format!(" (also {})", aliases.join(", "))
         };
         format!("{:<15} {about}{also}\n", format!("{name} {argument}"))
-    };
-    COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
+    }
+}
+
+fn help() -> String {
+    let lines = COMMANDS.iter().map(Command::line);
+    lines.chain([KEYS.to_owned()]).collect()
+}
+
+/// The line of the command that is called so, with a slash or without; of all if no name is given.
+fn help_on(name: &str) -> Result<String> {
+    if name.is_empty() {
+        return Ok(help());
+    }
+    let bare = name.trim_start_matches('/');
+    let is_meant = |known: &str| known.trim_start_matches('/') == bare;
+    let command = COMMANDS.iter().find(|command| {
+        is_meant(command.name) || command.aliases.iter().any(|name| is_meant(name))
+    });
+    let line = command.map(|command| command.line().trim_end().to_owned());
+    line.ok_or_else(|| {
+        Error::usage(format!("there is no command /{}", one_line(bare, 40)))
+            .hint("/help lists the commands")
+    })
 }
 
 #[cfg(test)]
@@ -237,6 +265,8 @@ mod tests {
         is("/model  openai/gpt-5-mini ", "/model", "openai/gpt-5-mini");
         is("/export my talk.md", "/export", "my talk.md");
         is("/exit", "/quit", "");
+        is("/undo 3", "/undo", "3");
+        is("/help model", "/help", "model");
         is("exit", "/quit", "");
         for line in [
             "exit the loop",

@@ -12,6 +12,7 @@ use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
 use crate::agent::{Confirm, Pending, Verdict};
 use crate::bus::{Event, Response};
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::markdown::{Look, Markdown};
 use crate::text::{one_line, printable};
@@ -144,6 +145,7 @@ impl Printer {
                 }
                 self.progress("running...");
             }
+            Event::Printed(line) => self.screen.last_line(&line),
             Event::ToolFinished { name, ok, ms } => {
                 if verbose {
                     self.screen.detail(&format!(
@@ -165,7 +167,7 @@ impl Printer {
     }
 
     /// Asks the user about a call; `None` where nobody can be asked.
-    pub(super) fn asker(self: Arc<Self>) -> Option<Arc<Confirm>> {
+    pub(super) fn asker(self: Arc<Self>, cancel: Cancel) -> Option<Arc<Confirm>> {
         if !self.screen.stderr_is_terminal || !io::stdin().is_terminal() {
             return None;
         }
@@ -183,6 +185,10 @@ impl Printer {
             match tty::ask(&self.screen, question).as_deref() {
                 Ok("y" | "yes") => Verdict::Yes,
                 Ok("a" | "always") => Verdict::Always,
+                Ok(answer) if answer.ends_with(tty::INTERRUPT) => {
+                    cancel.stop();
+                    Verdict::Unanswered
+                }
                 // Nobody has said yes.
                 Ok(_) | Err(_) => Verdict::No,
             }
@@ -261,6 +267,7 @@ fn event_json(event: &Event) -> Value {
         Event::ToolFinished { name, ok, ms } => {
             json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms})
         }
+        Event::Printed(line) => json!({"event": "printed", "line": line}),
         Event::Changed(lines) => json!({"event": "changed", "lines": lines}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Warning(text) => json!({"event": "warning", "text": text}),

@@ -184,6 +184,10 @@ impl Conversation {
                 Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}"))
             );
         }
+        if needed.is_empty() && !argument.is_empty() {
+            return Err(Error::usage(format!("{name} takes nothing behind it"))
+                .hint(format!("type {name} alone")));
+        }
         (command.run)(self, argument)
     }
 

@@ -7,8 +7,10 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::tty;
 use crate::config::Env;
 use crate::error::Result;
+use crate::markdown;
 use crate::text::{clip, counted, printable};
 
 /// After so long the user is told how long has been waited.
@@ -79,6 +81,8 @@ struct Cursor {
     /// What is waited for, and since when. Redrawn below each notice until the answer begins.
     progress: Option<(&'static str, Instant)>,
     is_drawn: bool,
+    /// What a running command has printed last.
+    last_line: String,
 }
 
 impl Screen {
@@ -97,6 +101,17 @@ impl Screen {
             let mut cursor = self.lock();
             cursor.erase();
             cursor.progress = Some((text, Instant::now()));
+            cursor.last_line.clear();
+            cursor.draw();
+        }
+    }
+
+    /// Shows the last line of what runs behind what the program does, if that is shown.
+    pub(super) fn last_line(&self, line: &str) {
+        let mut cursor = self.lock();
+        if cursor.progress.is_some() {
+            cursor.erase();
+            cursor.last_line = printable(line);
             cursor.draw();
         }
     }
@@ -261,16 +276,15 @@ impl Cursor {
     fn draw(&mut self) {
         if let (Some((text, since)), None) = (self.progress, self.open_line) {
             let waited = since.elapsed();
-            let waited = if waited < LONG {
-                String::new()
-            } else {
-                format!(" {} s; Ctrl-C stops", waited.as_secs())
+            let seconds = waited.as_secs();
+            let shown = match self.last_line.as_str() {
+                "" if waited < LONG => text.to_owned(),
+                "" => format!("{text} {seconds} s; Ctrl-C stops"),
+                line => format!("{text} {seconds} s: {line}"),
             };
-            drop(
-                io::stderr()
-                    .lock()
-                    .write_all(format!("{text}{waited}").as_bytes()),
-            );
+            // One that wraps could not be erased.
+            let shown = within(&shown, tty::size().0.saturating_sub(1));
+            drop(io::stderr().lock().write_all(shown.as_bytes()));
             self.is_drawn = true;
         }
     }
@@ -281,6 +295,19 @@ impl Cursor {
             drop(io::stderr().lock().write_all(b"\r\x1b[K"));
         }
     }
+}
+
+/// The beginning of a line that has so many columns.
+fn within(line: &str, columns: usize) -> &str {
+    let mut end = 0;
+    for (at, c) in line.char_indices() {
+        let next = at + c.len_utf8();
+        if markdown::columns(&line[..next]) > columns {
+            break;
+        }
+        end = next;
+    }
+    &line[..end]
 }
 
 #[cfg(test)]

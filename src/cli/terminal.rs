@@ -57,7 +57,7 @@ pub(super) fn turn(
     });
     let request = Request {
         background: Some(start),
-        confirm: printer.clone().asker(),
+        confirm: printer.clone().asker(request.cancel.clone()),
         ..request
     };
     signals.turn_begins(&request.cancel);

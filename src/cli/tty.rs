@@ -94,6 +94,8 @@ pub(super) fn restore() {
 const PASTE_OFF: &str = "\x1b[?2004l";
 
 const CTRL_C: u8 = 3;
+/// What an answer ends in that Ctrl-C has ended.
+pub(super) const INTERRUPT: char = '\u{3}';
 /// Input that comes within this time after other input belongs to it.
 const QUIET: Duration = Duration::from_millis(200);
 

@@ -154,7 +154,7 @@ impl Dispatcher {
                 // The new conversation does not know them.
                 drop(self.tasks.take_stopped(&message.session));
             }
-            Kind::Message | Kind::Report | Kind::Model(_) => {}
+            Kind::Message | Kind::Report | Kind::Undo | Kind::Model(_) => {}
         }
         self.enqueue(message);
     }
@@ -211,6 +211,11 @@ impl Dispatcher {
     }
 
     fn reply_to_control(&self, message: &Inbound) {
+        if message.kind == Kind::Undo && !message.ids.is_empty() {
+            // Done a second time after a crash, it would take back another question.
+            self.runs
+                .logged(self.runs.outbox.queue().start(&message.ids));
+        }
         let reply = self.handler.control(&message.kind, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {
             let text = match e.hint {

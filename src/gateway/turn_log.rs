@@ -42,6 +42,7 @@ pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
         | Event::Delta(_)
         | Event::Thought(_)
         | Event::Progress(_)
+        | Event::Printed(_)
         | Event::Changed(_)
         | Event::Background(_) => {
             return None;

@@ -42,12 +42,13 @@ pub(super) fn confined(child: &mut Child, cancel: &Cancel) -> Result<Result<(), 
 }
 
 /// Has `child`, which is confined, do `job`, and waits until it has closed its output. `pieces` follow a job that reads.
-/// `count_processes` ends a command that has too many.
+/// `printed` sees the last line of a command that goes on. `count_processes` ends one that has too many.
 pub(super) fn exchange(
     child: &mut Child,
     job: &Job,
     pieces: Option<&mut Pieces>,
     cancel: &Cancel,
+    printed: &mut dyn FnMut(&[u8]),
     count_processes: bool,
 ) -> Result<Reply> {
     let time = Duration::from_secs(job.seconds()) + GRACE;
@@ -59,7 +60,15 @@ pub(super) fn exchange(
         reader.deadline = Instant::now() + cancel.remaining(time);
     }
     reader.counted = count_processes.then(|| child.id());
-    let result = receive_reply(&mut reader);
+    let result = loop {
+        match receive_reply(&mut reader) {
+            Ok(Reply {
+                header: Header::Printed,
+                body,
+            }) => printed(&body),
+            result => break result,
+        }
+    };
     let told_to_stop = reader.stopped.is_none();
     // The process closes its output by ending. After the grace the caller kills it.
     reader.tell_to_stop();
@@ -233,7 +242,7 @@ mod tests {
             content: "x".repeat(65 << 20),
         });
         let cancel = Cancel::new(Some(Duration::from_secs(2)));
-        let error = exchange(&mut waiting, &job, None, &cancel, false).unwrap_err();
+        let error = exchange(&mut waiting, &job, None, &cancel, &mut |_| (), false).unwrap_err();
         waiting.kill().and_then(|()| waiting.wait()).unwrap();
         assert!(error.message.contains("too large"), "{error}");
     }
@@ -269,7 +278,15 @@ mod tests {
 
         let mut forging = saying(Header::Ready, unavailable());
         assert_eq!(confined(&mut forging, &cancel).unwrap(), Ok(()));
-        let reply = exchange(&mut forging, &Job::Layers, None, &cancel, false).unwrap();
+        let reply = exchange(
+            &mut forging,
+            &Job::Layers,
+            None,
+            &cancel,
+            &mut |_| (),
+            false,
+        )
+        .unwrap();
         forging.wait().unwrap();
         let error = reply.into_text().unwrap_err();
         assert!(error.message.contains("unexpected reply"), "{error}");

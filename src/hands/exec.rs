@@ -1,6 +1,6 @@
 //! Runs a command: collects its output, watches its limits, and ends everything it started.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,9 @@ use crate::jail::{self, MAX_PROCESSES};
 use crate::proxy::listener;
 use crate::reach::{self, Access, Links};
 use crate::sys;
-use crate::wire::{Confinement, ExecJob, Header, MAX_BODY, Reply, Setup, Termination};
+use crate::wire::{
+    self, Confinement, ExecJob, Header, MAX_BODY, MAX_LINE, Reply, Setup, Termination,
+};
 
 /// The kernel limits one argument to 128 KiB (`MAX_ARG_STRLEN`).
 const MAX_COMMAND: usize = 120 << 10;
@@ -33,6 +35,8 @@ const MAX_FILE: u64 = 256 << 20;
 const MIN_FREE: u64 = 200 << 20;
 /// How often the free space is measured.
 const DISK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the caller is told of the last line.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the command with `/bin/sh`, and both outputs in one.
 ///
@@ -77,6 +81,7 @@ pub(super) fn exec(
         Builder::new().spawn(write).doing("starting a thread")?;
     }
     let mut output = OutputBuffer::new(output)?;
+    output.told = Some((Instant::now(), 0));
     let limits = Limits {
         timeout: Some(Duration::from_secs(job.timeout_secs)),
         disks: trees.writable().filter_map(Disk::measure).collect(),
@@ -221,6 +226,9 @@ pub(super) fn watch(
         {
             output = None;
         }
+        if let Some(output) = &mut output {
+            output.tell();
+        }
     }
 }
 
@@ -251,6 +259,15 @@ impl Disk {
     }
 }
 
+/// The last line that says something, or the beginning of it.
+fn last_line(output: &[u8]) -> &[u8] {
+    // A progress bar begins its line again.
+    let lines = output.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
+    let mut lines = lines.map(<[u8]>::trim_ascii);
+    let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
+    &last[..last.len().min(MAX_LINE)]
+}
+
 /// Bytes that are read of the output at once, and the most that the kernel keeps in a pipe for a user.
 const PIECE: usize = 16 << 10;
 const MAX_PIPE: usize = 1 << 20;
@@ -262,6 +279,8 @@ pub(super) struct OutputBuffer {
     dropped: u64,
     /// How much of the end is kept.
     end: Option<usize>,
+    /// When the caller was told of the last line, and how much had been printed by then; `None` if it is not told.
+    told: Option<(Instant, usize)>,
 }
 
 impl OutputBuffer {
@@ -272,7 +291,21 @@ impl OutputBuffer {
             kept: Vec::new(),
             dropped: 0,
             end: None,
+            told: None,
         })
+    }
+
+    /// Tells the caller the last line, if it is a new one and some time has passed.
+    fn tell(&mut self) {
+        let Some((at, told)) = self.told else { return };
+        if self.kept.len() == told || at.elapsed() < TELL_INTERVAL {
+            return;
+        }
+        self.told = Some((Instant::now(), self.kept.len()));
+        let body = last_line(&self.kept).to_vec();
+        let header = Header::Printed;
+        // When the caller has gone, the next look at its pipe says so.
+        drop(wire::send_reply(&mut io::stdout(), &Reply { header, body }));
     }
 
     pub(super) fn of_end(pipe: OwnedFd, len: usize) -> Result<Self> {
@@ -308,5 +341,23 @@ impl OutputBuffer {
         self.kept.extend_from_slice(&piece[..room]);
         self.dropped += (len - room) as u64;
         Ok(len > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_the_newest_that_says_something() {
+        for (output, line) in [
+            (&b"one\ntwo\n\n"[..], &b"two"[..]),
+            (b"10 %\r20 %\r", b"20 %"),
+            (b"one\n tw", b"tw"),
+            (b"\n", b""),
+        ] {
+            assert_eq!(last_line(output), line);
+        }
+        assert_eq!(last_line(&[b'x'; 5000]).len(), MAX_LINE);
     }
 }

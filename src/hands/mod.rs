@@ -132,8 +132,18 @@ impl Hands {
 
     /// Does one job in the jail, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
+        self.call_watched(job, cancel, &mut |_| ())
+    }
+
+    /// The same; `printed` sees from time to time the last line of a command that goes on.
+    pub(crate) fn call_watched(
+        &self,
+        job: &Job,
+        cancel: &Cancel,
+        printed: &mut dyn FnMut(&[u8]),
+    ) -> Result<Reply> {
         let confined = self.start(job, cancel)?;
-        finish(confined, job, None, cancel)
+        finish(confined, job, None, cancel, printed)
     }
 
     /// Starts a program in the jail. From then on the child's standard input and output are the program's, which ends when
@@ -256,7 +266,7 @@ impl Hands {
         };
         let job = Job::Read(job);
         let confined = self.start(&job, cancel)?;
-        let reply = finish(confined, &job, Some(&mut pieces), cancel);
+        let reply = finish(confined, &job, Some(&mut pieces), cancel, &mut |_| ());
         match (reply, lost) {
             (_, Some(e)) => Err(e),
             (Ok(reply), None) => match reply.header {
@@ -270,14 +280,14 @@ impl Hands {
         }
     }
 
-    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
+    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all. Returns its stamp.
     pub(crate) fn give_file(
         &self,
         path: &str,
         most: u64,
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<u64> {
+    ) -> Result<String> {
         let (mut offset, mut first_stamp) = (0, String::new());
         loop {
             let job = Job::File(FileJob::GiveFile {
@@ -301,7 +311,7 @@ impl Hands {
             }
             take(&body)?;
             if body.len() < MAX_BODY {
-                return Ok(offset);
+                return Ok(first_stamp);
             }
         }
     }
@@ -329,7 +339,8 @@ impl Hands {
     ) -> Result<Result<String, String>> {
         match self.try_to_start(confinement, &Job::Layers, cancel)? {
             Ok(confined) => {
-                let layers = finish(confined, &Job::Layers, None, cancel)?.into_text()?;
+                let layers =
+                    finish(confined, &Job::Layers, None, cancel, &mut |_| ())?.into_text()?;
                 Ok(Ok(layers.trim_end().to_owned()))
             }
             Err(why) => Ok(Err(why)),
@@ -378,6 +389,7 @@ fn finish(
     job: &Job,
     pieces: Option<&mut Pieces>,
     cancel: &Cancel,
+    printed: &mut dyn FnMut(&[u8]),
 ) -> Result<Reply> {
     let Confined {
         mut child,
@@ -390,7 +402,7 @@ fn finish(
             Job::Exec(_) | Job::Read(_) | Job::File(FileJob::ReadFile { .. })
         )
         && rustix::process::geteuid().is_root();
-    let result = exchange::exchange(&mut child, job, pieces, cancel, count_processes);
+    let result = exchange::exchange(&mut child, job, pieces, cancel, printed, count_processes);
     // It has ended by now, or used up its grace.
     let ended = end(&mut child);
     drop(proxy);

@@ -23,7 +23,10 @@ pub(crate) struct Version {
     /// As tools name it.
     pub path: String,
     pub before: Before,
-    /// What the tool left; it changes with the file.
+    /// The file's stamp before the turn; empty if that is not known.
+    #[serde(default)]
+    pub was: String,
+    /// The stamp of what the tool left; it changes with the file.
     pub stamp: String,
 }
 
@@ -42,7 +45,8 @@ pub(crate) enum Before {
 pub(crate) enum Old<'a> {
     Unknown,
     Absent,
-    Content(&'a [u8]),
+    /// What it held, and its stamp.
+    Content(&'a [u8], &'a str),
 }
 
 /// The versions of one turn.
@@ -65,6 +69,14 @@ impl Versions {
         }
     }
 
+    /// The same for a turn that goes on after the program's end, with what is kept of it already.
+    pub(crate) fn resumed(dir: PathBuf, place: u64) -> Self {
+        let versions = Self::of(dir, place);
+        // One that cannot be read is written anew.
+        *versions.lock() = versions.read().unwrap_or_default();
+        versions
+    }
+
     fn turn(&self) -> PathBuf {
         self.dir.join(self.place.to_string())
     }
@@ -85,33 +97,67 @@ impl Versions {
             version.stamp = stamp;
         } else {
             let number = known.len();
+            let was = match before {
+                Old::Content(_, was) => was.to_owned(),
+                Old::Unknown | Old::Absent => String::new(),
+            };
             let before = match before {
                 Old::Unknown => Before::Lost,
                 Old::Absent => Before::Absent,
-                Old::Content(content) if self.make_room(content.len() as u64)? => {
+                Old::Content(content, _) if self.make_room(content.len() as u64)? => {
                     let file = self.turn().join(number.to_string());
                     disk::replace(&file, content, Durability::Later)?;
                     Before::Kept(number)
                 }
-                Old::Content(_) => Before::Lost,
+                Old::Content(..) => Before::Lost,
             };
             known.push(Version {
                 path: path.to_owned(),
                 before,
+                was,
                 stamp,
             });
         }
-        let index = serde_json::to_vec(&*known)?;
+        self.write(&known)
+    }
+
+    fn write(&self, versions: &[Version]) -> Result<()> {
+        let index = serde_json::to_vec(versions)?;
         disk::replace(&self.turn().join(INDEX), &index, Durability::Later)
+    }
+
+    /// Records that a file is again what it was before this turn, with a new stamp: the turn before that left it so may be taken
+    /// back, too.
+    pub(crate) fn put_back(&self, version: &Version, stamp: &str) -> Result<()> {
+        let mut turns = self.turns()?;
+        turns.retain(|place, _| *place < self.place);
+        for place in turns.into_keys().rev() {
+            let turn = Self::of(self.dir.clone(), place);
+            let mut versions = turn.read()?;
+            let left = versions.iter_mut().find(|left| left.path == version.path);
+            let Some(left) = left else { continue };
+            if left.stamp == version.was {
+                stamp.clone_into(&mut left.stamp);
+                turn.write(&versions)?;
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// The folders of the conversation's turns.
+    fn turns(&self) -> Result<BTreeMap<u64, PathBuf>> {
+        let entries = disk::segments::entries(&self.dir)?.into_iter();
+        Ok(entries
+            .filter_map(|(name, path)| Some((name.parse().ok()?, path)))
+            .collect())
     }
 
     /// Removes the oldest turns until so many bytes more may be kept. Returns whether they may.
     fn make_room(&self, more: u64) -> Result<bool> {
         let mut turns = BTreeMap::new();
-        for (name, path) in disk::segments::entries(&self.dir)? {
-            if let Ok(place) = name.parse::<u64>() {
-                turns.insert(place, (bytes(&path)?, path));
-            }
+        for (place, path) in self.turns()? {
+            turns.insert(place, (bytes(&path)?, path));
         }
         let mut kept: u64 = turns.values().map(|(bytes, _)| bytes).sum();
         for (place, (bytes, path)) in turns {
@@ -167,10 +213,10 @@ mod tests {
         let turn = |place| Versions::of(home.clone(), place);
         let first = turn(3);
         first
-            .changed("a", Old::Content(b"one"), "s1".into())
+            .changed("a", Old::Content(b"one", ""), "s1".into())
             .unwrap();
         first
-            .changed("a", Old::Content(b"two"), "s2".into())
+            .changed("a", Old::Content(b"two", ""), "s2".into())
             .unwrap();
         first.changed("b", Old::Absent, "s3".into()).unwrap();
         first.changed("c", Old::Unknown, "s4".into()).unwrap();
@@ -189,16 +235,18 @@ mod tests {
 
         let large = vec![0; 20_000_000];
         turn(9)
-            .changed("d", Old::Content(&large), "s".into())
+            .changed("d", Old::Content(&large, ""), "s".into())
             .unwrap();
         assert_eq!(turn(3).read().unwrap().len(), 3, "there is room for both");
         turn(20)
-            .changed("e", Old::Content(&large), "s".into())
+            .changed("e", Old::Content(&large, ""), "s".into())
             .unwrap();
         assert!(turn(3).read().unwrap().is_empty() && turn(9).read().unwrap().is_empty());
         let last = turn(21);
-        last.changed("e", Old::Content(&large), "s".into()).unwrap();
-        last.changed("f", Old::Content(&large), "s".into()).unwrap();
+        last.changed("e", Old::Content(&large, ""), "s".into())
+            .unwrap();
+        last.changed("f", Old::Content(&large, ""), "s".into())
+            .unwrap();
         let before = last.read().unwrap()[1].before;
         assert_eq!(before, Before::Lost, "it makes no room in its own turn");
         disk::remove(&home).unwrap();

@@ -29,9 +29,10 @@ const RESTART_TIME: Duration = Duration::from_secs(5);
 const QUICK_TRIES: u32 = 3;
 
 /// The commands that Telegram suggests.
-const COMMANDS: [(&str, &str); 6] = [
+const COMMANDS: [(&str, &str); 7] = [
     ("new", "start a new conversation"),
     ("stop", "stop the current answer"),
+    ("undo", "take back the last question and its file changes"),
     ("status", "show status"),
     ("model", "show or change the model"),
     ("usage", "show token usage"),
@@ -277,6 +278,12 @@ impl Poller {
             group,
             starts,
         } = open;
+        let is_undo = || message.command.as_deref().and_then(name_of) == Some("/undo");
+        if starts > 0 && is_undo() {
+            let text = "I was stopped while I took something back. Look what is left, and send /undo again if you need it.";
+            self.chats.post(&message.chat, text, &[id]);
+            return;
+        }
         if group.is_empty() {
             let ids = vec![id];
             return match message.command.as_deref() {
@@ -304,6 +311,7 @@ impl Poller {
             }
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
+            "/undo" => Kind::Undo,
             "/model" => Kind::Model(rest.trim().to_owned()),
             "/status" => Kind::Status,
             "/usage" => Kind::Usage,
@@ -352,6 +360,11 @@ impl Poller {
         (self.watch.tell)(PollEvent::Waiting);
         let _ended = self.sender().cancel.sleep(wait);
     }
+}
+
+/// The name of a command.
+fn name_of(command: &str) -> Option<&str> {
+    command.split_whitespace().next()
 }
 
 fn update_id(update: &Value) -> Option<u64> {

@@ -7,8 +7,10 @@ use serde::Deserialize;
 use super::Takes::{AtLeast, Text};
 use super::function::Function;
 use super::{Risk, ToolOutput, ToolSpec, arguments};
+use crate::bus::Event;
 use crate::child::Network;
 use crate::hands::Hands;
+use crate::text::one_line;
 use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
@@ -67,7 +69,11 @@ pub(crate) fn exec(
             env: env.clone(),
             input: Vec::new(),
         });
-        let Reply { header, body } = hands.call(&job, turn.cancel)?;
+        let mut printed = |line: &[u8]| {
+            let line = one_line(&String::from_utf8_lossy(line), 200);
+            (turn.events)(Event::Printed(line));
+        };
+        let Reply { header, body } = hands.call_watched(&job, turn.cancel, &mut printed)?;
         let Header::Exited { end, dropped } = header else {
             return Err(header.into_error());
         };

@@ -140,7 +140,7 @@ pub(crate) fn file_tools(
                 {
                     let before = match &before {
                         _ if *is_new => Old::Absent,
-                        Some(content) => Old::Content(content),
+                        Some((content, stamp)) => Old::Content(content, stamp),
                         None => Old::Unknown,
                     };
                     if let Err(e) = versions.changed(&path, before, stamp.clone()) {
@@ -169,14 +169,14 @@ pub(crate) fn file_tools(
     })
 }
 
-/// What a file holds, if it may be kept.
-fn content(hands: &Hands, path: &str, cancel: &Cancel) -> Option<Vec<u8>> {
+/// What a file holds, if it may be kept, and its stamp.
+fn content(hands: &Hands, path: &str, cancel: &Cancel) -> Option<(Vec<u8>, String)> {
     let mut content = Vec::new();
     let read = hands.give_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
-    read.ok().map(|_| content)
+    read.ok().map(|stamp| (content, stamp))
 }
 
 /// One name for a file of the workspace, however the model writes its path.

@@ -122,10 +122,11 @@ impl Sender {
     ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
         let copy = outbox.file(&name);
-        let copied = self
-            .hands
+        let mut copied = 0;
+        self.hands
             .give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
                 let len = bytes.len() as u64;
+                copied += len;
                 if disk::free(&copy)? < MIN_FREE + len {
                     return Err(Error::failed(
                         "the disk has too little free space for a copy of the file",

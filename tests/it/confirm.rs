@@ -248,3 +248,49 @@ fn a_question_at_the_terminal_hides_nothing() {
     talk.types("/quit\r");
     talk.finish().exits(0);
 }
+
+#[test]
+fn ctrl_c_at_a_question_stops_the_turn_and_a_refused_call_is_shown_as_refused() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    let mut talk = at_a_terminal(&home, &[]);
+    talk.wait_for_next_stdout("> ");
+    talk.types("write no.txt\r");
+    talk.wait_for_next_stdout("always in this conversation [n] ");
+    talk.types("n\n");
+    talk.wait_for_next_stdout("not run: write_file no.txt");
+    talk.wait_for_next_stdout("Result: ");
+    talk.wait_for_next_stdout("> ");
+    let asked = model.requests().len();
+    talk.types("write stopped.txt\r");
+    talk.wait_for_next_stdout("always in this conversation [n] ");
+    talk.types("\u{3}");
+    talk.wait_for_next_stdout("bantam: stopped");
+    talk.wait_for_next_stdout("> ");
+    assert_eq!(
+        model.requests().len(),
+        asked + 1,
+        "the model is not asked again"
+    );
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    // One question ends by it, too.
+    let mut once = at_a_terminal(&home, &["-m", "write once.txt"]);
+    once.wait_for_next_stdout("always in this conversation [n] ");
+    once.types("\u{3}");
+    once.finish().exits(130);
+    for file in ["no.txt", "stopped.txt", "once.txt"] {
+        assert!(!home.path(&format!("workspace/{file}")).exists(), "{file}");
+    }
+}
+
+#[test]
+fn a_scheduled_job_is_refused_what_needs_a_word() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    let add = ["cron", "add", "-e", "1h", "-n", "tidy", "write a.txt"];
+    home.bantam().args(add).run().exits(0);
+    let run = home.bantam().args(["cron", "run", "tidy"]).run();
+    assert!(run.exits(6).stdout.contains("nobody can be asked here"));
+    assert!(!home.path("workspace/a.txt").exists());
+}

@@ -391,3 +391,24 @@ fn commands_that_spoil_the_machine_are_refused_with_the_sandbox_off() {
     }
     assert!(result_of("echo 'reboot, mkfs' && echo rm -rf /").contains("rm -rf /"));
 }
+
+#[test]
+fn a_running_command_shows_its_last_line_at_a_terminal_and_nothing_in_a_pipe() {
+    let commands = "echo first; sleep 2; printf 'second-line\\n'; sleep 3; echo third";
+    let model = Model::answering(move |request, _| match request.texts("tool").len() {
+        0 => Reply::call("exec", &json!({ "command": commands })),
+        _ => Reply::text("Over."),
+    });
+    let home = Home::with(&model.config());
+    let mut run = home
+        .bantam()
+        .args(["agent", "-m", "run it"])
+        .silent_stdin()
+        .on_a_clever_terminal(60)
+        .spawn();
+    run.wait_for_next_stdout("running... 1 s: first");
+    run.wait_for_next_stdout(" s: second-line");
+    run.wait_for_next_stdout("Over.");
+    run.finish().exits(0);
+    home.agent(["-m", "run it"]).exits(0).is_quiet();
+}

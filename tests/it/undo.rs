@@ -4,8 +4,12 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::harness::{Home, Running};
+use crate::botapi::{BotApi, TOKEN};
+use crate::gateway::ends;
+use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply, call};
+
+const OWNER: i64 = 42;
 
 fn talk(home: &Home) -> Running<'_> {
     home.bantam()
@@ -97,4 +101,141 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         .run()
         .exits(0);
     assert!(!home.path("state/undo/cli_work").exists());
+}
+
+/// A model that writes what the last word of a question says, "notes=two", and then answers "Done NUMBER.".
+fn writing() -> Model {
+    Model::answering(|request, _| {
+        let asked = request.texts("user");
+        if request
+            .messages()
+            .last()
+            .is_some_and(|last| last["role"] == "tool")
+        {
+            return Reply::text(&format!("Done {}.", asked.len()));
+        }
+        let question = request.last("user");
+        let word = question
+            .trim()
+            .rsplit([' ', '\n'])
+            .next()
+            .unwrap()
+            .to_owned();
+        let (file, content) = word.split_once('=').unwrap_or((&word, ""));
+        Reply::call(
+            "write_file",
+            &json!({ "path": format!("{file}.txt"), "content": content }),
+        )
+    })
+}
+
+#[test]
+fn turn_after_turn_is_taken_back_until_the_user_has_changed_the_file() {
+    let model = writing();
+    let home = Home::with(&model.config());
+    home.write("workspace/notes.txt", "mine");
+    let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}.txt")));
+    let mut talk = talk(&home);
+    for (number, word) in ["notes=one", "notes=two", "notes=three", "new=made"]
+        .iter()
+        .enumerate()
+    {
+        talk.types(&format!("write {word}\r"));
+        talk.wait_for_next_stdout(&format!("Done {}.\r\n\r\n\u{1b}[?2004h", number + 1));
+    }
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: removed new.txt, which was new");
+    for content in ["two", "one", "mine"] {
+        talk.types("/undo\r");
+        talk.wait_for_next_stdout("bantam: restored notes.txt");
+        assert_eq!(file("notes").unwrap(), content);
+    }
+    // What the user did between two turns stays.
+    talk.types("write notes=four\r");
+    talk.wait_for_next_stdout("Done 1.\r\n\r\n\u{1b}[?2004h");
+    home.write("workspace/notes.txt", "mine again");
+    talk.types("write notes=five\r");
+    talk.wait_for_next_stdout("Done 2.\r\n\r\n\u{1b}[?2004h");
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: restored notes.txt");
+    assert_eq!(file("notes").unwrap(), "mine again");
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: notes.txt stays as it is: it has changed since");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    assert_eq!(file("notes").unwrap(), "mine again");
+}
+
+#[test]
+fn a_command_that_takes_nothing_says_what_to_type() {
+    let model = writing();
+    let home = Home::with(&model.config());
+    let mut talk = talk(&home);
+    for (typed, said) in [
+        ("/undo 3", "hint: type /undo alone"),
+        ("/quit now", "hint: type /quit alone"),
+        (
+            "/help model",
+            "/model [NAME]   list the models, or change to one",
+        ),
+        ("/help /undo", "/undo           take back the last question"),
+        ("/help nothing", "there is no command /nothing"),
+    ] {
+        talk.types(&format!("{typed}\r"));
+        talk.wait_for_next_stdout(said);
+    }
+    talk.types("/quit\r");
+    talk.finish().exits(0).does_not_say("unknown command");
+}
+
+#[test]
+fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
+    let (model, api) = (writing(), BotApi::start());
+    api.chat(OWNER);
+    let bot =
+        json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER], "api_base": api.base() });
+    let home = Home::with(&merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot } }),
+    ));
+    home.write("workspace/notes.txt", "mine");
+    let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}.txt")));
+    let start = || {
+        let gateway = home.bantam().arg("gateway").spawn();
+        gateway.wait_for_stderr("serving as");
+        gateway
+    };
+    let gateway = start();
+    for (number, word) in ["notes=one", "notes=two", "new=made"].iter().enumerate() {
+        api.text(OWNER, &format!("write {word}"));
+        let said = api.wait_for_texts(OWNER, number + 1);
+        assert_eq!(said[number], format!("Done {}.", number + 1));
+    }
+    api.text(OWNER, "/undo");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 4)[3],
+        "Took back: write new=made\nremoved new.txt, which was new"
+    );
+    assert!(file("new").is_err());
+    ends(gateway);
+    // Another program of the same home goes on with what is kept.
+    let gateway = start();
+    api.text(OWNER, "/undo");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 5)[4],
+        "Took back: write notes=two\nrestored notes.txt"
+    );
+    assert_eq!(file("notes").unwrap(), "one");
+    api.text(OWNER, "/undo");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 6)[5],
+        "Took back: write notes=one\nrestored notes.txt"
+    );
+    assert_eq!(file("notes").unwrap(), "mine");
+    api.text(OWNER, "/undo");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 7)[6],
+        "There is nothing to take back."
+    );
+    ends(gateway);
 }
