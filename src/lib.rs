@@ -46,7 +46,7 @@
 //! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 //! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 //! | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
-//! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
+//! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks and runs calls (`registry`, `schema`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 //! | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 //! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 //! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`), what it may not run (`trust`) |
@@ -81,9 +81,8 @@
 //!
 //! - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
 //!   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//!   with a function that returns a `Function`, or a type that implements [`tool::Tool`], and a line in `configured` of `app/tools.rs`;
-//!   what it does in the workspace is a job in `wire.rs`, too. Tests that list all tools: `tests/it/discipline.rs` and, for one
-//!   that takes a path, `tests/jail/refusal.rs`.
+//!   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `wire.rs`, too. Tests
+//!   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 //! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 //! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to `gateway::serve` by `app/gateway.rs`.

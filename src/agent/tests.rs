@@ -388,7 +388,7 @@ impl Tool for Who {
 
 #[test]
 fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
-    let spec = ToolSpec::built_in("who", Risk::Safe, "", &[], 0);
+    let spec = ToolSpec::built_in("who", Risk::Safe, "", r#"{"type":"object"}"#);
     let script = ScriptedProvider::new([calls(&["who"]), says("done")]);
     let (store, mut request) = (Memory::default(), Request::new("go", "a-key"));
     let agent = Agent::builder()

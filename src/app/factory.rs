@@ -1,5 +1,6 @@
 //! Builds the agents of a home, each with the model that its conversation uses.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::{Options, Parts, Ready, build};
@@ -46,7 +47,7 @@ impl AgentFactory {
     }
 
     /// This home and environment, with a configuration that [`AgentFactory::load`] has made.
-    pub(crate) fn parts<'a>(&'a self, config: &'a Config) -> Parts<'a> {
+    pub(crate) fn parts<'a>(&'a self, config: &'a Arc<Config>) -> Parts<'a> {
         Parts {
             home: &self.home,
             config,
@@ -54,7 +55,7 @@ impl AgentFactory {
         }
     }
 
-    pub(crate) fn build(&self, config: &Config) -> Result<Ready> {
+    pub(crate) fn build(&self, config: &Arc<Config>) -> Result<Ready> {
         build(self.parts(config), &self.options)
     }
 

@@ -27,8 +27,8 @@ use crate::mcp::{
 use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
 use crate::text::{one_line, size as human_size};
+use crate::tool::Tool;
 use crate::tool::mcp::mcp_tools;
-use crate::tool::{Function, Tool};
 use crate::wire::{ServeJob, Setup};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not. What they add to each
@@ -36,7 +36,7 @@ use crate::wire::{ServeJob, Setup};
 pub(super) fn add_tools(
     servers: &Servers,
     parts: Parts,
-    tools: &mut Vec<Function>,
+    tools: &mut Vec<Box<dyn Tool>>,
     notices: &mut Vec<String>,
 ) {
     let mut offers = Vec::new();
@@ -57,7 +57,8 @@ pub(super) fn add_tools(
         .map(|tool| tool.spec().name.to_string())
         .collect();
     for (server, list) in &offers {
-        tools.extend(mcp_tools(server, list, &mut taken));
+        let functions = mcp_tools(server, list, &mut taken).into_iter();
+        tools.extend(functions.map(|tool| Box::new(tool) as Box<dyn Tool>));
     }
 }
 
@@ -144,10 +145,7 @@ pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
         let (mut tools, mut notices) = (Vec::new(), Vec::new());
         add_tools(&servers, parts, &mut tools, &mut notices);
         notices.into_iter().for_each(tell);
-        let boxed = tools
-            .into_iter()
-            .map(|tool| Box::new(tool) as Box<dyn Tool>);
-        Some((now, boxed.collect()))
+        Some((now, tools))
     };
     Some(Renewal {
         generation,

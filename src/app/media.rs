@@ -16,8 +16,8 @@ use crate::message::{Media, MediaKind};
 use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
 use crate::secret::Redactor;
-use crate::telegram::Transcribe;
 use crate::text::{clip, fenced, one_line};
+use crate::tool::files::Transcribe;
 use crate::usage::Account;
 use crate::wire::{FileJob, IncomingFile, Job, Reply, more_pages};
 

@@ -331,16 +331,6 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
     })
 }
 
-/// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.
-pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
-    let names = ["TZ", "TZDIR"]
-        .into_iter()
-        .chain(config.tools.exec.pass_env.iter().map(String::as_str));
-    names
-        .filter_map(|name| Some((name.to_owned(), env.get(name)?.clone())))
-        .collect()
-}
-
 /// The skills of a home.
 pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())

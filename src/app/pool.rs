@@ -57,10 +57,10 @@ impl AgentPool {
         }
         let mut loaded = self.factory.load(model)?;
         if let Some(token) = &self.bot_token {
-            loaded.config.channels.telegram.token = token.clone();
+            Arc::make_mut(&mut loaded.config).channels.telegram.token = token.clone();
         }
         if let Some(token) = &self.http_token {
-            loaded.config.channels.http.token = token.clone();
+            Arc::make_mut(&mut loaded.config).channels.http.token = token.clone();
         }
         let ready = self.factory.build(&loaded.config)?;
         let agent = Arc::new(ready.agent);

@@ -17,8 +17,7 @@ use crate::provider::openai::OPENAI;
 use crate::provider::reply::ReplyBuilder;
 use crate::rng::Rng;
 use crate::sse;
-use crate::tool::files::file_tools;
-use crate::tool::{Registry, Tool, ToolSpec};
+use crate::tool::{Registry, ToolSpec};
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -105,17 +104,13 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new())
         .unwrap()
         .config;
-    let hands = Arc::new(
-        hands(Parts {
-            home: &home,
-            config: &config,
-            env: &Env::new(),
-        })
-        .unwrap(),
-    );
-    let tools: Vec<Box<dyn Tool>> = file_tools(&hands, None)
-        .map(|tool| Box::new(tool) as Box<dyn Tool>)
-        .collect();
+    let parts = Parts {
+        home: &home,
+        config: &config,
+        env: &Env::new(),
+    };
+    let hands = Arc::new(hands(parts).unwrap());
+    let (tools, _) = tools::configured(&hands, parts, &Servers::default());
     let tools = Registry::new(tools, Redactor::default()).unwrap();
     let offer = |spec: &ToolSpec| ToolOffer {
         name: spec.name.clone(),
@@ -182,6 +177,27 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
         "{preview}"
     );
     fs_err::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn every_built_in_schema_names_what_it_requires() {
+    let home = Home::new(std::env::temp_dir());
+    let settings = r#"{"channels": {"telegram": {"token": "1:a"}}}"#;
+    let loaded = Config::load(Some(("c", settings)), &Env::new(), Vec::new()).unwrap();
+    let parts = Parts {
+        home: &home,
+        config: &loaded.config,
+        env: &Env::new(),
+    };
+    let hands = Arc::new(hands(parts).unwrap());
+    let (tools, notices) = tools::configured(&hands, parts, &Servers::default());
+    assert!(tools.len() == 17 && notices.is_empty(), "{notices:?}");
+    for tool in tools {
+        let schema: serde_json::Value = serde_json::from_str(&tool.spec().schema).unwrap();
+        for name in schema["required"].as_array().unwrap() {
+            assert!(schema["properties"][name.as_str().unwrap()].is_object());
+        }
+    }
 }
 
 #[test]

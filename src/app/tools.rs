@@ -24,38 +24,33 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::factory::AgentFactory;
 use super::{
-    Options, Parts, builder, hands, http_settings, layout, local_time, make_workspace, mcp, media,
-    own_workspace, passed, skills as skills_of, workspace,
+    Options, Parts, builder, hands, layout, local_time, make_workspace, mcp, media, own_workspace,
+    workspace,
 };
 use crate::agent::{Agent, Builder};
-use crate::child::{Network, Sandbox};
-use crate::config::{self, Config, Env, keys};
-use crate::cron::Jobs;
-use crate::error::{Context, Error, Result};
+use crate::child::Network;
+use crate::config::{self, Config, Env};
+use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands, begun};
-use crate::http::{self, Client};
 use crate::mcp::Servers;
 use crate::paths::Home;
-use crate::template;
-use crate::tool::cron::cron;
-use crate::tool::exec as exec_tool;
-use crate::tool::files::file_tools;
+use crate::tool::cron::CRON;
+use crate::tool::exec::EXEC;
+use crate::tool::files::FILES;
 use crate::tool::meaning::Meaning;
-use crate::tool::memory::{self as memory_tool, NotesHands};
-use crate::tool::message::{Sender, message};
-use crate::tool::skill::{read_skill, run_skill};
-use crate::tool::subagent::{spawn, subagent};
-use crate::tool::think::think as think_tool;
-use crate::tool::web::{web_fetch, web_search};
-use crate::tool::{Function, Tool};
-use crate::web::{self as pages, Search};
+use crate::tool::memory::MEMORY;
+use crate::tool::message::MESSAGE;
+use crate::tool::skill::{RUN_SKILL, SKILL};
+use crate::tool::subagent::{SPAWN, SUBAGENT};
+use crate::tool::think::THINK;
+use crate::tool::web::{WEB_FETCH, WEB_SEARCH};
+use crate::tool::{BuiltIn, Tool, Workshop};
 use crate::wire::Setup;
 
 /// What the built-in tools may reach and do: a home, and settings.
@@ -65,7 +60,7 @@ use crate::wire::Setup;
 /// there. Two policies with two homes share nothing but the choice of the jail, which is made once in a process.
 pub struct Policy {
     factory: AgentFactory,
-    config: Config,
+    config: Arc<Config>,
     hands: Arc<Hands>,
 }
 
@@ -122,6 +117,10 @@ impl Policy {
         self.factory.parts(&self.config)
     }
 
+    fn workshop(&self) -> Workshop {
+        workshop(&self.hands, self.parts())
+    }
+
     /// Where the tools work.
     ///
     /// # Errors
@@ -146,11 +145,13 @@ impl Policy {
 
 type Tools = Vec<Box<dyn Tool>>;
 
-fn boxed(tools: impl IntoIterator<Item = Function>) -> Tools {
-    let boxed = tools
-        .into_iter()
-        .map(|tool| Box::new(tool) as Box<dyn Tool>);
-    boxed.collect()
+fn at_work(workshop: Workshop, tools: impl IntoIterator<Item = &'static BuiltIn>) -> Tools {
+    let workshop = Arc::new(workshop);
+    let mut at_work = Tools::new();
+    for tool in tools {
+        at_work.push(Box::new(tool.at_work(&workshop)));
+    }
+    at_work
 }
 
 /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the trees of
@@ -158,17 +159,21 @@ fn boxed(tools: impl IntoIterator<Item = Function>) -> Tools {
 pub fn files(policy: &Policy) -> Tools {
     // What cannot make words of recordings is told when a recording is read.
     let transcribe = media::transcriber(policy.parts()).ok().flatten();
-    boxed(file_tools(&policy.hands, transcribe))
+    let workshop = Workshop {
+        transcribe,
+        ..policy.workshop()
+    };
+    at_work(workshop, &FILES)
 }
 
 /// `exec`: a command in the jail, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
 pub fn exec(policy: &Policy) -> Tools {
-    boxed([exec_of(&policy.hands, policy.parts())])
+    at_work(policy.workshop(), [&EXEC])
 }
 
 /// `web_fetch` and `web_search`, as `tools.web` says. They connect from this process; what comes is read in the jail.
 pub fn web(policy: &Policy) -> Tools {
-    boxed(web_of(&policy.hands, &policy.config, &policy.factory.env))
+    at_work(policy.workshop(), [&WEB_FETCH, &WEB_SEARCH])
 }
 
 /// `memory`: notes in `workspace/` of the home, wherever tools work. [`Policy::builder`] shows them to the model.
@@ -176,26 +181,31 @@ pub fn web(policy: &Policy) -> Tools {
 /// # Errors
 /// `memory.embedding_model` cannot be used.
 pub fn memory(policy: &Policy) -> Result<Tools> {
-    let meaning = meaning(policy.parts())?;
-    let memory = memory_of(&policy.hands, policy.parts(), meaning)?;
-    Ok(boxed([memory]))
+    let workshop = Workshop {
+        meaning: meaning(policy.parts())?,
+        notes: notes_hands(&policy.hands, policy.parts())?,
+        ..policy.workshop()
+    };
+    Ok(at_work(workshop, [&MEMORY]))
 }
 
 /// `skill` and `run_skill`, for the skills in `agent/skills/` of the home. [`Policy::builder`] shows the model their list.
 pub fn skills(policy: &Policy) -> Tools {
-    let skills = skills_of(&policy.factory.home, &policy.config);
-    boxed([read_skill(skills.clone()), run_skill(skills)])
+    at_work(policy.workshop(), [&SKILL, &RUN_SKILL])
 }
 
 /// `subagent` and `spawn`: tasks for agents like this one with a context of their own. `spawn` does not wait, and works only for
 /// requests that have a [`background`](crate::agent::Request::background): leave it out elsewhere ([`Builder::only`]).
 pub fn subagents() -> Tools {
-    boxed([subagent(), spawn()])
+    vec![
+        Box::new(SUBAGENT.at_work_alone()),
+        Box::new(SPAWN.at_work_alone()),
+    ]
 }
 
 /// `think`: room for a thought.
 pub fn think() -> Tools {
-    boxed([think_tool()])
+    vec![Box::new(THINK.at_work_alone())]
 }
 
 /// The tools of an MCP server, called `NAME__TOOL`, and what the user should know of them: that their descriptions have changed,
@@ -209,12 +219,13 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
         |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
     let text = json!({"mcpServers": {name: entry}}).to_string();
     let loaded = Config::load(Some((name, &text)), &Env::new(), Vec::new())?;
-    let mut config = policy.config.clone();
+    let mut config = Config::clone(&policy.config);
     if loaded.has_unknown {
         return Err(unusable(&loaded.warnings().join("; ")));
     }
     let (mut tools, mut notices) = (Vec::new(), loaded.warnings());
-    config.mcp_servers = loaded.config.mcp_servers;
+    config.mcp_servers.clone_from(&loaded.config.mcp_servers);
+    let config = Arc::new(config);
     let parts = policy.factory.parts(&config);
     let servers = &policy.factory.options.servers;
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
@@ -229,7 +240,7 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
             &why
         }));
     }
-    Ok((boxed(tools), notices))
+    Ok((tools, notices))
 }
 
 /// All tools that the settings allow, as `bantam` has them, and a notice for each that is missing. Without `cron`, whose jobs
@@ -247,72 +258,63 @@ pub(crate) fn configured(
     parts: Parts,
     servers: &Servers,
 ) -> (Tools, Vec<String>) {
-    let Parts { home, config, env } = parts;
+    let config = parts.config;
     let mut notices = Vec::new();
-    let meaning = meaning(parts).unwrap_or_else(|e| {
-        notices.push(e.message);
-        None
-    });
-    let skills = skills_of(home, config);
-    let transcribe = media::transcriber(parts).unwrap_or_else(|e| {
-        notices.push(e.message);
-        None
-    });
-    let mut tools: Vec<Function> = file_tools(hands, transcribe).collect();
-    tools.extend([
-        think_tool(),
-        read_skill(skills.clone()),
-        run_skill(skills),
-        subagent(),
-        spawn(),
-    ]);
-    match memory_of(hands, parts, meaning) {
-        Ok(memory) => tools.push(memory),
-        Err(e) => notices.push(e.message),
-    }
+    let mut workshop = workshop(hands, parts);
+    let mut within: Vec<&BuiltIn> = FILES.iter().collect();
+    within.extend([&SKILL, &RUN_SKILL, &WEB_FETCH, &WEB_SEARCH]);
     if config.tools.exec.enabled {
-        tools.push(exec_of(hands, parts));
+        within.push(&EXEC);
     }
-    let telegram = &config.channels.telegram;
-    if !telegram.token.is_empty() {
-        tools.push(message(Sender {
-            hands: hands.clone(),
-            home: home.clone(),
-            jobs: Jobs::new(home.clone(), env),
-            allowed: telegram.ids(),
-            heartbeat: config.heartbeat.to.clone(),
-        }));
+    if !config.channels.telegram.token.is_empty() {
+        within.push(&MESSAGE);
     }
     if config.cron.enabled {
-        tools.push(cron(Jobs::new(home.clone(), env)));
+        within.push(&CRON);
     }
-    tools.extend(web_of(hands, config, env));
-    mcp::add_tools(servers, parts, &mut tools, &mut notices);
-    (boxed(tools), notices)
+    match notes_hands(hands, parts) {
+        Ok(notes) => {
+            workshop.notes = notes;
+            within.push(&MEMORY);
+        }
+        Err(e) => notices.push(e.message),
+    }
+    match meaning(parts) {
+        Ok(meaning) => workshop.meaning = meaning,
+        Err(e) => notices.push(e.message),
+    }
+    match media::transcriber(parts) {
+        Ok(transcribe) => workshop.transcribe = transcribe,
+        Err(e) => notices.push(e.message),
+    }
+    let mut tools = at_work(workshop, within);
+    for alone in [&THINK, &SUBAGENT, &SPAWN] {
+        tools.push(Box::new(alone.at_work_alone()));
+    }
+    if !config.mcp_servers.is_empty() {
+        mcp::add_tools(servers, parts, &mut tools, &mut notices);
+    }
+    (tools, notices)
 }
 
-fn exec_of(hands: &Arc<Hands>, parts: Parts) -> Function {
-    let settings = &parts.config.tools.exec;
-    let network = if settings.sandbox == Sandbox::Off {
-        Network::Full
-    } else {
-        settings.network
-    };
-    let passed = passed(parts.config, parts.env);
-    exec_tool::exec(hands.clone(), settings.timeout, passed, network)
+fn workshop(hands: &Arc<Hands>, parts: Parts) -> Workshop {
+    Workshop {
+        home: parts.home.clone(),
+        config: parts.config.clone(),
+        env: parts.env.clone(),
+        hands: hands.clone(),
+        notes: None,
+        local_time: local_time(parts.env),
+        transcribe: None,
+        meaning: None,
+    }
 }
 
-fn memory_of(hands: &Arc<Hands>, parts: Parts, meaning: Option<Meaning>) -> Result<Function> {
-    let hands = notes_hands(hands, parts)?;
-    Ok(memory_tool::memory(hands, local_time(parts.env), meaning))
-}
-
-/// What the memory tool works with: the notes are in the home's own workspace, which is made for the first call.
-fn notes_hands(hands: &Arc<Hands>, parts: Parts) -> Result<Box<NotesHands>> {
+/// What works in the home's own workspace, if tools work elsewhere: the notes are there.
+fn notes_hands(hands: &Hands, parts: Parts) -> Result<Option<Arc<Hands>>> {
     let own = own_workspace(parts)?.filter(|own| own.real != hands.workspace().real);
     let Some(own) = own else {
-        let hands = hands.clone();
-        return Ok(Box::new(move || Ok(hands.clone())));
+        return Ok(None);
     };
     let setup = Setup {
         confinement: Confinement::Unconfined,
@@ -326,14 +328,7 @@ fn notes_hands(hands: &Arc<Hands>, parts: Parts) -> Result<Box<NotesHands>> {
     let sandbox = parts.config.tools.exec.sandbox;
     let home = layout(parts)?;
     let own = Hands::new(setup, home.home(), sandbox, AddressGuard::new(false));
-    let own = Arc::new(own.keeping_notes(parts.home.previous()));
-    let dir = parts.home.workspace();
-    Ok(Box::new(move || {
-        if !dir.is_dir() {
-            template::write("workspace", &dir).doing("creating the workspace")?;
-        }
-        Ok(own.clone())
-    }))
+    Ok(Some(Arc::new(own.keeping_notes(parts.home.previous()))))
 }
 
 /// Compares meanings, if the configuration names a model for it.
@@ -346,48 +341,6 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
         file: home.state().join("vectors.json"),
         lock: home.lock("vectors"),
     }))
-}
-
-/// The tools that reach the web. They make no connection before they are called.
-fn web_of(hands: &Arc<Hands>, config: &Config, env: &Env) -> [Function; 2] {
-    let (fetch, search) = (&config.tools.web.fetch, &config.tools.web.search);
-    let keys = pages::keys_in(env);
-    let key = keys::known(&search.api_key, env).unwrap_or_default();
-    let is_network_variable =
-        |name: &str| name == "SSL_CERT_FILE" || name.to_ascii_uppercase().ends_with("_PROXY");
-    let env: Env = env
-        .iter()
-        .filter(|(name, _)| is_network_variable(name))
-        .map(|(n, v)| (n.clone(), v.clone()))
-        .collect();
-    let connect = |guard: Option<AddressGuard>| -> Box<pages::Connect> {
-        let env = env.clone();
-        Box::new(move |url| {
-            Client::new(http::Settings {
-                guard: guard.clone(),
-                ..http_settings(url, "", &env)
-            })
-        })
-    };
-    let read = || -> Box<pages::Read> {
-        let hands = Arc::clone(hands);
-        Box::new(move |job, pieces, cancel| hands.read(job, pieces, cancel))
-    };
-    let timeout = Duration::from_secs(fetch.timeout);
-    let engines = Search {
-        connect: connect(None),
-        read: read(),
-        provider: search.provider.clone(),
-        key,
-        keys,
-        base_url: search.base_url.clone(),
-        timeout,
-    };
-    let guarded = connect(Some(AddressGuard::new(fetch.allow_private)));
-    [
-        web_fetch(guarded, read(), timeout, fetch.max_chars),
-        web_search(engines, search.max_results),
-    ]
 }
 
 impl Agent {

@@ -277,7 +277,7 @@ impl Run<'_> {
     }
 
     /// Adds the files of `--attach`. A dry run converts none.
-    fn attach(&self, question: &mut Question, config: &Config) -> Result<()> {
+    fn attach(&self, question: &mut Question, config: &Arc<Config>) -> Result<()> {
         let parts = self.factory.parts(config);
         let redactor = Redactor::new(config.secrets(&self.factory.env));
         for path in self.args.values("attach") {

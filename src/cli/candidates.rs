@@ -114,8 +114,8 @@ fn candidates(kind: &str, home: &Home, env: &Env) -> Result<Vec<(String, String)
             names.iter().map(|name| bare(name)).chain(vendors).collect()
         }
         "servers" => {
-            let servers = load(env)?.1.config.mcp_servers;
-            servers.keys().map(|name| bare(name)).collect()
+            let config = load(env)?.1.config;
+            config.mcp_servers.keys().map(|name| bare(name)).collect()
         }
         "settings" => {
             let row = |setting: &crate::config::settings::Setting| {

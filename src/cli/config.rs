@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -142,7 +143,7 @@ fn unset(given: &Args, env: &Env) -> Result<u8> {
 
 fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
-    let check = |config: &Config| problems(&home, config, env);
+    let check = |config: &Arc<Config>| problems(&home, config, env);
     let loaded = edit::change(&home, env, &names(path), change, &check)?;
     warn(&loaded, env);
     if let Some((_, Origin::Env(name))) = loaded.report().values.get(path) {
@@ -152,7 +153,7 @@ fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
 }
 
 /// Trees that cannot be used.
-fn problems(home: &Home, config: &Config, env: &Env) -> Vec<Error> {
+fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
     let parts = Parts { home, config, env };
     let workspace = app::workspace(parts).ok().filter(|path| path.is_file());
     let workspace = workspace.map(|path| {
@@ -202,7 +203,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
     loop {
         open(editor, &draft)?;
         let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
-        let check = |config: &Config| problems(&home, config, env);
+        let check = |config: &Arc<Config>| problems(&home, config, env);
         match edit::save(&home, env, &check, |_| Ok(text)) {
             Ok(loaded) => {
                 disk::remove(&draft)?;

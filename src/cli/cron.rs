@@ -264,7 +264,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
             format!("{}{to}", job.name()),
         ]);
     }
-    let heartbeat = load(env)?.1.config.heartbeat;
+    let heartbeat = &load(env)?.1.config.heartbeat;
     if heartbeat.enabled {
         let minutes = heartbeat.interval_minutes;
         let next = heartbeat::job(minutes, "")?.schedule()?.next(now, &zone);

@@ -1,5 +1,7 @@
 //! `bantam doctor`: runs the checks and prints each with its fixes.
 
+use std::sync::Arc;
+
 use super::args::{Args, Command};
 use super::{load, print};
 use crate::app::bot::{Bot, is_enabled};
@@ -12,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
+use crate::tool::exec::passed;
 
 pub(super) const COMMAND: Command = Command::row(
     "doctor",
@@ -80,7 +83,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
                 env,
             }));
             if ask {
-                report.add(question(&home, loaded.config, env, name));
+                report.add(question(&home, &loaded.config, env, name));
             }
         }
         Err(_) => {
@@ -95,7 +98,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(report.failed))
 }
 
-fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Report) {
+fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut Report) {
     const NAME: &str = "workspace";
     let parts = Parts { home, config, env };
     let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
@@ -128,7 +131,7 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
         };
         return report.add([Check::info("canaries", format!("not tested: {why}"))]);
     }
-    let passed = app::passed(config, env);
+    let passed = passed(config, env);
     let subject = Subject {
         home,
         hands: &hands,
@@ -139,12 +142,8 @@ fn workspace_and_jail(home: &Home, config: &Config, env: &Env, report: &mut Repo
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.
-pub(super) fn question(
-    home: &Home,
-    mut config: Config,
-    env: &Env,
-    name: Option<&str>,
-) -> Vec<Check> {
+pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&str>) -> Vec<Check> {
+    let mut config = config.clone();
     let defaults = &mut config.agents.defaults;
     if let Some(name) = name {
         defaults.model_name = name.to_owned();
@@ -153,6 +152,7 @@ pub(super) fn question(
     for entry in &mut config.model_list {
         entry.max_tokens = 0;
     }
+    let config = Arc::new(config);
     let redactor = Redactor::new(config.secrets(env));
     let parts = Parts {
         home,

@@ -1,6 +1,7 @@
 //! `bantam mcp`: asks the configured MCP servers for their tools, and adds, removes, enables and disables servers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
@@ -142,7 +143,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(failed))
 }
 
-fn parts<'a>(home: &'a Home, config: &'a Config, env: &'a Env) -> Parts<'a> {
+fn parts<'a>(home: &'a Home, config: &'a Arc<Config>, env: &'a Env) -> Parts<'a> {
     Parts { home, config, env }
 }
 
@@ -246,18 +247,20 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     let value = entry(args, words)?;
     // As it would be read from the file.
     let text = json!({"mcpServers": {name: value}}).to_string();
-    let mut alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
-    let Some(entry) = alone.mcp_servers.remove(name) else {
+    let alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
+    let Some(entry) = alone.mcp_servers.get(name) else {
         return Err(
             Error::config("BANTAM_MCPSERVERS replaces mcpServers of config.json")
                 .hint("unset BANTAM_MCPSERVERS"),
         );
     };
     let mut config = loaded.config;
-    config.mcp_servers.insert(name.clone(), entry.clone());
+    Arc::make_mut(&mut config)
+        .mcp_servers
+        .insert(name.clone(), entry.clone());
     let parts = parts(&home, &config, env);
     let has_files = home.mcp_home(name).exists();
-    let asked = ask(parts, name, &entry);
+    let asked = ask(parts, name, entry);
     if asked.is_ok() || args.has("keep") {
         edit::set(&home, env, &["mcpServers", name], &value)?;
     } else {
@@ -268,7 +271,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         }
     }
     let tools = asked.map_err(|e| {
-        let tree = refused(parts, name, &entry, &e.message);
+        let tree = refused(parts, name, entry, &e.message);
         let hint = tree.map(|(flag, path)| try_next(args, words, name, flag, &path));
         let e = shown(e);
         if args.has("keep") {
@@ -298,7 +301,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     })?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() {
-        notice(&format!("{name}: {}", network(&entry).1));
+        notice(&format!("{name}: {}", network(entry).1));
     }
     Ok(0)
 }

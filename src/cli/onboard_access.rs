@@ -1,6 +1,7 @@
 //! `bantam onboard access`: asks what tools may reach. The first answer to each question is the safe one.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -250,7 +251,7 @@ impl Question<'_> {
     }
 
     fn write(&self, home: &Home, env: &Env, value: &Value) -> Result<(), String> {
-        let check = |config: &Config| -> Vec<Error> {
+        let check = |config: &Arc<Config>| -> Vec<Error> {
             let parts = Parts { home, config, env };
             app::hands(parts).err().into_iter().collect()
         };

@@ -15,9 +15,9 @@ const TOKEN_BYTES: usize = 24;
 
 /// Makes a token if there is none, and needs no terminal.
 pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
-    let before = load(env)?.1.config.channels.http;
+    let before = load(env)?.1.config;
     let set = |name: &str, value: Value| edit::set(home, env, &["channels", "http", name], &value);
-    let shown = if before.token.is_empty() {
+    let shown = if before.channels.http.token.is_empty() {
         let token = new_token()?;
         set("token", token.clone().into())?;
         token

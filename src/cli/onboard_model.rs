@@ -220,11 +220,11 @@ fn ask_address(home: &Home, env: &Env) -> Result<(String, Option<String>)> {
 
 /// Asks what an address of the user's own is called; the first part of its host's name is offered.
 fn ask_name(api_base: &str, env: &Env) -> Result<String> {
-    let listed = load(env)?.1.config.model_list;
+    let config = load(env)?.1.config;
     let is_taken = |name: &str| {
         let prefix = format!("{name}/");
         let has = |entry: &ModelEntry| entry.model_name == name || entry.model.starts_with(&prefix);
-        vendors::find(name).is_some() || listed.iter().any(has)
+        vendors::find(name).is_some() || config.model_list.iter().any(has)
     };
     let host = host(api_base);
     let first = match host.split('.').find(|part| !matches!(*part, "api" | "www")) {
@@ -280,9 +280,9 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
     let Some(vendor) = vendor else { return Ok(()) };
     loop {
         let key = ask_key(vendor, env)?.unwrap_or_default();
-        let mut config = loaded.config.clone();
+        let mut config = Config::clone(&loaded.config);
         config.model_list[place].api_key = key.clone();
-        if !is_missing(Some(&key), env) && !answers(home, config, env) {
+        if !is_missing(Some(&key), env) && !answers(home, &config, env) {
             if offer("Type another key? [Y/n] ", true)? {
                 continue;
             }
@@ -366,11 +366,11 @@ fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
     if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
         return Ok(true);
     }
-    Ok(answers(home, loaded.config, env) || !offer("Choose again? [Y/n] ", true)?)
+    Ok(answers(home, &loaded.config, env) || !offer("Choose again? [Y/n] ", true)?)
 }
 
 /// Asks the configured model, and tells what came of it.
-fn answers(home: &Home, config: Config, env: &Env) -> bool {
+fn answers(home: &Home, config: &Config, env: &Env) -> bool {
     let checks = doctor::question(home, config, env, None);
     for check in &checks {
         tell(check.to_string().trim_end());

@@ -22,14 +22,14 @@ const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot, unless the user stops at a question. Keeps a token and owners that are there.
 pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
-    let settings = load(env)?.1.config.channels.telegram;
+    let settings = load(env)?.1.config.channels.telegram.clone();
     let configured = !settings.token.is_empty();
     connect_with(settings, configured, home, env)
 }
 
 /// The same, where a token may be replaced by another.
 pub(super) fn change(home: &Home, env: &Env) -> Result<()> {
-    let settings = load(env)?.1.config.channels.telegram;
+    let settings = load(env)?.1.config.channels.telegram.clone();
     let keep = !settings.token.is_empty() && !offer("Replace the bot's token? [y/N] ", false)?;
     connect_with(settings, keep, home, env)
 }

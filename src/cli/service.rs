@@ -8,6 +8,7 @@
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::args::{Args, Command};
 use super::{load, notice, print, tell};
@@ -125,7 +126,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 }
 
 /// The lines for the system's manager: the user, and what stays writable.
-fn system(home: &Home, root: &Path, config: &Config, env: &Env) -> Result<String> {
+fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<String> {
     // The owner of the home runs it; a home that does not exist yet will belong to whoever asks now.
     let owner =
         fs_err::metadata(root).map_or(rustix::process::geteuid().as_raw(), |meta| meta.uid());

@@ -1,6 +1,7 @@
 //! Changes config.json. What it does not mean to change keeps its value, its order and its spelling; the layout may change.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -14,7 +15,7 @@ use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 
 /// Finds what can never work in a configuration that can be loaded.
-pub(crate) type Check<'a> = &'a dyn Fn(&Config) -> Vec<Error>;
+pub(crate) type Check<'a> = &'a dyn Fn(&Arc<Config>) -> Vec<Error>;
 
 /// What to do with the value at a path.
 pub(crate) enum Change<'a> {
@@ -74,7 +75,7 @@ pub(crate) fn save(
     let old = super::read(home)?;
     let new = change(old.as_deref())?;
     let loaded = load_for(home, Some(&new), env, Vec::new())?;
-    let problems = |config: &Config| {
+    let problems = |config: &Arc<Config>| {
         let mut problems = config.problems();
         problems.extend(check(config));
         problems

@@ -3,6 +3,8 @@
 //! Each layer is JSON text that is read straight into the settings. What a layer says in detail is worked out by [`Report`],
 //! for those who show it, and for the error when a layer cannot be read.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::read::read;
@@ -26,7 +28,7 @@ pub(crate) type Override = (&'static str, Value, Origin);
 
 /// What [`Config::load`] found.
 pub(crate) struct Loaded {
-    pub config: Config,
+    pub config: Arc<Config>,
     /// There are names that are no settings.
     pub has_unknown: bool,
     layers: Vec<Layer>,
@@ -83,7 +85,7 @@ impl Config {
             }
         }
         Ok(Loaded {
-            config,
+            config: Arc::new(config),
             has_unknown,
             layers,
         })

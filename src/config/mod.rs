@@ -19,6 +19,7 @@ pub(crate) mod vendors;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) use load::{Loaded, Origin, Override};
 pub(crate) use models::{Model, check_base};
@@ -69,7 +70,7 @@ impl Telegram {
 #[derive(Clone, Copy)]
 pub(crate) struct Parts<'a> {
     pub home: &'a Home,
-    pub config: &'a Config,
+    pub config: &'a Arc<Config>,
     pub env: &'a Env,
 }
 

@@ -372,8 +372,9 @@ fn keys(entry: &ModelEntry, key_env: &str, env: &Env) -> Vec<Secret> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
-    fn config(text: &str) -> Config {
+    fn config(text: &str) -> Arc<Config> {
         Config::load(Some(("c", text)), &Env::new(), Vec::new())
             .unwrap()
             .config

@@ -4,43 +4,37 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::Takes::{AtLeast, OneOf, Text};
-use super::function::Function;
-use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
 use crate::text::one_line;
 
-const PARAMETERS: [Parameter<'_>; 7] = [
-    (
-        "action",
-        OneOf(&["add", "list", "remove", "enable", "disable"]),
-        "",
-    ),
-    ("message", Text, ""),
-    ("every_seconds", AtLeast(60), ""),
-    ("cron_expr", Text, "minute hour day month weekday"),
-    (
-        "at",
-        Text,
-        "Once: 2026-03-29T02:30 (local), RFC 3339, +20m or +2h",
-    ),
-    ("tz", Text, "IANA zone; default: the user's"),
-    ("job_id", Text, ""),
-];
-
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
-pub(crate) fn cron(jobs: Jobs) -> Function {
-    let description = "Schedule a message to yourself. It comes at its time without this conversation, so say in it all \
-                       you need to know.";
-    let spec = ToolSpec::built_in("cron", Risk::Writes, description, &PARAMETERS, 1);
-    Function::of(spec, &["action", "job_id", "message"], move |args, turn| {
+pub(crate) static CRON: BuiltIn = BuiltIn::new(
+    ToolSpec::built_in(
+        "cron",
+        Risk::Writes,
+        "Schedule a message to yourself. It comes at its time without this conversation, so say in it all you need to know.",
+        schema! {
+            required(action)
+            action: OneOf("add", "list", "remove", "enable", "disable");
+            message: Text();
+            every_seconds: AtLeast(60);
+            cron_expr: Text() "minute hour day month weekday";
+            at: Text() "Once: 2026-03-29T02:30 (local), RFC 3339, +20m or +2h";
+            tz: Text() "IANA zone; default: the user's";
+            job_id: Text();
+        },
+    ),
+    &["action", "job_id", "message"],
+    |workshop, args, turn| {
+        let jobs = Jobs::new(workshop.home.clone(), &workshop.env);
         change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
-    })
-}
+    },
+);
 
 fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));

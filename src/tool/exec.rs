@@ -1,15 +1,13 @@
 //! The `exec` tool: runs a command in the jail.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::Takes::{AtLeast, Text};
-use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, arguments};
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments};
 use crate::bus::Event;
-use crate::child::Network;
-use crate::hands::Hands;
+use crate::child::{Network, Sandbox};
+use crate::config::{Config, Env};
+use crate::error::Result;
 use crate::text::one_line;
 use crate::wire::{ExecJob, Header, Job, Reply, Termination};
 
@@ -23,16 +21,32 @@ struct Args {
     timeout: Option<u64>,
 }
 
-/// `timeout` is in seconds, unless a call names another; every command gets the variables of `env`. `network` is
-/// what the model is told of.
-pub(crate) fn exec(
-    hands: Arc<Hands>,
-    timeout: u64,
-    env: Vec<(String, String)>,
-    network: Network,
-) -> Function {
-    let description = "Run a command with /bin/sh in the workspace. Standard input is empty; background processes end \
-                       with the command.";
+pub(crate) static EXEC: BuiltIn = BuiltIn {
+    adapt: Some(adapt),
+    spec: ToolSpec::built_in(
+        "exec",
+        Risk::Runs,
+        "Run a command with /bin/sh in the workspace. Standard input is empty; background processes end with the command.",
+        schema! {
+            required(command)
+            command: Text();
+            working_dir: Text();
+            timeout: AtLeast(1) "Seconds, at most 600; default TIMEOUT";
+        },
+    ),
+    shown: &["command", "working_dir"],
+    always_parallel: false,
+    is_safe: |_| false,
+    run,
+};
+
+fn adapt(spec: &mut ToolSpec, config: &Config) {
+    let settings = &config.tools.exec;
+    let network = if settings.sandbox == Sandbox::Off {
+        Network::Full
+    } else {
+        settings.network
+    };
     let of_network = match network {
         Network::None => {
             " Commands have no network: the user can set tools.exec.network in config.json."
@@ -42,43 +56,43 @@ pub(crate) fn exec(
         }
         Network::Full => "",
     };
-    let parameters = [
-        ("command", Text, ""),
-        ("working_dir", Text, ""),
-        (
-            "timeout",
-            AtLeast(1),
-            &format!("Seconds, at most {MAX_TIMEOUT}; default {timeout}"),
-        ),
-    ];
-    let spec = ToolSpec::built_in(
-        "exec",
-        Risk::Runs,
-        format!("{description}{of_network}"),
-        &parameters,
-        1,
-    );
-    Function::of(spec, &["command", "working_dir"], move |args, turn| {
-        let args: Args = arguments(args)?;
-        let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
-        let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
-        let job = Job::Exec(ExecJob {
-            command: args.command,
-            working_dir,
-            timeout_secs,
-            env: env.clone(),
-            input: Vec::new(),
-        });
-        let mut printed = |line: &[u8]| {
-            let line = one_line(&String::from_utf8_lossy(line), 200);
-            (turn.events)(Event::Printed(line));
-        };
-        let Reply { header, body } = hands.call_watched(&job, turn.cancel, &mut printed)?;
-        let Header::Exited { end, dropped } = header else {
-            return Err(header.into_error());
-        };
-        Ok(describe(&body, end, dropped, timeout_secs))
-    })
+    spec.description += of_network;
+    let timeout = settings.timeout.to_string();
+    spec.schema = spec.schema.replace("TIMEOUT", &timeout).into();
+}
+
+/// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.
+pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
+    let names = ["TZ", "TZDIR"]
+        .into_iter()
+        .chain(config.tools.exec.pass_env.iter().map(String::as_str));
+    names
+        .filter_map(|name| Some((name.to_owned(), env.get(name)?.clone())))
+        .collect()
+}
+
+fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    let args: Args = arguments(args)?;
+    let timeout = workshop.config.tools.exec.timeout;
+    let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);
+    let working_dir = args.working_dir.unwrap_or_else(|| ".".to_owned());
+    let job = Job::Exec(ExecJob {
+        command: args.command,
+        working_dir,
+        timeout_secs,
+        env: passed(&workshop.config, &workshop.env),
+        input: Vec::new(),
+    });
+    let mut printed = |line: &[u8]| {
+        let line = one_line(&String::from_utf8_lossy(line), 200);
+        (turn.events)(Event::Printed(line));
+    };
+    let hands = &workshop.hands;
+    let Reply { header, body } = hands.call_watched(&job, turn.cancel, &mut printed)?;
+    let Header::Exited { end, dropped } = header else {
+        return Err(header.into_error());
+    };
+    Ok(describe(&body, end, dropped, timeout_secs))
 }
 
 /// The output, and how the command ended unless it succeeded.

@@ -9,7 +9,7 @@ use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::error::Result;
 use crate::text::one_line;
 
-type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
+pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool that is a function.
 ///
@@ -29,13 +29,13 @@ type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 /// let weather = weather.risk(Risk::Safe);
 /// ```
 pub struct Function {
-    spec: ToolSpec,
+    pub(super) spec: ToolSpec,
     /// The arguments that a summary shows; empty: all of them.
-    shown: &'static [&'static str],
-    always_parallel: bool,
-    takes_any: bool,
-    is_safe: fn(&Value) -> bool,
-    run: Box<Run>,
+    pub(super) shown: &'static [&'static str],
+    pub(super) always_parallel: bool,
+    pub(super) takes_any: bool,
+    pub(super) is_safe: fn(&Value) -> bool,
+    pub(super) run: Box<Run>,
 }
 
 impl Function {
@@ -95,11 +95,6 @@ impl Function {
             takes_any: true,
             ..self
         }
-    }
-
-    /// Makes calls with such arguments safe.
-    pub(super) fn safe_when(self, is_safe: fn(&Value) -> bool) -> Self {
-        Self { is_safe, ..self }
     }
 }
 

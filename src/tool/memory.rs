@@ -1,65 +1,71 @@
 //! The tool for what should outlast a conversation: notes in the workspace's `memory/`, one file each.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::Takes::{OneOf, Text};
-use super::function::Function;
-use super::meaning::Meaning;
-use super::{Parameter, Risk, ToolOutput, ToolSpec, arguments, text};
-use crate::error::Result;
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use crate::error::{Context, Result};
 use crate::hands::Hands;
-use crate::text::LocalTime;
+use crate::template;
 use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
 
-/// The fields of [`MemoryRequest`].
-const PARAMETERS: [Parameter<'_>; 4] = [
-    (
-        "action",
-        OneOf(&["view", "write", "append", "search", "delete"]),
-        "view without key lists all; write replaces; append adds a line",
+/// Its arguments are the fields of [`MemoryRequest`].
+pub(crate) static MEMORY: BuiltIn = BuiltIn {
+    adapt: None,
+    spec: ToolSpec::built_in(
+        "memory",
+        Risk::Writes,
+        "Keep and find notes (memory/KEY.md) that outlast the conversation. You always see MEMORY and the notes of today and \
+         yesterday.",
+        schema! {
+            required(action)
+            action: OneOf("view", "write", "append", "search", "delete")
+                "view without key lists all; write replaces; append adds a line";
+            key: Text() "A name, or today; default MEMORY";
+            content: Text();
+            query: Text();
+        },
     ),
-    ("key", Text, "A name, or today; default MEMORY"),
-    ("content", Text, ""),
-    ("query", Text, ""),
-];
+    shown: &["action", "key", "query"],
+    always_parallel: false,
+    is_safe: only_looks,
+    run,
+};
 
-/// The process that reads and writes the notes.
-pub(crate) type NotesHands = dyn Fn() -> Result<Arc<Hands>> + Send + Sync;
+/// With a model for it, a search also compares meanings.
+fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    let now = (workshop.local_time)(SystemTime::now());
+    let request = arguments::<MemoryRequest>(args)?;
+    let hands = notes(workshop)?;
+    let is_search = request.action == MemoryAction::Search;
+    let job = Job::File(FileJob::Memory { request, now });
+    let by_words = hands.call(&job, turn.cancel)?.into_text()?;
+    let Some(meaning) = workshop.meaning.as_ref().filter(|_| is_search) else {
+        return Ok(ToolOutput::text(by_words));
+    };
+    let query = Some(text(args, "query"))
+        .filter(|query| !query.is_empty())
+        .unwrap_or(text(args, "content"));
+    let by_meaning = match meaning.search(hands, query, turn) {
+        Ok(found) => format!("Nearest in meaning:\n\n{found}"),
+        Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
+    };
+    Ok(ToolOutput::text(format!(
+        "{by_meaning}By words:\n\n{by_words}"
+    )))
+}
 
-/// With `meaning`, a search also compares meanings.
-pub(crate) fn memory(
-    hands: Box<NotesHands>,
-    local_time: LocalTime,
-    meaning: Option<Meaning>,
-) -> Function {
-    let description = "Keep and find notes (memory/KEY.md) that outlast the conversation. You always see MEMORY and \
-                       the notes of today and yesterday.";
-    let spec = ToolSpec::built_in("memory", Risk::Writes, description, &PARAMETERS, 1);
-    let memory = Function::of(spec, &["action", "key", "query"], move |args, turn| {
-        let now = local_time(SystemTime::now());
-        let request = arguments::<MemoryRequest>(args)?;
-        let hands = hands()?;
-        let is_search = request.action == MemoryAction::Search;
-        let job = Job::File(FileJob::Memory { request, now });
-        let by_words = hands.call(&job, turn.cancel)?.into_text()?;
-        let Some(meaning) = meaning.as_ref().filter(|_| is_search) else {
-            return Ok(ToolOutput::text(by_words));
-        };
-        let query = Some(text(args, "query"))
-            .filter(|query| !query.is_empty())
-            .unwrap_or(text(args, "content"));
-        let by_meaning = match meaning.search(&hands, query, turn) {
-            Ok(found) => format!("Nearest in meaning:\n\n{found}"),
-            Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
-        };
-        Ok(ToolOutput::text(format!(
-            "{by_meaning}By words:\n\n{by_words}"
-        )))
-    });
-    memory.safe_when(only_looks)
+/// The hands that read and write the notes. The home's own workspace is made for the first call, if tools work elsewhere.
+fn notes(workshop: &Workshop) -> Result<&Hands> {
+    let Some(hands) = &workshop.notes else {
+        return Ok(&workshop.hands);
+    };
+    let dir = workshop.home.workspace();
+    if !dir.is_dir() {
+        template::write("workspace", &dir).doing("creating the workspace")?;
+    }
+    Ok(hands)
 }
 
 fn only_looks(args: &Value) -> bool {
@@ -70,12 +76,11 @@ fn only_looks(args: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::tool::schema::{Unknown, check};
-    use crate::tool::schema_of;
     use serde_json::json;
 
     #[test]
     fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
-        let schema: Value = serde_json::from_str(&schema_of(&PARAMETERS, 1)).unwrap();
+        let schema: Value = serde_json::from_str(&MEMORY.spec.schema).unwrap();
         let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});

@@ -2,13 +2,9 @@
 //!
 //! It posts to the outbox and no more: delivery and retries are not its concern.
 
-use std::sync::Arc;
-
 use serde_json::Value;
 
-use super::Takes::{OneOf, Text};
-use super::function::Function;
-use super::{Parameter, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
@@ -26,42 +22,45 @@ const MAX_PENDING: usize = 20;
 /// The free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
 
-const PARAMETERS: [Parameter<'_>; 4] = [
-    ("content", Text, "Markdown; optional with a file"),
-    ("channel", OneOf(&["telegram"]), ""),
-    (
-        "chat_id",
-        Text,
-        "Another chat, by its number; default: where this turn or job replies, else the owner",
-    ),
-    (
-        "file",
-        Text,
-        "Path in the workspace, at most 50 MB; images are sent as photos",
-    ),
-];
-
 /// Sends messages for models.
-pub(crate) struct Sender {
-    pub hands: Arc<Hands>,
-    pub home: Home,
-    pub jobs: Jobs,
+struct Sender<'a> {
+    hands: &'a Hands,
+    home: &'a Home,
+    jobs: Jobs,
     /// Who may talk to the bot; the first is the owner.
-    pub allowed: Vec<i64>,
+    allowed: Vec<i64>,
     /// Where heartbeats go, as `telegram:CHAT`; empty for the owner.
-    pub heartbeat: String,
+    heartbeat: &'a str,
 }
 
-pub(crate) fn message(sender: Sender) -> Function {
-    let description = "Send a message or a file to the user's chat now. Your final answer is delivered \
-                       automatically: do not repeat in it what you sent, and do not send what it will say.";
-    let spec = ToolSpec::built_in("message", Risk::Writes, description, &PARAMETERS, 0);
-    Function::of(spec, &["file", "content"], move |args, turn| {
+pub(crate) static MESSAGE: BuiltIn = BuiltIn::new(
+    ToolSpec::built_in(
+        "message",
+        Risk::Writes,
+        "Send a message or a file to the user's chat now. Your final answer is delivered automatically: do not repeat in it \
+         what you sent, and do not send what it will say.",
+        schema! {
+            required()
+            content: Text() "Markdown; optional with a file";
+            channel: OneOf("telegram");
+            chat_id: Text() "Another chat, by its number; default: where this turn or job replies, else the owner";
+            file: Text() "Path in the workspace, at most 50 MB; images are sent as photos";
+        },
+    ),
+    &["file", "content"],
+    |workshop, args, turn| {
+        let sender = Sender {
+            hands: &workshop.hands,
+            home: &workshop.home,
+            jobs: Jobs::new(workshop.home.clone(), &workshop.env),
+            allowed: workshop.config.channels.telegram.ids(),
+            heartbeat: &workshop.config.heartbeat.to,
+        };
         sender.send(args, turn)
-    })
-}
+    },
+);
 
-impl Sender {
+impl Sender<'_> {
     /// The destination of a message, as `telegram:CHAT`.
     fn destination(&self, chat_id: &str, origin: &Origin) -> Result<String> {
         if !chat_id.is_empty() {
@@ -87,7 +86,7 @@ impl Sender {
         let chat = match origin.channel.as_str() {
             TELEGRAM => Some(origin.chat.clone()),
             "cron" if origin.chat == heartbeat::ID => {
-                telegram_chat(&self.heartbeat).ok().map(str::to_owned)
+                telegram_chat(self.heartbeat).ok().map(str::to_owned)
             }
             "cron" => job_chat(),
             _ => None,

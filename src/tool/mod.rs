@@ -1,6 +1,40 @@
 //! Tools: the seam that each implements. The registry checks and dispatches calls (`registry`, `schema`) and keeps long
-//! results in pages (`pages`); most built-in tools are functions (`function`); every other file is a family of tools.
+//! results in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
+//! a [`Workshop`] (`built_in`). Every other file is a family of tools.
 
+/// The JSON Schema of a built-in tool's arguments, as text: the names of those that must be given, and what each takes, with a
+/// description where it needs one. No text in it holds what JSON escapes: a test reads every schema.
+macro_rules! schema {
+    (@type Text) => { r#""type":"string""# };
+    (@type Flag) => { r#""type":"boolean""# };
+    (@type AtLeast $least:literal) => { concat!(r#""type":"integer","minimum":"#, $least) };
+    (@type OneOf $first:literal $($word:literal)*) => {
+        concat!(r#""type":"string","enum":[""#, $first, $(r#"",""#, $word,)* r#""]"#)
+    };
+    (@property $name:ident $kind:ident ($($of:literal),*) $($about:literal)?) => {
+        concat!(
+            r#"""#, stringify!($name), r#"":{"#, schema!(@type $kind $($of)*),
+            $(r#","description":""#, $about, r#"""#,)? "}"
+        )
+    };
+    (
+        required($($required:ident)? $(, $more:ident)*)
+        $name:ident: $kind:ident ($($of:literal),*) $($about:literal)?;
+        $($others:ident: $other_kind:ident ($($other_of:literal),*) $($other_about:literal)?;)*
+    ) => {
+        concat!(
+            r#"{"type":"object","properties":{"#,
+            schema!(@property $name $kind ($($of),*) $($about)?),
+            $(",", schema!(@property $others $other_kind ($($other_of),*) $($other_about)?),)*
+            r#"},"required":["#,
+            $(r#"""#, stringify!($required), r#"""#,)?
+            $(r#",""#, stringify!($more), r#"""#,)*
+            "]}"
+        )
+    };
+}
+
+pub(crate) mod built_in;
 mod change;
 pub(crate) mod client;
 pub(crate) mod cron;
@@ -34,6 +68,7 @@ use crate::session::Values;
 use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
 use crate::usage::Account;
+pub(crate) use built_in::{BuiltIn, Workshop};
 pub use function::Function;
 use pages::Pages;
 pub(crate) use registry::{PreparedCall, Registry};
@@ -79,20 +114,18 @@ pub struct ToolSpec {
 }
 
 impl ToolSpec {
-    /// The first `required` of the parameters must be given.
-    pub(crate) fn built_in(
+    pub(crate) const fn built_in(
         name: &'static str,
         risk: Risk,
-        description: impl Into<Cow<'static, str>>,
-        parameters: &[Parameter],
-        required: usize,
+        description: &'static str,
+        schema: &'static str,
     ) -> Self {
         Self {
-            name: name.into(),
-            description: description.into(),
-            schema: schema_of(parameters, required).into(),
+            name: Cow::Borrowed(name),
+            description: Cow::Borrowed(description),
+            schema: Cow::Borrowed(schema),
             risk,
-            source: BUILT_IN.into(),
+            source: Cow::Borrowed(BUILT_IN),
         }
     }
 
@@ -104,46 +137,6 @@ impl ToolSpec {
             .map_or(&*self.description, |(first, _)| first);
         clip(first.trim_end_matches('.'), 200)
     }
-}
-
-/// What a parameter of a built-in tool takes.
-#[derive(Clone, Copy)]
-pub(crate) enum Takes<'a> {
-    Text,
-    Flag,
-    /// A whole number of at least so much.
-    AtLeast(u64),
-    OneOf(&'a [&'a str]),
-}
-
-/// A parameter of a built-in tool: its name, what it takes, and a description, which may be empty.
-pub(crate) type Parameter<'a> = (&'a str, Takes<'a>, &'a str);
-
-/// The schema as JSON text. Names, choices and descriptions hold nothing that JSON escapes: a test reads every schema.
-fn schema_of(parameters: &[Parameter], required: usize) -> String {
-    let property = |(name, takes, about): &Parameter| {
-        let takes = match takes {
-            Takes::Text => r#""type":"string""#.to_owned(),
-            Takes::Flag => r#""type":"boolean""#.to_owned(),
-            Takes::AtLeast(least) => format!(r#""type":"integer","minimum":{least}"#),
-            Takes::OneOf(words) => {
-                format!(r#""type":"string","enum":["{}"]"#, words.join(r#"",""#))
-            }
-        };
-        let about = match *about {
-            "" => String::new(),
-            about => format!(r#","description":"{about}""#),
-        };
-        format!(r#""{name}":{{{takes}{about}}}"#)
-    };
-    let properties: Vec<String> = parameters.iter().map(property).collect();
-    let names = parameters[..required].iter();
-    let required: Vec<String> = names.map(|(name, ..)| format!(r#""{name}""#)).collect();
-    format!(
-        r#"{{"type":"object","properties":{{{}}},"required":[{}]}}"#,
-        properties.join(","),
-        required.join(",")
-    )
 }
 
 /// What a tool returns to the model.

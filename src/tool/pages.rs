@@ -5,9 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::Takes::{AtLeast, Text};
-use super::function::Function;
-use super::{Risk, ToolOutput, ToolSpec, text};
+use super::built_in::Alone;
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, fence_of, one_line};
 
@@ -114,20 +113,30 @@ fn pages(text: &str) -> Vec<&str> {
 pub(super) const READ_MORE: &str = "read_more";
 
 /// Every agent that has tools has this one.
-pub(super) fn read_more() -> Function {
-    let parameters = [("result_id", Text, ""), ("page", AtLeast(1), "")];
-    let description = "Get another page of a long result.";
-    let spec = ToolSpec::built_in(READ_MORE, Risk::Safe, description, &parameters, 2);
-    Function::of(spec, &["result_id", "page"], |args, turn| {
-        let page = args
-            .get("page")
-            .and_then(Value::as_u64)
-            .and_then(|page| usize::try_from(page).ok());
-        Ok(ToolOutput::text(
-            turn.pages
-                .page(text(args, "result_id"), page.unwrap_or(0))?,
-        ))
-    })
+pub(super) static READ_MORE_TOOL: BuiltIn<Alone> = BuiltIn::new(
+    ToolSpec::built_in(
+        READ_MORE,
+        Risk::Safe,
+        "Get another page of a long result.",
+        schema! {
+            required(result_id, page)
+            result_id: Text();
+            page: AtLeast(1);
+        },
+    ),
+    &["result_id", "page"],
+    read_more,
+);
+
+fn read_more(args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    let page = args
+        .get("page")
+        .and_then(Value::as_u64)
+        .and_then(|page| usize::try_from(page).ok());
+    let page = turn
+        .pages
+        .page(text(args, "result_id"), page.unwrap_or(0))?;
+    Ok(ToolOutput::text(page))
 }
 
 #[cfg(test)]

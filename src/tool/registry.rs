@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::change;
-use super::pages::{READ_MORE, read_more};
+use super::pages::{READ_MORE, READ_MORE_TOOL};
 use super::schema::Unknown;
 use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolOutput, ToolSpec, Turn, schema};
 use crate::error::{Error, Result, contained};
@@ -32,7 +32,7 @@ impl Registry {
     /// Adds [`read_more`], unless there are no tools. Fails on a duplicate or invalid name.
     pub(crate) fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
         if !tools.is_empty() {
-            tools.push(Box::new(read_more()));
+            tools.push(Box::new(READ_MORE_TOOL.at_work_alone()));
         }
         let none = Self {
             tools: BTreeMap::new(),

@@ -1,8 +1,6 @@
 //! The tools for skills: `skill` reads one, `run_skill` gives it to a subagent with a task.
 
-use super::Takes::Text;
-use super::function::Function;
-use super::{Risk, Task, ToolOutput, ToolSpec, text};
+use super::{BuiltIn, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
@@ -10,41 +8,49 @@ use crate::text::one_line;
 /// The name of the tool that reads a skill.
 pub(crate) const READ_SKILL: &str = "skill";
 
-pub(crate) fn read_skill(skills: Skills) -> Function {
-    let description = "Read a skill before you do what it is for.";
-    let spec = ToolSpec::built_in(
+pub(crate) static SKILL: BuiltIn = BuiltIn::new(
+    ToolSpec::built_in(
         READ_SKILL,
         Risk::Safe,
-        description,
-        &[("name", Text, "")],
-        1,
-    );
-    Function::of(spec, &["name"], move |args, _| {
-        Ok(ToolOutput::text(
-            find(&skills, text(args, "name"))?.prompt_text(),
-        ))
-    })
-}
+        "Read a skill before you do what it is for.",
+        schema! { required(name) name: Text(); },
+    ),
+    &["name"],
+    |workshop, args, _| {
+        let skill = find(workshop, text(args, "name"))?;
+        Ok(ToolOutput::text(skill.prompt_text()))
+    },
+);
 
-pub(crate) fn run_skill(skills: Skills) -> Function {
-    let parameters = [("name", Text, ""), ("task", Text, "")];
-    let description =
-        "Have a subagent, which does not see this conversation, do a task with a skill.";
-    let spec = ToolSpec::built_in("run_skill", Risk::Runs, description, &parameters, 2);
-    let run = Function::of(spec, &["name", "task"], move |args, turn| {
-        let (skill, task) = (find(&skills, text(args, "name"))?, text(args, "task"));
+pub(crate) static RUN_SKILL: BuiltIn = BuiltIn {
+    adapt: None,
+    spec: ToolSpec::built_in(
+        "run_skill",
+        Risk::Runs,
+        "Have a subagent, which does not see this conversation, do a task with a skill.",
+        schema! {
+            required(name, task)
+            name: Text();
+            task: Text();
+        },
+    ),
+    shown: &["name", "task"],
+    always_parallel: true,
+    is_safe: |_| false,
+    run: |workshop, args, turn| {
+        let (skill, task) = (find(workshop, text(args, "name"))?, text(args, "task"));
         let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());
         (turn.run_task)(&Task {
             label: "subagent".to_owned(),
             text,
         })
-    });
-    run.always_parallel()
-}
+    },
+};
 
 /// The skill of that name, if models may use it.
-fn find(skills: &Skills, name: &str) -> Result<Skill> {
-    let found = skills.all();
+fn find(workshop: &Workshop, name: &str) -> Result<Skill> {
+    let variables = workshop.config.tools.exec.pass_env.clone();
+    let found = Skills::new(workshop.home.agent(), variables).all();
     let Some(skill) = found
         .named(name)
         .filter(|skill| !skill.hidden && !skill.disabled)

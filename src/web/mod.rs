@@ -64,10 +64,10 @@ pub(crate) enum Content {
 }
 
 /// Makes the client for an address: each has its own way out.
-pub(crate) type Connect = dyn Fn(&str) -> Client + Send + Sync;
+pub(crate) type Connect<'a> = dyn Fn(&str) -> Client + 'a;
 
 /// Reads another's bytes, as they come, in a process of its own, and gives what it says of them.
-pub(crate) type Read = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + Send + Sync;
+pub(crate) type Read<'a> = dyn Fn(ReadingJob, &mut Pieces, &Cancel) -> Result<Reply> + 'a;
 
 /// As much of a page as a model asks for.
 pub(crate) struct Extent<'a> {

@@ -113,21 +113,21 @@ pub(crate) fn keys_in(env: &Env) -> Keys {
 }
 
 /// The engines to ask, in order, and how.
-pub(crate) struct Search {
-    pub connect: Box<Connect>,
-    pub read: Box<Read>,
+pub(crate) struct Search<'a> {
+    pub connect: &'a Connect<'a>,
+    pub read: &'a Read<'a>,
     /// The name of an engine, or `auto`.
-    pub provider: String,
+    pub provider: &'a str,
     /// The configured key; it comes before those of variables.
     pub key: Secret,
     /// See [`keys_in`].
     pub keys: Keys,
     /// In the place of the engine's own; with `auto`, that of a SearXNG.
-    pub base_url: String,
+    pub base_url: &'a str,
     pub timeout: Duration,
 }
 
-impl Search {
+impl Search<'_> {
     /// Asks one engine after another until one has results.
     ///
     /// # Errors
@@ -353,12 +353,12 @@ mod tests {
             .map(|name| ((*name).to_owned(), format!("{name}-fake")))
             .collect();
         let search = Search {
-            connect: Box::new(|_| Client::new(Settings::default())),
-            read: Box::new(|_, _, _| Err(Error::failed("nothing is read here"))),
-            provider: "auto".to_owned(),
+            connect: &|_| Client::new(Settings::default()),
+            read: &|_, _, _| Err(Error::failed("nothing is read here")),
+            provider: "auto",
             key: Secret::new(key),
             keys: keys_in(&env),
-            base_url: String::new(),
+            base_url: "",
             timeout: Duration::from_secs(1),
         };
         let key = |engine: &Engine| search.key_of(engine).map(|key| key.reveal().to_owned());
