@@ -406,3 +406,49 @@ fn a_change_of_the_public_items_is_seen() {
         "programs use these: BANTAM_BLESS=1 cargo test --test house\nnew: {new:#?}\ngone: {gone:#?}"
     );
 }
+
+/// What README says about downloads, which `.github/release` makes: nothing while there is no place for them.
+fn downloads(manifest: &str) -> String {
+    let value = |name: &str| {
+        let lines = manifest
+            .lines()
+            .take_while(|line| *line != "[dependencies]");
+        let mut values = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(" = \""));
+        values.find_map(|value| value.strip_suffix('"'))
+    };
+    let (Some(place), Some(version)) = (value("repository"), value("version")) else {
+        return String::new();
+    };
+    let name = format!("bantam-{version}-$(uname -m)-unknown-linux-musl");
+    format!(
+        "Binaries for x86-64 and aarch64 are at <{place}/releases>. They need nothing else:\n\n    \
+         curl -fL {place}/releases/download/v{version}/{name}.tar.gz | tar xz\n    \
+         sudo install {name}/bantam /usr/local/bin\n\n\
+         Or build it yourself:\n"
+    )
+}
+
+#[test]
+fn the_readme_says_where_to_download_as_soon_as_there_is_a_place() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+    let (readme, manifest) = (read("README.md"), read("Cargo.toml"));
+    let (before, rest) = readme.split_once("<!-- downloads: ").unwrap();
+    let (how, rest) = rest.split_once(" -->\n").unwrap();
+    let (written, after) = rest.split_once("<!-- end of downloads -->").unwrap();
+    let due = downloads(&manifest);
+    if written != due && std::env::var_os("BANTAM_BLESS").is_some() {
+        let text =
+            format!("{before}<!-- downloads: {how} -->\n{due}<!-- end of downloads -->{after}");
+        fs::write(root.join("README.md"), text).unwrap();
+    } else {
+        assert_eq!(written, due, "BANTAM_BLESS=1 cargo test --test house");
+    }
+    let manifest = "[package]\nversion = \"1.2.3\"\nrepository = \"https://example.org/bantam\"\n";
+    let line = "curl -fL https://example.org/bantam/releases/download/v1.2.3/bantam-1.2.3-$(uname -m)-unknown-linux-musl.tar.gz";
+    assert!(
+        downloads(manifest).contains(line),
+        "{}",
+        downloads(manifest)
+    );
+}

@@ -1,12 +1,13 @@
-//! List prices of common models, for those whose entry has none. They are the vendors' own, in dollars per million tokens, as their
-//! pages said at [`DATE`]:
+//! List prices of common models, for those whose entry has none. They are the vendors' own, in dollars per million tokens, of
+//! [`DATE`]. On 2026-11-23 each row was the same in the price table of `litellm` 1.109.1 on PyPI
+//! (`model_prices_and_context_window_backup.json`), and a model that it does not have was dropped. The vendors' pages:
 //!
 //! - Anthropic: <https://platform.claude.com/docs/en/about-claude/pricing>
 //! - `OpenAI`: <https://platform.openai.com/docs/pricing>, and as GitHub repeats them in `data/tables/copilot/models-and-pricing.yml`
 //!   of its documentation
 //! - Google, for prompts of up to 200,000 tokens: <https://ai.google.dev/gemini-api/docs/pricing>
 //!
-//! A vendor whose pages could not be compared is not here.
+//! A vendor or a model whose price could not be compared is not here.
 
 use crate::message::Price;
 
@@ -14,13 +15,12 @@ use crate::message::Price;
 pub(crate) const DATE: &str = "2026-11";
 
 /// Vendor, model, input, cached input, output.
-const PRICES: [(&str, &str, f64, f64, f64); 22] = [
+const PRICES: [(&str, &str, f64, f64, f64); 21] = [
     ("anthropic", "claude-opus-5", 5.0, 0.5, 25.0),
     ("anthropic", "claude-opus-4-8", 5.0, 0.5, 25.0),
     ("anthropic", "claude-opus-4-7", 5.0, 0.5, 25.0),
     ("anthropic", "claude-opus-4-6", 5.0, 0.5, 25.0),
     ("anthropic", "claude-opus-4-5", 5.0, 0.5, 25.0),
-    ("anthropic", "claude-opus-4-1", 15.0, 1.5, 75.0),
     ("anthropic", "claude-sonnet-5", 2.0, 0.2, 10.0),
     ("anthropic", "claude-sonnet-4-5", 3.0, 0.3, 15.0),
     ("anthropic", "claude-haiku-4-5", 1.0, 0.1, 5.0),
