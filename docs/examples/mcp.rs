@@ -11,9 +11,7 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let policy = Policy::with("agent-home", &json!({}))?;
     let bricks = std::env::current_dir()?.join("bricks");
-    let program = bricks.join("server.py");
-    let server =
-        json!({"command": "python3", "args": [program], "read": [bricks], "network": false});
+    let server = json!({"command": bricks.join("server"), "read": [bricks], "network": false});
     let (bricks, notices) = tools::mcp(&policy, "bricks", &server)?;
     for notice in notices {
         eprintln!("{notice}");

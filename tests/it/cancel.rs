@@ -71,14 +71,14 @@ fn threads_that_signals_reach(pid: i32) -> usize {
 #[test]
 fn an_interrupt_is_noticed_though_the_tools_of_a_server_were_listed_before() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
-    let entry = json!({ "command": "python3", "args": ["server.py", "good"], "network": false });
+    let entry = json!({ "command": "sh", "args": ["server.sh"], "network": false });
     let home = Home::with(&merged(
         model.config(),
         &json!({ "mcpServers": { "fake": entry } }),
     ));
     home.write(
-        "state/mcp/fake/server.py",
-        include_str!("../support/mcp_server.py"),
+        "state/mcp/fake/server.sh",
+        include_str!("../support/mcp_server.sh"),
     );
     let running = home.bantam().args(["agent", "--json", "-m", "hi"]).spawn();
     model.wait_for_requests(1);

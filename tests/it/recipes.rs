@@ -117,6 +117,10 @@ fn a_word_to_your_chat_every_morning() {
     board
         .home
         .config(&merged(board.model.config(), &bot).to_string());
+    board.program(
+        "uptime",
+        "echo ' 07:30:00 up 9 days, load average: 0.10, 0.20, 0.30'",
+    );
     board
         .is_due("A word to your chat, every morning")
         .exits(0)
@@ -367,7 +371,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
         .exits(0);
     board.home.agent(["first"]).exits(0);
 
-    let path = format!("{}:/usr/bin:/bin", board.user(".cargo/bin").display());
+    let path = board.search_path();
     let blocks = blocks();
     assert!(blocks.len() >= 20, "{blocks:?}");
     for (page, block) in blocks {

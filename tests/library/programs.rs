@@ -1,8 +1,9 @@
 //! What the programs of docs/examples do.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -230,8 +231,9 @@ fn events_are_for_readers_along_and_late() {
 fn mcp_has_a_jail_of_its_own() {
     let place = Place::new();
     fs::create_dir(place.path("bricks")).unwrap();
-    let server = include_str!("../support/mcp_server.py");
-    fs::write(place.path("bricks/server.py"), server).unwrap();
+    let server = place.path("bricks/server");
+    fs::write(&server, include_str!("../support/mcp_server.sh")).unwrap();
+    fs::set_permissions(server, Permissions::from_mode(0o755)).unwrap();
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
         None => {
             let tool = request

@@ -74,6 +74,7 @@ impl Board {
         let home = Home::with(&model.config());
         let board = Self { model, home };
         fs::create_dir_all(board.user(".cargo/bin")).unwrap();
+        fs::create_dir_all(board.user("programs")).unwrap();
         symlink(board.home.path(""), board.user(".bantam")).unwrap();
         symlink(super::program::program(), board.user(".cargo/bin/bantam")).unwrap();
         board
@@ -86,9 +87,15 @@ impl Board {
 
     /// A program that tells something about a machine which a test does not have.
     pub fn program(&self, name: &str, script: &str) {
-        let path = self.user(".cargo/bin").join(name);
+        let path = self.user("programs").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Where the user's shell finds programs.
+    pub fn search_path(&self) -> String {
+        let [bantam, others] = [".cargo/bin", "programs"].map(|dir| self.user(dir));
+        format!("{}:{}:/usr/bin:/bin", bantam.display(), others.display())
     }
 
     /// Runs a recipe of this title.
@@ -103,7 +110,7 @@ impl Board {
             .into_iter()
             .find(|(name, _)| name == title)
             .expect("a recipe of this title");
-        let path = format!("{}:/usr/bin:/bin", self.user(".cargo/bin").display());
+        let path = self.search_path();
         self.shell(cwd, &script, &[("PATH", &path)])
     }
 
@@ -115,8 +122,9 @@ impl Board {
             .find(|(name, _)| name == title)
             .expect("a recipe of this title");
         let (_, command) = crontab(&line);
+        let path = format!("{}:/usr/bin:/bin", self.user("programs").display());
         let env = [
-            ("PATH", "/usr/bin:/bin"),
+            ("PATH", path.as_str()),
             ("LOGNAME", "somebody"),
             ("SHELL", "/bin/sh"),
         ];
