@@ -1,5 +1,5 @@
 //! List prices of common models, for those whose entry has none. They are the vendors' own, in dollars per million tokens, of
-//! [`DATE`]. On 2026-11-23 each row was the same in the price table of `litellm` 1.109.1 on PyPI
+//! [`DATE`]. On 2026-11-23 each row was the same in the price table of `litellm` 1.109.1 on `PyPI`
 //! (`model_prices_and_context_window_backup.json`), and a model that it does not have was dropped. The vendors' pages:
 //!
 //! - Anthropic: <https://platform.claude.com/docs/en/about-claude/pricing>
