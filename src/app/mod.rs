@@ -197,7 +197,9 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     if let Some(names) = &options.tools {
         builder = builder.only(names);
     }
-    builder.renewal = mcp::renewal(&options.servers, parts);
+    if !parts.config.mcp_servers.is_empty() {
+        builder.renewal = mcp::renewal(&options.servers, parts);
+    }
     Ok(Ready {
         agent: builder.build()?,
         notices,
@@ -226,7 +228,9 @@ fn builder(
         };
         notices.extend(chain.unpriced().map(unpriced));
     }
-    notices.extend(unconfirmed_lines(config));
+    if !config.tools.confirm.is_empty() {
+        notices.extend(unconfirmed_lines(config));
+    }
     let local_time = local_time(env);
     let limits = Limits {
         max_steps: defaults.max_tool_iterations,

@@ -279,13 +279,17 @@ pub(crate) fn configured(
         }
         Err(e) => notices.push(e.message),
     }
-    match meaning(parts) {
-        Ok(meaning) => workshop.meaning = meaning,
-        Err(e) => notices.push(e.message),
+    if !config.memory.embedding_model.is_empty() {
+        match meaning(parts) {
+            Ok(meaning) => workshop.meaning = meaning,
+            Err(e) => notices.push(e.message),
+        }
     }
-    match media::transcriber(parts) {
-        Ok(transcribe) => workshop.transcribe = transcribe,
-        Err(e) => notices.push(e.message),
+    if !config.tools.transcribe.model.is_empty() {
+        match media::transcriber(parts) {
+            Ok(transcribe) => workshop.transcribe = transcribe,
+            Err(e) => notices.push(e.message),
+        }
     }
     let mut tools = at_work(workshop, within);
     for alone in [&THINK, &SUBAGENT, &SPAWN] {

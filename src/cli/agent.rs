@@ -215,7 +215,7 @@ impl Run<'_> {
         }
         let is_answered = response.error.is_none();
         let code = self.finish(response)?;
-        if is_answered {
+        if is_answered && agent.model().starts_with("ollama/") {
             // Not on the way of the answer.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);
@@ -272,8 +272,11 @@ impl Run<'_> {
         if factory.options.memory.is_none() && output.verbosity == Verbosity::Verbose {
             notice(&format!("session {}", self.origin.chat));
         }
-        let (home, env) = (&factory.home, &factory.env);
-        Bot::delivery(home, &loaded.config, env, self.to.as_deref(), notice)
+        let (home, env, config) = (&factory.home, &factory.env, &loaded.config);
+        if self.to.is_none() && config.channels.telegram.token.is_empty() {
+            return Ok(None);
+        }
+        Bot::delivery(home, config, env, self.to.as_deref(), notice)
     }
 
     /// Adds the files of `--attach`. A dry run converts none.

@@ -303,6 +303,7 @@ pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value
     let may_be_secret = match setting.map(|setting| setting.kind) {
         Some(
             Type::Bool(_)
+            | Type::Switch
             | Type::Whole(..)
             | Type::Number(..)
             | Type::Optional

@@ -274,6 +274,7 @@ mod tests {
             let (text, value) = match setting.kind {
                 Type::Text | Type::TextOr(_) | Type::Secret => ("x y".to_owned(), json!("x y")),
                 Type::Bool(default) => ((!default).to_string(), json!(!default)),
+                Type::Switch => ("true".to_owned(), json!(true)),
                 Type::Whole(least, _) => ((least + 7).to_string(), json!(least + 7)),
                 Type::Number(..) | Type::Optional => ("2.5".to_owned(), json!(2.5)),
                 Type::OneOf(_, words) => (

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -177,10 +176,6 @@ impl<'de, T: Section> Visitor<'de> for Entries<'_, BTreeMap<String, T>> {
 pub(super) trait Field: Sized {
     /// The value, which [`Type::check`] has accepted.
     fn from_checked(value: Value) -> Self;
-
-    fn default_of(kind: Type) -> Self {
-        Self::from_checked(kind.default())
-    }
 }
 
 impl Field for String {
@@ -204,14 +199,9 @@ impl Field for bool {
     }
 }
 
-/// A switch that is neither on nor off until somebody sets it.
 impl Field for Option<bool> {
     fn from_checked(value: Value) -> Self {
         value.as_bool()
-    }
-
-    fn default_of(_: Type) -> Self {
-        None
     }
 }
 
@@ -247,13 +237,21 @@ impl Field for Option<f64> {
 
 impl Field for Network {
     fn from_checked(value: Value) -> Self {
-        Self::deserialize(value).unwrap_or(Self::None)
+        match value.as_str() {
+            Some("full") => Self::Full,
+            Some("guarded") => Self::Guarded,
+            _ => Self::None,
+        }
     }
 }
 
 impl Field for Sandbox {
     fn from_checked(value: Value) -> Self {
-        Self::deserialize(value).unwrap_or(Self::Require)
+        match value.as_str() {
+            Some("auto") => Self::Auto,
+            Some("off") => Self::Off,
+            _ => Self::Require,
+        }
     }
 }
 

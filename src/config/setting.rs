@@ -13,6 +13,8 @@ pub(crate) enum Type {
     /// Text that is never shown.
     Secret,
     Bool(bool),
+    /// The same, where it makes a difference that nobody has said which.
+    Switch,
     /// A whole number: the least, the default.
     Whole(u64, u64),
     /// A number: the least, the default.
@@ -38,7 +40,9 @@ pub(crate) struct Setting {
     pub help: &'static str,
 }
 
-use Type::{Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Text, TextOr, Texts, Whole};
+use Type::{
+    Any, Bool, Map, Number, OneOf, Optional, Secret, Secrets, Switch, Text, TextOr, Texts, Whole,
+};
 
 impl Type {
     pub(super) fn default(self) -> Value {
@@ -46,6 +50,7 @@ impl Type {
             Text | Secret => json!(""),
             TextOr(default) => json!(default),
             Bool(default) => json!(default),
+            Switch => json!(false),
             Whole(_, default) => json!(default),
             Number(_, default) => json!(default),
             Optional => Value::Null,
@@ -59,7 +64,7 @@ impl Type {
     pub(super) fn check(self, value: Value) -> Option<Value> {
         let fits = match self {
             Text | TextOr(_) | Secret => value.is_string(),
-            Bool(_) => value.is_boolean(),
+            Bool(_) | Switch => value.is_boolean(),
             Whole(least, _) => value.as_u64().is_some_and(|n| n >= least),
             Number(least, _) => value.as_f64().is_some_and(|n| n >= least),
             Optional => value.as_f64().is_some_and(|n| n >= 0.0),
@@ -134,7 +139,7 @@ impl Setting {
     pub(crate) fn expected(&self) -> String {
         match self.kind {
             Text | TextOr(_) | Secret => "text in quotes".to_owned(),
-            Bool(_) => "true or false".to_owned(),
+            Bool(_) | Switch => "true or false".to_owned(),
             Whole(least, _) => format!("a whole number of at least {least}"),
             Number(least, _) => format!("a number of at least {least}"),
             Optional => "a number of at least 0, or null".to_owned(),

@@ -84,8 +84,12 @@ macro_rules! sections {
         }
     };
 
-    (@default) => { Default::default() };
-    (@default $kind:ident $(($($limit:expr),*))?) => { Field::default_of(Type::$kind $(($($limit),*))?) };
+    (@default TextOr($default:expr)) => { $default.to_owned() };
+    (@default Bool($default:expr)) => { $default };
+    (@default Whole($least:expr, $default:expr)) => { $default };
+    (@default Number($least:expr, $default:expr)) => { $default };
+    (@default OneOf($default:expr, $words:expr)) => { Field::from_checked($default.into()) };
+    (@default $($empty:ident)?) => { Default::default() };
 
     (@read $place:expr, $members:ident) => { $members.section(&mut $place)? };
     (@read $place:expr, $members:ident, $kind:ident $(($($limit:expr),*))?) => {
@@ -182,7 +186,7 @@ sections! {
 
     Telegram at "channels.telegram" {
         /// Unless it is set, a token switches the bot on.
-        enabled: Option<bool> = Bool(false), "run the bot; a token switches it on, unless this is false";
+        enabled: Option<bool> = Switch, "run the bot; a token switches it on, unless this is false";
         token: Secret = Secret, "from @BotFather";
         /// As written; only numbers count.
         allow_from: Vec<String> = Texts, "numeric ids of the users who may talk to it; the first is the owner";
