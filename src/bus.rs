@@ -1,14 +1,18 @@
 //! The bus: messages to the dispatcher, events of turns, and the channels at both ends.
 
 mod events;
+mod pair;
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::SystemTime;
 
 use crate::error::{Error, Kind as ErrorKind, Result};
 use crate::message::{Media, Message, Usage, add_cost};
+use crate::paths::{fresh_key, session_name};
 
 pub use events::{EventLog, Status};
+pub use pair::channel;
 
 /// Where a message came from and where its answer goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,9 +39,9 @@ pub struct Inbound {
     /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,
     /// More of it follows.
-    pub is_part: bool,
+    pub(crate) is_part: bool,
     /// A turn of it never ended: such messages are answered one at a time.
-    pub is_alone: bool,
+    pub(crate) is_alone: bool,
 }
 
 impl Inbound {
@@ -49,6 +53,40 @@ impl Inbound {
             text,
             ..Self::default()
         }
+    }
+
+    /// A line that somebody wrote in a chat of a channel: `/stop`, `/new` and `/status` are commands, all else is for the model.
+    /// It has an id that no other has, so [`serve`](crate::serve()) keeps it until it is answered. The key of its conversation is
+    /// made of both names; whatever is in them, it leads to no other's.
+    ///
+    /// ```
+    /// use bantam::bus::{Inbound, Kind};
+    ///
+    /// let message = Inbound::line("tcp", "ada", "/stop")?;
+    /// assert_eq!((message.session.as_str(), message.kind), ("tcp_ada", Kind::Stop));
+    /// assert_eq!(Inbound::line("tcp", "../ada", "Hello!")?.session, "tcp_%2E%2E%2Fada");
+    /// # Ok::<(), bantam::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the kind [`crate::error::Kind::Usage`]: `chat` is empty, or too long for a key.
+    pub fn line(channel: &str, chat: &str, text: impl Into<String>) -> Result<Self> {
+        let (session, text) = (session_name(channel, chat)?, text.into());
+        let origin = Origin {
+            channel: channel.to_owned(),
+            chat: chat.to_owned(),
+        };
+        let kind = match text.trim() {
+            "/stop" => Kind::Stop,
+            "/new" => Kind::New,
+            "/status" => Kind::Status,
+            _ => Kind::Message,
+        };
+        Ok(Self {
+            kind,
+            ids: vec![fresh_key(SystemTime::now())],
+            ..Self::message(origin, session, text)
+        })
     }
 }
 
@@ -85,11 +123,26 @@ pub struct Outbound {
     pub event: Event,
 }
 
+impl Outbound {
+    /// What a channel shows that shows texts alone: an answer, or why there is none, and what the user should know.
+    pub fn text(&self) -> Option<String> {
+        match &self.event {
+            Event::Done(response) => Some(match &response.error {
+                None => response.output.clone(),
+                Some(e) if response.output.is_empty() => e.message.clone(),
+                Some(e) => format!("{}\n[{}]", response.output, e.message),
+            }),
+            Event::Notice(text) | Event::Warning(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+}
+
 /// What happens during a turn. Events show; they never decide: dropping every one changes nothing that is stored.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The turn of a message that its channel keeps begins.
+    /// The turn of a message begins that [`serve`](crate::serve()) keeps. [`Agent::run`](crate::agent::Agent::run) never sends it.
     TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
@@ -123,7 +176,8 @@ pub enum Event {
     Trace(String),
     /// How many background tasks of the conversation are not answered yet.
     Background(usize),
-    /// The turn is over and stored, whether it succeeded or not.
+    /// The turn is over and stored, whether it succeeded or not. [`serve`](crate::serve()) and [`EventLog::end`] send it;
+    /// [`Agent::run`](crate::agent::Agent::run) returns its response instead.
     Done(Box<Response>),
 }
 
@@ -218,7 +272,7 @@ impl Response {
     }
 
     /// Adds `next`, which followed from this one. The time is that of `next`.
-    pub fn join(&mut self, next: Self) {
+    pub(crate) fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);
         if !before.output.is_empty() {
             let gap = if self.output.is_empty() { "" } else { "\n\n" };
@@ -239,8 +293,15 @@ impl Response {
 ///
 /// Contract: `start` returns at once. The channel sends messages to `inbound`, and drops it when no more can come. The sender
 /// that it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
+/// [`channel`] makes one of two functions.
 pub trait Channel {
     /// # Errors
     /// It cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
+
+    /// What [`serve`](crate::serve()) waits for before it returns: the other end of this, which is dropped after the last event was
+    /// shown. Called before `start`. Default: nothing, so that the last events may be lost.
+    fn last_shown(&mut self) -> Option<Receiver<()>> {
+        None
+    }
 }

@@ -11,7 +11,7 @@
 //!     let policy = Policy::with("agent-home", &json!({}))?;
 //!     let agent = Agent::builder()
 //!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
-//!         .tools(tools::files(&policy))
+//!         .tools(tools::files(&policy)?)
 //!         .tools(tools::exec(&policy))
 //!         .build()?;
 //!     println!("{}", agent.ask("What is in my workspace?")?);
@@ -19,19 +19,25 @@
 //! }
 //! ```
 //!
+//! In Cargo.toml: `bantam`, `serde_json` for settings and schemas, and `serde` with `derive` for the arguments of your own tools. The
+//! model is any that speaks OpenAI's or Anthropic's API; [`provider::demo::Demo`] needs neither a model nor a network.
+//!
 //! - [`agent::Agent`] runs turns: [`agent::Builder`] makes one, [`agent::Request`] and [`bus::Response`] are what goes in and
 //!   comes out, and [`bus::Event`]s show it happen.
 //! - [`provider`] has models ([`provider::OpenAi`], [`provider::Anthropic`]) and the trait for your own.
 //! - [`tool::Function`] makes a tool of a function, and [`tools`] are those of `bantam`, in their jail.
-//! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or a [`session::Store`] of your own.
-//! - [`serve()`] answers the messages of a [`bus::Channel`].
+//!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] is what the built-in ones may reach.
+//! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or [`session::Lines`] of your own.
+//! - [`serve()`] answers the messages of channels; [`bus::channel`] makes one of two functions.
+//! - [`error::Error`] has a message for people, and a [`error::Kind`] to decide by.
 //!
-//! `docs/embedding.md` tells more, with a table for those who come from another library, and `docs/examples` has a program for
-//! each thing. Nothing here is asynchronous: a turn runs on the thread that calls it.
+//! `docs/embedding.md` tells more, with what a process shares and a table for those who come from another library, and
+//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the jail, MCP, stores, a turn that goes
+//! on after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the thread that calls it.
 //!
 //! # Code map
 //!
-//! Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`], [`tool`] and [`tools`]. The rest is private.
+//! For those who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`], [`tool`] and [`tools`]. The rest is private.
 //!
 //! Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
 //! never in a circle (`tests/house.rs` proves it).
@@ -55,7 +61,7 @@
 //! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 //! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 //! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
-//! | 1 | [`session`] | conversations on disk (`files`, their `lines`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
+//! | 1 | [`session`] | conversations on disk (`files`, their `lines`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
 //! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
 //! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 //! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), installs, removes, enables and disables them (`install`) |
@@ -148,3 +154,8 @@ pub use hands::hands;
 #[cfg(test)]
 #[path = "../tests/support/rng.rs"]
 mod rng;
+
+// Its programs compile.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/embedding.md")]
+struct Embedding;

@@ -1,9 +1,11 @@
 //! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Kind, Result};
-use crate::text::one_line;
+use crate::text::{one_line, rfc3339};
 
 /// `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
@@ -124,6 +126,27 @@ impl Home {
 
 /// Leaves room for a segment number and a suffix within the usual 255 bytes of a file name.
 const MAX_NAME: usize = 200;
+
+/// A name that nobody has given: the time, which no other of this process has, and the process.
+pub(crate) fn fresh_key(now: SystemTime) -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let since = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let micros = u64::try_from(since.as_micros()).unwrap_or_default();
+    let later = |last: u64| micros.max(last + 1);
+    let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last)));
+    let micros = later(last.unwrap_or_default());
+    let time = rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
+    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
+    format!(
+        "{}-{}-{:06}-{}",
+        &digits[..8],
+        &digits[8..14],
+        micros % 1_000_000,
+        std::process::id()
+    )
+}
 
 /// The name of a session on disk: `CHANNEL_CHAT`. Characters with a meaning in paths, and the dot before a segment number,
 /// become `%XX`.

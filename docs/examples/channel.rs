@@ -1,71 +1,25 @@
-//! A channel of your own: a chat over TCP, in lines. The first line is a name; `/stop` and `/new` are commands.
+//! A channel of your own: the terminal, in lines. `/stop`, `/new` and `/status` are commands.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::SystemTime;
+use std::io::stdin;
+use std::sync::mpsc::Sender;
 
 use bantam::agent::{Agent, Cancel};
-use bantam::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
+use bantam::bus::{self, Inbound, Outbound};
 use bantam::error::Result;
 use bantam::provider::OpenAi;
 use bantam::session::Files;
 
-struct TcpChat(TcpListener);
-
-type Clients = Arc<Mutex<HashMap<String, TcpStream>>>;
-
-impl Channel for TcpChat {
-    fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let (clients, (outbound, events)) = (Clients::default(), channel::<Outbound>());
-        let known = clients.clone();
-        thread::spawn(move || {
-            for stream in self.0.incoming().flatten() {
-                let (inbound, known) = (inbound.clone(), known.clone());
-                thread::spawn(move || read(stream, &inbound, &known));
-            }
-        });
-        thread::spawn(move || {
-            for Outbound { origin, event } in events {
-                let text = match event {
-                    Event::Done(response) => response.error.map_or(response.output, |e| e.message),
-                    Event::Notice(text) => text,
-                    _ => continue,
-                };
-                if let Some(mut client) = clients.lock().unwrap().get(&origin.chat) {
-                    writeln!(client, "{text}").ok();
-                }
-            }
-        });
-        Ok(outbound)
+fn read(inbound: &Sender<Inbound>) {
+    for line in stdin().lines().map_while(std::io::Result::ok) {
+        let message = Inbound::line("terminal", "me", line).expect("a plain key");
+        inbound.send(message).ok();
     }
 }
 
-fn read(stream: TcpStream, inbound: &Sender<Inbound>, clients: &Clients) -> Option<()> {
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let chat = lines.next()?.ok()?;
-    clients.lock().unwrap().insert(chat.clone(), stream);
-    for line in lines.map_while(std::io::Result::ok) {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let origin = Origin {
-            channel: "tcp".to_owned(),
-            chat: chat.clone(),
-        };
-        let message = Inbound {
-            kind: match line.as_str() {
-                "/stop" => Kind::Stop,
-                "/new" => Kind::New,
-                _ => Kind::Message,
-            },
-            ids: vec![format!("{}", now.ok()?.as_nanos())], // with an id, it survives a crash
-            ..Inbound::message(origin, format!("tcp_{chat}"), line)
-        };
-        inbound.send(message).ok()?;
+fn show(event: &Outbound) {
+    if let Some(text) = event.text() {
+        println!("{text}");
     }
-    None
 }
 
 pub fn main() -> Result<()> {
@@ -74,8 +28,6 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .store(Files::at("agent-home"))
         .build()?;
-    let listener = TcpListener::bind(std::env::var("CHAT").unwrap_or("127.0.0.1:7007".to_owned()))?;
-    println!("{}", listener.local_addr()?);
-    let channels: Vec<Box<dyn Channel>> = vec![Box::new(TcpChat(listener))];
-    bantam::serve(agent, "agent-home", channels, &Cancel::new(None))
+    let terminal = bus::channel(read, show);
+    bantam::serve(agent, "agent-home", vec![terminal], &Cancel::new(None))
 }

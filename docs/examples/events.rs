@@ -28,12 +28,10 @@ pub fn main() -> Result<()> {
     let model = OpenAi::new(&api, "", "qwen3:4b");
     let agent = Agent::builder().provider(model).build()?;
     let log = EventLog::new(Duration::from_secs(3600));
-    let add = |event| {
-        log.add("turn-1", event);
-    };
     thread::scope(|scope| {
         scope.spawn(|| println!("along: {}", follow(&log, "turn-1")));
-        let response = agent.run(&Request::new("Why is the sky blue?", "web"), &add);
+        let request = Request::new("Why is the sky blue?", "web");
+        let response = agent.run(&request, &log.writer("turn-1"));
         log.end("turn-1", &response);
     });
     println!("late: {}", follow(&log, "turn-1"));

@@ -12,7 +12,7 @@ pub fn main() -> Result<()> {
     let policy = Policy::with("agent-home", &json!({"tools": {"exec": {"timeout": 20}}}))?;
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .tools(tools::files(&policy))
+        .tools(tools::files(&policy)?)
         .tools(tools::exec(&policy))
         .build()?;
     println!(

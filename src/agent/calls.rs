@@ -6,11 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
+use serde_json::Value;
+
 use super::breaker::Breaker;
 use super::history;
 use super::media::Shown;
-use super::turn_context::TurnContext;
-use super::{Agent, Renewal, Verdict, offers};
+use super::turn::WAITING;
+use super::turn_context::{Events, TurnContext};
+use super::{Agent, Renewal, Request, Verdict, offers};
 use crate::bus::{CallReport, Event};
 use crate::cancel::Why;
 use crate::disk::Durability;
@@ -20,7 +23,7 @@ use crate::provider::ToolOffer;
 use crate::session::{Entry, Session};
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
-use crate::tool::{PreparedCall, Registry, Turn};
+use crate::tool::{PreparedCall, Registry, ToolOutput, Turn};
 use crate::usage::Account;
 
 /// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
@@ -164,19 +167,25 @@ impl<'a> Calls<'a> {
             for id in failed {
                 self.breaker.failed(&id);
             }
-            let values = self.turn.values.take_changed();
-            let entries: Vec<Entry> = values
-                .iter()
-                .map(|(name, value)| Entry::Value(name, value))
-                .collect();
-            if !entries.is_empty() {
-                let now = SystemTime::now();
-                self.agent
-                    .store
-                    .append(session, &entries, Durability::Later, now)?;
-            }
+            self.store_values(session)?;
         }
         Ok(())
+    }
+
+    /// Appends the values that calls have set.
+    fn store_values(&self, session: &mut Session) -> Result<()> {
+        let values = self.turn.values.take_changed();
+        let entries: Vec<Entry> = values
+            .iter()
+            .map(|(name, value)| Entry::Value(name, value))
+            .collect();
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let now = SystemTime::now();
+        self.agent
+            .store
+            .append(session, &entries, Durability::Later, now)
     }
 
     fn admit<'c>(&mut self, call: PreparedCall<'c>, session: &mut Session) -> Result<Admitted<'c>> {
@@ -355,6 +364,74 @@ impl<'a> Calls<'a> {
         )?;
         session.messages.push(message);
         Ok(())
+    }
+}
+
+impl Agent {
+    /// Calls a tool as its model would, without a model: in the conversation `library_default`, whose values it can use. Returns
+    /// what the model would read, errors included, but whole where that would be the first page.
+    ///
+    /// ```
+    /// use bantam::agent::Agent;
+    /// use bantam::provider::demo::Demo;
+    /// use bantam::tool::Function;
+    /// use serde_json::{Value, json};
+    ///
+    /// let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
+    /// let double = Function::new("double", "Doubles.", schema, |args: Value, _| {
+    ///     Ok((args["n"].as_i64().unwrap_or(0) * 2).to_string())
+    /// });
+    /// let agent = Agent::builder().provider(Demo).tool(double).build()?;
+    /// assert_eq!(agent.call("double", &json!({"n": 21}))?.text, "42");
+    /// let refused = agent.call("double", &json!({"n": "a few"}))?;
+    /// assert!(refused.failed && refused.text.contains("\"n\" must be an integer"));
+    /// # Ok::<(), bantam::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Store::load`](crate::session::Store::load) and [`Store::append`](crate::session::Store::append).
+    pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
+        self.call_in(&Request::new("", "library_default"), name, args, &|_| ())
+    }
+
+    /// The same in the conversation of a request, whose metadata, stop and limits count. Values that the tool sets are stored; its
+    /// result is not. Nobody is asked about the call ([`Builder::confirm`](super::Builder::confirm)): this program makes it. Waits
+    /// for a turn under way, so no tool can use it in a conversation of its own.
+    ///
+    /// # Errors
+    /// Those of [`Agent::call`].
+    pub fn call_in(
+        &self,
+        request: &Request,
+        name: &str,
+        args: &Value,
+        events: Events,
+    ) -> Result<ToolOutput> {
+        let request = request.with_key();
+        let turn = TurnContext::new(&request, &self.limits, events, self.model());
+        let is_waiting = || turn.warn(WAITING);
+        let mut session = self
+            .store
+            .load(&request.session, &turn.cancel, &is_waiting)?;
+        turn.values.load(&session.values);
+        let call = ToolCall {
+            id: format!("call_{}", session.place()),
+            name: name.to_owned(),
+            arguments: args.to_string(),
+            ..ToolCall::default()
+        };
+        let admitted = Admitted {
+            call: self.tools.prepare(&call),
+            permission: Permission::Granted,
+        };
+        let calls = Calls::new(self, &turn);
+        let (result, _) = calls.run_one(&admitted);
+        calls.store_values(&mut session)?;
+        Ok(ToolOutput {
+            text: result.content,
+            failed: result.is_error,
+            images: result.images,
+        })
     }
 }
 

@@ -350,17 +350,34 @@ impl Agent {
         self.store.peek(key)
     }
 
+    /// A named value of a conversation; `None` if it has none of this name.
+    ///
+    /// # Errors
+    /// The conversation cannot be read.
+    pub fn get(&self, key: &str, name: &str) -> Result<Option<Value>> {
+        Ok(self.session(key)?.values.remove(name))
+    }
+
     /// Sets a named value of a conversation; null removes it. Waits for a turn under way; its tools use
     /// [`crate::tool::Turn::values`].
     ///
     /// # Errors
     /// Those of [`Store::load`] and [`Store::append`].
-    pub fn set(&self, key: &str, name: &str, value: &Value) -> Result<()> {
+    pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
         let mut session = self.store.load(key, &Cancel::new(None), &|| ())?;
-        let entries = [Entry::Value(name, value)];
+        let value = value.into();
+        let entries = [Entry::Value(name, &value)];
         let now = SystemTime::now();
         self.store
             .append(&mut session, &entries, Durability::Now, now)
+    }
+
+    /// Removes a named value of a conversation.
+    ///
+    /// # Errors
+    /// Those of [`Agent::set`].
+    pub fn remove(&self, key: &str, name: &str) -> Result<()> {
+        self.set(key, name, Value::Null)
     }
 
     /// Starts a conversation over; its model stays. Waits for a turn under way.

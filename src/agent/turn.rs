@@ -27,6 +27,17 @@ pub(crate) const WAITING: &str = "waiting for another bantam in this conversatio
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
 
+impl Request {
+    /// The same; a new conversation where it names none.
+    pub(super) fn with_key(&self) -> Cow<'_, Self> {
+        let mut request = Cow::Borrowed(self);
+        if request.session.is_empty() {
+            request.to_mut().session = format!("{LIBRARY}_{}", fresh_key(SystemTime::now()));
+        }
+        request
+    }
+}
+
 impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
@@ -55,10 +66,7 @@ impl Agent {
             return of_job.run_with(request, events, load);
         }
         let started = Instant::now();
-        let mut request = Cow::Borrowed(request);
-        if request.session.is_empty() {
-            request.to_mut().session = format!("{LIBRARY}_{}", fresh_key(SystemTime::now()));
-        }
+        let request = request.with_key();
         let turn = TurnContext::new(&request, &self.limits, events, self.model());
         let mut response = Response {
             session: request.session.clone(),

@@ -67,8 +67,9 @@ pub fn serve(
     let dispatcher = Dispatcher::new(Arc::new(served), WORKERS, tasks, None, Arc::new(runs));
     let left = queue.entries(KIND)?;
     let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(left, queue.clone()))];
-    let mut ways = Vec::new();
-    for channel in channels {
+    let (mut ways, mut ends) = (Vec::new(), Vec::new());
+    for mut channel in channels {
+        ends.extend(channel.last_shown());
         let way = Way::default();
         ways.push(way.clone());
         all.push(Box::new(KeepingChannel {
@@ -79,15 +80,23 @@ pub fn serve(
         }));
     }
     let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
-    Arc::new(dispatcher).serve(all)
+    // The events' senders are gone when this returns.
+    Arc::new(dispatcher).serve(all)?;
+    for end in ends {
+        // Nothing comes but the end.
+        end.recv().ok();
+    }
+    Ok(())
 }
 
-/// A channel's way into the dispatcher, which ends when all are closed.
+/// A channel's way into the dispatcher, which ends when all are closed, and back.
 #[derive(Clone, Default)]
-struct Way(Arc<Mutex<Option<Sender<Inbound>>>>);
+struct Way(Arc<Mutex<Option<Ends>>>);
+
+type Ends = (Sender<Inbound>, Sender<Outbound>);
 
 impl Way {
-    fn lock(&self) -> MutexGuard<'_, Option<Sender<Inbound>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Ends>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,24 +201,25 @@ impl Channel for KeepingChannel {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (sender, messages) = channel::<Inbound>();
         let outbound = self.channel.start(sender)?;
-        *self.way.lock() = Some(inbound);
+        *self.way.lock() = Some((inbound, outbound.clone()));
         if self.cancel.why().is_some() {
             self.way.close();
         }
-        let (queue, way, shown) = (self.queue, self.way, outbound.clone());
+        let (queue, way) = (self.queue, self.way);
         let forward = move || {
             for mut message in messages {
-                let origin = message.origin.clone();
-                let is_new = keep(&queue, &mut message).unwrap_or_else(|e| {
+                let kept = keep(&queue, &mut message);
+                let way = way.lock();
+                let Some((inbound, shown)) = way.as_ref() else {
+                    return;
+                };
+                let is_new = kept.unwrap_or_else(|e| {
                     // It is answered all the same.
                     let event = Event::Warning(e.doing("keeping a message").message);
+                    let origin = message.origin.clone();
                     drop(shown.send(Outbound { origin, event }));
                     true
                 });
-                let way = way.lock();
-                let Some(inbound) = way.as_ref() else {
-                    return;
-                };
                 if is_new {
                     drop(inbound.send(message));
                 }

@@ -14,7 +14,7 @@
 //!     let policy = Policy::with("/var/lib/helper", &json!({"tools": {"exec": {"timeout": 20}}}))?;
 //!     let agent = Agent::builder()
 //!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
-//!         .tools(tools::files(&policy))
+//!         .tools(tools::files(&policy)?)
 //!         .tools(tools::exec(&policy))
 //!         .build()?;
 //!     println!("{}", agent.ask("How much space is left on this disk?")?);
@@ -156,14 +156,16 @@ fn at_work(workshop: Workshop, tools: impl IntoIterator<Item = &'static BuiltIn>
 
 /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the trees of
 /// `tools.read_paths` and `tools.write_paths`.
-pub fn files(policy: &Policy) -> Tools {
-    // What cannot make words of recordings is told when a recording is read.
-    let transcribe = media::transcriber(policy.parts()).ok().flatten();
+///
+/// # Errors
+/// The model that makes words of recordings (`tools.transcribe.model`) cannot be used.
+pub fn files(policy: &Policy) -> Result<Tools> {
+    let transcribe = media::transcriber(policy.parts())?;
     let workshop = Workshop {
         transcribe,
         ..policy.workshop()
     };
-    at_work(workshop, &FILES)
+    Ok(at_work(workshop, &FILES))
 }
 
 /// `exec`: a command in the jail, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
@@ -194,13 +196,16 @@ pub fn skills(policy: &Policy) -> Tools {
     at_work(policy.workshop(), [&SKILL, &RUN_SKILL])
 }
 
-/// `subagent` and `spawn`: tasks for agents like this one with a context of their own. `spawn` does not wait, and works only for
-/// requests that have a [`background`](crate::agent::Request::background): leave it out elsewhere ([`Builder::only`]).
+/// `subagent`: tasks for agents like this one with a context of their own, side by side. They have its other tools, but for those
+/// that start more.
 pub fn subagents() -> Tools {
-    vec![
-        Box::new(SUBAGENT.at_work_alone()),
-        Box::new(SPAWN.at_work_alone()),
-    ]
+    vec![Box::new(SUBAGENT.at_work_alone())]
+}
+
+/// `spawn`: the same without waiting for the task. Works for requests that have a
+/// [`background`](crate::agent::Request::background), which runs it by [`Agent::perform`]; tells the model so for others.
+pub fn background() -> Tools {
+    vec![Box::new(SPAWN.at_work_alone())]
 }
 
 /// `think`: room for a thought.
@@ -243,8 +248,8 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
     Ok((tools, notices))
 }
 
-/// All tools that the settings allow, as `bantam` has them, and a notice for each that is missing. Without `cron`, whose jobs
-/// the gateway of `bantam` runs, and without `spawn`, which [`subagents`] has.
+/// All tools that the settings allow, as `bantam` has them, and a notice for each that is missing or lacks a part: show them to
+/// whoever wrote the settings. Without `cron`, whose jobs the gateway of `bantam` runs, and without `spawn`, which [`background`] has.
 pub fn all(policy: &Policy) -> (Tools, Vec<String>) {
     let servers = &policy.factory.options.servers;
     let (mut tools, notices) = configured(&policy.hands, policy.parts(), servers);

@@ -20,9 +20,7 @@ use super::{Event, Response};
 ///
 /// let log = EventLog::new(Duration::from_secs(60));
 /// let agent = Agent::builder().provider(Demo).build()?;
-/// let response = agent.run(&Request::new("time", "notes"), &|event| {
-///     log.add("turn-1", event);
-/// });
+/// let response = agent.run(&Request::new("time", "notes"), &log.writer("turn-1"));
 /// log.end("turn-1", &response);
 /// assert_eq!(log.status("turn-1"), Some(Status::Done));
 /// assert!(matches!(log.after("turn-1", 0).pop(), Some((_, Event::Done(_)))));
@@ -116,6 +114,13 @@ impl EventLog {
         drop(streams);
         self.changed.notify_all();
         number
+    }
+
+    /// What [`Agent::run`](crate::agent::Agent::run) shows the events of a turn to, for them to be added to a stream.
+    pub fn writer<'l>(&'l self, stream: &'l str) -> impl Fn(Event) + Sync + 'l {
+        move |event| {
+            self.add(stream, event);
+        }
     }
 
     /// Ends a stream by the response of its turn.

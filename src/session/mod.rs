@@ -11,6 +11,7 @@
 pub(crate) mod archive;
 mod check;
 mod files;
+mod line_store;
 mod lines;
 mod media;
 mod memory;
@@ -18,10 +19,11 @@ mod note;
 pub(crate) mod search;
 mod values;
 pub(crate) mod versions;
+mod wait;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -31,15 +33,18 @@ pub use crate::disk::Durability;
 use crate::disk::{Journal, Line as Numbered, Lock};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
+pub(crate) use crate::paths::fresh_key;
 use crate::text::{one_line, rfc3339};
 pub use check::check_store;
 pub use files::Files;
 pub(crate) use files::inspect;
+pub use line_store::{LineStore, Lines};
 use media::Named;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::Memory;
 pub(crate) use note::note;
 pub use values::Values;
+use wait::lock_when_free;
 
 use files::lock;
 use lines::{
@@ -154,27 +159,6 @@ struct SessionFile {
     /// `None` until the first line is written.
     journal: Option<Journal>,
     _lock: Lock,
-}
-
-/// A key for a conversation that nobody has named: the time, which no other key of this process has, and the process.
-pub(crate) fn fresh_key(now: SystemTime) -> String {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let since = now
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let micros = u64::try_from(since.as_micros()).unwrap_or_default();
-    let later = |last: u64| micros.max(last + 1);
-    let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last)));
-    let micros = later(last.unwrap_or_default());
-    let time = rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
-    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
-    format!(
-        "{}-{}-{:06}-{}",
-        &digits[..8],
-        &digits[8..14],
-        micros % 1_000_000,
-        std::process::id()
-    )
 }
 
 /// The channel of the library's own conversations.
@@ -502,8 +486,9 @@ impl Session {
 
 /// Where conversations are kept: of each, its lines since the last [`Store::replace`], and a lock.
 ///
-/// A store of your own keeps the lines that it is given, in their order, and needs to know nothing of what is in them. It has four
-/// functions to write; [`Store::append`] and [`Store::renew`] come with them. `docs/examples/store.rs` is a whole one, and
+/// A store of your own keeps the lines that it is given, in their order, and needs to know nothing of what is in them.
+/// [`LineStore`] makes one of two functions, or of three where several processes share it (`docs/examples/store.rs` and
+/// `sqlite.rs`). This trait has four to write, for one that waits for its locks or keeps old segments in a way of its own.
 /// [`check_store`] tries one out.
 pub trait Store: Send + Sync {
     /// Locks the conversation `name`, and loads it as [`Store::peek`] does; hand the lock to [`Session::locked_by`]. Calls
@@ -568,6 +553,45 @@ pub trait Store: Send + Sync {
         let old = self.replace(session, lines)?;
         session.enter_segment(summary, kept);
         Ok(old)
+    }
+}
+
+/// A store that several agents share.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
+        (**self).load(name, cancel, waiting)
+    }
+
+    fn peek(&self, name: &str) -> Result<Session> {
+        (**self).peek(name)
+    }
+
+    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
+        (**self).write(session, lines, durability)
+    }
+
+    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
+        (**self).replace(session, lines)
+    }
+
+    fn append(
+        &self,
+        session: &mut Session,
+        entries: &[Entry],
+        durability: Durability,
+        now: SystemTime,
+    ) -> Result<()> {
+        (**self).append(session, entries, durability, now)
+    }
+
+    fn renew(
+        &self,
+        session: &mut Session,
+        summary: Option<String>,
+        kept: Vec<Message>,
+        now: SystemTime,
+    ) -> Result<Option<PathBuf>> {
+        (**self).renew(session, summary, kept, now)
     }
 }
 

@@ -109,7 +109,8 @@ pub struct ToolSpec {
     pub schema: Cow<'static, str>,
     /// What its calls may do to the world.
     pub risk: Risk,
-    /// Where the tool comes from: `built in`, or the name of a server.
+    /// Where the tool comes from, for people: the name of your program, say. `built in` is that of bantam's own tools, and the
+    /// name of a server that of its tools; other programs use neither.
     pub source: Cow<'static, str>,
 }
 

@@ -17,9 +17,6 @@ mod batch;
 #[path = "../../docs/examples/calculator.rs"]
 #[allow(dead_code)]
 mod calculator;
-#[path = "../../docs/examples/store.rs"]
-#[allow(dead_code)]
-pub mod store;
 #[path = "../../docs/examples/weather.rs"]
 #[allow(dead_code)]
 mod weather;

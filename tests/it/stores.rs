@@ -10,16 +10,14 @@ use bantam::message::{Message, Reply};
 use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Memory, Store, check_store};
 
-use crate::examples::store::Objects;
 use crate::harness::Home;
 
 #[test]
-fn files_and_memory_and_the_example_are_stores() {
+fn files_and_memory_are_stores() {
     let home = Home::empty();
     let memory = Memory::default();
     check_store(|| memory.clone());
     check_store(|| Files::at(home.path("")));
-    check_store(|| Objects::new(home.path("objects")));
 }
 
 /// Answers, but refuses the key of the fourth request; slowly, so that two turns at once would meet.
@@ -55,15 +53,15 @@ fn order(store: &impl Store) -> String {
 
 #[test]
 fn a_refused_key_takes_back_its_turn_and_nothing_before_it() {
-    let home = Home::empty();
+    let store = Memory::default();
     let builder = Agent::builder().provider(Refusing::default());
-    let agent = builder.store(Objects::new(home.path(""))).build().unwrap();
+    let agent = builder.store(store.clone()).build().unwrap();
     for n in 0..4 {
         let response = agent.run(&Request::new(format!("question {n}"), "notes"), &|_| {});
         let refused = response.error.is_some_and(|error| error.kind == Kind::Auth);
         assert_eq!(refused, n == 3);
     }
-    assert_eq!(order(&Objects::new(home.path(""))), "uauaua");
+    assert_eq!(order(&store), "uauaua");
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn a_key_leads_to_no_other_file() {
         let refused = [
             refused,
             agent.session(key).err(),
-            agent.set(key, "name", &json!(1)).err(),
+            agent.set(key, "name", 1).err(),
             agent.reset(key).err(),
             agent.window_use(key).err(),
         ];
@@ -236,7 +236,7 @@ fn two_homes_live_in_one_program() {
                     assert_eq!(said.output, format!("{name} {n}"));
                     assert_eq!(said.model, name);
                 }
-                agent.set("same", "name", &json!(name)).unwrap();
+                agent.set("same", "name", name).unwrap();
             });
         }
     });

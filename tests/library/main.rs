@@ -13,11 +13,14 @@
 mod ask;
 #[path = "../../docs/examples/channel.rs"]
 mod channel;
+#[path = "../../docs/examples/chat.rs"]
+mod chat;
 mod edges;
 #[path = "../../docs/examples/events.rs"]
 mod events;
 #[path = "../../docs/examples/exec.rs"]
 mod exec;
+mod homes;
 #[path = "../../docs/examples/limits.rs"]
 mod limits;
 #[path = "../../docs/examples/mcp.rs"]
@@ -26,10 +29,18 @@ mod panics;
 mod pieces;
 mod policies;
 mod programs;
+#[path = "../../docs/examples/research.rs"]
+mod research;
 #[path = "../../docs/examples/resume.rs"]
 mod resume;
 #[path = "../../docs/examples/sessions.rs"]
 mod sessions;
+#[allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // it reads as a program does
+#[path = "../../docs/examples/sqlite.rs"]
+mod sqlite;
+#[path = "../../docs/examples/store.rs"]
+mod store;
+mod stores;
 #[path = "../../docs/examples/stream.rs"]
 mod stream;
 #[path = "../../docs/examples/subagents.rs"]
@@ -39,6 +50,10 @@ mod subagents;
 mod support;
 #[path = "../../docs/examples/tool.rs"]
 mod tool;
+#[path = "../../docs/examples/tool_test.rs"]
+mod tool_test;
+#[path = "../../docs/examples/usage.rs"]
+mod usage;
 
 use std::panic::catch_unwind;
 use std::process::ExitCode;
@@ -53,16 +68,23 @@ type Program = (&'static str, fn() -> Result<()>);
 const PROGRAMS: &[Program] = &[
     ("ask", ask::main),
     ("channel", channel::main),
+    ("chat", chat::main),
     ("events", events::main),
     ("mcp", mcp::main),
     ("exec", exec::main),
     ("limits", limits::main),
     ("policies", policies::main),
+    ("homes", homes::main),
+    ("research", research::main),
     ("resume", resume::main),
     ("sessions", sessions::main),
+    ("sqlite", sqlite::main),
+    ("store", store::main),
     ("stream", stream::main),
     ("subagents", subagents::main),
     ("tool", tool::main),
+    ("tool_test", tool_test::main),
+    ("usage", usage::main),
 ];
 
 type Test = (&'static str, fn());
@@ -116,6 +138,8 @@ fn test(args: &[String]) -> ExitCode {
         panics::TESTS,
         edges::TESTS,
         policies::TESTS,
+        homes::TESTS,
+        stores::TESTS,
     ]
     .concat();
     let is_wanted =

@@ -45,8 +45,32 @@ pub const TESTS: &[Test] = &[
         mcp_has_a_jail_of_its_own,
     ),
     (
-        "programs::channel_answers_what_a_crash_interrupted",
-        channel_answers_what_a_crash_interrupted,
+        "programs::chat_answers_what_a_crash_interrupted",
+        chat_answers_what_a_crash_interrupted,
+    ),
+    (
+        "programs::channel_answers_each_line_before_it_ends",
+        channel_answers_each_line_before_it_ends,
+    ),
+    (
+        "programs::store_goes_on_with_its_conversation",
+        store_goes_on_with_its_conversation,
+    ),
+    (
+        "programs::sqlite_goes_on_with_its_conversation",
+        sqlite_goes_on_with_its_conversation,
+    ),
+    (
+        "programs::research_searches_and_reads_by_its_rules",
+        research_searches_and_reads_by_its_rules,
+    ),
+    (
+        "programs::usage_tells_what_each_answer_took",
+        usage_tells_what_each_answer_took,
+    ),
+    (
+        "programs::tool_test_needs_no_model",
+        tool_test_needs_no_model,
     ),
     ("programs::resume_repeats_nothing", resume_repeats_nothing),
 ];
@@ -74,6 +98,7 @@ impl Place {
             .env("CHAT", "127.0.0.1:0")
             .env("BANTAM_HOME", self.path("home"))
             .env("OPENAI_API_KEY", "not-a-real-key-0003")
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command.spawn().unwrap()
@@ -260,10 +285,10 @@ fn client(chat: &mut Child, name: &str) -> (TcpStream, impl Iterator<Item = Stri
     (stream, lines.map(Result::unwrap))
 }
 
-fn channel_answers_what_a_crash_interrupted() {
+fn chat_answers_what_a_crash_interrupted() {
     let place = Place::new();
     let model = Model::scripted([Reply::text("Hello, Ada."), Reply::text("Lost.").held()]);
-    let mut chat = place.start("channel", &model);
+    let mut chat = place.start("chat", &model);
     let (mut stream, mut lines) = client(&mut chat, "ada");
     writeln!(stream, "Hello!").unwrap();
     assert_eq!(lines.next().unwrap(), "Hello, Ada.");
@@ -271,8 +296,12 @@ fn channel_answers_what_a_crash_interrupted() {
     model.wait_for_holds(1);
     chat.kill().unwrap();
     chat.wait().unwrap();
-    let model = Model::scripted([Reply::text("You are Ada.").held(), Reply::text("Bye.")]);
-    let mut chat = place.start("channel", &model);
+    let model = Model::scripted([
+        Reply::text("You are Ada.").held(),
+        Reply::text("Bye."),
+        Reply::text("I do not know you."),
+    ]);
+    let mut chat = place.start("chat", &model);
     let (mut stream, mut lines) = client(&mut chat, "ada");
     // The turn goes on by itself; a new conversation can wait.
     model.wait_for_requests(1);
@@ -289,13 +318,108 @@ fn channel_answers_what_a_crash_interrupted() {
     let mut other = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
     let mut heard = BufReader::new(other.try_clone().unwrap()).lines();
     writeln!(other, "/../tcp_ada\nWho am I?").unwrap();
+    assert_eq!(heard.next().unwrap().unwrap(), "I do not know you.");
+    let seen = model.request(2).texts("user");
     assert!(
-        heard
-            .next()
-            .unwrap()
-            .unwrap()
-            .starts_with("invalid session key")
+        seen.len() == 1 && seen[0].ends_with("Who am I?"),
+        "{seen:?}"
     );
     chat.kill().unwrap();
     chat.wait().unwrap();
+}
+
+fn channel_answers_each_line_before_it_ends() {
+    let place = Place::new();
+    let model = Model::scripted([Reply::text("Hello!")]);
+    let mut terminal = place.start("channel", &model);
+    let mut lines = terminal.stdin.take().unwrap();
+    lines.write_all(b"/status\nHi!\n").unwrap();
+    drop(lines);
+    let said = printed(terminal.wait_with_output().unwrap());
+    let (status, answer) = said.split_once("\nHello!").unwrap();
+    assert!(status.starts_with("`qwen3:4b`\ncontext: "), "{said}");
+    assert_eq!(answer, "\n");
+    let kept = place.path("agent-home/sessions/terminal_me.jsonl");
+    assert!(kept.exists());
+}
+
+fn goes_on(name: &str) -> Place {
+    let model = Model::answering(|request, _| {
+        Reply::text(&format!("{} things.", request.texts("user").len()))
+    });
+    let place = Place::new();
+    assert_eq!(place.run(name, &model), "1 things.\n");
+    assert_eq!(place.run(name, &model), "2 things.\n");
+    place
+}
+
+fn store_goes_on_with_its_conversation() {
+    let place = goes_on("store");
+    assert!(place.path("conversations/library_default").is_file());
+}
+
+fn sqlite_goes_on_with_its_conversation() {
+    let place = goes_on("sqlite");
+    assert!(place.path("conversations/conversations.db").is_file());
+}
+
+fn research_searches_and_reads_by_its_rules() {
+    let place = Place::new();
+    let site = Model::answering(|request, _| match request.path.as_str() {
+        path if path.starts_with("/search") => Reply::json(
+            200,
+            &json!({"results": [
+                {"title": "Chickens", "url": format!("http://{}/hens", request.header("host").unwrap()), "content": "How old?"},
+            ]}),
+        ),
+        _ => Reply::html(200, "<p>A hen may live for eight years.</p>"),
+    });
+    let base = site.base().trim_end_matches("/v1").to_owned();
+    let settings = json!({"tools": {"web": {
+        "search": {"provider": "searxng", "base_url": base},
+        "fetch": {"allow_private": true},
+    }}});
+    fs::write(place.path("research.json"), settings.to_string()).unwrap();
+    let model = Model::scripted([
+        Reply::call("web_search", &json!({"query": "age of chickens"})),
+        Reply::call("web_fetch", &json!({"url": format!("{base}/hens")})),
+        Reply::text("Eight years."),
+    ]);
+    assert_eq!(place.run("research", &model), "Eight years.\n(3 steps)\n");
+    let first = model.request(0);
+    let tools = first.tools();
+    assert_eq!(
+        tools,
+        ["read_more", "web_fetch", "web_search", "write_file"]
+    );
+    assert!(model.request(0).texts("system")[0].contains("You are a research assistant."));
+    assert!(model.request(1).last("tool").contains("/hens"));
+    assert!(model.request(2).last("tool").contains("eight years"));
+}
+
+fn usage_tells_what_each_answer_took() {
+    let model = Model::scripted([
+        Reply::call("stock", &json!({})),
+        Reply::text("Eggs and bread."),
+        Reply::calls([
+            call("a", "buy", &json!({"item": "milk"})),
+            call("b", "buy", &json!({"item": "bread"})),
+        ]),
+        Reply::text("Done."),
+        Reply::text("You are welcome."),
+    ]);
+    // Each request reads 11 tokens and writes 7.
+    let expected = "Eggs and bread.
+  36 tokens, 0.000016 dollars, [\"stock\"]
+Done.
+  36 tokens, 0.000016 dollars, [\"buy\", \"buy\"]
+You are welcome.
+  18 tokens, 0.000008 dollars, []
+[\"milk\",\"bread\"]
+";
+    assert_eq!(Place::new().run("usage", &model), expected);
+}
+
+fn tool_test_needs_no_model() {
+    assert_eq!(Place::new().run("tool_test", &Model::never_asked()), "ok\n");
 }
