@@ -172,11 +172,14 @@ pub(crate) fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 
+/// How often an upload is reported: what waits for a host waits for many times as long.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
 /// A request under way. Dropping it before its end closes the connection.
 pub(crate) struct Exchange {
     agent: Option<Agent>,
     events: Receiver<Result<Event, Fault>>,
-    /// When the host last took a piece of the request.
+    /// When the host took a piece of the request, as the last report says.
     pub uploaded_at: Instant,
     cancel: Cancel,
     /// The whole request went out.
@@ -298,6 +301,7 @@ fn transfer(
             SendBody::from_owned_reader(Upload {
                 reader,
                 left: len,
+                reported: Instant::now(),
                 events: events.clone(),
                 is_sent: is_sent.clone(),
             })
@@ -343,19 +347,24 @@ fn transfer(
     }
 }
 
-/// Reports each piece that is read to be sent, and ends when the [`Exchange`] is gone.
+/// Reports once a second that pieces are read to be sent, and ends when the [`Exchange`] is gone: each report wakes a thread,
+/// and most requests go out at once.
 struct Upload {
     reader: Box<dyn Read + Send>,
     /// Bytes that the `content-length` still promises.
     left: u64,
+    reported: Instant,
     events: Events,
     is_sent: Arc<AtomicBool>,
 }
 
 impl Read for Upload {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if self.events.send(Ok(Event::Uploaded)).is_err() {
-            return Err(ErrorKind::BrokenPipe.into());
+        if self.reported.elapsed() >= REPORT_EVERY {
+            self.reported = Instant::now();
+            if self.events.send(Ok(Event::Uploaded)).is_err() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
         }
         let read = self.reader.read(buf)?;
         self.left = self.left.saturating_sub(read as u64);
