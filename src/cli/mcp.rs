@@ -383,8 +383,14 @@ fn refused(
             if !is_broad && writes {
                 return Some(("write", dir.to_owned()));
             }
-            if !is_broad && path.exists() && !app::mcp::shows(parts, name, entry, path) {
-                return Some(("read", dir.to_owned()));
+            // Of a folder that is too much to show, the file alone.
+            let shown = match is_broad {
+                true if !path.is_file() || path.starts_with(parts.home.root()) => continue,
+                true => path,
+                false => dir,
+            };
+            if path.exists() && !app::mcp::shows(parts, name, entry, path) {
+                return Some(("read", shown.to_owned()));
             }
         }
     }

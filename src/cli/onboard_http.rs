@@ -28,21 +28,25 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     let config = set("enabled", true.into())?.config;
     let address = endpoint::address(&config);
     print(&format!(
-        "The gateway now answers OpenAI's chat API. Start the gateway; one that is running picks up the change:
+        "The gateway now answers OpenAI's chat API. Start the gateway; one that is
+running picks up the change:
 
     bantam gateway
 
 and ask it:
 
     curl http://{address}/v1/chat/completions \\
-        -H \"Authorization: Bearer {shown}\" -H \"Content-Type: application/json\" \\
-        -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"What is in my workspace?\"}}]}}'
+        -H \"Authorization: Bearer {shown}\" \\
+        -H \"Content-Type: application/json\" \\
+        -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"How are you?\"}}]}}'
 
-Whoever has the token can have the agent do all that its tools can do. From another computer, reach it through
+Whoever has the token can have the agent do all that its tools can do. From
+another computer, reach it through
 
     ssh -L 7475:{address} USER@THIS_MACHINE
 
-or through a reverse proxy with TLS; bantam help http has both, and recipes for clients.
+or through a reverse proxy with TLS; bantam help http has both, and recipes for
+clients.
 "
     ))
 }

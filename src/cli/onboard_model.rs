@@ -1,6 +1,7 @@
 //! `bantam onboard`, the model: asks for a vendor, a key and a model, and proves them with one request.
 
 use std::net::IpAddr;
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
@@ -170,6 +171,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
 const ADDRESS: &str = "Address, for example http://192.168.1.20:8080/v1: ";
 
 fn address(text: &str) -> Result<String, String> {
+    let text = &with_scheme(text);
     config::check_base("the address", text).map_err(|e| match e.hint {
         Some(hint) => format!("{}: {hint}", e.message),
         None => e.message,
@@ -178,6 +180,20 @@ fn address(text: &str) -> Result<String, String> {
         return Err("write http://HOST:PORT/v1".to_owned());
     }
     Ok(text.to_owned())
+}
+
+/// The address with a scheme: without encryption only to a machine nearby.
+fn with_scheme(text: &str) -> String {
+    if text.is_empty() || text.contains("://") {
+        return text.to_owned();
+    }
+    let host = text.split(['/', ':']).next().unwrap_or_default();
+    let is_near = !host.contains('.')
+        || host.parse::<Ipv4Addr>().is_ok()
+        || host.ends_with(".local")
+        || text.starts_with('[');
+    let scheme = if is_near { "http" } else { "https" };
+    format!("{scheme}://{text}")
 }
 
 /// Asks for an address until it can be reached, or is to be taken as it is. Returns the name of an entry that has it already.

@@ -200,6 +200,11 @@ impl Config {
         }
         error.hint(match vendors::by_model(name) {
             Some(vendor) => format!("put the vendor in front, for example {}/{name}", vendor.name),
+            None if !name.contains('/') && listed.iter().any(|name| name.ends_with("/MODEL")) => {
+                let hosts = listed.iter().filter_map(|name| name.strip_suffix("/MODEL"));
+                let typed: Vec<String> = hosts.map(|host| format!("{host}/{name}")).collect();
+                format!("put its host in front: {}", typed.join(" or "))
+            }
             None if !listed.is_empty() => format!("config.json has: {}", listed.join(", ")),
             None => {
                 "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()

@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(names, ["a", "b-2", "hidden", "plain"]);
         assert!(found.named("b-2").unwrap().always && found.named("hidden").unwrap().hidden);
         assert_eq!(found.named("plain").unwrap().description, "Only a title");
-        assert_eq!(found.problems.len(), 3, "{:?}", found.problems);
+        assert_eq!(found.problems.len(), 2, "{:?}", found.problems);
         assert!(
             found
                 .named("b-2")

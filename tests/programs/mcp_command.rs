@@ -78,6 +78,13 @@ fn a_refused_path_is_recognised_and_the_line_to_try_is_typed() {
         data.display()
     ));
     assert!(!run.stderr.contains("hush"), "{}", run.stderr);
+    // A file beside bantam's own home comes alone.
+    let beside = home.path("").parent().unwrap().join("beside.py");
+    fs::write(&beside, SERVER).unwrap();
+    let program = beside.display().to_string();
+    let add = ["mcp", "add", "fake", "--", "python3", &program];
+    let run = home.bantam().args(add).run();
+    run.exits(1).says(&format!("--read {program} -- python3"));
     let write = format!(
         "raise OSError(13, 'mkdir: Permission denied', {:?})",
         data.join("new/below").display().to_string()
