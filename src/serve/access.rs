@@ -93,7 +93,9 @@ impl Access {
             return Ok(());
         }
         let network = network(peer.ip());
-        if self.wrong().is_full(network, Instant::now()) {
+        // Held until this one counts, or as many as come at once would find room.
+        let mut wrong = self.wrong();
+        if wrong.is_full(network, Instant::now()) {
             let refusal = Refusal::new(429, "too many wrong tokens came from this address");
             return Err(refusal.retry_after(SLOW.as_secs()));
         }
@@ -106,7 +108,12 @@ impl Access {
         if given.is_some_and(|given| is_equal(given.as_bytes(), self.token.reveal().as_bytes())) {
             return Ok(());
         }
-        self.brake(network);
+        let is_slow = wrong.begin(network, Instant::now());
+        drop(wrong);
+        thread::sleep(if is_slow { SLOW } else { PAUSE });
+        if is_slow {
+            self.wrong().end(network);
+        }
         let why = match given {
             Some(_) => "the token is wrong",
             None => "the request has no token; send Authorization: Bearer TOKEN",
@@ -116,15 +123,6 @@ impl Access {
 
     fn wrong(&self) -> MutexGuard<'_, WrongTokens> {
         self.wrong.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits, longer after some wrong tokens.
-    fn brake(&self, network: IpAddr) {
-        let is_slow = self.wrong().begin(network, Instant::now());
-        thread::sleep(if is_slow { SLOW } else { PAUSE });
-        if is_slow {
-            self.wrong().end(network);
-        }
     }
 }
 
@@ -310,5 +308,35 @@ mod tests {
         assert_eq!(check("Bearer not-a-real-token", 2), Ok(()));
         access.wrong().end(peer(1).ip());
         assert_eq!(check("Bearer not-a-real-token", 1), Ok(()));
+    }
+
+    #[test]
+    fn of_guesses_that_come_together_few_are_looked_at() {
+        let access = Access::new(Secret::new("not-a-real-token"), "");
+        let head = head(&[("authorization", "Bearer wrong")]);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        for _ in 0..TRIES {
+            access.wrong().begin(peer.ip(), Instant::now());
+        }
+        let all = std::sync::Barrier::new(64);
+        let guess = || {
+            all.wait();
+            access.check_token(&head, peer).unwrap_err().status
+        };
+        let started = Instant::now();
+        let answers: Vec<u16> = thread::scope(|scope| {
+            let guesses: Vec<_> = (0..64).map(|_| scope.spawn(guess)).collect();
+            guesses
+                .into_iter()
+                .map(|guess| guess.join().unwrap())
+                .collect()
+        });
+        // On a busy machine some may come when the first have waited.
+        let waits = usize::try_from(started.elapsed().as_secs() / SLOW.as_secs()).unwrap();
+        let looked_at = answers.iter().filter(|status| **status == 401).count();
+        assert!(
+            (1..=MAX_SLOWED * waits).contains(&looked_at),
+            "{looked_at} in {waits}"
+        );
     }
 }
