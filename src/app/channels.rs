@@ -166,26 +166,49 @@ struct Left(Vec<Entry>, Arc<Queue>);
 
 impl Channel for Left {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        for entry in self.0 {
+        let Self(left, queue) = *self;
+        let mut sent: Vec<&str> = Vec::new();
+        for entry in &left {
+            // What was answered together is answered together again, as its conversation names the turn by all its ids.
+            let ids = match entry.group.as_slice() {
+                [] => std::slice::from_ref(&entry.id),
+                group => group,
+            };
+            let parts: Vec<&Entry> = ids
+                .iter()
+                .filter(|id| !sent.contains(&id.as_str()))
+                .filter_map(|id| left.iter().find(|other| other.id == **id))
+                .collect();
+            sent.extend(parts.iter().map(|part| part.id.as_str()));
             if entry.starts >= MAX_STARTS {
-                self.1
-                    .give_up(&entry.id, "it stopped the program three times")?;
+                for part in parts {
+                    queue.give_up(&part.id, "it stopped the program three times")?;
+                }
                 continue;
             }
-            let kept: KeptMessage = entry.read();
-            let origin = Origin {
-                channel: kept.channel,
-                chat: kept.chat,
+            let mut messages = parts.into_iter().map(message);
+            let Some(mut message) = messages.next() else {
+                continue;
             };
-            let message = Inbound {
-                attachments: kept.media,
-                ids: vec![entry.id],
-                is_alone: entry.starts > 0,
-                ..Inbound::message(origin, kept.session, kept.text)
-            };
+            messages.for_each(|more| message.merge(more));
             drop(inbound.send(message));
         }
         Ok(channel().0)
+    }
+}
+
+/// A message that was kept.
+fn message(entry: &Entry) -> Inbound {
+    let kept: KeptMessage = entry.read();
+    let origin = Origin {
+        channel: kept.channel,
+        chat: kept.chat,
+    };
+    Inbound {
+        attachments: kept.media,
+        ids: vec![entry.id.clone()],
+        is_alone: entry.starts > 0 || !entry.group.is_empty(),
+        ..Inbound::message(origin, kept.session, kept.text)
     }
 }
 
@@ -254,4 +277,44 @@ fn keep(queue: &Queue, message: &mut Inbound) -> Result<bool> {
     };
     queue.add(&[Entry::new(&id, KIND, &kept)])?;
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_were_answered_together_are_answered_together_again() {
+        let dir = std::env::temp_dir().join(format!("bantam-left-{}", std::process::id()));
+        let queue = Arc::new(Queue::new(dir.join("q"), dir.join("lock"), 9, || {
+            Ok(Vec::new())
+        }));
+        for id in ["a", "b", "c", "d"] {
+            let kept = KeptMessage {
+                text: format!("text {id}"),
+                session: "s".to_owned(),
+                ..KeptMessage::default()
+            };
+            queue.add(&[Entry::new(id, KIND, &kept)]).unwrap();
+        }
+        let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
+        queue.start(&ids(&["b", "a"])).unwrap();
+        queue.start(&ids(&["c"])).unwrap();
+        queue.start(&ids(&["c"])).unwrap();
+        queue.start(&ids(&["c"])).unwrap();
+        let left = Left(queue.entries(KIND).unwrap(), queue.clone());
+        let (sender, messages) = channel();
+        Box::new(left).start(sender).unwrap();
+        let found: Vec<_> = messages
+            .iter()
+            .map(|message| (message.ids.join("+"), message.text, message.is_alone))
+            .collect();
+        let expected = [
+            ("b+a".to_owned(), "text b\n\ntext a".to_owned(), true),
+            ("d".to_owned(), "text d".to_owned(), false),
+        ];
+        assert_eq!(found, expected);
+        assert!(queue.is_done("c").unwrap());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 }

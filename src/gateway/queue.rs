@@ -167,7 +167,8 @@ impl Inbound {
         is_plain(self) && is_plain(more) && self.origin == more.origin && has_room
     }
 
-    fn merge(&mut self, more: Self) {
+    /// Makes one message of this and `more`, which came after it.
+    pub(crate) fn merge(&mut self, more: Self) {
         if !self.text.is_empty() && !more.text.is_empty() {
             self.text.push_str("\n\n");
         }
