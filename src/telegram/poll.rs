@@ -256,7 +256,8 @@ impl Poller {
         let open = self.chats.inbox.all();
         self.sender().is_ok("reading the inbox", &open);
         let mut resumed: Vec<String> = Vec::new();
-        for open in open.unwrap_or_default() {
+        for mut open in open.unwrap_or_default() {
+            open.group.retain(|id| !resumed.contains(id));
             if !self.settings.allow_from.contains(&open.message.from) {
                 self.log(
                     Level::Info,
