@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Between two attempts at a resumed turn whose model cannot be reached: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
-/// How long to go on with that.
+/// How long after a message came to go on with that, over all starts of the program.
 const RESUME_TIME: Duration = DAY;
 
 /// The settings of the endpoint; `None` if it is off.
@@ -112,6 +112,8 @@ struct KeptMessage {
     media: Vec<Media>,
     model: Option<String>,
     options: Options,
+    /// When it came, in seconds since 1970.
+    since: u64,
 }
 
 pub(super) struct EndpointTurns {
@@ -164,65 +166,87 @@ impl EndpointTurns {
         }
     }
 
-    /// Goes on with the turns that the end of the program interrupted, one after the other.
+    /// Goes on with the turns that the end of the program interrupted.
     fn resume(
         self: &Arc<Self>,
-        entries: Vec<disk::Entry>,
+        mut entries: Vec<disk::Entry>,
         cancel: &Cancel,
         log: &Sink,
     ) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
         }
-        let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
-        let work = move || {
-            for entry in entries {
-                if let Err(e) = own.resume_one(&entry, &cancel, &log) {
-                    let key = entry.read::<KeptMessage>().key;
-                    log(Level::Error, &format!("http {key}: {}", e.message));
-                }
-                if cancel.why().is_some() {
-                    return;
-                }
+        for entry in &mut entries {
+            // A version that did not record the time wrote it.
+            if entry.item["since"].is_null() {
+                entry.item["since"] = now().into();
             }
-        };
+        }
+        let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
+        let work = move || own.resume_all(entries, &cancel, &log);
         Builder::new()
             .spawn(work)
             .map(drop)
             .doing("starting a thread")
     }
 
-    /// Goes on with a turn until it has an end. Where the model cannot be reached, as when the network comes up after the
-    /// program, the turn is put off: nobody is there to ask again.
-    fn resume_one(&self, entry: &disk::Entry, cancel: &Cancel, log: &Sink) -> Result<()> {
-        let kept: KeptMessage = entry.read();
-        if entry.starts >= disk::MAX_STARTS {
-            log(
-                Level::Error,
-                &format!("http {}: the message stopped bantam three times", kept.key),
-            );
-            return self.give_up(&entry.id, &kept.key);
-        }
-        let ids = [entry.id.clone()];
-        let until = Instant::now() + RESUME_TIME;
+    /// Gives each turn an attempt, one after the other, until all have an end. Where a model cannot be reached, as when the
+    /// network comes up after the program, a turn is put off, as nobody is there to ask again, and holds up those behind it in
+    /// its conversation alone.
+    fn resume_all(&self, mut left: Vec<disk::Entry>, cancel: &Cancel, log: &Sink) {
         let mut pause = paced(FIRST_PAUSE);
-        loop {
-            let response = self.attempt(&entry.id, kept.clone(), &Cancel::new(None), &|_| ());
-            let Some(e) = response.error else {
-                return self.queue.done(&ids);
-            };
-            let text = format!("http {}: a resumed turn failed: {}", kept.key, e.message);
-            log(Level::Warn, &text);
-            let may_pass = matches!(e.kind, Kind::Unavailable | Kind::Busy);
-            if !may_pass || Instant::now() >= until {
-                return self.queue.done(&ids);
+        while !left.is_empty() {
+            let mut put_off = Vec::new();
+            let mut keys: Vec<String> = Vec::new();
+            for entry in left {
+                let kept: KeptMessage = entry.read();
+                if cancel.why().is_some() {
+                    return;
+                }
+                let key = kept.key.clone();
+                if !keys.contains(&key) {
+                    match self.resume_one(&entry, kept, log) {
+                        Ok(true) => continue,
+                        Ok(false) => keys.push(key),
+                        Err(e) => {
+                            log(Level::Error, &format!("http {key}: {}", e.message));
+                            continue;
+                        }
+                    }
+                }
+                put_off.push(entry);
             }
-            self.queue.halt(&ids)?;
-            if cancel.sleep(pause).is_err() {
-                return Ok(());
+            left = put_off;
+            if left.is_empty() || cancel.sleep(pause).is_err() {
+                return;
             }
             pause = (pause * 2).min(paced(LONGEST_PAUSE));
         }
+    }
+
+    /// Makes one attempt at a turn. Returns whether it has an end.
+    fn resume_one(&self, entry: &disk::Entry, kept: KeptMessage, log: &Sink) -> Result<bool> {
+        let (key, since) = (kept.key.clone(), kept.since);
+        if entry.starts >= disk::MAX_STARTS {
+            log(
+                Level::Error,
+                &format!("http {key}: the message stopped bantam three times"),
+            );
+            return self.give_up(&entry.id, &key).map(|()| true);
+        }
+        let ids = [entry.id.clone()];
+        let response = self.attempt(&entry.id, kept, &Cancel::new(None), &|_| ());
+        let Some(e) = response.error else {
+            return self.queue.done(&ids).map(|()| true);
+        };
+        let text = format!("http {key}: a resumed turn failed: {}", e.message);
+        log(Level::Warn, &text);
+        let may_pass = matches!(e.kind, Kind::Unavailable | Kind::Busy);
+        if !may_pass || is_too_old(since, now()) {
+            return self.queue.done(&ids).map(|()| true);
+        }
+        self.queue.halt(&ids)?;
+        Ok(false)
     }
 
     /// Closes the message that stopped the program, with a word in its conversation.
@@ -329,6 +353,17 @@ impl EndpointTurns {
     }
 }
 
+/// The seconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// Whether a message that came then is given up if its model cannot be reached.
+fn is_too_old(since: u64, now: u64) -> bool {
+    now.saturating_sub(since) > RESUME_TIME.as_secs()
+}
+
 /// What a request's options ask of the model.
 fn sampling(options: Options) -> Sampling {
     let format = options.response_format;
@@ -412,8 +447,8 @@ impl Turns for EndpointTurns {
     }
 
     fn last(&self, key: &str) -> Result<Last> {
-        let is_of_key = |entry: &disk::Entry| entry.read::<KeptMessage>().key == key;
-        if self.queue.entries(KIND)?.iter().any(is_of_key) {
+        // Its media stay where they are: clients ask again and again.
+        if self.queue.any(KIND, |item| item["key"] == key)? {
             return Ok(Last::Running);
         }
         let session = Files::new(self.home.clone()).peek(&session_name(CHANNEL, key)?)?;
@@ -441,6 +476,7 @@ impl EndpointTurns {
             media: user.media,
             model: ask.model,
             options: ask.options,
+            since: now(),
         };
         let added = self.queue.add_large(&disk::Entry::new(&id, KIND, &kept));
         let response = match added {
@@ -486,5 +522,20 @@ fn last_response(session: Session) -> Response {
             error,
             ..Response::default()
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_grows_old_over_all_starts_of_the_program() {
+        let day = RESUME_TIME.as_secs();
+        assert!(!is_too_old(now(), now()));
+        assert!(!is_too_old(1_000_000, 1_000_000 + day));
+        assert!(is_too_old(1_000_000, 1_000_001 + day));
+        // A clock that was set back.
+        assert!(!is_too_old(1_000_000, 900_000));
     }
 }

@@ -160,6 +160,13 @@ impl Queue {
             .collect())
     }
 
+    /// Whether an item of a kind that is not done is such a one.
+    pub(crate) fn any(&self, kind: &str, is_one: impl Fn(&Value) -> bool) -> Result<bool> {
+        let state = self.current()?;
+        let mut entries = state.content.entries.iter();
+        Ok(entries.any(|entry| entry.kind == kind && is_one(&entry.item)))
+    }
+
     /// Those of these items that are not done.
     pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
         let state = self.current()?;

@@ -341,6 +341,21 @@ fn errors_are_those_that_clients_know() {
 }
 
 #[test]
+fn an_entry_for_all_models_of_a_host_is_no_model() {
+    let model = Model::answering(|_, _| Reply::text("hi"));
+    let mut config = merged(model.config(), &settings());
+    let all = json!({ "model": "server/*", "api_base": model.base() });
+    config["model_list"].as_array_mut().unwrap().push(all);
+    let home = Home::with(&config);
+    let door = open(&home);
+    let listed = door.get("/v1/models").is(200);
+    assert_eq!(listed.json()["data"][0]["id"], "bantam");
+    assert!(!listed.body.contains('*'), "{}", listed.body);
+    let asked = json!({ "model": "server/*", "messages": [{ "role": "user", "content": "hi" }] });
+    door.post(&asked, &[]).is(404);
+}
+
+#[test]
 fn a_turn_that_acted_is_not_to_be_repeated() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 if request.last("user").contains("act") => {
@@ -410,6 +425,40 @@ fn a_resumed_turn_waits_for_its_model() {
     });
     assert_eq!(door.get("/v1/sessions/k/last").text(), "kept");
     assert_eq!(home.session("http_k").texts("user").len(), 1);
+}
+
+#[test]
+fn a_resumed_turn_without_its_model_holds_up_no_other() {
+    let model = Model::answering(|request, n| match n {
+        0 | 1 => Reply::text("lost").held(),
+        _ if request.last("user").contains("gone") => Reply::error(503, "not yet"),
+        _ => Reply::text("kept"),
+    })
+    .forgetful();
+    let home = home(&model);
+    let door = open(&home);
+    let mut clients = Vec::new();
+    for (n, (key, text)) in [("first", "gone"), ("second", "here")].iter().enumerate() {
+        let body = json!({ "messages": [{ "role": "user", "content": text }] });
+        let mut client = TcpStream::connect(&door.address).unwrap();
+        let asked = post(&body, &[&format!("X-Session: {key}")]);
+        client.write_all(asked.as_bytes()).unwrap();
+        clients.push(client);
+        model.wait_for_holds(n + 1);
+    }
+    door.gateway.signal(Signal::KILL);
+    door.gateway.wait();
+    model.release();
+    let gateway = home.bantam().env("BANTAM_TEST_SPEED", "100");
+    let gateway = gateway.arg("gateway").spawn();
+    let door = Door {
+        address: address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    until("the second turn is resumed", || {
+        door.get("/v1/sessions/second/last").status == 200
+    });
+    assert_eq!(door.get("/v1/sessions/second/last").text(), "kept");
+    door.get("/v1/sessions/first/last").is(202);
 }
 
 #[test]
