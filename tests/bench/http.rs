@@ -52,7 +52,7 @@ struct Gateway {
 }
 
 impl Gateway {
-    fn start(bantam: &Path, home: &Home) -> Self {
+    fn start(bantam: &Path, home: &Home, serves: bool) -> Self {
         let errors = home.path("../stderr");
         let mut command = bare(bantam, home);
         command
@@ -60,11 +60,10 @@ impl Gateway {
             .stderr(fs::File::create(&errors).unwrap());
         let child = command.spawn().unwrap();
         let said = || fs::read_to_string(&errors).unwrap();
-        until("the gateway is up", || {
-            let said = said();
-            said.contains("http://") || said.contains("scheduled jobs")
-        });
-        let address = if said().contains("http://") {
+        // It tells of its jobs first.
+        let word = if serves { "/v1" } else { "scheduled jobs" };
+        until("the gateway is up", || said().contains(word));
+        let address = if serves {
             address(&said())
         } else {
             String::new()
@@ -107,7 +106,7 @@ fn costs(bantam: &Path) -> bool {
     let model =
         Model::answering(|_, _| Reply::text("It has not rained for nine days.")).forgetful();
     let home = Home::with(&merged(model.config(), &settings()));
-    let gateway = Gateway::start(bantam, &home);
+    let gateway = Gateway::start(bantam, &home, true);
     let (mut typed, mut asked) = (Vec::new(), Vec::new());
     let question = "Should I water the tomatoes?";
     for n in 0..=ROUNDS {
@@ -136,7 +135,7 @@ fn costs(bantam: &Path) -> bool {
         let jobs =
             json!({ "channels": { "http": { "enabled": enabled } }, "cron": { "enabled": true } });
         let home = Home::with(&merged(merged(model.config(), &settings()), &jobs));
-        let gateway = Gateway::start(bantam, &home);
+        let gateway = Gateway::start(bantam, &home, enabled);
         let pid = gateway.child.id();
         // What it does at first is over.
         thread::sleep(Duration::from_secs(5));
@@ -416,7 +415,7 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
     let extra =
         json!({ "log": { "level": "info" }, "agents": { "defaults": { "max_retries": 2 } } });
     let home = Home::with(&merged(merged(model.config(), &settings()), &extra));
-    let gateway = Gateway::start(bantam, &home);
+    let gateway = Gateway::start(bantam, &home, true);
     let pid = gateway.child.id();
     let (tally, is_over) = (Tally::default(), AtomicBool::new(false));
     let started = Instant::now();
