@@ -47,8 +47,8 @@ pub(crate) fn readable(path: &Path) -> Option<&'static str> {
 
 pub(crate) fn enter_workspace(setup: &Setup) -> Result<()> {
     let path = setup.workspace.path.display();
-    let entering = format_args!("entering the workspace {path}");
-    let Some(dir) = setup.workspace.open().doing(entering)? else {
+    let entering = format!("entering the workspace {path}");
+    let Some(dir) = setup.workspace.open().doing(&entering)? else {
         return Err(Error::config(format!("there is no workspace {path}")));
     };
     rustix::process::fchdir(dir).doing(entering)

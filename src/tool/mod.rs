@@ -1,6 +1,6 @@
 //! Tools: the seam that each implements. The registry checks and dispatches calls (`registry`, `schema`) and keeps long
 //! results in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
-//! a [`Workshop`] (`built_in`). Every other file is a family of tools.
+//! a `Workshop` (`built_in`). Every other file is a family of tools.
 
 /// The JSON Schema of a built-in tool's arguments, as text: the names of those that must be given, and what each takes, with a
 /// description where it needs one. No text in it holds what JSON escapes: a test reads every schema.
