@@ -106,8 +106,18 @@ pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
     Ok(["y", "yes"].contains(&answer.as_str()))
 }
 
-/// Asks likewise, and returns the line in small letters. Then the terminal is in the mode that it was in before.
+/// Asks likewise, and returns the line in small letters.
 pub(super) fn ask(screen: &Screen, question: &str) -> Result<String> {
+    let answer = ask_line(screen, question)?;
+    Ok(answer.unwrap_or_default().to_ascii_lowercase())
+}
+
+/// Asks likewise, and returns the line; `None` if it was not ended but given up. Then the terminal is in the mode that it was in
+/// before.
+pub(super) fn ask_line(screen: &Screen, question: &str) -> Result<Option<String>> {
+    static ASKING: Mutex<()> = Mutex::new(());
+    // Calls that run side by side may ask at the same time.
+    let _one_at_a_time = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let before = lock().as_ref().map(|changed| changed.mode);
     set(Mode::Asking)?;
     loop {
@@ -120,7 +130,7 @@ pub(super) fn ask(screen: &Screen, question: &str) -> Result<String> {
     tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
     screen.draw(&printable(question));
     // The terminal gives a line at once, which Ctrl-C ends without a line feed.
-    let mut answer = [0; 64];
+    let mut answer = [0; 4096];
     let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
     restore();
     if let Some(mode) = before {
@@ -129,10 +139,11 @@ pub(super) fn ask(screen: &Screen, question: &str) -> Result<String> {
     let answer = String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned();
     if answer.ends_with('\n') {
         screen.entered();
+        Ok(Some(answer.trim().to_owned()))
     } else {
         screen.end_line();
+        Ok(None)
     }
-    Ok(answer.trim().to_ascii_lowercase())
 }
 
 /// Stops the program as Ctrl-Z does, until the shell continues it.

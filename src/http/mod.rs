@@ -186,9 +186,19 @@ pub(crate) struct Exchange {
     is_sent: Arc<AtomicBool>,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
+    /// While this holds, silence is no fault.
+    excuse: Option<Box<dyn Fn() -> bool + Send>>,
 }
 
+/// How long a wait whose time is over goes on before it is looked at again whether it should.
+const EXCUSED: Duration = Duration::from_secs(1);
+
 impl Exchange {
+    /// Waits beyond its time while this holds: the other end waits for something here, say.
+    pub(crate) fn goes_on_while(&mut self, excuse: Box<dyn Fn() -> bool + Send>) {
+        self.excuse = Some(excuse);
+    }
+
     /// Waits for the beginning of the response, up to `within` and no longer than the turn has left. The wait begins anew
     /// with each piece of an upload.
     pub(crate) fn head(&mut self, within: Duration) -> Result<Head, Fault> {
@@ -224,12 +234,14 @@ impl Exchange {
     }
 
     fn next(&mut self, within: Duration) -> Result<Event, Fault> {
+        let mut within = within;
         let event = loop {
             match self.events.recv_timeout(self.cancel.remaining(within)) {
                 Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => {
                     self.uploaded_at = Instant::now();
                 }
                 Ok(event) => break event,
+                Err(RecvTimeoutError::Timeout) if self.is_excused() => within = EXCUSED,
                 Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
                 Err(RecvTimeoutError::Disconnected) => {
                     break Err(Fault::Broken(
@@ -255,6 +267,10 @@ impl Exchange {
             Ok(_) => {}
         }
         event
+    }
+
+    fn is_excused(&self) -> bool {
+        self.cancel.why().is_none() && self.excuse.as_ref().is_some_and(|excuse| excuse())
     }
 
     fn close(&mut self) {

@@ -1,11 +1,13 @@
 //! The protocol: JSON-RPC 2.0 requests, and what a server may say in between.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::form::{self, Form};
 use super::list::{RemoteTool, bounded};
 use super::{Transport, ended};
 use crate::cancel::Cancel;
@@ -19,6 +21,9 @@ const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 500;
 /// JSON-RPC: no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
+const INVALID_PARAMS: i64 = -32602;
+/// What a server may ask of the user from the beginning of a call to its end.
+const MAX_QUESTIONS: usize = 5;
 /// The least time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a server has to take the word that nobody waits any more.
@@ -51,11 +56,127 @@ pub(crate) struct Asides {
     list_changed: AtomicBool,
     /// Called when it says so.
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Asks the user what the server wants to know; not set where nobody can be asked.
+    ask: OnceLock<Box<AskUser>>,
+    /// Sends a reply that could not be given at once.
+    reply: OnceLock<Box<dyn Fn(&Value) + Send + Sync>>,
+    questions: Mutex<Questions>,
+    /// Told when a question is over.
+    over: Condvar,
+}
+
+/// The form of a server whose name is known.
+pub(super) type AskUser = dyn Fn(&Form) -> form::Reply + Send + Sync;
+
+#[derive(Default)]
+struct Questions {
+    /// The turns whose calls are under way.
+    calls: Vec<Cancel>,
+    /// Asked since the first of them began.
+    asked: usize,
+    /// The user has not answered them yet.
+    open: usize,
+    /// One was answered since somebody looked.
+    was_answered: bool,
+}
+
+/// While this is there, the server may ask the user. Dropping it waits until the user has answered.
+pub(super) struct MayAsk<'a>(&'a Asides);
+
+impl Drop for MayAsk<'_> {
+    fn drop(&mut self) {
+        let mut questions = self.0.questions();
+        while questions.open > 0 {
+            questions = self
+                .0
+                .over
+                .wait(questions)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        questions.calls.pop();
+        if questions.calls.is_empty() {
+            questions.asked = 0;
+        }
+    }
 }
 
 impl Asides {
+    pub(super) fn replies_by(&self, reply: impl Fn(&Value) + Send + Sync + 'static) {
+        drop(self.reply.set(Box::new(reply)));
+    }
+
+    fn questions(&self) -> MutexGuard<'_, Questions> {
+        self.questions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn may_ask(&self, turn: &Cancel) -> MayAsk<'_> {
+        self.questions().calls.push(turn.clone());
+        MayAsk(self)
+    }
+
+    /// Whether the user is being asked something, so that no answer can come.
+    pub(super) fn is_asking(&self) -> bool {
+        self.questions().open > 0
+    }
+
+    /// Whether the user has been asked since this was called last.
+    fn take_asked(&self) -> bool {
+        let mut questions = self.questions();
+        std::mem::take(&mut questions.was_answered) || questions.open > 0
+    }
+
+    /// Asks the user in a thread of its own; whatever happens, the server gets one reply.
+    fn question(self: &Arc<Self>, message: &Value) -> Option<Value> {
+        let id = message["id"].clone();
+        let form = match Form::read(&message["params"]) {
+            Ok(form) => form,
+            Err(why) => {
+                let error = json!({"code": INVALID_PARAMS, "message": why});
+                return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
+            }
+        };
+        let result =
+            |reply: form::Reply| json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
+        let turn = {
+            let mut questions = self.questions();
+            let turn = questions.calls.last().cloned();
+            // A question that belongs to no call would come out of the blue.
+            let Some(turn) = turn.filter(|_| questions.asked < MAX_QUESTIONS) else {
+                return Some(result(form::Reply::Cancel));
+            };
+            questions.asked += 1;
+            questions.open += 1;
+            turn
+        };
+        let (own, id) = (self.clone(), id.clone());
+        let work = move || {
+            let _pause = turn.pause();
+            let reply = own.ask.get().map_or(form::Reply::Cancel, |ask| ask(&form));
+            let reply = json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
+            if let Some(send) = own.reply.get() {
+                send(&reply);
+            }
+            own.question_ends();
+        };
+        let started = thread::Builder::new().name("mcp".to_owned()).spawn(work);
+        if started.is_err() {
+            self.question_ends();
+            return Some(result(form::Reply::Cancel));
+        }
+        None
+    }
+
+    fn question_ends(&self) {
+        let mut questions = self.questions();
+        questions.open -= 1;
+        questions.was_answered = true;
+        self.over.notify_all();
+    }
+
     /// Takes note of it; returns the reply that it asks for.
-    pub(super) fn receive(&self, message: &Value) -> Option<Value> {
+    pub(super) fn receive(self: &Arc<Self>, message: &Value) -> Option<Value> {
         let method = message["method"].as_str()?;
         let id = &message["id"];
         if id.is_null() {
@@ -69,6 +190,9 @@ impl Asides {
         }
         if method == "ping" {
             return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+        }
+        if method == "elicitation/create" && self.ask.get().is_some() {
+            return self.question(message);
         }
         let text = format!("{} is not offered here", one_line(method, 80));
         let error = json!({"code": METHOD_NOT_FOUND, "message": text});
@@ -110,6 +234,14 @@ impl<'a> Wait<'a> {
         }
     }
 
+    /// The time of a person who is asked something is not the server's.
+    pub(super) fn forgive_questions(&mut self, asides: &Asides) {
+        if asides.take_asked() {
+            self.latest = self.latest.max(Instant::now() + self.silence);
+            self.is_alive();
+        }
+    }
+
     pub(super) fn left(&self) -> Duration {
         let left = self.until.saturating_duration_since(Instant::now());
         self.cancel.remaining(left)
@@ -124,7 +256,7 @@ impl<'a> Wait<'a> {
         self.until = (Instant::now() + self.silence).min(self.latest);
     }
 
-    pub(super) fn receive(&mut self, message: Value, asides: &Asides) -> Received {
+    pub(super) fn receive(&mut self, message: Value, asides: &Arc<Asides>) -> Received {
         if message["method"].is_null() {
             // The answer to a request that was given up, or to none, means nothing.
             return if message["id"] == self.id {
@@ -168,10 +300,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed.
+    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed. With `ask` the
+    /// server learns that there is a user whom it may ask.
     pub(super) fn start(
         transport: Box<dyn Transport>,
         on_change: Box<dyn Fn() + Send + Sync>,
+        ask: Option<Box<AskUser>>,
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Self> {
@@ -182,8 +316,16 @@ impl Client {
             is_silent: AtomicBool::new(false),
         };
         let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
-        let params =
-            json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
+        let can_ask = ask.is_some();
+        let capabilities = if can_ask {
+            json!({"elicitation": {"form": {}}})
+        } else {
+            json!({})
+        };
+        if let Some(ask) = ask {
+            drop(client.asides.ask.set(ask));
+        }
+        let params = json!({"protocolVersion": REVISIONS[0], "capabilities": capabilities, "clientInfo": about});
         let answer = client.request("initialize", params, &Patience::of(within), cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !REVISIONS.contains(&revision) {
@@ -197,10 +339,15 @@ impl Client {
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         client.transport.notify(&ready, within)?;
         drop(client.asides.on_change.set(on_change));
-        if tells_changes {
+        if tells_changes || can_ask {
             client.transport.listen();
         }
         Ok(client)
+    }
+
+    /// Lets the server ask the user until this is dropped.
+    pub(super) fn may_ask(&self, turn: &Cancel) -> MayAsk<'_> {
+        self.asides.may_ask(turn)
     }
 
     pub(super) fn is_sound(&self) -> bool {

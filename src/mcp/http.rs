@@ -70,8 +70,15 @@ impl Http {
             is_forgotten: AtomicBool::new(false),
             is_sound: AtomicBool::new(true),
         };
+        let remote = Arc::new(remote);
+        let replies = Arc::downgrade(&remote);
+        remote.asides.replies_by(move |reply| {
+            if let Some(remote) = replies.upgrade() {
+                remote.reply(reply);
+            }
+        });
         Self {
-            remote: Arc::new(remote),
+            remote,
             listening: Cancel::default(),
         }
     }
@@ -108,6 +115,9 @@ impl Remote {
         let body = Some(Body::json(message));
         let request = self.outgoing("application/json, text/event-stream", None, body);
         let mut exchange = self.client.send(request, cancel)?;
+        // A server that asks the user something answers when they have.
+        let asides = self.asides.clone();
+        exchange.goes_on_while(Box::new(move || asides.is_asking()));
         let head = exchange.head(left(until))?;
         self.check(&head)?;
         if let Some(session) = head.header("mcp-session-id") {
@@ -160,7 +170,9 @@ impl Remote {
         let mut resumes = 0;
         let mut asides = 0;
         loop {
-            let (messages, is_open) = stream.next(wait.left())?;
+            let next = stream.next(wait.left());
+            wait.forgive_questions(&self.asides);
+            let (messages, is_open) = next?;
             for message in messages {
                 asides += 1;
                 match wait.receive(message, &self.asides) {

@@ -5,6 +5,7 @@
 //! starts nothing. Whatever a server says is another's word: bounded, and marked for the model.
 
 mod client;
+mod form;
 mod http;
 mod list;
 mod stdio;
@@ -13,7 +14,7 @@ mod trust;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
@@ -23,7 +24,8 @@ use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
 use crate::text::{one_line, parse_json};
 pub(crate) use client::Client;
-use client::{Asides, Patience, Wait};
+use client::{Asides, AskUser, Patience, Wait};
+pub(crate) use form::{Ask, Field, Form, Reply, shown};
 pub(crate) use http::Http;
 pub(crate) use list::{RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
@@ -89,6 +91,7 @@ pub(crate) struct Server {
     calls: RwLock<()>,
     /// Set when it says that its tools have changed; see [`Servers::renew`].
     changed: Arc<AtomicBool>,
+    ask: Arc<OnceLock<Box<Ask>>>,
 }
 
 #[derive(Default)]
@@ -108,9 +111,16 @@ pub(crate) struct Servers {
     changed: Arc<AtomicBool>,
     /// How often lists have changed.
     generation: AtomicU64,
+    /// Asks the user what a server wants to know; not set where nobody can be asked.
+    ask: Arc<OnceLock<Box<Ask>>>,
 }
 
 impl Servers {
+    /// Servers that start from now on may ask the user by this while a call is under way.
+    pub(crate) fn ask_by(&self, ask: Box<Ask>) {
+        drop(self.ask.set(ask));
+    }
+
     /// The server of this entry, whose list of tools is kept at `list`. One whose entry has changed ends when its last call
     /// does.
     pub(crate) fn get(
@@ -134,6 +144,7 @@ impl Servers {
             state: Mutex::default(),
             calls: RwLock::default(),
             changed: self.changed.clone(),
+            ask: self.ask.clone(),
         });
         servers.insert(name.to_owned(), server.clone());
         server
@@ -180,7 +191,10 @@ impl Server {
             most: CALL_WITH_PROGRESS,
             progress: &progress,
         };
-        let ask = |client: &Client| client.request("tools/call", params.clone(), &patience, cancel);
+        let ask = |client: &Client| {
+            let _may_ask = client.may_ask(cancel);
+            client.request("tools/call", params.clone(), &patience, cancel)
+        };
         if tool.read_only {
             let _side_by_side = take(|| self.calls.try_read(), cancel)?;
             self.with_client(cancel, ask)
@@ -262,7 +276,7 @@ impl Server {
         let changed = self.changed.clone();
         let on_change = Box::new(move || changed.store(true, Ordering::SeqCst));
         let started = (self.connect)(cancel)
-            .and_then(|transport| Client::start(transport, on_change, START, cancel))
+            .and_then(|transport| Client::start(transport, on_change, self.asker(), START, cancel))
             .map_err(|e| with_grants(e, &self.name));
         match started {
             Ok(client) => Ok(state.client.insert(Arc::new(client)).clone()),
@@ -271,6 +285,14 @@ impl Server {
                 Err(e.doing(format_args!("starting MCP server {}", self.name)))
             }
         }
+    }
+
+    fn asker(&self) -> Option<Box<AskUser>> {
+        self.ask.get()?;
+        let (ask, name) = (self.ask.clone(), self.name.clone());
+        Some(Box::new(move |form| {
+            ask.get().map_or(Reply::Cancel, |ask| ask(&name, form))
+        }))
     }
 
     /// # Errors

@@ -73,6 +73,12 @@ impl Stdio {
                 ..State::default()
             }),
         });
+        let replies = Arc::downgrade(&shared);
+        shared.asides.replies_by(move |reply| {
+            if let Some(shared) = replies.upgrade() {
+                drop(shared.send(reply));
+            }
+        });
         let reader = shared.clone();
         let read = move || {
             let reason = reader.read(output);
@@ -251,7 +257,9 @@ impl Transport for Stdio {
         }
         let result = self.shared.send(request).and_then(|()| {
             loop {
-                match lines.recv_timeout(wait.left()) {
+                let received = lines.recv_timeout(wait.left());
+                wait.forgive_questions(&self.shared.asides);
+                match received {
                     Ok(Line::Message(message)) => {
                         if let Received::Answer(answer) = wait.receive(message, &self.shared.asides)
                         {
@@ -261,6 +269,7 @@ impl Transport for Stdio {
                     Ok(Line::Failed(reason)) => return Err(Error::failed(reason)),
                     Ok(Line::Wake) if wait.cancel.why().is_none() => {}
                     Ok(Line::Wake) => return Err(Error::new(Kind::Interrupted, "stopped")),
+                    Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
                     Err(RecvTimeoutError::Timeout) => {
                         return Err(Error::new(Kind::Limit, "no answer in time"));
                     }

@@ -290,3 +290,113 @@ fn each_run_that_misses_a_server_says_so_in_one_line() {
         run.stderr
     );
 }
+
+/// A server whose call asks the user for three things, and whose result is what they answered.
+fn asking_the_user() -> Model {
+    let answered = Mutex::new(None::<Value>);
+    with_sessions(move |request, method| {
+        if request.method == "GET" {
+            let known = answered.lock().unwrap();
+            return match (request.header("last-event-id"), &*known) {
+                (None, _) => Reply::error(405, "not here"),
+                (Some(_), None) => Reply::stream(["id: a-2\nretry: 100\ndata:\n\n".to_owned()]),
+                (Some(_), Some(answer)) => {
+                    let answer =
+                        json!({ "jsonrpc": "2.0", "id": 3, "result": text(&answer.to_string()) });
+                    Reply::stream([format!("id: a-3\ndata: {answer}\n\n")])
+                }
+            };
+        }
+        match method {
+            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+            "tools/call" => {
+                let fields = json!({
+                    "color": { "type": "string", "enum": ["red", "blue"], "default": "blue" },
+                    "count": { "type": "integer", "default": 30 },
+                    "who": { "type": "string", "title": "Your name" }
+                });
+                let schema = json!({ "type": "object", "properties": fields, "required": ["who"] });
+                let params = json!({ "message": "Who shall it \u{1b}[2Jbe for?", "requestedSchema": schema });
+                let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
+                Reply::stream([format!("id: a-1\nretry: 100\ndata: {asked}\n\n")])
+            }
+            _ => {
+                if request.body["id"] == "q-1" {
+                    *answered.lock().unwrap() = Some(request.body.clone());
+                }
+                accepted()
+            }
+        }
+    })
+}
+
+fn capabilities(server: &Model) -> Value {
+    let requests = server.requests();
+    let first = requests.iter().find(said("initialize")).unwrap();
+    first.body["params"]["capabilities"].clone()
+}
+
+#[test]
+fn a_server_asks_the_user_at_the_terminal_and_the_model_sees_nothing_of_it() {
+    const COLOR: &str = "red, blue) [blue]: ";
+    const COUNT: &str = "a whole number) [30]: ";
+    const WHO: &str = "who (Your name): ";
+    const SEND: &str = "send this to far? y: yes, n: no [n] ";
+    let all = [
+        (COLOR, "\n"),
+        (COUNT, "seven\n"),
+        (COUNT, "7\n"),
+        (WHO, "Ann Lee\n"),
+        (SEND, "y\n"),
+    ];
+    let refused = [
+        (COLOR, "red\n"),
+        (COUNT, "\n"),
+        (WHO, "Ann\n"),
+        (SEND, "\n"),
+    ];
+    let given_up = [(COLOR, "\n"), (COUNT, "\x03")];
+    let sent = json!({ "color": "blue", "count": 7, "who": "Ann Lee" });
+    for (answers, expected) in [
+        (&all[..], json!({ "action": "accept", "content": sent })),
+        (&refused, json!({ "action": "decline" })),
+        (&given_up, json!({ "action": "cancel" })),
+    ] {
+        let server = asking_the_user();
+        let model = calling("far__say");
+        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+        let home = Home::with(&merged(model.config(), &servers));
+        let mut talk = home
+            .bantam()
+            .args(["agent", "-m", "call it"])
+            .silent_stdin()
+            .on_a_terminal()
+            .env("TERM", "xterm")
+            .spawn();
+        talk.wait_for_next_stdout("the MCP server far asks you");
+        talk.wait_for_next_stdout("Who shall it ");
+        for (prompt, answer) in answers {
+            talk.wait_for_next_stdout(prompt);
+            talk.types(answer);
+        }
+        let run = talk.finish();
+        assert_eq!(
+            capabilities(&server),
+            json!({ "elicitation": { "form": {} } })
+        );
+        let requests = server.requests();
+        let reply = requests.iter().find(|request| request.body["id"] == "q-1");
+        assert_eq!(reply.unwrap().body["result"], expected, "{}", run.stdout);
+    }
+}
+
+/// Nobody is there: the server is told so from the beginning, and one that asks all the same learns nothing.
+#[test]
+fn a_server_asks_nobody_where_nobody_is() {
+    let server = asking_the_user();
+    asked_afar(&server, &json!({})).exits(0);
+    assert_eq!(capabilities(&server), json!({}));
+    let requests = server.requests();
+    let reply = requests.iter().find(|request| request.body["id"] == "q-1");
+    assert_eq!(reply.unwrap().body["error"]["code"], -32601);
+}

@@ -1,0 +1,81 @@
+//! At a terminal, what an MCP server asks of the user in the middle of a call: field by field, and at the end whether all of it
+//! may be sent.
+
+use std::io::{self, IsTerminal};
+
+use serde_json::Map;
+
+use super::screen::Screen;
+use super::tty;
+use crate::mcp::{Field, Form, Reply, Servers, shown};
+use crate::text::one_line;
+
+/// How often a value may be typed that does not fit.
+const TRIES: usize = 3;
+
+/// Has servers ask here, if somebody sits at this terminal.
+pub(super) fn offer(servers: &Servers, screen: &Screen) {
+    if !screen.stderr_is_terminal || !io::stdin().is_terminal() {
+        return;
+    }
+    let screen = screen.clone();
+    servers.ask_by(Box::new(move |server, form| {
+        screen.end_line();
+        fill(&screen, server, form).unwrap_or(Reply::Cancel)
+    }));
+}
+
+/// `None` if the user gives up in the middle.
+fn fill(screen: &Screen, server: &str, form: &Form) -> Option<Reply> {
+    let line = |prompt: &str| tty::ask_line(screen, prompt).ok().flatten();
+    screen.note(&format!(
+        "bantam: the MCP server {server} asks you, and reads what you answer:"
+    ));
+    for line in form.message.lines() {
+        screen.note(&format!("  {line}"));
+    }
+    if !form.fields.is_empty() {
+        screen.note("bantam: an empty line takes what is in [], Ctrl-C answers nothing");
+    }
+    let mut content = Map::new();
+    for field in &form.fields {
+        let mut tries = 0;
+        let value = loop {
+            match field.value(&line(&prompt(field))?) {
+                Ok(value) => break value,
+                Err(why) => screen.note(&format!("bantam: {why}")),
+            }
+            tries += 1;
+            if tries == TRIES {
+                return None;
+            }
+        };
+        content.extend(value.map(|value| (field.name.clone(), value)));
+    }
+    for (name, value) in &content {
+        let value = shown(value).replace('\n', "\n    ");
+        screen.note(&format!("  {}: {value}", one_line(name, 200)));
+    }
+    let question = format!("send this to {server}? y: yes, n: no [n] ");
+    Some(match line(&question)?.to_ascii_lowercase().as_str() {
+        "y" | "yes" => Reply::Accept(content),
+        _ => Reply::Decline,
+    })
+}
+
+fn prompt(field: &Field) -> String {
+    let takes = field.takes();
+    let known = [field.about.as_str(), &takes];
+    let about: Vec<&str> = known.into_iter().filter(|text| !text.is_empty()).collect();
+    let about = if about.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", about.join("; "))
+    };
+    let default = match &field.default {
+        Some(value) => format!(" [{}]", one_line(&shown(value), 200)),
+        None if field.is_required => String::new(),
+        None => " []".to_owned(),
+    };
+    format!("  {}{about}{default}: ", one_line(&field.name, 200))
+}
