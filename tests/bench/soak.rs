@@ -21,7 +21,7 @@ mod process;
 #[path = "../support/mod.rs"]
 mod support;
 
-use process::{Sample, is_flat, sample};
+use process::{Sample, all_hold, is_flat, sample};
 use support::botapi::{BotApi, Fault, TOKEN};
 use support::harness::{Home, merged};
 use support::model::{Model, Reply, Request, call};
@@ -426,8 +426,19 @@ fn main() -> ExitCode {
         count(&faults.sent_all_the_same)
     );
     let due = (length.as_secs() / JOB).saturating_sub((injected.network + injected.disk).into());
-    let mut good = lost == 0 && runs as u64 + 1 >= due && twice <= count(&faults.sent_all_the_same);
-    good &= is_flat(&samples, end);
+    let hidden = count(&faults.sent_all_the_same);
+    let conditions = [
+        (format!("{lost} messages are lost, at most 0"), lost == 0),
+        (
+            format!("{runs} runs of the job, at least {due} less one"),
+            runs as u64 + 1 >= due,
+        ),
+        (
+            format!("{twice} answers came twice, at most {hidden}"),
+            twice <= hidden,
+        ),
+    ];
+    let good = is_flat(&samples, end) & all_hold(&conditions);
     println!(
         "{}",
         if good {
