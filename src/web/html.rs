@@ -451,7 +451,7 @@ impl Writer {
     fn image(&self, image: &Element, flow: &mut Flow) {
         let alt = image.get("alt").trim();
         // An image without a description is decoration.
-        if alt.is_empty() {
+        if alt.is_empty() || is_dot(image) {
             return;
         }
         let sources = ["src", "data-src", "srcset"].map(|name| image.get(name));
@@ -488,6 +488,14 @@ impl Writer {
             None => self.children(math, flow),
         }
     }
+}
+
+/// Whether nobody sees an image: it is there to be counted, and is a pixel wide or high.
+fn is_dot(image: &Element) -> bool {
+    ["width", "height"].into_iter().any(|name| {
+        let size = image.get(name).trim();
+        matches!(size.strip_suffix("px").unwrap_or(size), "0" | "1")
+    })
 }
 
 /// The TeX among the annotations of a formula.

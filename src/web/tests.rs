@@ -100,6 +100,12 @@ fn html_becomes_markdown() {
         ),
         ("<svg><title>icon</title><text>no</text></svg>yes", "yes"),
         (
+            "<noscript><img src=https://t.example/p height=1 width=1 alt=seen></noscript>\
+             <img src=/p alt=line width=600 height=' 1px'><img src=/p alt=none width=0>\
+             <img src=/p alt=Sun width=100% height=10>",
+            "![Sun](https://site.example/p)",
+        ),
+        (
             "<noscript><p>with <b>markup</b></p></noscript>",
             "with **markup**",
         ),
@@ -138,6 +144,22 @@ fn html_becomes_markdown() {
         ),
     ] {
         assert_eq!(markdown(html), expected, "{html}");
+    }
+}
+
+#[test]
+fn a_title_is_its_words() {
+    for (title, expected) in [
+        (
+            "A <b>bold</b> &amp; <i class=x>fine</i> page",
+            "A bold & fine page",
+        ),
+        ("One<br>two", "One two"),
+        ("Vec&lt;b&gt; and Option<T>", "Vec<b> and Option<T>"),
+        ("1 < 2 <b", "1 < 2 <b"),
+    ] {
+        let page = format!("<title>{title}</title><p>text");
+        assert_eq!(html::convert(&page, BASE).title, expected, "{title}");
     }
 }
 

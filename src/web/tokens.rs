@@ -14,6 +14,12 @@ const RAW: [&str; 9] = [
 /// Those of them in which characters are written as `&amp;`.
 const ESCAPABLE: [&str; 2] = ["title", "textarea"];
 
+/// Elements that are written into titles.
+const IN_TITLES: [&str; 16] = [
+    "a", "b", "br", "code", "em", "font", "h1", "i", "mark", "small", "span", "strong", "sub",
+    "sup", "u", "wbr",
+];
+
 /// Names in lower case, and values with their characters decoded.
 pub(super) type Attributes = BTreeMap<String, String>;
 
@@ -66,7 +72,9 @@ impl Iterator for Tokens<'_> {
             }
             let text = self.take(end);
             if !text.is_empty() {
-                return Some(Token::Text(if ESCAPABLE.contains(&&*name) {
+                return Some(Token::Text(if is_title {
+                    decode(&without_tags(text))
+                } else if ESCAPABLE.contains(&&*name) {
                     decode(text)
                 } else {
                     text.to_owned()
@@ -105,6 +113,35 @@ impl Iterator for Tokens<'_> {
             }
         }
     }
+}
+
+/// A title without the tags that somebody wrote into it: browsers show them, and nobody meant that. What is no element is text,
+/// as in `Option<T>`.
+fn without_tags(title: &str) -> String {
+    let mut words = String::new();
+    let mut rest = title;
+    while let Some(start) = rest.find('<') {
+        words.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let inside = rest[1..].trim_start_matches('/');
+        let end = inside
+            .find(|c: char| !c.is_ascii_alphanumeric())
+            .unwrap_or(inside.len());
+        let name = inside[..end].to_ascii_lowercase();
+        match rest.find('>') {
+            Some(close) if IN_TITLES.contains(&&*name) => {
+                if name == "br" {
+                    words.push(' ');
+                }
+                rest = &rest[close + 1..];
+            }
+            _ => {
+                words.push('<');
+                rest = &rest[1..];
+            }
+        }
+    }
+    words + rest
 }
 
 impl<'a> Tokens<'a> {
