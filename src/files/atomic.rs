@@ -1,20 +1,22 @@
 //! Creates, replaces and removes files, whole or not at all.
 //!
-//! New content goes to a temporary file beside the old one and is renamed over it, by the handle of the directory that
-//! holds it, so no link or race can redirect the write. The directory is locked meanwhile: of two changes to one file
-//! the second sees the result of the first. Nothing is synced: this is the user's work, not our record of it.
+//! New content goes to a file without a name in the same directory, which gets one when it is whole, by the handle of the
+//! directory, so no link or race can redirect the write. A crash before leaves nothing; where the file system or the jail has
+//! no such files, it leaves `.bantam-new`, which the next write in the directory replaces. The directory is locked meanwhile:
+//! of two changes to one file the second sees the result of the first. Nothing is synced: this is the user's work, not our
+//! record of it.
 
 use std::collections::hash_map::RandomState;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use fs_err::File;
 use rustix::fs::{
-    AtFlags, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat, openat,
-    renameat, statat, unlinkat,
+    AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat,
+    linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -23,11 +25,16 @@ use super::read::stamp;
 use crate::error::{Error, Result};
 use crate::reach::{self, Dir, Links};
 
+/// What new content is called for a moment.
+const NEW: &str = ".bantam-new";
+
 /// The directory of a file, held and locked, and the file's name there. The file need not exist.
 pub(super) struct LockedEntry<'a> {
     pub(super) dir: Dir,
     pub(super) name: OsString,
     asked: &'a Path,
+    /// What new content is called until it takes the file's place.
+    new: String,
 }
 
 /// A file that is about to change, as it was found.
@@ -67,8 +74,19 @@ impl<'a> LockedEntry<'a> {
             found => found,
         };
         let (dir, name) = found.map_err(|e| target.error(e))?;
-        lock(&dir).map_err(|e| target.error(e))?;
-        Ok(Self { dir, name, asked })
+        let is_locked = lock(&dir).map_err(|e| target.error(e))?;
+        // Without the lock somebody else may be writing under the same name.
+        let new = if is_locked {
+            NEW.to_owned()
+        } else {
+            temporary_name()
+        };
+        Ok(Self {
+            dir,
+            name,
+            asked,
+            new,
+        })
     }
 
     pub(super) fn error(&self, e: Errno) -> Error {
@@ -102,24 +120,69 @@ impl<'a> LockedEntry<'a> {
 
     /// Replaces `old` by a file with this content, or creates one.
     pub(super) fn write(&self, old: Option<&Existing>, content: &[u8]) -> Result<()> {
-        let name = temporary_name();
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
-        let fd = openat(&self.dir, &name, flags, mode).map_err(|e| self.error(e))?;
+        let (fd, is_named) = self.begin(mode).map_err(|e| self.error(e))?;
         let owned = old
             .map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat))
             .map_err(|e| self.error(e));
-        let replaced = owned
-            .and_then(|()| Ok(File::from_parts(fd.into(), self.asked).write_all(content)?))
-            .and_then(|()| {
-                renameat(&self.dir, &name, &self.dir, &self.name).map_err(|e| self.error(e))
-            });
+        let replaced = owned.and_then(|()| {
+            let mut file = File::from_parts(fd.into(), self.asked);
+            file.write_all(content)?;
+            if is_named {
+                return self.put_in_place();
+            }
+            self.name_file(&file, old.is_none())
+                .map_err(|e| self.error(e))
+        });
         if replaced.is_err() {
             // The error says more than one of cleaning up.
-            unlinkat(&self.dir, &name, AtFlags::empty()).ok();
+            unlinkat(&self.dir, &*self.new, AtFlags::empty()).ok();
         }
         replaced
+    }
+
+    /// A new file, and whether it has a name yet.
+    fn begin(&self, mode: Mode) -> Result<(OwnedFd, bool), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        // It gets its name through /proc, which not every jail has.
+        if let Ok(fd) = openat(&self.dir, c".", flags | OFlags::TMPFILE, mode) {
+            if statat(CWD, link_of(&fd), AtFlags::empty()).is_ok() {
+                return Ok((fd, false));
+            }
+        }
+        self.remove_new()?;
+        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        openat(&self.dir, &*self.new, flags, mode).map(|fd| (fd, true))
+    }
+
+    /// Left by a crash.
+    fn remove_new(&self) -> Result<(), Errno> {
+        match unlinkat(&self.dir, &*self.new, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Gives a whole file its name.
+    fn name_file(&self, file: &File, is_new: bool) -> Result<(), Errno> {
+        let link = |name: &OsStr| {
+            let from = link_of(file);
+            linkat(CWD, from, &self.dir, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        if is_new {
+            match link(&self.name) {
+                Err(Errno::EXIST) => {}
+                result => return result,
+            }
+        }
+        // A link replaces nothing, but a rename does.
+        self.remove_new()?;
+        link(self.new.as_ref())?;
+        renameat(&self.dir, &*self.new, &self.dir, &self.name)
+    }
+
+    fn put_in_place(&self) -> Result<()> {
+        renameat(&self.dir, &*self.new, &self.dir, &self.name).map_err(|e| self.error(e))
     }
 
     /// What changes with the file.
@@ -133,14 +196,21 @@ impl<'a> LockedEntry<'a> {
     }
 }
 
-fn lock(dir: &Dir) -> Result<(), Errno> {
+/// Whether the directory is locked.
+fn lock(dir: &Dir) -> Result<bool, Errno> {
     match flock(dir, FlockOperation::LockExclusive) {
         Err(Errno::INTR) => lock(dir),
         // Some network file systems cannot lock directories. A rename is atomic there too; only the order of two
         // simultaneous changes is lost.
-        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
-        result => result,
+        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Ok(false)
+        }
+        result => result.map(|()| true),
     }
+}
+
+fn link_of(file: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// A name that nothing has. Random, not the process id: every process may be number 1 of its namespace.

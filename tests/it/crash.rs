@@ -311,3 +311,66 @@ fn a_killed_turn_does_not_keep_the_session_busy() {
     // It would fail as busy if it waited for the dead process.
     home.agent(["-m", "second"]).exits(0).prints("Here.\n");
 }
+
+/// A file that the model writes appears whole or not at all, and a process that is killed on the way leaves nothing behind that the
+/// next write does not take away.
+#[test]
+fn a_write_that_is_killed_leaves_no_file_behind() {
+    let model = Model::answering(|request, _| {
+        let last = request.messages().pop().unwrap().clone();
+        if last["role"] == "tool" {
+            return Reply::text("Done.");
+        }
+        let content = request.last("user");
+        Reply::call(
+            "write_file",
+            &json!({ "path": "a.txt", "content": content }),
+        )
+    });
+    let rename = [libc::SYS_renameat, libc::SYS_renameat2];
+    for call in [libc::SYS_write, libc::SYS_linkat, libc::SYS_renameat] {
+        for is_new in [true, false] {
+            let home = Home::with(&model.config());
+            home.write("workspace/b.txt", "there");
+            if !is_new {
+                home.write("workspace/a.txt", "before");
+            }
+            let mut killed = 0;
+            let calls: &[libc::c_long] = if rename.contains(&call) {
+                &rename
+            } else {
+                &[call]
+            };
+            let judge = |stop: &crate::seccomp_trace::Stop| {
+                let at = if call == libc::SYS_linkat { 2 } else { 0 };
+                let is_ours = stop.target(at).to_string_lossy().contains("/workspace");
+                if killed > 0 || !is_ours || stop.program().is_none() {
+                    return Verdict::GoOn;
+                }
+                killed += 1;
+                Verdict::Kill
+            };
+            trace(
+                calls,
+                || home.agent(["-m", "first"]).exits(0).stdout.len(),
+                judge,
+            );
+            let left = || {
+                let files = home.files().into_iter();
+                files
+                    .filter(|file| file.contains("/.bantam-"))
+                    .collect::<Vec<String>>()
+            };
+            println!("{call} {is_new}: {killed} killed, {:?} left", left());
+            if call == libc::SYS_write {
+                assert_eq!(killed, 1);
+            }
+            // Between two names for the same file it has the other one, if the process ends just there.
+            assert!(rename.contains(&call) || left().is_empty(), "{:?}", left());
+            home.agent(["-m", "second"]).exits(0);
+            assert_eq!(left(), [""; 0], "{call} {is_new}");
+            let content = fs::read_to_string(home.path("workspace/a.txt")).unwrap();
+            assert!(content.contains("second"), "{content}");
+        }
+    }
+}
