@@ -13,17 +13,17 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::import::ForeignHome;
 use super::print;
 use crate::cancel::Cancel;
-use crate::disk::Durability;
+use crate::disk;
 use crate::error::{Error, Result};
 use crate::message::{Message, Reply, User};
 use crate::paths::{Home, session_name};
 use crate::reach::Links;
-use crate::session::{Entry, Files, Store, TurnEnd};
+use crate::session::{Entry, Files, Session, Store, TurnEnd};
 use crate::text::{counted, one_line, parse_json};
 use crate::zone::parse_time;
 
@@ -174,36 +174,72 @@ fn keep(found: Found, stem: &str, home: &Home, taken: &mut BTreeSet<String>) -> 
             "{key} is the name of another one, too"
         )));
     }
-    let store = Files::new(home.clone());
-    let mut session = store.load(&key, &Cancel::new(None), &|| ())?;
-    if session.next() > 0 {
-        return Ok(format!(
-            "kept     sessions/{key}.jsonl (already there), nothing"
-        ));
-    }
     let mut at = time(&found.created).unwrap_or_else(SystemTime::now);
     let mut messages = Vec::new();
     for message in &found.messages {
         at = time(text(message, "timestamp")).unwrap_or(at);
-        if let Some(said) = said(message) {
-            store.append(
-                &mut session,
-                &[Entry::Message(&said)],
-                Durability::Later,
-                at,
-            )?;
-            messages.push(said);
-        }
+        messages.extend(said(message).map(|said| (said, at)));
     }
-    let end = [Entry::TurnEnd(TurnEnd::Done)];
-    store.append(&mut session, &end, Durability::Later, at)?;
+    let all = messages.len();
+    let messages = newest(messages)?;
+    let store = Files::new(home.clone());
+    let mut session = store.load(&key, &Cancel::new(None), &|| ())?;
+    if session.next() > 0 && !is_half(&session, &messages) {
+        return Ok(format!(
+            "kept     sessions/{key}.jsonl (already there), nothing"
+        ));
+    }
+    let mut entries: Vec<(Entry, SystemTime)> = messages
+        .iter()
+        .map(|(message, at)| (Entry::Message(message), *at))
+        .collect();
+    entries.push((Entry::TurnEnd(TurnEnd::Done), at));
+    let summary = Some(found.summary.trim()).filter(|summary| !summary.is_empty());
+    store.store_whole(&mut session, summary, &entries)?;
     let count = counted(messages.len(), "message");
-    if !found.summary.trim().is_empty() {
-        store.renew(&mut session, Some(found.summary), messages, at)?;
-    }
+    let what = if messages.len() < all {
+        format!("the newest {count} of {all}")
+    } else {
+        count
+    };
     Ok(format!(
-        "copied   sessions/{key}.jsonl ({count}, without tool calls)"
+        "copied   sessions/{key}.jsonl ({what}, without tool calls)"
     ))
+}
+
+/// As many of the newest messages as a conversation can begin with: it has to have room to go on.
+fn newest(mut messages: Vec<(Message, SystemTime)>) -> Result<Vec<(Message, SystemTime)>> {
+    let mut left = disk::MAX_LOG / 2;
+    let fits = |(message, _): &&(Message, SystemTime)| {
+        // Escaped, as it is stored, and with what stands around it.
+        let stored = json!(words(message)).to_string().len() as u64 + 200;
+        let fits = stored <= left;
+        left = left.saturating_sub(stored);
+        fits
+    };
+    let count = messages.iter().rev().take_while(fits).count();
+    let kept = messages.split_off(messages.len() - count);
+    if kept.is_empty() {
+        return Err(Error::failed("its newest message is too large"));
+    }
+    Ok(kept)
+}
+
+/// Whether a conversation is the beginning of this one and nothing else: an import of it was cut off.
+fn is_half(session: &Session, messages: &[(Message, SystemTime)]) -> bool {
+    let is_same =
+        |(ours, (theirs, _)): (&Message, &(Message, SystemTime))| words(ours) == words(theirs);
+    session.ended.is_none()
+        && session.messages.len() <= messages.len()
+        && session.messages.iter().zip(messages).all(is_same)
+}
+
+fn words(message: &Message) -> (bool, &str) {
+    match message {
+        Message::User(user) => (true, &user.content),
+        Message::Assistant(reply) => (false, &reply.text),
+        _ => (false, ""),
+    }
 }
 
 /// Our key for one of theirs: a chat of Telegram stays one, and all else is a conversation of the command line.

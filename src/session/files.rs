@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::lines::{damage_told, refuse_newer};
+use super::lines::{damage_told, fields, header, refuse_newer};
 use super::media::{self, Named};
 use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
 use crate::cancel::Cancel;
@@ -12,7 +12,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::pace::paced;
 use crate::paths::{Home, check_session};
-use crate::text::size;
+use crate::text::{rfc3339, size};
 
 /// Conversations as files.
 pub struct Files {
@@ -31,6 +31,29 @@ impl Files {
 
     pub(crate) fn new(home: Home) -> Self {
         Self { home }
+    }
+
+    /// Stores a conversation that comes from elsewhere in the place of what there is, each entry at its time, with one write.
+    pub(crate) fn store_whole(
+        &self,
+        session: &mut Session,
+        summary: Option<&str>,
+        entries: &[(Entry, SystemTime)],
+    ) -> Result<()> {
+        let began = entries.first().map_or_else(SystemTime::now, |(_, at)| *at);
+        let mut first = header(&session.name, &rfc3339(began));
+        first.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
+        let lines = entries
+            .iter()
+            .map(|(entry, at)| fields(entry, &rfc3339(*at)));
+        let lines: Vec<Line> = std::iter::once(first).chain(lines).collect();
+        if let Some(file) = &mut session.file {
+            file.journal = None;
+        }
+        if session.next > 0 {
+            disk::remove_files(&[self.home.session(&session.name)])?;
+        }
+        self.write(session, &lines, Durability::Now)
     }
 
     /// The conversation without the media that lie beside it.

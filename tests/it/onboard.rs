@@ -562,6 +562,58 @@ const NANOBOT_SESSION: &str = r#"{"_type": "metadata", "key": "cli:direct", "cre
 {"role": "assistant", "content": "Ada.", "timestamp": "2026-02-10T10:00:02.000001"}
 "#;
 
+/// Of a conversation that a crash has cut off while it came over, the next import brings the rest.
+#[test]
+fn half_an_import_is_completed_by_the_next() {
+    let home = Home::empty();
+    let dir = elsewhere(
+        &home,
+        &[
+            ("AGENT.md", "Help."),
+            ("sessions/cli_direct.jsonl", NANOBOT_SESSION),
+        ],
+    );
+    let brings = |line: &str| {
+        let run = import(&home, &dir);
+        run.exits(0);
+        assert!(run.stdout.contains(line), "{}", run.stdout);
+    };
+    brings("copied   sessions/cli_direct.jsonl (2 messages, without tool calls)");
+    let path = home.path("sessions/cli_direct.jsonl");
+    let whole = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    for count in 1..lines.len() {
+        fs::write(&path, lines[..count].join("\n") + "\n").unwrap();
+        brings("copied   sessions/cli_direct.jsonl (2 messages, without tool calls)");
+        assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+    }
+    brings("kept     sessions/cli_direct.jsonl (already there)");
+}
+
+/// What would not be loaded again is not brought over: the newest messages are.
+#[test]
+fn a_conversation_that_is_too_large_comes_over_from_its_end() {
+    let home = Home::empty();
+    let message = |n: usize| {
+        let words = "word ".repeat(200_000);
+        format!("{{\"role\": \"user\", \"content\": \"{n} {words}\"}}\n")
+    };
+    let text: String = (0..40).map(message).collect();
+    let files = [
+        ("AGENT.md", "Help."),
+        ("sessions/cli_long.jsonl", text.as_str()),
+    ];
+    let dir = elsewhere(&home, &files);
+    let run = import(&home, &dir);
+    run.exits(0);
+    let told =
+        "copied   sessions/cli_long.jsonl (the newest 16 messages of 40, without tool calls)";
+    assert!(run.stdout.contains(told), "{}", run.stdout);
+    let shown = home.bantam().args(["sessions", "show", "cli_long"]).run();
+    shown.exits(0);
+    assert!(shown.stdout.contains("39 word") && !shown.stdout.contains("23 word"));
+}
+
 #[test]
 fn an_older_home_and_a_bare_workspace_come_over_too() {
     let home = Home::empty();
