@@ -319,10 +319,14 @@ impl MessageSender {
         failures: &mut u32,
     ) -> Duration {
         let Pending { id, item, .. } = pending;
-        let Err(failure) = result else {
+        let Err(mut failure) = result else {
             self.record(|| self.outbox.done(id));
             return Duration::ZERO;
         };
+        // That something may be lost is rather told twice than not at all.
+        if item.text.starts_with(NOTICE) && matches!(failure, Failure::Lost(_)) {
+            failure = Failure::Failing(failure.text());
+        }
         match &failure {
             Failure::TooMany(time) => return *time,
             Failure::Migrated(new) => {

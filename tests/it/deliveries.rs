@@ -76,6 +76,22 @@ fn a_message_whose_response_was_lost_is_not_sent_again() {
     assert_eq!(api.texts(OWNER).len(), 3);
 }
 
+/// The word that an answer may be lost is told until Telegram has confirmed it.
+#[test]
+fn an_answer_that_may_be_lost_is_told_however_often_that_breaks_off() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    for _ in 0..3 {
+        api.fault("sendMessage", Fault::CutBefore);
+    }
+    let gateway = start(&home);
+    api.text(OWNER, "hello");
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].contains("may not have arrived"), "{texts:?}");
+    ends(gateway);
+}
+
 #[test]
 fn a_sync_that_fails_sends_nothing_again() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
