@@ -58,7 +58,7 @@ pub(super) fn bring(source: &ForeignHome, dir: &Path, home: &Home) -> Result<()>
                 continue;
             }
         };
-        let done = read(source, &path, stem).and_then(|found| keep(found, stem, home, &mut taken));
+        let done = read(source, &path, stem).and_then(|found| keep(&found, stem, home, &mut taken));
         match done {
             Ok(line) => print(&format!(
                 "{line} from {}\n",
@@ -167,7 +167,7 @@ fn said(message: &Value) -> Option<Message> {
 }
 
 /// Stores a conversation under a key of ours, unless there is one. Returns what to tell.
-fn keep(found: Found, stem: &str, home: &Home, taken: &mut BTreeSet<String>) -> Result<String> {
+fn keep(found: &Found, stem: &str, home: &Home, taken: &mut BTreeSet<String>) -> Result<String> {
     let key = key(&found.key, stem)?;
     if !taken.insert(key.clone()) {
         return Err(Error::failed(format!(

@@ -59,11 +59,13 @@ pub(crate) struct Asides {
     /// Asks the user what the server wants to know; not set where nobody can be asked.
     ask: OnceLock<Box<AskUser>>,
     /// Sends a reply that could not be given at once.
-    reply: OnceLock<Box<dyn Fn(&Value) + Send + Sync>>,
+    reply: OnceLock<Box<SendReply>>,
     questions: Mutex<Questions>,
     /// Told when a question is over.
     over: Condvar,
 }
+
+type SendReply = dyn Fn(&Value) + Send + Sync;
 
 /// The form of a server whose name is known.
 pub(super) type AskUser = dyn Fn(&Form) -> form::Reply + Send + Sync;

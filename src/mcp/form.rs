@@ -338,8 +338,8 @@ mod tests {
 
     use super::*;
 
-    fn field(schema: Value) -> Field {
-        Field::read("x", &schema, true).unwrap()
+    fn field(schema: &Value) -> Field {
+        Field::read("x", schema, true).unwrap()
     }
 
     #[test]
@@ -370,14 +370,14 @@ mod tests {
             (several.clone(), "b, a", Some(json!(["b", "a"]))),
             (several, "b, c", None),
         ] {
-            let found = field(schema.clone()).value(typed).ok().flatten();
+            let found = field(&schema).value(typed).ok().flatten();
             assert_eq!(found, expected, "{schema} {typed}");
         }
     }
 
     #[test]
     fn an_empty_line_is_the_default_and_a_default_of_the_wrong_kind_is_none() {
-        let of = |default: Value| field(json!({"type": "integer", "default": default}));
+        let of = |default: Value| field(&json!({"type": "integer", "default": default}));
         assert_eq!(of(json!(30)).value(""), Ok(Some(json!(30))));
         assert!(of(json!("30")).value("").is_err());
         let optional = Field::read("x", &json!({"type": "string"}), false).unwrap();
