@@ -1,5 +1,5 @@
-//! Tools: the seam that each implements. The registry checks and dispatches calls (`registry`, `schema`) and keeps long
-//! results in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
+//! Tools: the seam that each implements. The registry checks calls (`registry`, `schema`), which then run (`prepared`); long
+//! results come in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
 //! a `Workshop` (`built_in`). Every other file is a family of tools.
 
 /// The JSON Schema of a built-in tool's arguments, as text: the names of those that must be given, and what each takes, with a
@@ -46,6 +46,7 @@ pub(crate) mod meaning;
 pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod pages;
+mod prepared;
 mod registry;
 mod schema;
 pub(crate) mod skill;
@@ -71,7 +72,8 @@ use crate::usage::Account;
 pub(crate) use built_in::{BuiltIn, Workshop};
 pub use function::Function;
 use pages::Pages;
-pub(crate) use registry::{PreparedCall, Registry};
+pub(crate) use prepared::PreparedCall;
+pub(crate) use registry::Registry;
 
 /// What a tool may do to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
