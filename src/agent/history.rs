@@ -226,40 +226,60 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
     }
 }
 
-/// The messages as a text to summarise.
-pub(super) fn transcript(messages: &[Message]) -> String {
+/// The newest of the messages as a text to summarise, of about `most` bytes, and how many before them are not in it. Of the
+/// first one the beginning may be all that fits.
+pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
+    let mut parts = Vec::new();
+    let mut left = most;
+    for message in messages.iter().rev() {
+        if left == 0 {
+            break;
+        }
+        let part = transcript(message);
+        if part.len() > left {
+            parts.push(format!("{} [...]\n\n", clip(&part, left)));
+            break;
+        }
+        left -= part.len();
+        parts.push(part);
+    }
+    let skipped = messages.len() - parts.len();
+    parts.reverse();
+    (skipped, parts.concat())
+}
+
+/// A message as a text to summarise.
+fn transcript(message: &Message) -> String {
     let mut text = String::new();
-    for message in messages {
-        match message {
-            Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
-            Message::User(user @ User { content, media, .. }) => {
-                let time = user
-                    .shown_time()
-                    .get(..16)
-                    .map(|time| format!(" ({})", time.replace('T', " ")));
-                let time = time.unwrap_or_default();
-                let with = if media.is_empty() {
-                    String::new()
-                } else {
-                    format!(" [with {} files]", media.len())
-                };
-                text.push_str(&format!("User{time}: {content}{with}\n\n"));
+    match message {
+        Message::System(system) => text.push_str(&format!("System: {system}\n\n")),
+        Message::User(user @ User { content, media, .. }) => {
+            let time = user
+                .shown_time()
+                .get(..16)
+                .map(|time| format!(" ({})", time.replace('T', " ")));
+            let time = time.unwrap_or_default();
+            let with = if media.is_empty() {
+                String::new()
+            } else {
+                format!(" [with {} files]", media.len())
+            };
+            text.push_str(&format!("User{time}: {content}{with}\n\n"));
+        }
+        Message::Assistant(reply) => {
+            if !reply.text.is_empty() {
+                text.push_str(&format!("Assistant: {}\n\n", reply.text));
             }
-            Message::Assistant(reply) => {
-                if !reply.text.is_empty() {
-                    text.push_str(&format!("Assistant: {}\n\n", reply.text));
-                }
-                for call in &reply.calls {
-                    let arguments = shortened(&call.arguments, SHOWN_OF_ARGUMENTS);
-                    text.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
-                }
+            for call in &reply.calls {
+                let arguments = shortened(&call.arguments, SHOWN_OF_ARGUMENTS);
+                text.push_str(&format!("Assistant calls {} {arguments}\n\n", call.name));
             }
-            Message::ToolResult(result) => {
-                text.push_str(&format!(
-                    "Result: {}\n\n",
-                    shortened(&result.content, SHOWN_OF_A_RESULT)
-                ));
-            }
+        }
+        Message::ToolResult(result) => {
+            text.push_str(&format!(
+                "Result: {}\n\n",
+                shortened(&result.content, SHOWN_OF_A_RESULT)
+            ));
         }
     }
     text
@@ -454,12 +474,14 @@ mod tests {
             time: "2026-11-21T22:44:35.120Z".into(),
             ..User::default()
         };
-        let told = transcript(&[
+        let messages = [
             Message::User(user),
             calls("look"),
             result(&"r".repeat(5000)),
             says("There."),
-        ]);
+        ];
+        let (skipped, told) = newest_transcript(&messages, usize::MAX);
+        assert_eq!(skipped, 0);
         assert!(
             told.starts_with(
                 "User (2026-11-21 22:44): where?\n\nAssistant calls look \n\nResult: rrr"
@@ -467,5 +489,12 @@ mod tests {
             "{told}"
         );
         assert!(told.ends_with("r [...]\n\nAssistant: There.\n\n") && told.len() < 1200);
+        let newest = "Assistant: There.\n\n";
+        assert_eq!(newest_transcript(&messages, 19), (3, newest.into()));
+        let (skipped, cut) = newest_transcript(&messages, 30);
+        assert_eq!(
+            (skipped, cut),
+            (2, format!("Result: rrr [...]\n\n{newest}"))
+        );
     }
 }

@@ -5,7 +5,7 @@
 //! What is acknowledged is on disk: an append is one write and one fdatasync. A repair only ever cuts off bytes after the last
 //! newline (a write cut short by a crash), and keeps a copy.
 
-use std::io::{BufRead, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -56,6 +56,26 @@ impl Line {
     }
 }
 
+/// Takes the lines of a log one by one as they are read, so that a large log is never in memory as a whole.
+pub(crate) trait Sink {
+    /// The most bytes of a line. A longer one is not parsed.
+    fn longest(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Takes a line of `len` bytes.
+    fn line(&mut self, line: Line, len: usize);
+
+    /// There was a line of more bytes than [`Sink::longest`].
+    fn too_long(&mut self) {}
+}
+
+impl Sink for Vec<Line> {
+    fn line(&mut self, line: Line, _: usize) {
+        self.push(line);
+    }
+}
+
 /// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -71,10 +91,11 @@ pub(crate) struct Journal {
     pub(super) suspect: bool,
 }
 
-/// An open log with its lines.
+/// An open log.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub journal: Journal,
+    /// Its lines, unless a [`Sink`] has them.
     pub lines: Vec<Line>,
     /// One sentence for each damage found, and for a repaired tail.
     pub damage: Vec<String>,
@@ -114,9 +135,9 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens a log, reads it whole and repairs a tail that a crash cut short. `None` when there is no file, or none with a
-    /// complete line.
-    pub(super) fn open_file(path: &Path) -> Result<Option<Opened>> {
+    /// Opens a log, reads it into `sink` and repairs a tail that a crash cut short. `None` when there is no file, or none with a
+    /// complete line; then `sink` has got nothing.
+    pub(super) fn open_file(path: &Path, sink: &mut dyn Sink) -> Result<Option<Opened>> {
         let mut options = OpenOptions::new();
         let mut file = match options
             .read(true)
@@ -128,16 +149,16 @@ impl Journal {
             result => result?,
         };
         let Contents {
-            lines,
             mut damage,
             tail,
+            left,
             len,
             next,
             ..
-        } = Contents::read(&mut file, path)?;
-        if !tail.is_empty() {
+        } = Contents::read(&mut file, path, sink)?;
+        if left > 0 {
             let copy = cut_tail(&mut file, path, &tail, len)?;
-            let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
+            let (bytes, path, copy) = (left, path.display(), copy.display());
             damage.push(format!(
                 "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
             ));
@@ -157,7 +178,7 @@ impl Journal {
         };
         Ok(Some(Opened {
             journal,
-            lines,
+            lines: Vec::new(),
             damage,
         }))
     }
@@ -236,22 +257,31 @@ impl Journal {
 /// What a log holds.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
+    /// Unless a [`Sink`] has them.
     pub lines: Vec<Line>,
     /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
     /// Says that the last line is incomplete.
     pub torn: Option<String>,
-    /// What follows the last complete line.
-    tail: Vec<u8>,
+    /// The beginning of what follows the last complete line, and how many bytes follow it.
+    pub(super) tail: Vec<u8>,
+    pub(super) left: usize,
     /// The length of the complete lines.
-    len: u64,
+    pub(super) len: u64,
     /// The `seq` of the next line.
-    next: u64,
+    pub next: u64,
 }
 
 /// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
 /// what is being written is at the end.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
+    let mut lines = Vec::new();
+    let found = read_file_into(path, &mut lines)?;
+    Ok(found.map(|found| Contents { lines, ..found }))
+}
+
+/// The same, with its lines going into `sink`.
+pub(crate) fn read_file_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Contents>> {
     // Non-blocking, or opening a named pipe would wait for a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -264,15 +294,17 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
             path.display()
         )));
     }
-    Contents::read(&mut file, path).map(Some)
+    Contents::read(&mut file, path, sink).map(Some)
 }
 
-/// The most bytes of a log that are read: they are in memory several times over.
+/// The most bytes of a log that is read.
 pub(crate) const MAX_LOG: u64 = 32 << 20;
+/// How much of a log is read at a time.
+const CHUNK: u64 = 64 << 10;
 
 impl Contents {
-    fn read(file: &mut File, path: &Path) -> Result<Self> {
-        // One read: whoever appends meanwhile is read the next time.
+    fn read(file: &mut File, path: &Path, sink: &mut dyn Sink) -> Result<Self> {
+        // Whoever appends meanwhile is read the next time.
         let len = file.metadata()?.len();
         if len > MAX_LOG {
             let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
@@ -280,31 +312,105 @@ impl Contents {
                 "{path} has grown to {len}, and no more than {most} are read"
             )));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(len).unwrap_or_default());
-        file.take(len).read_to_end(&mut bytes)?;
-        let complete = bytes
-            .iter()
-            .rposition(|b| *b == b'\n')
-            .map_or(0, |at| at + 1);
-        let tail = bytes.split_off(complete);
-        let (mut damage, left) = (Vec::new(), tail.len());
-        let (lines, next) = parse(&bytes, path, &mut damage);
-        let torn = (left > 0).then(|| {
-            let number = bytes.iter().filter(|b| **b == b'\n').count() + 1;
-            format!(
-                "{}:{number}: the line is not complete ({left} bytes): cut short, or being written",
-                path.display()
-            )
-        });
-        Ok(Self {
-            lines,
-            damage,
-            torn,
-            tail,
-            len: complete as u64,
-            next,
-        })
+        let chunk = usize::try_from(len.min(CHUNK)).unwrap_or_default();
+        let mut reader = BufReader::with_capacity(chunk, file.take(len));
+        let mut found = Self::default();
+        let (mut bad, mut number, mut line) = (0, 0, Vec::new());
+        loop {
+            let most = sink.longest().max(MAX_TORN);
+            let (bytes, is_complete) = next_line(&mut reader, &mut line, most)?;
+            if bytes == 0 {
+                break;
+            }
+            number += 1;
+            if !is_complete {
+                found.torn = Some(format!(
+                    "{}:{number}: the line is not complete ({bytes} bytes): cut short, or being written",
+                    path.display()
+                ));
+                (found.tail, found.left) = (line, bytes);
+                break;
+            }
+            found.len += bytes as u64;
+            let mut wrong = |what: String| {
+                let place = format!("{}:{number}", path.display());
+                found.damage.push(format!("{place}: {what}"));
+            };
+            let is_too_long = bytes > sink.longest();
+            let decoded = if is_too_long {
+                seq_at_start(&line).map(|seq| Line {
+                    seq,
+                    fields: Value::Null,
+                })
+            } else {
+                decode(&line)
+            };
+            match decoded {
+                Some(line) if line.seq < found.next => {
+                    wrong(format!("line {} is repeated", line.seq));
+                }
+                Some(line) => {
+                    if line.seq > found.next + bad {
+                        wrong(match line.seq - found.next - bad {
+                            1 => "1 line is missing before this one".to_owned(),
+                            count => format!("{count} lines are missing before this one"),
+                        });
+                    }
+                    found.next = line.seq.saturating_add(1);
+                    bad = 0;
+                    if is_too_long {
+                        sink.too_long();
+                    } else {
+                        sink.line(line, bytes);
+                    }
+                }
+                None => {
+                    wrong(
+                        "the line is damaged (its checksum does not match) and was left out"
+                            .to_owned(),
+                    );
+                    bad += 1;
+                }
+            }
+        }
+        found.next += bad;
+        Ok(found)
     }
+}
+
+/// Reads the next line into `line`, at most `most` bytes of it. Returns how many bytes it has, and whether its end is among them.
+fn next_line(
+    reader: &mut impl BufRead,
+    line: &mut Vec<u8>,
+    most: usize,
+) -> std::io::Result<(usize, bool)> {
+    line.clear();
+    // One long line does not occupy its room until the end.
+    line.shrink_to(1 << 20);
+    let mut bytes = 0;
+    loop {
+        let chunk = reader.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok((bytes, false));
+        }
+        // A slice is a reader that searches for the end of a line a word at a time.
+        let len = { chunk }.skip_until(b'\n')?;
+        let is_complete = chunk[len - 1] == b'\n';
+        line.extend_from_slice(&chunk[..len.min(most - line.len())]);
+        reader.consume(len);
+        bytes += len;
+        if is_complete {
+            return Ok((bytes, true));
+        }
+    }
+}
+
+/// The `seq` of a line of which only the beginning was read.
+fn seq_at_start(line: &[u8]) -> Option<u64> {
+    let (_, rest) = line.split_at_checked(PREFIX)?;
+    let rest = rest.strip_prefix(b"\"seq\":")?;
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
 }
 
 /// The most bytes to keep of a torn tail: no line of ours is longer.
@@ -324,44 +430,6 @@ fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<Path
     file.sync_all()?;
     file.seek(SeekFrom::End(0))?;
     Ok(copy)
-}
-
-/// Parses complete lines. Returns the good ones and the `seq` of the next.
-fn parse(bytes: &[u8], path: &Path, damage: &mut Vec<String>) -> (Vec<Line>, u64) {
-    let mut lines: Vec<Line> = Vec::new();
-    let mut next = 0;
-    let mut bad = 0;
-    let mut rest = bytes;
-    // A slice is a reader that searches for the end of a line a word at a time.
-    let line = || {
-        let begun = rest;
-        let len = rest.skip_until(b'\n').unwrap_or_default();
-        (len > 0).then(|| &begun[..len])
-    };
-    for (number, bytes) in (1..).zip(std::iter::from_fn(line)) {
-        let mut wrong = |what: String| damage.push(format!("{}:{number}: {what}", path.display()));
-        match decode(bytes) {
-            Some(line) if line.seq < next => wrong(format!("line {} is repeated", line.seq)),
-            Some(line) => {
-                if line.seq > next + bad {
-                    wrong(match line.seq - next - bad {
-                        1 => "1 line is missing before this one".to_owned(),
-                        count => format!("{count} lines are missing before this one"),
-                    });
-                }
-                next = line.seq + 1;
-                bad = 0;
-                lines.push(line);
-            }
-            None => {
-                wrong(
-                    "the line is damaged (its checksum does not match) and was left out".to_owned(),
-                );
-                bad += 1;
-            }
-        }
-    }
-    (lines, next + bad)
 }
 
 /// Length of `{"crc":"xxxxxxxx",`.
@@ -424,6 +492,12 @@ mod tests {
             .unwrap()
     }
 
+    fn open(path: &Path) -> Result<Option<Opened>> {
+        let mut lines = Vec::new();
+        let opened = Journal::open_file(path, &mut lines)?;
+        Ok(opened.map(|opened| Opened { lines, ..opened }))
+    }
+
     fn numbers(opened: &Opened) -> Vec<u64> {
         opened
             .lines
@@ -451,7 +525,7 @@ mod tests {
         for cut in 0..=bytes.len() {
             fs_err::write(&path, &bytes[..cut]).unwrap();
             let whole = bytes[..cut].iter().filter(|b| **b == b'\n').count() as u64;
-            let opened = Journal::open_file(&path).unwrap();
+            let opened = open(&path).unwrap();
             let mut journal = match opened {
                 None => Journal::create(&path, &[fields(99)]).unwrap(),
                 Some(opened) => {
@@ -467,7 +541,7 @@ mod tests {
             };
             assert_eq!(journal.next(), whole + 1);
             journal.append(&[fields(100)], Durability::Now).unwrap();
-            let again = Journal::open_file(&path).unwrap().unwrap();
+            let again = open(&path).unwrap().unwrap();
             assert_eq!(
                 numbers(&again),
                 (0..whole).chain([99, 100]).collect::<Vec<_>>(),
@@ -486,8 +560,8 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut bytes = good.clone();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            let mut damage = Vec::new();
-            let (lines, _) = parse(&bytes, &path, &mut damage);
+            fs_err::write(&path, &bytes).unwrap();
+            let Contents { lines, damage, .. } = read_file(&path).unwrap().unwrap();
             assert!(
                 !damage.is_empty() || !bytes.ends_with(b"\n"),
                 "bit {bit} went unnoticed"
@@ -507,10 +581,10 @@ mod tests {
         let good = fs_err::read_to_string(&path).unwrap();
         let line: Vec<&str> = good.split_inclusive('\n').collect();
         fs_err::write(&path, [line[0], line[2]].concat()).unwrap();
-        let opened = Journal::open_file(&path).unwrap().unwrap();
+        let opened = open(&path).unwrap().unwrap();
         assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 2], 1));
         fs_err::write(&path, [line[0], line[1], line[1], line[2]].concat()).unwrap();
-        let opened = Journal::open_file(&path).unwrap().unwrap();
+        let opened = open(&path).unwrap().unwrap();
         assert_eq!((numbers(&opened), opened.damage.len()), (vec![0, 1, 2], 1));
     }
 

@@ -20,11 +20,11 @@ use fs_err::{File, OpenOptions};
 
 pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
-pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, fields, read_file};
+pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, Sink, fields, read_file};
 pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, MAX_STARTS, Queue};
 pub(crate) use rewrite::rewrite;
-pub(crate) use segments::read_journal;
+pub(crate) use segments::{read_journal, read_journal_into};
 
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};

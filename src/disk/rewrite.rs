@@ -6,13 +6,16 @@ use std::path::Path;
 use fs_err::OpenOptions;
 use fs_err::os::unix::fs::OpenOptionsExt;
 
-use super::journal::{Fields, MAX_LOG, decode, encode};
+use super::journal::{Fields, decode, encode};
 use super::segments::{remove_unfinished, unfinished};
 use super::{NewFile, parent, sync_dir};
 use crate::error::Result;
 
+/// The most bytes of a line that is looked at: it is in memory several times over.
+const MAX_CHANGED: u64 = 17 << 20;
+
 /// Puts the lines that `change` says it has changed in the place of what they were. Everything else stays as it is, damage and
-/// a torn tail too, and so does a file of which nothing is changed, or with a line too long to be held. On disk before this returns; after a crash one of the two
+/// a torn tail too, and so do a line too long to be held and a file of which nothing is changed. On disk before this returns; after a crash one of the two
 /// files is there, whole. The caller holds the lock that guards the log.
 pub(crate) fn rewrite(
     path: &Path,
@@ -28,16 +31,19 @@ pub(crate) fn rewrite(
     let new = unfinished(path);
     let mut to = NewFile::begin(&new)?;
     let mut is_changed = false;
+    // Of a line that is too long for that, there are several pieces.
+    let mut is_start = true;
     loop {
         let mut bytes = Vec::new();
-        file.by_ref().take(MAX_LOG).read_until(b'\n', &mut bytes)?;
-        if bytes.is_empty() {
+        let mut piece = file.by_ref().take(MAX_CHANGED);
+        let len = piece.read_until(b'\n', &mut bytes)?;
+        if len == 0 {
             break;
         }
-        if bytes.len() as u64 == MAX_LOG {
-            return Ok(());
-        }
-        if let Some(line) = decode(&bytes) {
+        let is_whole = bytes.ends_with(b"\n");
+        let line = (is_start && is_whole).then(|| decode(&bytes)).flatten();
+        is_start = is_whole;
+        if let Some(line) = line {
             let seq = line.seq;
             let mut fields = line.into_fields();
             if change(&mut fields)? {

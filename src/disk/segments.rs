@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, Opened, read_file};
+use super::journal::{Contents, Fields, Journal, Line, Opened, Sink, read_file_into};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -83,7 +83,14 @@ impl Journal {
     /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
     /// interrupted. `None` when there is no log.
     pub(crate) fn open(path: &Path) -> Result<Option<Opened>> {
-        let mut opened = Self::open_file(path)?;
+        let mut lines = Vec::new();
+        let opened = Self::open_into(path, &mut lines)?;
+        Ok(opened.map(|opened| Opened { lines, ..opened }))
+    }
+
+    /// The same, with its lines going into `sink`.
+    pub(crate) fn open_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Opened>> {
+        let mut opened = Self::open_file(path, sink)?;
         if opened.is_none() {
             // Missing, or emptied by a power cut.
             let Some(other) = substitute(path)? else {
@@ -91,7 +98,7 @@ impl Journal {
             };
             fs_err::rename(other, path)?;
             sync_dir(parent(path))?;
-            opened = Self::open_file(path)?;
+            opened = Self::open_file(path, sink)?;
         }
         remove_unfinished(path)?;
         Ok(opened)
@@ -177,12 +184,19 @@ pub(crate) fn begin_segment(
 /// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads
 /// what [`Journal::open`] would make the live one.
 pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
-    match read_file(path)? {
-        Some(found) if !found.lines.is_empty() || !found.damage.is_empty() => Ok(Some(found)),
+    let mut lines = Vec::new();
+    let found = read_journal_into(path, &mut lines)?;
+    Ok(found.map(|found| Contents { lines, ..found }))
+}
+
+/// The same, with its lines going into `sink`.
+pub(crate) fn read_journal_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Contents>> {
+    match read_file_into(path, sink)? {
+        Some(found) if found.len > 0 => Ok(Some(found)),
         found => match substitute(path)? {
-            Some(other) => read_file(&other),
+            Some(other) => read_file_into(&other, sink),
             // It may have been renamed since.
-            None if found.is_none() => read_file(path),
+            None if found.is_none() => read_file_into(path, sink),
             None => Ok(found),
         },
     }
@@ -207,20 +221,31 @@ pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
     remove_files(&[new])
 }
 
+/// Counts lines, and keeps how many the first of them says there are.
+#[derive(Default)]
+struct Count {
+    lines: u64,
+    said: Option<u64>,
+}
+
+impl Sink for Count {
+    fn line(&mut self, line: Line, _: usize) {
+        if self.lines == 0 && line.seq == 0 {
+            let said = line.fields.get("lines").and_then(Value::as_u64);
+            self.said = Some(said.unwrap_or(1));
+        }
+        self.lines += 1;
+    }
+}
+
 fn is_complete(path: &Path) -> Result<bool> {
-    let Some(found) = read_file(path)? else {
+    let mut count = Count::default();
+    let Some(found) = read_file_into(path, &mut count)? else {
         return Ok(false);
     };
-    let begun = found.lines.first().filter(|line| line.seq == 0);
-    let lines = begun.map(|line| {
-        line.fields
-            .get("lines")
-            .and_then(Value::as_u64)
-            .unwrap_or(1)
-    });
     Ok(found.damage.is_empty()
         && found.torn.is_none()
-        && lines.is_some_and(|lines| found.lines.len() as u64 >= lines))
+        && count.said.is_some_and(|said| count.lines >= said))
 }
 
 /// Where a new segment is written before its rename.

@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::files::{read_log, too_large};
+use super::lines::version;
 use super::{
     Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
     note, refuse_newer, turn_end, versions,
@@ -157,6 +158,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     };
     let Session {
         messages,
+        left_out,
         title,
         created,
         mut last,
@@ -177,7 +179,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
     Summary {
         key: key.to_owned(),
         title,
-        messages: messages.len(),
+        messages: left_out + messages.len(),
         created,
         last,
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
@@ -244,7 +246,8 @@ fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
         ..
     } = found;
     damage.extend(torn);
-    refuse_newer(&lines, path)?;
+    let format = lines.iter().find_map(|line| version(&line.fields));
+    refuse_newer(format, path)?;
     let text = |fields: &Value, name| {
         fields
             .get(name)

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::lines::{damage_told, fields, header, refuse_newer};
+use super::lines::{fields, header, refuse_newer, version};
 use super::media::{self, Named};
+use super::replay::Replay;
 use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Journal, Lock};
@@ -60,18 +61,12 @@ impl Files {
     pub(super) fn look(&self, name: &str) -> Result<Session> {
         check_session(name)?;
         let path = self.home.session(name);
-        let found = read_log(&self.home, name, &path, disk::read_journal)?;
-        let disk::Contents {
-            lines,
-            damage,
-            torn,
-            ..
-        } = found;
-        refuse_newer(&lines, &path)?;
-        let mut session = Session::new(name);
-        session.damage = damage.into_iter().chain(torn).collect();
-        let next = lines.len() as u64;
-        session.replay(lines, next);
+        let mut replay = Replay::new(name);
+        let read = |path: &Path| disk::read_journal_into(path, &mut replay);
+        let found = read_log(&self.home, name, &path, read)?;
+        refuse_newer(replay.version, &path)?;
+        let (mut session, _results) = replay.finish(found.next);
+        session.damage = found.damage.into_iter().chain(found.torn).collect();
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
         session
             .messages
@@ -85,29 +80,32 @@ impl Store for Files {
         check_session(name)?;
         let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
-        let mut session = Session::new(name);
-        let mut file = SessionFile {
-            journal: None,
-            _lock: lock,
-        };
-        let (mut missing, mut told) = (Vec::new(), 0);
-        let mut opened = Journal::open(&path);
-        if opened.is_err() && too_large(name, &path).is_some() {
+        let mut replay = Replay::new(name);
+        let mut opened = Journal::open_into(&path, &mut replay);
+        // The bytes of media that versions before wrote into the lines move out of them.
+        if replay.long > 0 || opened.is_err() && too_large(name, &path).is_some() {
+            drop(opened);
+            replay = Replay::new(name);
             media::move_out(&path, &path).map_err(|e| self.home.hinted(e))?;
-            opened = Journal::open(&path);
+            opened = Journal::open_into(&path, &mut replay);
         }
-        if let Some(opened) = opened
+        let opened = opened
             .doing("opening the session")
-            .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?
-        {
-            refuse_newer(&opened.lines, &path)?;
-            session.damage = opened.damage;
-            told = damage_told(&opened.lines);
-            missing = session.replay(opened.lines, opened.journal.next());
-            media::fetch(&path, &mut session.messages);
-            file.journal = Some(opened.journal);
-        }
-        session.file = Some(file);
+            .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?;
+        let (journal, damage) = match opened {
+            Some(opened) => (Some(opened.journal), opened.damage),
+            None => (None, Vec::new()),
+        };
+        refuse_newer(replay.version, &path)?;
+        let told = replay.told;
+        let next = journal.as_ref().map_or(0, Journal::next);
+        let (mut session, missing) = replay.finish(next);
+        session.damage = damage;
+        media::fetch(&path, &mut session.messages);
+        session.file = Some(SessionFile {
+            journal,
+            _lock: lock,
+        });
         session.forget_told(told, &path);
         let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
         if !entries.is_empty() {
@@ -191,7 +189,7 @@ pub(super) fn read_log(
     home: &Home,
     name: &str,
     segment: &Path,
-    read: fn(&Path) -> Result<Option<disk::Contents>>,
+    mut read: impl FnMut(&Path) -> Result<Option<disk::Contents>>,
 ) -> Result<disk::Contents> {
     let found = read(segment);
     let Some(e) = found.as_ref().err().and_then(|_| too_large(name, segment)) else {
@@ -210,7 +208,8 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
         .doing("reading the session")?
         .unwrap_or_default();
     let mut damage = found.damage;
-    damage.extend(refuse_newer(&found.lines, path).err().map(|e| e.message));
+    let version = found.lines.iter().find_map(|line| version(&line.fields));
+    damage.extend(refuse_newer(version, path).err().map(|e| e.message));
     Ok((damage, found.torn))
 }
 

@@ -15,13 +15,14 @@ const VERSION: u64 = 1;
 /// The result of a call that was under way when the program ended.
 pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
 
+/// The format that a line says its file has.
+pub(super) fn version(line: &Value) -> Option<u64> {
+    line.get("v")?.as_u64()
+}
+
 /// Fails for a file that a newer program wrote.
-pub(super) fn refuse_newer(lines: &[Numbered], path: &Path) -> Result<()> {
-    let Some(v) = lines
-        .iter()
-        .find_map(|l| l.fields.get("v")?.as_u64())
-        .filter(|v| *v > VERSION)
-    else {
+pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
+    let Some(v) = version.filter(|v| *v > VERSION) else {
         return Ok(());
     };
     Err(Error::config(format!(
@@ -37,13 +38,6 @@ pub(super) fn header(name: &str, now: &str) -> Line {
         .as_object()
         .cloned()
         .unwrap_or_default()
-}
-
-/// How many damaged places of a segment the user has been told of.
-pub(super) fn damage_told(lines: &[Numbered]) -> usize {
-    let told = |line: &Numbered| line.fields.get("state")?.get("damage_told")?.as_u64();
-    let told = lines.iter().rev().find_map(told).unwrap_or_default();
-    usize::try_from(told).unwrap_or(usize::MAX)
 }
 
 pub(super) fn base(header: &Value) -> u64 {

@@ -59,6 +59,18 @@ impl Named {
         }
     }
 
+    /// Takes over a message of a line.
+    pub(super) fn message(&mut self, message: &Message) {
+        if matches!(message, Message::User(_)) {
+            self.turns += 1;
+        }
+        for media in message.media() {
+            if !media.file.is_empty() {
+                self.files.push((self.turns, media.file.clone()));
+            }
+        }
+    }
+
     /// Removes the files that the next turn does not show.
     pub(super) fn remove_old(&mut self, live: &Path) {
         let shown = (self.turns + 2).saturating_sub(SHOWN_TURNS as u64).max(1);

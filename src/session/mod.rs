@@ -16,6 +16,7 @@ mod lines;
 mod media;
 mod memory;
 mod note;
+mod replay;
 pub(crate) mod search;
 mod values;
 pub(crate) mod versions;
@@ -30,7 +31,7 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 pub use crate::disk::Durability;
-use crate::disk::{Journal, Line as Numbered, Lock};
+use crate::disk::{Journal, Line as Numbered, Lock, Sink};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
@@ -47,9 +48,8 @@ pub use values::Values;
 use wait::lock_when_free;
 
 use files::lock;
-use lines::{
-    base, call_asked_about, effective_lines, fields, header, pair, refuse_newer, turn_end,
-};
+use lines::{base, effective_lines, fields, header, refuse_newer, turn_end};
+use replay::Replay;
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -145,6 +145,8 @@ pub struct Session {
     base: u64,
     /// The number of the line with the user's last message.
     asked: u64,
+    /// Messages at the beginning that were not loaded: they are more than any model could be sent.
+    left_out: usize,
     /// The results of so many messages at the end stand for calls that have not begun: no file has them.
     not_begun: usize,
     /// The files beside the log.
@@ -248,19 +250,23 @@ impl Session {
     /// # Errors
     /// [`Kind::Config`] when a newer program wrote them.
     pub fn read(name: &str, lines: Vec<Line>) -> Result<Self> {
-        let lines = (0..)
-            .zip(lines)
-            .map(|(seq, fields)| Numbered {
-                seq,
-                fields: Value::Object(fields),
-            })
-            .collect::<Vec<_>>();
-        refuse_newer(&lines, Path::new(name))?;
         let next = lines.len() as u64;
-        let mut session = Self::new(name);
-        // What is missing is missing the next time as well.
-        let _results = session.replay(lines, next);
+        let mut replay = Replay::new(name);
+        for (seq, fields) in (0..).zip(lines) {
+            let texts = fields.values().filter_map(Value::as_str);
+            let len = texts.map(str::len).sum();
+            let fields = Value::Object(fields);
+            replay.line(Numbered { seq, fields }, len);
+        }
+        refuse_newer(replay.version, Path::new(name))?;
+        // What results are missing are missing the next time as well.
+        let (session, _results) = replay.finish(next);
         Ok(session)
+    }
+
+    /// How many messages at its beginning were not loaded.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Drops `lock` when this is dropped.
@@ -286,74 +292,12 @@ impl Session {
             next: 0,
             base: 0,
             asked: 0,
+            left_out: 0,
             not_begun: 0,
             named: Named::default(),
             file: None,
             lock: None,
         }
-    }
-
-    /// Takes over the lines of a segment. Returns the results that it lacks at its end.
-    fn replay(&mut self, lines: Vec<Numbered>, next: u64) -> Vec<Message> {
-        self.next = next;
-        let header = lines.first().map_or(&Value::Null, |line| &line.fields);
-        self.base = base(header);
-        let began = header.get("began").or_else(|| header.get("created"));
-        self.created = began.and_then(Value::as_str).unwrap_or_default().to_owned();
-        self.summary = header
-            .get("summary")
-            .and_then(Value::as_str)
-            .map(str::to_owned);
-        let chosen =
-            |line: &Numbered| Some(line.fields.get("state")?.get("model")?.as_str()?.to_owned());
-        self.model = lines.iter().rev().find_map(chosen);
-        let allowed = |line: &Numbered| {
-            line.fields
-                .get("state")?
-                .get("allowed")?
-                .as_array()
-                .cloned()
-        };
-        let allowed = lines.iter().rev().find_map(allowed).unwrap_or_default();
-        self.allowed = allowed
-            .iter()
-            .filter_map(|tool| tool.as_str().map(str::to_owned))
-            .collect();
-        let title = header.get("title").and_then(Value::as_str);
-        self.title = title.unwrap_or_default().to_owned();
-        let mut asked_about = String::new();
-        for line in effective_lines(lines) {
-            if let Value::Object(fields) = &line.fields {
-                self.named.line(fields);
-            }
-            values::take_over(&mut self.values, &line.fields);
-            let Some(message) = Message::from_json(&line.fields) else {
-                self.ended = turn_end(&line.fields).or(self.ended);
-                asked_about = call_asked_about(&line.fields).unwrap_or(asked_about);
-                continue;
-            };
-            if message.is_question() {
-                self.close_turn();
-                self.asked = line.seq;
-                self.entitle(&message);
-            }
-            self.ended = self.ended.filter(|_| message.is_note());
-            if let Some(Value::String(time)) = line.fields.get("time") {
-                self.last.clone_from(time);
-            }
-            self.messages.push(message);
-        }
-        let mut missing = pair(&mut self.messages);
-        let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == asked_about);
-        if let Some(at) = missing.iter().position(is_asked_about) {
-            self.not_begun = missing.split_off(at).len();
-            for message in self.messages.iter_mut().rev().take(self.not_begun) {
-                if let Message::ToolResult(result) = message {
-                    NOT_BEGUN.clone_into(&mut result.content);
-                }
-            }
-        }
-        missing
     }
 
     /// Takes the calls at the end that have not begun, for a turn that goes on with them.
@@ -480,7 +424,7 @@ impl Session {
             self.title.clear();
             self.values.clear();
         }
-        (self.summary, self.messages) = (summary, kept);
+        (self.summary, self.messages, self.left_out) = (summary, kept, 0);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::disk::{self, Journal, Lock};
 use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage};
 use crate::paths::Home;
-use crate::session::lines::INTERRUPTED;
+use crate::session::lines::{INTERRUPTED, pair};
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids
@@ -72,10 +72,58 @@ fn every_call_gets_exactly_one_result() {
     assert!(pair(&mut messages).is_empty());
 }
 
+fn replayed(lines: Vec<disk::Line>, next: u64) -> Session {
+    let mut replay = Replay::new("");
+    for line in lines {
+        replay.line(line, 0);
+    }
+    replay.finish(next).0
+}
+
+#[test]
+fn what_is_more_than_any_model_could_be_sent_is_left_out_from_the_oldest_turns_on() {
+    let line = |seq, fields: Value| disk::Line { seq, fields };
+    let said = |seq: u64, role: &str| {
+        let fields = json!({"role": role, "content": format!("{seq}"), "time": format!("{seq}")});
+        line(seq, fields)
+    };
+    let mut replay = Replay::new("");
+    replay.line(line(0, json!({"v": 1, "created": "then"})), 0);
+    let value = json!({"state": {"value": {"kept": 1}, "model": "a/b"}});
+    replay.line(line(1, value), 100);
+    for seq in (2..400).step_by(2) {
+        replay.line(said(seq, "user"), 100_000);
+        replay.line(said(seq + 1, "assistant"), 100_000);
+    }
+    let (session, missing) = replay.finish(400);
+    let held = session.messages.len();
+    assert_eq!((held + session.left_out(), missing.len()), (398, 0));
+    assert!((60..=85).contains(&held), "{held}");
+    assert!(session.messages[0].is_question());
+    assert_eq!(
+        (session.title.as_str(), session.last.as_str()),
+        ("2", "399")
+    );
+    assert_eq!((session.created.as_str(), session.asked), ("then", 398));
+    assert_eq!(session.model.as_deref(), Some("a/b"));
+    assert_eq!(session.values["kept"], 1);
+
+    // A turn that is too much by itself keeps its question, and what is undone leaves those before it.
+    let mut replay = Replay::new("");
+    replay.line(said(1, "user"), 10);
+    for seq in 2..400 {
+        replay.line(said(seq, "assistant"), 100_000);
+    }
+    replay.line(said(400, "user"), 10);
+    replay.line(line(401, json!({"undo": 400})), 10);
+    let (session, _) = replay.finish(402);
+    assert!(session.messages[0].is_question() && session.asked == 1);
+    assert_eq!(session.messages.len() + session.left_out(), 399);
+}
+
 #[test]
 fn an_undone_turn_is_not_history() {
     let line = |seq, fields: Value| disk::Line { seq, fields };
-    let mut session = Session::new("");
     let lines = vec![
         line(0, json!({"v": 1})),
         line(1, json!({"role": "system", "content": "kept"})),
@@ -83,7 +131,7 @@ fn an_undone_turn_is_not_history() {
         line(3, json!({"undo": 2})),
         line(4, json!({"role": "user", "content": "later"})),
     ];
-    session.replay(lines, 5);
+    let session = replayed(lines, 5);
     assert_eq!(
         session.messages,
         [Message::System("kept".into()), Message::user("later")]
@@ -117,12 +165,11 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
         (vec![&user, &turn("failed")], "u"),
     ] {
-        let mut session = Session::new("");
         let lines = (1..).zip(lines).map(|(seq, fields)| Numbered {
             seq,
             fields: fields.clone(),
         });
-        session.replay(lines.collect(), 9);
+        let session = replayed(lines.collect(), 9);
         let shown = session.messages.iter().map(|message| match message {
             Message::User(_) => "u",
             Message::ToolResult(_) => "r",

@@ -408,3 +408,64 @@ fn an_attempt_is_counted_before_the_conversation_is_loaded() {
     ends(gateway);
     assert_eq!(model.asked(), 0);
 }
+
+/// A conversation of so many bytes, in lines of about so many.
+fn of_lines(key: &str, bytes: usize, of_each: usize) -> String {
+    let header = json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });
+    let mut log = journal([header]);
+    let text = "many words ".repeat(of_each / 11 + 1);
+    for seq in 1.. {
+        let role = ["assistant", "user"][seq % 2];
+        let rest = format!(
+            "\"seq\":{seq},\"content\":\"{}\",\"role\":\"{role}\",\"time\":\"2026-01-01T00:00:00Z\"}}",
+            &text[..of_each]
+        );
+        let line = format!(
+            "{{\"crc\":\"{:08x}\",{rest}\n",
+            crc32fast::hash(rest.as_bytes())
+        );
+        if log.len() + line.len() > bytes {
+            break;
+        }
+        log.push_str(&line);
+    }
+    log
+}
+
+#[test]
+fn a_conversation_just_small_enough_to_be_loaded_costs_little_memory_and_few_requests() {
+    for of_each in [60, 1 << 10, 2 << 20, 15 << 20, 31 << 20] {
+        let asking = Arc::new(Mutex::new(0));
+        let (of, most) = (Arc::clone(&asking), Arc::new(Mutex::new(0)));
+        let last = Arc::clone(&most);
+        let model = Model::answering(move |_, _| {
+            let mut last = last.lock().unwrap();
+            *last = peak(*of.lock().unwrap()).max(*last);
+            Reply::text("Here.")
+        });
+        let home = Home::with(&model.config());
+        let log = of_lines("cli_x", 32 << 20, of_each);
+        let lines = log.lines().count();
+        home.write("sessions/cli_x.jsonl", log);
+        let ask = |text: &str| {
+            let agent = home.bantam().args(["agent", "-s", "x", "-m", text]).spawn();
+            *asking.lock().unwrap() = agent.pid();
+            agent.finish().exits(0).prints("Here.\n");
+        };
+        ask("hello");
+        let requests = model.asked();
+        ask("again");
+        let peak = *most.lock().unwrap();
+        println!("{lines} lines of {of_each} bytes: {peak} KB, {requests} requests");
+        assert!(peak < 60_000, "{lines} lines of {of_each} bytes: {peak} KB");
+        assert!(requests <= 9, "{lines} lines: {requests} requests");
+        // The second one has nothing to leave out.
+        assert_eq!(model.asked(), requests + 1);
+        assert!(home.path("sessions/cli_x.1.jsonl").exists());
+        let kept = fs::metadata(home.path("sessions/cli_x.jsonl")).unwrap();
+        assert!(kept.len() < 2 << 20, "{} bytes", kept.len());
+        let summary = home.session("cli_x").lines[0]["summary"].clone();
+        let told = summary.as_str().unwrap_or_default();
+        assert!(told.contains("too many to be read"), "{of_each}: {summary}");
+    }
+}
