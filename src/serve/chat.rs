@@ -373,19 +373,21 @@ impl Completion {
         self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": null}]))
     }
 
-    /// The last piece: the calls of the client's tools, and why the model stopped.
+    /// The calls of the client's tools, a piece each: clients look at the first call of a piece, and at none beside a
+    /// `finish_reason`.
+    pub(super) fn call_pieces(&self, calls: &[ToolCall]) -> Vec<Value> {
+        let piece = |(i, one): (usize, &ToolCall)| {
+            let mut one = call(one);
+            one["index"] = i.into();
+            self.piece(&json!({"tool_calls": [one]}))
+        };
+        calls.iter().enumerate().map(piece).collect()
+    }
+
+    /// The last piece: why the model stopped.
     pub(super) fn last_piece(&self, response: &Response, calls: &[ToolCall]) -> Value {
-        let mut delta = json!({});
-        if !calls.is_empty() {
-            let calls = calls.iter().enumerate().map(|(i, one)| {
-                let mut one = call(one);
-                one["index"] = i.into();
-                one
-            });
-            delta["tool_calls"] = calls.collect();
-        }
         let reason = finish_reason(response, calls);
-        self.chunk(&json!([{"index": 0, "delta": delta, "finish_reason": reason}]))
+        self.chunk(&json!([{"index": 0, "delta": {}, "finish_reason": reason}]))
     }
 
     /// The piece after the last, if the client wants it.

@@ -128,6 +128,10 @@ impl<'a> Output<'a> {
             let error = chat::refusal(e).body().to_string();
             self.write(|stream| stream.data(&error));
         } else {
+            for piece in self.completion.call_pieces(calls) {
+                let piece = piece.to_string();
+                self.write(|stream| stream.data(&piece));
+            }
             let last = self.completion.last_piece(response, calls).to_string();
             self.write(|stream| stream.data(&last));
             if include_usage {

@@ -201,10 +201,16 @@ fn tools_of_the_client_are_called_by_the_client() {
         )
         .is(200);
     let events = streamed.events();
-    let last = &events.last().unwrap()["choices"][0];
-    assert_eq!(last["finish_reason"], "tool_calls");
+    // Home Assistant looks at no call beside a finish_reason, and at one in a piece.
+    let [.., called, last] = events.as_slice() else {
+        panic!("{}", streamed.body);
+    };
+    assert_eq!(last["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(last["choices"][0]["delta"], json!({}));
+    let called = &called["choices"][0];
+    assert_eq!(called["finish_reason"], json!(null));
     assert_eq!(
-        last["delta"]["tool_calls"][0]["function"]["name"],
+        called["delta"]["tool_calls"][0]["function"]["name"],
         "weather"
     );
     // A tool of bantam's own runs here, whoever declares it.
