@@ -1,4 +1,5 @@
-//! Fuzzing: whatever bytes a host sends, reading its reply and checking its calls ends, and does not panic.
+//! Fuzzing: whatever bytes a host or an MCP server sends, or stand in a configuration, a conversation or the queue, reading them
+//! ends, and does not panic.
 //!
 //! Runs for two seconds, or for as many as `BANTAM_FUZZ_SECONDS` says. `BANTAM_FUZZ_SEED` makes it a run of before.
 
@@ -151,6 +152,100 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         runs += 1;
     }
     println!("{runs} runs");
+}
+
+/// Spoils one of these again and again, for as long as the other test runs.
+fn fuzz(corpus: &[Vec<u8>], mut read: impl FnMut(&[u8])) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let seed = number("BANTAM_FUZZ_SEED").unwrap_or(0x5eed_u64) | 1;
+    let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
+    let (mut chance, mut runs) = (Rng(seed), 0_u64);
+    while runs < 100 || Instant::now() < until {
+        let state = chance.0;
+        let bytes = mutated(&mut chance, corpus);
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| read(&bytes)));
+        assert!(done.is_ok(), "state {state:#x}: {}", bytes.escape_ascii());
+        runs += 1;
+    }
+    println!("{runs} runs from seed {seed:#x}");
+}
+
+#[test]
+fn no_bytes_in_the_configuration_make_reading_it_panic() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/examples");
+    let names = fs_err::read_dir(examples).unwrap();
+    let files = names
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"));
+    let mut corpus: Vec<Vec<u8>> = files.map(|path| fs_err::read(path).unwrap()).collect();
+    corpus.push(
+        br#"{"model_list":[{"model_name":"a","model":"vllm/a","price":{"input":0.5}}],"mcpServers":{"x":{"command":"y","env":{"A":"${B}"}}},"tools":{"confirm":["writes"],"exec":{"timeout":60}}}"#.to_vec(),
+    );
+    fuzz(&corpus, |bytes| {
+        let text = String::from_utf8_lossy(bytes);
+        let Ok(loaded) = Config::load(Some(("c", &text)), &Env::new(), Vec::new()) else {
+            return;
+        };
+        drop(loaded.config.choose_model(&Env::new()));
+        drop(unconfirmed(&loaded.config));
+    });
+}
+
+#[test]
+fn no_message_of_a_server_makes_reading_it_panic() {
+    let frames = [
+        r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hi"},{"type":"image","data":"iVBORw0KGgo="}],"isError":true}}"#,
+        r#"[{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"total":2}}]"#,
+        r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?","requestedSchema":{"properties":{"a":{"type":"integer","default":3,"minimum":0},"b":{"type":"array","items":{"anyOf":[{"const":"x","title":"X"}]},"maxItems":2},"c":{"type":"string","enum":["u"],"enumNames":["U"]}},"required":["a"]}}}"#,
+        r#"{"name":"say","description":"Says.","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}}"#,
+    ];
+    let corpus = frames.map(|frame| frame.as_bytes().to_vec());
+    fuzz(&corpus, |bytes| {
+        crate::mcp::read_frame(&String::from_utf8_lossy(bytes));
+    });
+}
+
+/// Lines with a checksum that is right: whoever writes a log may have written anything.
+#[test]
+fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
+    let dir = std::env::temp_dir().join(format!("bantam-lines-{}", std::process::id()));
+    let lines = [
+        r#"{"v":1,"session":"cli_a","created":"2026-02-01T10:00:00Z","summary":"s","base":3,"state":{"model":"m","values":{"a":1}}}"#,
+        r#"{"role":"user","content":"hi","time":"2026-02-01T10:00:00Z","media":[{"file":"a","crc":1}]}"#,
+        r#"{"role":"assistant","content":"a","calls":[{"id":"c","name":"exec","arguments":"{}"}],"tool_calls":[{"id":"c"}]}"#,
+        r#"{"role":"tool","call_id":"c","content":"r","is_error":true}"#,
+        r#"{"turn":"done"}"#,
+        r#"{"undo":2}"#,
+        r#"{"add":"telegram:1","kind":"k","item":{"text":"x"},"done":["a"],"starts":2,"part":1,"group":["b"]}"#,
+        r#"{"start":["telegram:1"],"halt":["a"]}"#,
+    ];
+    let corpus = lines.map(|line| line.as_bytes().to_vec());
+    let whole: Vec<crate::disk::Fields> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut number = 0_usize;
+    fuzz(&corpus, |bytes| {
+        let Ok(spoilt) = serde_json::from_slice::<crate::disk::Fields>(bytes) else {
+            return;
+        };
+        number += 1;
+        let mut lines = whole.clone();
+        let at = number % lines.len();
+        lines[at] = spoilt;
+        let (session, queue) = (dir.join("sessions/cli_a.jsonl"), dir.join("queue.jsonl"));
+        for path in [&session, &queue] {
+            drop(fs_err::remove_file(path));
+            drop(crate::disk::Journal::create(path, &lines).unwrap());
+        }
+        let store = crate::session::Files::at(&dir);
+        if let Ok(found) = crate::session::Store::peek(&store, "cli_a") {
+            assert!(found.messages.len() <= 100);
+        }
+        let queue = crate::disk::Queue::new(queue, dir.join("q.lock"), 100, || Ok(Vec::new()));
+        drop(queue.entries("k"));
+    });
+    fs_err::remove_dir_all(dir).unwrap();
 }
 
 #[test]

@@ -391,3 +391,24 @@ fn too_long() -> Error {
         MAX_MESSAGE >> 20
     ))
 }
+
+/// All that is read of what a server says.
+#[cfg(test)]
+pub(crate) fn read_frame(text: &str) {
+    let asides = Arc::new(Asides::default());
+    for message in parse(text).unwrap_or_default() {
+        drop(asides.receive(&message));
+        client::progress_token(&message);
+        drop(list::bounded(&message));
+        if let Ok(form) = Form::read(&message["params"]) {
+            for field in &form.fields {
+                drop((
+                    field.takes(),
+                    field.value(""),
+                    field.value("x"),
+                    field.value("7"),
+                ));
+            }
+        }
+    }
+}
