@@ -111,15 +111,6 @@ const EXCLUSIVE: [(&str, &str); 9] = [
     ("tools", "no-tools"),
 ];
 
-/// Whether this argument is one of the command's flags.
-pub(super) fn has_flag(arg: &str) -> bool {
-    let name = arg.split_once('=').map_or(arg, |(name, _)| name);
-    COMMAND.flags().any(|flag| {
-        let short = flag.short.map(|c| format!("-{c}"));
-        short.is_some_and(|short| short == arg) || name.strip_prefix("--") == Some(flag.long)
-    })
-}
-
 /// Runs the command with these arguments, which have no name of a command before them.
 pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     match args::parse(&COMMAND, words)? {

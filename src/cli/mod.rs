@@ -107,8 +107,9 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         return help::overview();
     };
     let shown = first.to_string_lossy();
-    // Alone, it asks for the version.
-    let is_flag = agent::has_flag(&shown) && (shown != "-v" || args.peek().is_some());
+    // A flag that is none of a question is a mistake in one. Alone, -v asks for the version.
+    let is_own = matches!(shown.as_ref(), "--version" | "-V" | "--help" | "-h");
+    let is_flag = shown.starts_with('-') && !is_own && (shown != "-v" || args.peek().is_some());
     if shown.contains(char::is_whitespace) || is_flag {
         return agent::ask(std::iter::once(first).chain(args), env);
     }

@@ -9,6 +9,7 @@ use crate::app::endpoint;
 use crate::config::{Env, edit};
 use crate::error::{Context, Result};
 use crate::paths::Home;
+use crate::serve;
 
 /// Bytes of a new token: as many as a key of AES-192 has.
 const TOKEN_BYTES: usize = 24;
@@ -17,9 +18,15 @@ const TOKEN_BYTES: usize = 24;
 pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     let before = load(env)?.1.config;
     let set = |name: &str, value: Value| edit::set(home, env, &["channels", "http", name], &value);
-    let shown = if before.channels.http.token.is_empty() {
+    let known = before.channels.http.token.reveal();
+    // The gateway takes no shorter one; a short text may also say where the token is.
+    let is_kept = known.len() >= serve::MIN_TOKEN || known.contains(['$', ':']);
+    let shown = if !is_kept {
         let token = new_token()?;
         set("token", token.clone().into())?;
+        if !before.channels.http.token.is_empty() {
+            tell("The configured token was too short; there is a new one.");
+        }
         token
     } else {
         tell("A token is configured already; it is kept.");

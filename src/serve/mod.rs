@@ -32,6 +32,8 @@ use connection::Connection;
 use response::Refusal;
 use room::Room;
 
+/// Characters of the shortest token.
+pub(crate) const MIN_TOKEN: usize = 12;
 /// Turns that run at the same time; further ones wait.
 const MAX_TURNS: usize = 8;
 /// How long a turn waits for its place before the client is told to come back.
@@ -131,7 +133,7 @@ impl Settings {
                 "set channels.http.token (bantam onboard http makes one), or listen on 127.0.0.1",
             ));
         }
-        if !token.is_empty() && token.reveal().len() < 12 {
+        if !token.is_empty() && token.reveal().len() < MIN_TOKEN {
             return Err(
                 Error::config("channels.http.token has fewer than 12 characters")
                     .hint("bantam onboard http makes one"),

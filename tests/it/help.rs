@@ -66,8 +66,9 @@ fn every_page_of_the_documentation_is_in_the_program() {
             continue;
         }
         if name == "README" {
+            // With the ten that name the downloads.
             assert!(
-                text.lines().count() <= 170,
+                text.lines().count() <= 180,
                 "README.md has {} lines",
                 text.lines().count()
             );

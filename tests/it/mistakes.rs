@@ -389,3 +389,32 @@ fn a_host_that_cannot_be_used_is_told_with_what_to_change() {
         is_told_what_to_do(&run.stderr);
     }
 }
+
+#[test]
+fn a_mistyped_flag_of_a_question_is_a_flag() {
+    let home = Home::empty();
+    let run = home.bantam().args(["--modle", "x", "hi"]).run();
+    run.exits(2)
+        .says("unknown flag --modle")
+        .says("--model")
+        .fails_with_a_hint();
+}
+
+#[test]
+fn a_token_too_short_for_the_gateway_is_replaced() {
+    let home = Home::with(&serde_json::json!({"channels": {"http": {"token": "short"}}}));
+    let run = home.bantam().args(["onboard", "http"]).run();
+    run.exits(0).says("too short");
+    assert!(run.stdout.contains("Bearer bantam-"), "{}", run.stdout);
+    assert!(
+        run.stdout
+            .lines()
+            .all(|line| line.len() <= 80 || line.contains("Bearer"))
+    );
+    let home = Home::with(&serde_json::json!({"channels": {"http": {"token": "${T}"}}}));
+    home.bantam()
+        .args(["onboard", "http"])
+        .run()
+        .exits(0)
+        .says("it is kept");
+}
