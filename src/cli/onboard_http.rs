@@ -20,8 +20,8 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     let set = |name: &str, value: Value| edit::set(home, env, &["channels", "http", name], &value);
     let known = before.channels.http.token.reveal();
     // The gateway takes no shorter one; a short text may also say where the token is.
-    let is_kept = known.len() >= serve::MIN_TOKEN || known.contains(['$', ':']);
-    let shown = if !is_kept {
+    let is_useless = known.len() < serve::MIN_TOKEN && !known.contains(['$', ':']);
+    let shown = if is_useless {
         let token = new_token()?;
         set("token", token.clone().into())?;
         if !before.channels.http.token.is_empty() {
