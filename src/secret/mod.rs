@@ -306,6 +306,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_value_of_any_length_and_of_any_letters_goes_and_costs_little() {
+        let redactor = Redactor::default();
+        for len in [3000, 4093, 4094, 4095, 4096, 4097, 5000, 100_000] {
+            for letters in ["k7", "é7"] {
+                let value = letters.repeat(len / 2);
+                for text in [
+                    format!("DB_PASSWORD={value} and more"),
+                    format!("{{\"password\": \"{value}\"}} and more"),
+                ] {
+                    let struck = redactor.strike(text, "");
+                    assert!(!struck.contains(&letters.repeat(2)), "{len} {letters}");
+                    assert!(struck.ends_with(" and more"), "{len} {letters}");
+                }
+            }
+        }
+        let text = "pass=é".repeat(140_000);
+        let started = std::time::Instant::now();
+        drop(redactor.strike(text, ""));
+        let took = started.elapsed();
+        assert!(took.as_secs() < 30, "{took:?}");
+    }
+
+    #[test]
     fn configured_secrets_and_key_shapes_are_removed_and_prose_is_not() {
         let redactor = Redactor::new([Secret::new("hunter2hunter2"), Secret::new("short")]);
         let redact = |text: &str| redactor.redact(text.to_owned());

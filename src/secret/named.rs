@@ -7,7 +7,7 @@ use super::{REMOVED, is_key_char};
 
 /// A longer name is none, in bytes.
 const MAX_NAME: usize = 64;
-/// How far a value reaches at most, in bytes: it ends at its quote, or at white space.
+/// How much of a value is judged, in bytes: it ends at its quote, or at white space.
 const MAX_VALUE: usize = 4096;
 /// White space between a name and its value.
 const MAX_GAP: usize = 40;
@@ -191,7 +191,7 @@ pub(super) fn value_at(text: &str, at: usize, budget: &mut usize) -> Option<Rang
             .is_some_and(|value| is_secret(value, &name, form))
     };
     if may_be(&value, form) {
-        return Some(value);
+        return Some(value.start..end_of_long(text, &value));
     }
     // A constant with its type: `PASSWORD: &str = "..."`.
     let line = &bytes[start..bytes.len().min(start + MAX_GAP)];
@@ -203,7 +203,19 @@ pub(super) fn value_at(text: &str, at: usize, budget: &mut usize) -> Option<Rang
     let start = start + type_len + 1;
     let start = start + gap(&bytes[start..]);
     let (value, form) = self::value(text, at, start);
-    (form == Form::Quoted && may_be(&value, form)).then_some(value)
+    let is_value = form == Form::Quoted && may_be(&value, form);
+    is_value.then(|| value.start..end_of_long(text, &value))
+}
+
+/// Where a value ends that may be longer than what of it is judged.
+fn end_of_long(text: &str, value: &Range<usize>) -> usize {
+    // The last character of what is judged may reach beyond it.
+    if value.len() + 3 < MAX_VALUE {
+        return value.end;
+    }
+    let rest = &text[value.end..];
+    let ends = |c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\'' | '`');
+    value.end + rest.find(ends).unwrap_or(rest.len())
 }
 
 fn gap(bytes: &[u8]) -> usize {
@@ -253,7 +265,10 @@ fn value(text: &str, at: usize, start: usize) -> (Range<usize>, Form) {
     );
     let quote = quote_len(&bytes[start + prefix..]);
     let end_of = |from: usize, ends: &dyn Fn(usize) -> bool| {
-        let last = bytes.len().min(from + MAX_VALUE);
+        let mut last = bytes.len().min(from + MAX_VALUE);
+        while !text.is_char_boundary(last) {
+            last -= 1;
+        }
         (from..last).find(|at| ends(*at)).unwrap_or(last)
     };
     if quote > 0 {
@@ -294,7 +309,7 @@ fn value(text: &str, at: usize, start: usize) -> (Range<usize>, Form) {
 
 fn is_secret(value: &str, name: &Name, form: Form) -> bool {
     let lower = value.to_ascii_lowercase();
-    if !(4..MAX_VALUE).contains(&value.len())
+    if value.len() < 4
         || value.contains(REMOVED)
         || value.starts_with("-----BEGIN")
         || PLACEHOLDERS.iter().any(|word| lower.starts_with(word))
