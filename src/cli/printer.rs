@@ -182,15 +182,18 @@ impl Printer {
             }
             self.screen.whole_change(&pending.change);
             let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
-            match tty::ask(&self.screen, question).as_deref() {
-                Ok("y" | "yes") => Verdict::Yes,
-                Ok("a" | "always") => Verdict::Always,
-                Ok(answer) if answer.ends_with(tty::INTERRUPT) => {
-                    cancel.stop();
-                    Verdict::Unanswered
-                }
+            let Ok(answer) = tty::ask_line(&self.screen, question) else {
+                return Verdict::No;
+            };
+            let Some(answer) = answer else {
+                cancel.stop();
+                return Verdict::Unanswered;
+            };
+            match answer.to_ascii_lowercase().as_str() {
+                "y" | "yes" => Verdict::Yes,
+                "a" | "always" => Verdict::Always,
                 // Nobody has said yes.
-                Ok(_) | Err(_) => Verdict::No,
+                _ => Verdict::No,
             }
         }))
     }

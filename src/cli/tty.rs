@@ -94,22 +94,14 @@ pub(super) fn restore() {
 const PASTE_OFF: &str = "\x1b[?2004l";
 
 const CTRL_C: u8 = 3;
-/// What an answer ends in that Ctrl-C has ended.
-pub(super) const INTERRUPT: char = '\u{3}';
 /// Input that comes within this time after other input belongs to it.
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
 pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
-    let answer = ask(screen, question)?;
+    let answer = ask_line(screen, question)?.unwrap_or_default();
     restore();
-    Ok(["y", "yes"].contains(&answer.as_str()))
-}
-
-/// Asks likewise, and returns the line in small letters.
-pub(super) fn ask(screen: &Screen, question: &str) -> Result<String> {
-    let answer = ask_line(screen, question)?;
-    Ok(answer.unwrap_or_default().to_ascii_lowercase())
+    Ok(["y", "yes"].contains(&answer.to_ascii_lowercase().as_str()))
 }
 
 /// Asks likewise, and returns the line; `None` if it was not ended but given up. Then the terminal is in the mode that it was in
