@@ -47,7 +47,11 @@ pub fn sample(pid: u32) -> Sample {
     let status = format!("/proc/{pid}/status");
     let of = |name: &str| field(&status, name);
     let children = children(pid);
-    let zombies: Vec<u32> = children.iter().copied().filter(is_zombie).collect();
+    let zombies: Vec<u32> = children
+        .iter()
+        .copied()
+        .filter(|pid| is_zombie(*pid))
+        .collect();
     Sample {
         rss: of("VmRSS:"),
         anonymous: of("RssAnon:"),
@@ -60,7 +64,7 @@ pub fn sample(pid: u32) -> Sample {
     }
 }
 
-fn is_zombie(pid: &u32) -> bool {
+fn is_zombie(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // After the name, which may hold anything, comes the state.
     stat.rsplit(") ")
@@ -73,7 +77,7 @@ fn forgotten(mut zombies: Vec<u32>) -> usize {
     let until = Instant::now() + ZOMBIE_TIME;
     while !zombies.is_empty() && Instant::now() < until {
         thread::sleep(Duration::from_millis(100));
-        zombies.retain(is_zombie);
+        zombies.retain(|pid| is_zombie(*pid));
     }
     zombies.len()
 }
