@@ -19,15 +19,19 @@ pub(super) fn offer(servers: &Servers, screen: &Screen) {
         return;
     }
     let screen = screen.clone();
-    servers.ask_by(Box::new(move |server, form| {
+    servers.ask_by(Box::new(move |server, form, is_over| {
         screen.end_line();
-        fill(&screen, server, form).unwrap_or(Reply::Cancel)
+        let reply = fill(&screen, server, form, is_over);
+        if reply.is_none() && is_over() {
+            screen.note("bantam: the call is over, and nothing was sent");
+        }
+        reply.unwrap_or(Reply::Cancel)
     }));
 }
 
-/// `None` if the user gives up in the middle.
-fn fill(screen: &Screen, server: &str, form: &Form) -> Option<Reply> {
-    let line = |prompt: &str| tty::ask_line(screen, prompt).ok().flatten();
+/// `None` if the user gives up in the middle, or the call is over.
+fn fill(screen: &Screen, server: &str, form: &Form, is_over: &dyn Fn() -> bool) -> Option<Reply> {
+    let line = |prompt: &str| tty::ask_line(screen, prompt, is_over).ok().flatten();
     screen.note(&format!(
         "bantam: the MCP server {server} asks you, and reads what you answer:"
     ));

@@ -182,7 +182,8 @@ impl Printer {
             }
             self.screen.whole_change(&pending.change);
             let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
-            let Ok(answer) = tty::ask_line(&self.screen, question) else {
+            let Ok(answer) = tty::ask_line(&self.screen, question, &|| cancel.why().is_some())
+            else {
                 return Verdict::No;
             };
             let Some(answer) = answer else {

@@ -99,36 +99,32 @@ const QUIET: Duration = Duration::from_millis(200);
 
 /// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
 pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
-    let answer = ask_line(screen, question)?.unwrap_or_default();
+    let answer = ask_line(screen, question, &|| false)?.unwrap_or_default();
     restore();
     Ok(["y", "yes"].contains(&answer.to_ascii_lowercase().as_str()))
 }
 
-/// Asks likewise, and returns the line; `None` if it was not ended but given up. Then the terminal is in the mode that it was in
-/// before.
-pub(super) fn ask_line(screen: &Screen, question: &str) -> Result<Option<String>> {
+/// Asks likewise, and returns the line; `None` if it was not ended but given up, or nobody wants to know any more. Then the
+/// terminal is in the mode that it was in before.
+pub(super) fn ask_line(
+    screen: &Screen,
+    question: &str,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<String>> {
     static ASKING: Mutex<()> = Mutex::new(());
     // Calls that run side by side may ask at the same time.
     let _one_at_a_time = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_over() {
+        return Ok(None);
+    }
     let before = lock().as_ref().map(|changed| changed.mode);
     set(Mode::Asking)?;
-    loop {
-        tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
-        let stdin = io::stdin();
-        if !sys::poll(&[(stdin.as_fd(), PollFlags::IN)], Some(QUIET)).doing("asking")?[0] {
-            break;
-        }
-    }
-    tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")?;
-    screen.draw(&printable(question));
-    // The terminal gives a line at once, which Ctrl-C ends without a line feed.
-    let mut answer = [0; 4096];
-    let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
+    let answer = read_line(screen, question, is_over);
     restore();
     if let Some(mode) = before {
         set(mode)?;
     }
-    let answer = String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned();
+    let answer = answer?;
     if answer.ends_with('\n') {
         screen.entered();
         Ok(Some(answer.trim().to_owned()))
@@ -136,6 +132,32 @@ pub(super) fn ask_line(screen: &Screen, question: &str) -> Result<Option<String>
         screen.end_line();
         Ok(None)
     }
+}
+
+/// The line as it was typed, without a line feed if it was given up.
+fn read_line(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> Result<String> {
+    let is_typed = || -> Result<bool> {
+        let stdin = io::stdin();
+        let ready = sys::poll(&[(stdin.as_fd(), PollFlags::IN)], Some(QUIET)).doing("asking")?;
+        Ok(ready[0])
+    };
+    let forget = || tcflush(io::stdin(), QueueSelector::IFlush).doing("asking");
+    forget()?;
+    while is_typed()? && !is_over() {
+        forget()?;
+    }
+    forget()?;
+    screen.draw(&printable(question));
+    while !is_typed()? {
+        if is_over() {
+            forget()?;
+            return Ok(String::new());
+        }
+    }
+    // The terminal gives a line at once, which Ctrl-C ends without a line feed.
+    let mut answer = [0; 4096];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
+    Ok(String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned())
 }
 
 /// Stops the program as Ctrl-Z does, until the shell continues it.

@@ -129,7 +129,7 @@ impl Client {
             is_sent,
             _hook: hook,
             idle,
-            excuse: None,
+            more: None,
         })
     }
 }

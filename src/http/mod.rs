@@ -186,17 +186,16 @@ pub(crate) struct Exchange {
     is_sent: Arc<AtomicBool>,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
-    /// While this holds, silence is no fault.
-    excuse: Option<Box<dyn Fn() -> bool + Send>>,
+    /// How long to wait on when the time is over.
+    more: Option<Box<More>>,
 }
 
-/// How long a wait whose time is over goes on before it is looked at again whether it should.
-const EXCUSED: Duration = Duration::from_secs(1);
+type More = dyn Fn() -> Duration + Send;
 
 impl Exchange {
-    /// Waits beyond its time while this holds: the other end waits for something here, say.
-    pub(crate) fn goes_on_while(&mut self, excuse: Box<dyn Fn() -> bool + Send>) {
-        self.excuse = Some(excuse);
+    /// Asks this when the time of a wait is over, and waits on for as long: the other end waits for something here, say.
+    pub(crate) fn goes_on_for(&mut self, more: Box<More>) {
+        self.more = Some(more);
     }
 
     /// Waits for the beginning of the response, up to `within` and no longer than the turn has left. The wait begins anew
@@ -241,8 +240,12 @@ impl Exchange {
                     self.uploaded_at = Instant::now();
                 }
                 Ok(event) => break event,
-                Err(RecvTimeoutError::Timeout) if self.is_excused() => within = EXCUSED,
-                Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
+                Err(RecvTimeoutError::Timeout) => {
+                    within = self.more();
+                    if within.is_zero() {
+                        break Err(Fault::Silent);
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => {
                     break Err(Fault::Broken(
                         "the request ended without an answer".to_owned(),
@@ -269,8 +272,11 @@ impl Exchange {
         event
     }
 
-    fn is_excused(&self) -> bool {
-        self.cancel.why().is_none() && self.excuse.as_ref().is_some_and(|excuse| excuse())
+    fn more(&self) -> Duration {
+        match &self.more {
+            Some(more) if self.cancel.why().is_none() => more(),
+            _ => Duration::ZERO,
+        }
     }
 
     fn close(&mut self) {

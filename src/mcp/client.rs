@@ -1,6 +1,6 @@
 //! The protocol: JSON-RPC 2.0 requests, and what a server may say in between.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +24,8 @@ const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
 /// What a server may ask of the user from the beginning of a call to its end.
 const MAX_QUESTIONS: usize = 5;
+/// How long a form has to leave the terminal when its call is over.
+const CLOSING: Duration = Duration::from_secs(5);
 /// The least time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a server has to take the word that nobody waits any more.
@@ -67,38 +69,47 @@ pub(crate) struct Asides {
 
 type SendReply = dyn Fn(&Value) + Send + Sync;
 
-/// The form of a server whose name is known.
-pub(super) type AskUser = dyn Fn(&Form) -> form::Reply + Send + Sync;
+/// The form of a server whose name is known, and whether its call is over.
+pub(super) type AskUser = dyn Fn(&Form, &dyn Fn() -> bool) -> form::Reply + Send + Sync;
 
 #[derive(Default)]
 struct Questions {
-    /// The turns whose calls are under way.
-    calls: Vec<Cancel>,
-    /// Asked since the first of them began.
-    asked: usize,
-    /// The user has not answered them yet.
-    open: usize,
-    /// One was answered since somebody looked.
-    was_answered: bool,
+    /// Under way.
+    calls: Vec<Arc<Call>>,
+    /// One for each question that the user has not answered yet.
+    open: Vec<Arc<Call>>,
+    /// When the last one was answered.
+    answered: Option<Instant>,
 }
 
-/// While this is there, the server may ask the user. Dropping it waits until the user has answered.
-pub(super) struct MayAsk<'a>(&'a Asides);
+/// A call for which the server may ask the user.
+struct Call {
+    turn: Cancel,
+    is_over: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Call {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst) || self.turn.why().is_some()
+    }
+}
+
+/// While this is there, the server may ask the user. Dropping it ends what is being asked.
+pub(super) struct MayAsk<'a> {
+    asides: &'a Asides,
+    call: Arc<Call>,
+}
 
 impl Drop for MayAsk<'_> {
     fn drop(&mut self) {
-        let mut questions = self.0.questions();
-        while questions.open > 0 {
-            questions = self
-                .0
-                .over
-                .wait(questions)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        questions.calls.pop();
-        if questions.calls.is_empty() {
-            questions.asked = 0;
-        }
+        self.call.is_over.store(true, Ordering::SeqCst);
+        let is_own = |call: &Arc<Call>| Arc::ptr_eq(call, &self.call);
+        let mut questions = self.asides.questions();
+        questions.calls.retain(|call| !is_own(call));
+        let is_open = |questions: &mut Questions| questions.open.iter().any(is_own);
+        let over = &self.asides.over;
+        drop(over.wait_timeout_while(questions, CLOSING, is_open));
     }
 }
 
@@ -114,19 +125,51 @@ impl Asides {
     }
 
     fn may_ask(&self, turn: &Cancel) -> MayAsk<'_> {
-        self.questions().calls.push(turn.clone());
-        MayAsk(self)
+        let call = Arc::new(Call {
+            turn: turn.clone(),
+            is_over: AtomicBool::new(false),
+            asked: AtomicUsize::new(0),
+        });
+        self.questions().calls.push(call.clone());
+        MayAsk { asides: self, call }
     }
 
-    /// Whether the user is being asked something, so that no answer can come.
-    pub(super) fn is_asking(&self) -> bool {
-        self.questions().open > 0
+    /// Until when the user was busy with a question: until now, if they still are.
+    pub(super) fn busy_until(&self) -> Option<Instant> {
+        let questions = self.questions();
+        if questions.open.is_empty() {
+            questions.answered
+        } else {
+            Some(Instant::now())
+        }
     }
 
-    /// Whether the user has been asked since this was called last.
-    fn take_asked(&self) -> bool {
+    /// Returns the call that the question belongs to; `None` if it is not to be asked.
+    fn question_begins(&self) -> Option<Arc<Call>> {
         let mut questions = self.questions();
-        std::mem::take(&mut questions.was_answered) || questions.open > 0
+        // Without a call, the question would come out of the blue. Of several, only the server knows which one it is for.
+        let [call] = &questions.calls[..] else {
+            return None;
+        };
+        let call = call.clone();
+        if call.asked.fetch_add(1, Ordering::SeqCst) >= MAX_QUESTIONS {
+            return None;
+        }
+        questions.open.push(call.clone());
+        Some(call)
+    }
+
+    fn question_ends(&self, call: &Arc<Call>) {
+        let mut questions = self.questions();
+        let place = questions
+            .open
+            .iter()
+            .position(|open| Arc::ptr_eq(open, call));
+        if let Some(place) = place {
+            questions.open.swap_remove(place);
+        }
+        questions.answered = Some(Instant::now());
+        self.over.notify_all();
     }
 
     /// Asks the user in a thread of its own; whatever happens, the server gets one reply.
@@ -141,40 +184,28 @@ impl Asides {
         };
         let result =
             |reply: form::Reply| json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
-        let turn = {
-            let mut questions = self.questions();
-            let turn = questions.calls.last().cloned();
-            // A question that belongs to no call would come out of the blue.
-            let Some(turn) = turn.filter(|_| questions.asked < MAX_QUESTIONS) else {
-                return Some(result(form::Reply::Cancel));
-            };
-            questions.asked += 1;
-            questions.open += 1;
-            turn
+        let Some(call) = self.question_begins() else {
+            return Some(result(form::Reply::Cancel));
         };
-        let (own, id) = (self.clone(), id.clone());
+        let (own, asked, id) = (self.clone(), call.clone(), id.clone());
         let work = move || {
-            let _pause = turn.pause();
-            let reply = own.ask.get().map_or(form::Reply::Cancel, |ask| ask(&form));
+            let pause = asked.turn.pause();
+            let ask = own.ask.get();
+            let reply = ask.map_or(form::Reply::Cancel, |ask| ask(&form, &|| asked.is_over()));
+            drop(pause);
+            // From here on the time is the server's, also that in which it takes the reply.
+            own.question_ends(&asked);
             let reply = json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
             if let Some(send) = own.reply.get() {
                 send(&reply);
             }
-            own.question_ends();
         };
         let started = thread::Builder::new().name("mcp".to_owned()).spawn(work);
         if started.is_err() {
-            self.question_ends();
+            self.question_ends(&call);
             return Some(result(form::Reply::Cancel));
         }
         None
-    }
-
-    fn question_ends(&self) {
-        let mut questions = self.questions();
-        questions.open -= 1;
-        questions.was_answered = true;
-        self.over.notify_all();
     }
 
     /// Takes note of it; returns the reply that it asks for.
@@ -214,48 +245,47 @@ pub(super) enum Received {
 pub(crate) struct Wait<'a> {
     pub(super) id: u64,
     pub(super) cancel: &'a Cancel,
-    silence: Duration,
+    asides: &'a Asides,
+    pub(super) silence: Duration,
+    most: Duration,
+    began: Instant,
     until: Instant,
-    latest: Instant,
     progress: &'a dyn Fn(&str),
     reported: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
-    fn new(id: u64, patience: &Patience<'a>, cancel: &'a Cancel) -> Self {
-        let now = Instant::now();
-        let latest = now + patience.most;
+    fn new(id: u64, patience: &Patience<'a>, asides: &'a Asides, cancel: &'a Cancel) -> Self {
+        let began = Instant::now();
         Self {
             id,
             cancel,
+            asides,
             silence: patience.silence,
-            until: (now + patience.silence).min(latest),
-            latest,
+            most: patience.most,
+            began,
+            until: began + patience.silence.min(patience.most),
             progress: patience.progress,
             reported: None,
         }
     }
 
-    /// The time of a person who is asked something is not the server's.
-    pub(super) fn forgive_questions(&mut self, asides: &Asides) {
-        if asides.take_asked() {
-            self.latest = self.latest.max(Instant::now() + self.silence);
-            self.is_alive();
-        }
-    }
-
     pub(super) fn left(&self) -> Duration {
-        let left = self.until.saturating_duration_since(Instant::now());
+        let left = self.until().saturating_duration_since(Instant::now());
         self.cancel.remaining(left)
     }
 
+    /// The time of a person who is asked something is not the server's.
     pub(super) fn until(&self) -> Instant {
-        self.until
+        let asked = self.asides.busy_until();
+        asked.map_or(self.until, |at| self.until.max(at + self.silence))
     }
 
     /// The server shows that it still works on the request.
     pub(super) fn is_alive(&mut self) {
-        self.until = (Instant::now() + self.silence).min(self.latest);
+        let asked = self.asides.busy_until();
+        let began = asked.map_or(self.began, |at| self.began.max(at));
+        self.until = (Instant::now() + self.silence).min(began + self.most);
     }
 
     pub(super) fn receive(&mut self, message: Value, asides: &Arc<Asides>) -> Received {
@@ -379,7 +409,7 @@ impl Client {
             params["_meta"] = json!({"progressToken": id});
         }
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut wait = Wait::new(id, patience, cancel);
+        let mut wait = Wait::new(id, patience, &self.asides, cancel);
         let error = match self.transport.request(&request, &mut wait) {
             Ok(message) => return answer(message),
             Err(e) => e,
@@ -388,7 +418,7 @@ impl Client {
             self.give_up(id);
             return Err(ended(why));
         }
-        if Instant::now() < wait.until {
+        if Instant::now() < wait.until() {
             return Err(error);
         }
         self.give_up(id);

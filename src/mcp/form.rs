@@ -13,8 +13,8 @@ const MAX_CHOICES: usize = 100;
 /// The longest name of a field and the longest text of a choice or a default, in bytes.
 const MAX_WORDS: usize = 200;
 
-/// Asks a person; the text is the server's name.
-pub(crate) type Ask = dyn Fn(&str, &Form) -> Reply + Send + Sync;
+/// Asks a person until the call is over; the text is the server's name.
+pub(crate) type Ask = dyn Fn(&str, &Form, &dyn Fn() -> bool) -> Reply + Send + Sync;
 
 /// A form as a server wants it to be filled in.
 pub(crate) struct Form {

@@ -110,14 +110,29 @@ impl Remote {
         }
     }
 
+    /// Sends a request. When the user has answered a question, the server has `silence` anew.
+    fn send(&self, request: Outgoing, silence: Duration, cancel: &Cancel) -> Result<Exchange> {
+        let mut exchange = self.client.send(request, cancel)?;
+        let asides = self.asides.clone();
+        let more = move || {
+            let busy_until = asides.busy_until();
+            busy_until.map_or(Duration::ZERO, |at| left(at + silence))
+        };
+        exchange.goes_on_for(Box::new(more));
+        Ok(exchange)
+    }
+
     /// Posts a message. Returns the answer's beginning, which is a success.
-    fn post(&self, message: &Value, until: Instant, cancel: &Cancel) -> Result<(Exchange, Head)> {
+    fn post(
+        &self,
+        message: &Value,
+        until: Instant,
+        silence: Duration,
+        cancel: &Cancel,
+    ) -> Result<(Exchange, Head)> {
         let body = Some(Body::json(message));
         let request = self.outgoing("application/json, text/event-stream", None, body);
-        let mut exchange = self.client.send(request, cancel)?;
-        // A server that asks the user something answers when they have.
-        let asides = self.asides.clone();
-        exchange.goes_on_while(Box::new(move || asides.is_asking()));
+        let mut exchange = self.send(request, silence, cancel)?;
         let head = exchange.head(left(until))?;
         self.check(&head)?;
         if let Some(session) = head.header("mcp-session-id") {
@@ -152,9 +167,15 @@ impl Remote {
     }
 
     /// Asks for the rest of a stream, or for one that tells of changes.
-    fn get(&self, last_event: Option<&str>, within: Duration, cancel: &Cancel) -> Result<Stream> {
+    fn get(
+        &self,
+        last_event: Option<&str>,
+        within: Duration,
+        silence: Duration,
+        cancel: &Cancel,
+    ) -> Result<Stream> {
         let request = self.outgoing("text/event-stream", last_event, None);
-        let mut exchange = self.client.send(request, cancel)?;
+        let mut exchange = self.send(request, silence, cancel)?;
         let head = exchange.head(within)?;
         if !is_stream(&head) {
             return Err(Error::failed(format!(
@@ -170,9 +191,7 @@ impl Remote {
         let mut resumes = 0;
         let mut asides = 0;
         loop {
-            let next = stream.next(wait.left());
-            wait.forgive_questions(&self.asides);
-            let (messages, is_open) = next?;
+            let (messages, is_open) = stream.next(wait.left())?;
             for message in messages {
                 asides += 1;
                 match wait.receive(message, &self.asides) {
@@ -198,21 +217,22 @@ impl Remote {
             }
             let pause = stream.pause().min(wait.left());
             wait.cancel.sleep(pause).map_err(super::ended)?;
-            stream = self.get(Some(&last), wait.left(), wait.cancel)?;
+            stream = self.get(Some(&last), wait.left(), wait.silence, wait.cancel)?;
             wait.is_alive();
         }
     }
 
     /// Sends a reply that the server asked for. One that does not take it learns nothing.
     fn reply(&self, reply: &Value) {
-        drop(self.post(reply, Instant::now() + REPLY, &Cancel::default()));
+        let until = Instant::now() + REPLY;
+        drop(self.post(reply, until, Duration::ZERO, &Cancel::default()));
     }
 
     /// Reads what the server says by itself until it has none of it to offer, or the listener is stopped.
     fn listen(&self, cancel: &Cancel) {
         let mut last = None::<String>;
         while cancel.why().is_none() {
-            let Ok(mut stream) = self.get(last.as_deref(), REPLY, cancel) else {
+            let Ok(mut stream) = self.get(last.as_deref(), REPLY, Duration::ZERO, cancel) else {
                 return;
             };
             while let Ok((messages, is_open)) = stream.next(LISTEN) {
@@ -289,13 +309,13 @@ impl Transport for Http {
     fn notify(&self, message: &Value, within: Duration) -> Result<()> {
         let until = Instant::now() + within;
         self.remote
-            .post(message, until, &Cancel::default())
+            .post(message, until, Duration::ZERO, &Cancel::default())
             .map(drop)
     }
 
     fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value> {
         let remote = &self.remote;
-        let (mut exchange, head) = remote.post(request, wait.until(), wait.cancel)?;
+        let (mut exchange, head) = remote.post(request, wait.until(), wait.silence, wait.cancel)?;
         if is_stream(&head) {
             return remote.read_answer(Stream::new(exchange, None), wait);
         }

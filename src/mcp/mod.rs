@@ -290,8 +290,9 @@ impl Server {
     fn asker(&self) -> Option<Box<AskUser>> {
         self.ask.get()?;
         let (ask, name) = (self.ask.clone(), self.name.clone());
-        Some(Box::new(move |form| {
-            ask.get().map_or(Reply::Cancel, |ask| ask(&name, form))
+        Some(Box::new(move |form, is_over| {
+            ask.get()
+                .map_or(Reply::Cancel, |ask| ask(&name, form, is_over))
         }))
     }
 

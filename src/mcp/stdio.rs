@@ -258,7 +258,6 @@ impl Transport for Stdio {
         let result = self.shared.send(request).and_then(|()| {
             loop {
                 let received = lines.recv_timeout(wait.left());
-                wait.forgive_questions(&self.shared.asides);
                 match received {
                     Ok(Line::Message(message)) => {
                         if let Received::Answer(answer) = wait.receive(message, &self.shared.asides)

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, merged};
@@ -387,6 +388,49 @@ fn a_server_asks_the_user_at_the_terminal_and_the_model_sees_nothing_of_it() {
         let requests = server.requests();
         let reply = requests.iter().find(|request| request.body["id"] == "q-1");
         assert_eq!(reply.unwrap().body["result"], expected, "{}", run.stdout);
+    }
+}
+
+/// A server that asks whether to go on, and then neither answers its call nor takes what it is told.
+fn asking_and_silent() -> Model {
+    with_sessions(|request, method| match method {
+        _ if request.method == "GET" => Reply::error(405, "not here"),
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => {
+            let schema = json!({ "type": "object", "properties": {} });
+            let params = json!({ "message": "Go on?", "requestedSchema": schema });
+            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
+            let answer = result(request, &text("never said"));
+            let events = [asked, answer].map(|event| format!("data: {event}\n\n"));
+            Reply::stream(events).held_after(1)
+        }
+        _ if request.body["id"] == "q-1" => accepted().held(),
+        _ => accepted(),
+    })
+}
+
+#[test]
+fn a_signal_ends_a_turn_in_which_a_server_asks_or_does_not_take_the_reply() {
+    for is_answered in [false, true] {
+        let server = asking_and_silent();
+        let model = calling("far__say");
+        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+        let home = Home::with(&merged(model.config(), &servers));
+        let mut talk = home
+            .bantam()
+            .args(["agent", "-m", "call it"])
+            .silent_stdin()
+            .on_a_terminal()
+            .env("TERM", "xterm")
+            .spawn();
+        talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+        if is_answered {
+            talk.types("y\n");
+            server.wait_for_holds(2);
+        }
+        talk.signal_at_the_terminal(Signal::TERM);
+        talk.finish().exits(143);
+        server.release();
     }
 }
 
