@@ -314,6 +314,8 @@ fn home(model: &Model, api: &BotApi, people: &[i64]) -> Home {
     home
 }
 
+// One run from top to bottom, and the conditions of its verdict.
+#[allow(clippy::too_many_lines)]
 fn main() -> ExitCode {
     // `cargo bench` adds a flag of its own.
     let mut given: Vec<String> = std::env::args()
