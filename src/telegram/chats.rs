@@ -13,8 +13,7 @@ use super::send::MessageSender;
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::hands::Hands;
-use crate::log::Level;
-use crate::outbox::{Item, Pending};
+use crate::outbox::Item;
 use crate::text::LocalTime;
 use crate::usage::Account;
 
@@ -97,24 +96,7 @@ impl Chats {
             return self.close(answered);
         }
         let item = Item::text(&format!("{CHANNEL}:{chat}"), text);
-        let posted = self.sender.outbox.post(&item, answered);
-        if self.sender.is_ok("keeping an answer", &posted) {
-            self.sender.wake();
-            return true;
-        }
-        // It is sent anyway.
-        let pending = Pending {
-            item,
-            ..Pending::default()
-        };
-        match self.sender.send(&pending) {
-            // Where even that is not recorded, it is answered again after a restart.
-            Ok(()) => self.close(answered),
-            Err(e) => {
-                (self.sender.log)(Level::Error, &format!("sending: {}", e.text()));
-                false
-            }
-        }
+        self.sender.post(item, answered)
     }
 
     /// Ends messages that need no answer.

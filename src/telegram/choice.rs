@@ -82,9 +82,7 @@ impl Chats {
             ..Item::text(&format!("{CHANNEL}:{chat}"), &text)
         };
         self.lists.put(chat, text, models);
-        let posted = self.sender.outbox.post(&item, answered);
-        self.sender.is_ok("keeping an answer", &posted);
-        self.sender.wake();
+        self.sender.post(item, answered);
     }
 
     /// Acts on the press of a button. Returns the command that it stands for, and what to show to whoever pressed it.

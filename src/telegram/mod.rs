@@ -10,6 +10,7 @@ pub(crate) mod ask;
 mod chats;
 mod choice;
 pub(crate) mod deliver;
+mod held;
 pub(crate) mod inbox;
 mod incoming;
 mod poll;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::api::{Api, Failure, send_styled};
 use super::ask::Questions;
+use super::held::HeldRecords;
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
 use crate::disk::Lock;
@@ -44,7 +45,7 @@ pub(crate) struct MessageSender {
 }
 
 #[derive(Default)]
-struct SenderState {
+pub(super) struct SenderState {
     /// While this process delivers.
     lock: Option<Lock>,
     /// Something may have been posted.
@@ -57,6 +58,8 @@ struct SenderState {
     tried: BTreeSet<String>,
     /// The ids of messages whose counted start has not ended.
     under_way: BTreeSet<String>,
+    /// What the disk did not take.
+    pub(super) held: HeldRecords,
 }
 
 /// How a chat takes its messages.
@@ -137,7 +140,7 @@ impl MessageSender {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, SenderState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, SenderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -167,10 +170,12 @@ impl MessageSender {
 
     /// The messages that wait, the oldest first.
     fn pending(&self) -> Vec<Pending> {
-        self.outbox.pending().unwrap_or_else(|e| {
+        let mut pending = self.outbox.pending().unwrap_or_else(|e| {
             self.is_ok::<()>("the outbox", &Err(e));
             Vec::new()
-        })
+        });
+        self.state().held.add_to(&mut pending);
+        pending
     }
 
     /// Delivers until the program stops: the oldest message of each chat, when the chat takes one.
@@ -187,7 +192,8 @@ impl MessageSender {
         });
         while self.cancel.why().is_none() {
             self.state().is_woken = false;
-            match self.next(&self.pending()) {
+            let record_at = self.record_held();
+            match self.next(&self.pending(), record_at) {
                 Next::Send(pending) => {
                     self.try_to_send(&pending);
                 }
@@ -195,16 +201,16 @@ impl MessageSender {
                 Next::Wait(until) => self.sleep(until),
             }
         }
+        self.record_all_held();
         self.state().is_sending = false;
         self.changed.notify_all();
     }
 
-    /// What to do next. `is_sending` is set under the same lock that [`MessageSender::wait`] looks under.
-    fn next(&self, pending: &[Pending]) -> Next {
+    /// What to do next, or until when to wait at most. `is_sending` is set under the same lock that [`MessageSender::wait`] looks under.
+    fn next(&self, pending: &[Pending], mut until: Option<Instant>) -> Next {
         let mut state = self.state();
         let now = Instant::now();
         let mut seen = BTreeSet::new();
-        let mut until: Option<Instant> = None;
         state.is_sending = false;
         if self.cancel.why().is_some() {
             self.changed.notify_all();
@@ -275,7 +281,9 @@ impl MessageSender {
             if self.cancel.why().is_some() {
                 return;
             }
-            let is_first = state.tried.insert(pending.id.clone());
+            // The start of one that is not on disk is not counted.
+            let is_held = state.held.change(&pending.id, |_| {});
+            let is_first = !is_held && state.tried.insert(pending.id.clone());
             if is_first {
                 state.under_way.insert(pending.id.clone());
             }
@@ -320,7 +328,7 @@ impl MessageSender {
     ) -> Duration {
         let Pending { id, item, .. } = pending;
         let Err(mut failure) = result else {
-            self.record(|| self.outbox.done(id));
+            self.is_done(id);
             return Duration::ZERO;
         };
         // That something may be lost is rather told twice than not at all.
@@ -334,7 +342,13 @@ impl MessageSender {
                     .split_once('_')
                     .map_or(String::new(), |(_, topic)| format!("_{topic}"));
                 let to = format!("{CHANNEL}:{new}{topic}");
-                self.record(|| self.outbox.redirect(pending, to.clone()));
+                let is_held = self
+                    .state()
+                    .held
+                    .change(id, |held| held.item.to.clone_from(&to));
+                if !is_held {
+                    self.record(|| self.outbox.redirect(pending, to.clone()));
+                }
             }
             Failure::Failing(_) | Failure::Unauthorized(_) | Failure::Stopped
                 if *failures < MAX_FAILURES || !self.server_works() =>
@@ -358,6 +372,13 @@ impl MessageSender {
             .is_ok()
     }
 
+    /// Records that a message is sent, now or when the disk takes it.
+    fn is_done(&self, id: &str) {
+        if !self.state().held.end(id) && !self.is_ok("the outbox", &self.outbox.done(id)) {
+            self.holds_end(id);
+        }
+    }
+
     /// Records in the outbox. Tries until that succeeds, or the message would be sent again.
     fn record(&self, write: impl Fn() -> Result<()>) {
         for failures in 0.. {
@@ -372,7 +393,7 @@ impl MessageSender {
     fn give_up(&self, id: &str, item: &Item, failure: &Failure) {
         if item.edits != 0 {
             // The message that it changes may be gone, or be as it says already.
-            return self.record(|| self.outbox.done(id));
+            return self.is_done(id);
         }
         if !item.question.is_empty() && !matches!(failure, Failure::Lost(_)) {
             self.record(|| self.questions.fails(&item.question));
@@ -392,14 +413,16 @@ impl MessageSender {
                 name => format!("the file `{}`", one_line(name, 80).replace('`', "")),
             };
             let text = format!("{NOTICE}{what} {}", one_line(&why, 200));
-            let posted = self.outbox.post(&Item::text(&item.to, &text), &[]);
-            self.is_ok("the outbox", &posted);
+            self.post(Item::text(&item.to, &text), &[]);
+        }
+        if self.state().held.end(id) {
+            return;
         }
         self.record(|| self.outbox.give_up(id, &why));
     }
 
     /// Sends the rest of a message piece by piece, its file last.
-    pub(super) fn send(&self, pending: &Pending) -> Result<(), Failure> {
+    fn send(&self, pending: &Pending) -> Result<(), Failure> {
         let item = &pending.item;
         let chat = chat_of(item);
         if chat.is_empty() {
@@ -432,7 +455,14 @@ impl MessageSender {
                 self.api.call(method, &params, Duration::ZERO, &self.whole)
             })?;
             if !is_last || has_file {
-                self.is_ok("the outbox", &self.outbox.progress(&pending.id, n + 1));
+                let sent = n + 1;
+                let is_held = self
+                    .state()
+                    .held
+                    .change(&pending.id, |held| held.pieces = sent);
+                if !is_held {
+                    self.is_ok("the outbox", &self.outbox.progress(&pending.id, sent));
+                }
             } else if !item.question.is_empty() {
                 let id = sent["message_id"].as_i64().unwrap_or_default();
                 let kept = self.questions.is_sent(&item.question, id);

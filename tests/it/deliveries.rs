@@ -133,6 +133,53 @@ fn a_sync_that_fails_sends_nothing_again() {
     assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1.", "Answer 2."]);
 }
 
+/// An answer that finds the disk full, and Telegram failing at that moment, is sent as soon as Telegram takes it, and once.
+#[test]
+fn an_answer_that_a_full_disk_does_not_take_is_tried_again() {
+    // How the first try ends, and what is in the chat then.
+    for (fault, sent) in [
+        (Fault::Page(502), "Answer 0."),
+        (Fault::Reset, "may not have arrived"),
+    ] {
+        let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")).held());
+        let api = BotApi::start();
+        let home = Home::with(&config(&model, &api));
+        let queue = home.path("state/queue.jsonl");
+        let is_full = AtomicBool::new(false);
+        let converse = || {
+            let gateway = start(&home);
+            api.text(OWNER, "hello");
+            model.wait_for_requests(1);
+            is_full.store(true, Ordering::SeqCst);
+            api.fault("sendMessage", fault.clone());
+            model.release();
+            let texts = api.wait_for_texts(OWNER, 1);
+            assert!(texts[0].contains(sent), "{texts:?}");
+            // There is room again, and it is recorded.
+            is_full.store(false, Ordering::SeqCst);
+            until("the message is recorded as answered", || {
+                let lines = fs::read_to_string(&queue).unwrap();
+                let mut done = lines.lines().filter(|line| line.contains("\"done\":"));
+                done.any(|line| line.contains("\"telegram:7001\""))
+            });
+            ends(gateway);
+        };
+        trace(&[libc::SYS_write], converse, |stop| {
+            if is_full.load(Ordering::SeqCst) && stop.target(0) == queue {
+                Verdict::Fail(libc::ENOSPC)
+            } else {
+                Verdict::GoOn
+            }
+        });
+        // Nor is it sent again by the next program.
+        let gateway = start(&home);
+        api.text(OWNER, "/help");
+        api.wait_for_texts(OWNER, 2);
+        ends(gateway);
+        assert_eq!(api.texts(OWNER).len(), 2, "{:?}", api.texts(OWNER));
+    }
+}
+
 #[test]
 fn a_queue_that_cannot_be_made_shorter_is_used_as_it_is() {
     let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));

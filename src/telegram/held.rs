@@ -1,0 +1,185 @@
+//! What the disk did not take: it is sent from memory all the same, and recorded when there is room.
+//!
+//! The messages that it answers stay open until it is sent or in the outbox, so a restart answers them again at worst.
+
+use std::time::Instant;
+
+use super::back_off;
+use super::send::MessageSender;
+use crate::error::Result;
+use crate::log::Level;
+use crate::outbox::{Item, Pending, fresh_id};
+
+/// The most bytes of texts that are held.
+const MAX_HELD: usize = 4 << 20;
+/// Failures in a row after which the back-off grows no further: the disk may have room at any time.
+const MAX_FAILURES: u32 = 3;
+
+/// What is to be recorded.
+#[derive(Clone)]
+enum Record {
+    /// A message to be sent.
+    Message(Pending),
+    /// That items are done with.
+    Done,
+}
+
+#[derive(Clone)]
+struct Held {
+    record: Record,
+    /// The items of the queue that it ends.
+    ends: Vec<String>,
+}
+
+#[derive(Default)]
+pub(super) struct HeldRecords {
+    all: Vec<Held>,
+    /// Failures in a row to record.
+    failures: u32,
+    /// When to try to record again.
+    not_before: Option<Instant>,
+}
+
+impl HeldRecords {
+    /// The messages to send.
+    fn messages(&self) -> impl Iterator<Item = &Pending> {
+        self.all.iter().filter_map(Held::message)
+    }
+
+    fn find(&mut self, id: &str) -> Option<&mut Held> {
+        let is_it = |held: &&mut Held| held.message().is_some_and(|message| message.id == id);
+        self.all.iter_mut().find(is_it)
+    }
+
+    /// Changes a message. Returns whether it is held.
+    pub(super) fn change(&mut self, id: &str, change: impl FnOnce(&mut Pending)) -> bool {
+        match self.find(id).map(|held| &mut held.record) {
+            Some(Record::Message(message)) => {
+                change(message);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A message is done with. Returns whether it was held.
+    pub(super) fn end(&mut self, id: &str) -> bool {
+        let Some(held) = self.find(id) else {
+            return false;
+        };
+        held.record = Record::Done;
+        self.all.retain(|held| !held.is_empty());
+        true
+    }
+
+    /// What to deliver: what is pending in the outbox and not yet recorded as done, and then what is held.
+    pub(super) fn add_to(&self, pending: &mut Vec<Pending>) {
+        let is_done = |id: &String| {
+            let mut done = self.all.iter().filter(|held| held.message().is_none());
+            done.any(|held| held.ends.contains(id))
+        };
+        pending.retain(|pending| !is_done(&pending.id));
+        pending.extend(self.messages().cloned());
+    }
+}
+
+impl Held {
+    fn message(&self) -> Option<&Pending> {
+        match &self.record {
+            Record::Message(message) => Some(message),
+            Record::Done => None,
+        }
+    }
+
+    /// Nothing is left to record.
+    fn is_empty(&self) -> bool {
+        self.message().is_none() && self.ends.is_empty()
+    }
+}
+
+impl MessageSender {
+    /// Posts a message, and holds it while the disk takes none. `ends` are the items of the queue that it answers. Returns whether
+    /// it is on disk.
+    pub(crate) fn post(&self, item: Item, ends: &[String]) -> bool {
+        let posted = self.outbox.post(&item, ends);
+        let is_kept = self.is_ok("keeping an answer", &posted);
+        if !is_kept {
+            let message = Pending {
+                id: fresh_id(),
+                item,
+                ..Pending::default()
+            };
+            self.hold(Record::Message(message), ends);
+        }
+        self.wake();
+        is_kept
+    }
+
+    /// Records later that an item of the queue is done with.
+    pub(super) fn holds_end(&self, id: &str) {
+        self.hold(Record::Done, &[id.to_owned()]);
+    }
+
+    fn hold(&self, record: Record, ends: &[String]) {
+        let mut state = self.state();
+        let held = &mut state.held;
+        let size: usize = held.messages().map(|held| held.item.text.len()).sum();
+        if let Record::Message(message) = &record {
+            if size + message.item.text.len() > MAX_HELD {
+                drop(state);
+                let text = "too much waits for a disk with room: a restart answers this message";
+                return (self.log)(Level::Error, text);
+            }
+        }
+        let ends = ends.to_vec();
+        held.all.push(Held { record, ends });
+        held.not_before
+            .get_or_insert_with(|| Instant::now() + back_off(0));
+    }
+
+    /// Tries to record what is held, when it is time. Returns the time of the next try.
+    pub(super) fn record_held(&self) -> Option<Instant> {
+        let not_before = self.state().held.not_before?;
+        if not_before > Instant::now() {
+            return Some(not_before);
+        }
+        self.record_all_held()
+    }
+
+    pub(super) fn record_all_held(&self) -> Option<Instant> {
+        // Only this thread takes anything from the list, always the first.
+        loop {
+            let Some(held) = self.state().held.all.first().cloned() else {
+                let mut state = self.state();
+                if state.held.all.is_empty() {
+                    state.held.not_before = None;
+                    state.held.failures = 0;
+                    return None;
+                }
+                continue;
+            };
+            let recorded = self.record_one(&held);
+            let mut state = self.state();
+            if recorded.is_err() {
+                // Why was said when it was held.
+                let not_before = Instant::now() + back_off(state.held.failures);
+                state.held.failures = (state.held.failures + 1).min(MAX_FAILURES);
+                state.held.not_before = Some(not_before);
+                return Some(not_before);
+            }
+            state.held.all.remove(0);
+        }
+    }
+
+    fn record_one(&self, held: &Held) -> Result<()> {
+        let Record::Message(message) = &held.record else {
+            return self.outbox.queue().done(&held.ends);
+        };
+        let id = self.outbox.post(&message.item, &held.ends)?;
+        if message.pieces > 0 {
+            // It is in the outbox: what is not recorded of it is sent twice at worst.
+            self.is_ok("the outbox", &self.outbox.progress(&id, message.pieces));
+        }
+        Ok(())
+    }
+}
