@@ -2,8 +2,8 @@
 //!
 //! New content goes to a file without a name in the same directory, which gets one when it is whole, by the handle of the
 //! directory, so no link or race can redirect the write. A crash before leaves nothing; where the file system or the jail has
-//! no such files, it leaves `.bantam-new`, which the next write in the directory replaces. The directory is locked meanwhile:
-//! of two changes to one file the second sees the result of the first. Nothing is synced: this is the user's work, not our
+//! no such files, and between a link and a rename, it leaves `.bantam-new`, a name of our own: the next write in the directory
+//! replaces a file of that name, and leaves alone what is none. The directory is locked meanwhile: of two changes to one file the second sees the result of the first. Nothing is synced: this is the user's work, not our
 //! record of it.
 
 use std::collections::hash_map::RandomState;
@@ -15,8 +15,8 @@ use std::path::Path;
 
 use fs_err::File;
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock, fstat,
-    linkat, openat, renameat, statat, unlinkat,
+    AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, Stat, Uid, fchmod, fchown, flock,
+    fstat, linkat, openat, renameat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -75,8 +75,12 @@ impl<'a> LockedEntry<'a> {
         };
         let (dir, name) = found.map_err(|e| target.error(e))?;
         let is_locked = lock(&dir).map_err(|e| target.error(e))?;
-        // Without the lock somebody else may be writing under the same name.
-        let new = if is_locked {
+        // What is no file was not left by a write. Without the lock somebody else may be writing under the same name.
+        let is_free = match statat(&dir, NEW, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode).is_file(),
+            Err(_) => true,
+        };
+        let new = if is_locked && is_free {
             NEW.to_owned()
         } else {
             temporary_name()

@@ -312,6 +312,19 @@ fn a_killed_turn_does_not_keep_the_session_busy() {
     home.agent(["-m", "second"]).exits(0).prints("Here.\n");
 }
 
+#[test]
+fn what_has_the_name_of_new_content_and_is_no_file_stays_and_is_in_nobodys_way() {
+    let write = json!({ "path": "a.txt", "content": "after" });
+    let model = Model::scripted([Reply::call("write_file", &write), Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    home.write("workspace/a.txt", "before");
+    home.write("workspace/.bantam-new/b.txt", "there");
+    home.agent(["-m", "write"]).exits(0);
+    let text = |path: &str| fs::read_to_string(home.path(path)).unwrap();
+    assert_eq!(text("workspace/a.txt"), "after");
+    assert_eq!(text("workspace/.bantam-new/b.txt"), "there");
+}
+
 /// A file that the model writes appears whole or not at all, and a process that is killed on the way leaves nothing behind that the
 /// next write does not take away.
 #[test]
