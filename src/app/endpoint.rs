@@ -207,12 +207,11 @@ impl EndpointTurns {
                 if !keys.contains(&key) {
                     match self.resume_one(&entry, kept, log) {
                         Ok(true) => continue,
-                        Ok(false) => keys.push(key),
-                        Err(e) => {
-                            log(Level::Error, &format!("http {key}: {}", e.message));
-                            continue;
-                        }
+                        Ok(false) => {}
+                        // As when the disk is full: what is behind it waits as well.
+                        Err(e) => log(Level::Error, &format!("http {key}: {}", e.message)),
                     }
+                    keys.push(key);
                 }
                 put_off.push(entry);
             }
