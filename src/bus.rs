@@ -69,8 +69,16 @@ impl Inbound {
     /// ```
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Usage`]: `chat` is empty, or too long for a key.
+    /// Of the kind [`crate::error::Kind::Usage`]: `channel` is empty or has other characters than letters, digits and `-`;
+    /// `chat` is empty, or too long for a key.
     pub fn line(channel: &str, chat: &str, text: impl Into<String>) -> Result<Self> {
+        // The key joins both by `_`: one within the channel could make two chats one.
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        if channel.is_empty() || !channel.chars().all(is_plain) {
+            return Err(Error::usage(format!(
+                "a channel is named by letters, digits and `-`, and not {channel:?}"
+            )));
+        }
         let (session, text) = (session_name(channel, chat)?, text.into());
         let origin = Origin {
             channel: channel.to_owned(),
@@ -303,5 +311,21 @@ pub trait Channel {
     /// shown. Called before `start`. Default: nothing, so that the last events may be lost.
     fn last_shown(&mut self) -> Option<Receiver<()>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_chats_of_channels_have_the_same_conversation() {
+        let key = |channel, chat| Inbound::line(channel, chat, "Hello!").map(|line| line.session);
+        assert_eq!(key("a", "b_c").unwrap(), "a_b_c");
+        assert_eq!(key("tcp-2", "c").unwrap(), "tcp-2_c");
+        for channel in ["", "a_b", "../x", "tcp.v1", "a b"] {
+            let e = key(channel, "c").unwrap_err();
+            assert_eq!(e.kind, ErrorKind::Usage, "{channel}");
+        }
     }
 }
