@@ -225,11 +225,15 @@ fn newest(mut messages: Vec<(Message, SystemTime)>) -> Result<Vec<(Message, Syst
     Ok(kept)
 }
 
-/// Whether a conversation is the beginning of this one and nothing else: an import of it was cut off.
+/// Whether a conversation is the beginning of this one and nothing else: an import of it was cut off. It chose no model, allowed
+/// nothing and stored no values.
 fn is_half(session: &Session, messages: &[(Message, SystemTime)]) -> bool {
     let is_same =
         |(ours, (theirs, _)): (&Message, &(Message, SystemTime))| words(ours) == words(theirs);
     session.ended.is_none()
+        && session.model.is_none()
+        && session.allowed.is_empty()
+        && session.values.is_empty()
         && session.messages.len() <= messages.len()
         && session.messages.iter().zip(messages).all(is_same)
 }
@@ -267,6 +271,7 @@ fn time(text: &str) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Memory;
 
     #[test]
     fn their_keys_become_ours() {
@@ -280,5 +285,20 @@ mod tests {
         ] {
             assert_eq!(key(theirs, stem).unwrap(), ours, "{theirs} {stem}");
         }
+    }
+
+    #[test]
+    fn what_the_user_chose_is_no_half_import() {
+        let changed = |change: fn(&mut Session)| {
+            let mut session = Memory::default().peek("telegram_42").unwrap();
+            change(&mut session);
+            is_half(&session, &[])
+        };
+        assert!(changed(|_| ()));
+        assert!(!changed(|session| session.model = Some("large".to_owned())));
+        assert!(!changed(|session| session.allowed = vec!["exec".to_owned()]));
+        assert!(!changed(|session| {
+            session.values.insert("city".to_owned(), "Ulm".into());
+        }));
     }
 }
