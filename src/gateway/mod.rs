@@ -213,8 +213,9 @@ impl Dispatcher {
     fn reply_to_control(&self, message: &Inbound) {
         if message.kind == Kind::Undo && !message.ids.is_empty() {
             // Done a second time after a crash, it would take back another question.
-            self.runs
-                .logged(self.runs.outbox.queue().start(&message.ids));
+            if let Err(e) = self.runs.outbox.queue().start(&message.ids) {
+                return self.reply(message, &format!("Nothing is taken back: {}", e.message));
+            }
         }
         let reply = self.handler.control(&message.kind, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {

@@ -312,6 +312,11 @@ impl Poller {
             }
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
+            "/undo" if !rest.trim().is_empty() => {
+                let text = "/undo takes nothing behind it: it takes back one question at a time.";
+                self.chats.post(&message.chat, text, &ids);
+                return;
+            }
             "/undo" => Kind::Undo,
             "/model" => Kind::Model(rest.trim().to_owned()),
             "/status" => Kind::Status,

@@ -237,5 +237,10 @@ fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
         api.wait_for_texts(OWNER, 7)[6],
         "There is nothing to take back."
     );
+    api.text(OWNER, "/undo 3");
+    assert_eq!(
+        api.wait_for_texts(OWNER, 8)[7],
+        "/undo takes nothing behind it: it takes back one question at a time."
+    );
     ends(gateway);
 }
