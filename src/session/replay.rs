@@ -23,7 +23,7 @@ enum Item {
     Values(Value),
 }
 
-struct Kept {
+struct Loaded {
     seq: u64,
     weight: usize,
     item: Item,
@@ -35,7 +35,7 @@ pub(super) struct Replay {
     session: Session,
     asked_about: String,
     has_header: bool,
-    kept: VecDeque<Kept>,
+    kept: VecDeque<Loaded>,
     weight: usize,
     /// Lines that were too long to be read.
     pub(super) long: usize,
@@ -83,9 +83,9 @@ impl Replay {
     }
 
     fn keep(&mut self, seq: u64, len: usize, item: Item) {
-        let weight = size_of::<Kept>() + len;
+        let weight = size_of::<Loaded>() + len;
         self.weight += weight;
-        self.kept.push_back(Kept { seq, weight, item });
+        self.kept.push_back(Loaded { seq, weight, item });
         if self.weight > MAX_LOADED {
             self.leave_out();
         }
@@ -98,7 +98,7 @@ impl Replay {
         while self.weight > MAX_LOADED / 4 * 3 {
             question = self.leave_out_first().or(question);
         }
-        let is_question = |kept: &Kept| matches!(&kept.item, Item::Message { message, .. } if message.is_question());
+        let is_question = |kept: &Loaded| matches!(&kept.item, Item::Message { message, .. } if message.is_question());
         if let Some(at) = self.kept.iter().position(is_question) {
             for _ in 0..at {
                 self.leave_out_first();
@@ -111,13 +111,13 @@ impl Replay {
     }
 
     /// Leaves out the first line. Returns it if it is a question.
-    fn leave_out_first(&mut self) -> Option<Kept> {
-        let Kept { seq, weight, item } = self.kept.pop_front()?;
+    fn leave_out_first(&mut self) -> Option<Loaded> {
+        let Loaded { seq, weight, item } = self.kept.pop_front()?;
         self.weight -= weight;
         let message = self.apply(seq, item)?;
         self.session.left_out += 1;
         let time = self.session.last.clone();
-        message.is_question().then_some(Kept {
+        message.is_question().then_some(Loaded {
             seq,
             weight,
             item: Item::Message { message, time },
@@ -150,7 +150,7 @@ impl Replay {
     /// The conversation, whose next line is `next`, and the results that it lacks at its end.
     pub(super) fn finish(mut self, next: u64) -> (Session, Vec<Message>) {
         self.session.next = next;
-        while let Some(Kept { seq, item, .. }) = self.kept.pop_front() {
+        while let Some(Loaded { seq, item, .. }) = self.kept.pop_front() {
             if matches!(&item, Item::Message { message, .. } if message.is_question()) {
                 self.session.close_turn();
             }
