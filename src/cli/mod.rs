@@ -328,10 +328,11 @@ static IS_ASKING: AtomicBool = AtomicBool::new(false);
 
 /// Asks on the terminal.
 fn ask(question: &str) -> Result<String> {
+    // Before the question is there: an answer by Ctrl-C may come at once.
+    IS_ASKING.store(true, Ordering::Relaxed);
     // The lock on standard error is not held while waiting: other threads may write meanwhile.
     drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
-    IS_ASKING.store(true, Ordering::Relaxed);
     let read = io::stdin().lock().read_line(&mut answer);
     IS_ASKING.store(false, Ordering::Relaxed);
     if read.doing("reading the answer")? == 0 {
