@@ -188,7 +188,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let sender = chats.as_ref().map(|chats| chats.sender.clone());
     let (change, changed) = sync_channel(1);
     let wake = wake(change.clone(), sender.clone());
-    let (watch, _at_end) = monitor(parts, seen, &dispatcher, &shutdown, &wake, log).start();
+    let watch = monitor(parts, seen, &dispatcher, &shutdown, &wake, log).start();
     listen(&home, wake, log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
     channels.extend(clock(parts, runs, heartbeat, change, changed));

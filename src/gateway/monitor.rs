@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::Dispatcher;
 use super::status::StatusFile;
 use super::systemd::ServiceManager;
-use crate::cancel::{Cancel, Hook};
+use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::log::{Level, Log};
 use crate::paths::Home;
@@ -34,6 +34,8 @@ pub(crate) struct Shutdown {
     /// Ends polling.
     pub cancel: Cancel,
     signalled: AtomicBool,
+    /// Reports a signal. It runs before anything ends by the signal, since the process could be gone afterwards.
+    report: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     restart: AtomicBool,
 }
 
@@ -41,15 +43,11 @@ impl Shutdown {
     /// Shuts down when SIGINT, SIGTERM or SIGHUP arrives. Call it before starting any other thread.
     pub(crate) fn on_signal() -> Result<Arc<Self>> {
         sys::block_signals(sys::ENDING);
-        let (cancel, signalled, restart) = (
-            Cancel::new(None),
-            AtomicBool::default(),
-            AtomicBool::default(),
-        );
         let shutdown = Arc::new(Self {
-            cancel,
-            signalled,
-            restart,
+            cancel: Cancel::new(None),
+            signalled: AtomicBool::default(),
+            report: Mutex::default(),
+            restart: AtomicBool::default(),
         });
         let own = shutdown.clone();
         let wait = move || {
@@ -58,10 +56,26 @@ impl Shutdown {
                 sys::wait_for_signal(sys::ENDING);
             }
             own.signalled.store(true, Ordering::SeqCst);
+            own.report_signal();
             own.stop();
         };
         Builder::new().spawn(wait).doing("starting a thread")?;
         Ok(shutdown)
+    }
+
+    /// Calls `report` once a signal arrives, or at once if one has.
+    fn on_report(&self, report: impl FnOnce() + Send + 'static) {
+        *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
+        if self.signalled.load(Ordering::SeqCst) {
+            self.report_signal();
+        }
+    }
+
+    fn report_signal(&self) {
+        let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(report) = report.take() {
+            report();
+        }
     }
 
     /// Stops polling, and ends the process after [`GRACE`] if the main thread has not done so.
@@ -103,21 +117,19 @@ pub(crate) struct Monitor {
 }
 
 impl Monitor {
-    /// Reports that the gateway is ready and returns the callback for the poller. The hook reports its end after a signal.
-    pub(crate) fn start(self) -> (Watch, Hook) {
+    /// Reports that the gateway is ready, and its end after a signal. Returns the callback for the poller.
+    pub(crate) fn start(self) -> Watch {
         let (shutdown, within) = (self.shutdown.clone(), self.manager.interval);
         let home = self.home.clone();
         self.logged(self.status.write());
         self.manager.notify("READY=1");
         let monitor = Arc::new(Mutex::new(self));
         let ending = monitor.clone();
-        let at_end = shutdown.cancel.clone().on_stop(move || {
-            if shutdown.signalled.load(Ordering::SeqCst) {
-                let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
-                monitor.manager.notify("STOPPING=1");
-                let written = monitor.status.ends(SystemTime::now());
-                monitor.logged(written);
-            }
+        shutdown.on_report(move || {
+            let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
+            monitor.manager.notify("STOPPING=1");
+            let written = monitor.status.ends(SystemTime::now());
+            monitor.logged(written);
         });
         let looking = monitor.clone();
         let look = move || {
@@ -131,13 +143,10 @@ impl Monitor {
             let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
             monitor.handle(event)
         };
-        (
-            Watch {
-                tell: Box::new(tell),
-                within,
-            },
-            at_end,
-        )
+        Watch {
+            tell: Box::new(tell),
+            within,
+        }
     }
 
     /// Acts on an event of the poller. Returns whether what has come is left to the next program, which starts now.
