@@ -301,15 +301,16 @@ impl Response {
 ///
 /// Contract: `start` returns at once. The channel sends messages to `inbound`, and drops it when no more can come. The sender
 /// that it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
-/// [`channel`] makes one of two functions.
-pub trait Channel {
+/// Once serving is stopped, `inbound` takes no more. [`channel`] makes one of two functions.
+pub trait Channel: Send {
     /// # Errors
     /// It cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 
     /// What [`serve`](crate::serve()) waits for before it returns: the other end of this, which is dropped after the last event was
-    /// shown. Called before `start`. Default: nothing, so that the last events may be lost.
-    fn last_shown(&mut self) -> Option<Receiver<()>> {
+    /// shown. What comes through it before ends serving: what was shown or read is no longer sure. Called before `start`.
+    /// Default: nothing, so that the last events may be lost.
+    fn last_shown(&mut self) -> Option<Receiver<Error>> {
         None
     }
 }

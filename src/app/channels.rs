@@ -1,9 +1,10 @@
 //! Serves channels of an embedding program, with the gateway's queue, stop and crash safety.
 
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,9 @@ const KIND: &str = "channel";
 /// Turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
 
+/// How long channels have for what they have not shown when nothing more can come.
+const LAST_SHOWN: Duration = Duration::from_secs(30);
+
 /// Lets an agent answer the messages of these channels until all channels have ended, or `cancel` stops, and then until no
 /// message waits and no turn runs.
 ///
@@ -39,15 +43,33 @@ const WORKERS: usize = 4;
 /// with the turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped
 /// the program three times is given up. `home` is in use by one server at a time.
 ///
+/// When this returns, `cancel` is stopped, whatever the reason: so what reads for a channel learns that nobody listens. A message
+/// with an id that came too late is kept for the next call of `serve`.
+///
 /// # Errors
 /// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.
+///
+/// A channel of [`bus::channel`](crate::bus::channel) panicked: the messages that wait are answered, then this ends. Or a channel that
+/// tells what it has shown ([`Channel::last_shown`]) needed more than 30 seconds for the last events; its thread is left behind.
+/// What was not shown then is not lost: each answer is in its conversation ([`Agent::session`]).
 pub fn serve(
     agent: Agent,
     home: impl AsRef<Path>,
     channels: Vec<Box<dyn Channel>>,
     cancel: &Cancel,
 ) -> Result<()> {
-    let home = Home::new(std::path::absolute(home.as_ref())?);
+    let served = serve_until_end(agent, home.as_ref(), channels, cancel);
+    cancel.stop();
+    served
+}
+
+fn serve_until_end(
+    agent: Agent,
+    home: &Path,
+    channels: Vec<Box<dyn Channel>>,
+    cancel: &Cancel,
+) -> Result<()> {
+    let home = Home::new(std::path::absolute(home)?);
     let _lock = gateway::lock(&home)?;
     let outbox = Outbox::new(home.clone());
     let queue = outbox.queue().clone();
@@ -67,9 +89,12 @@ pub fn serve(
     let dispatcher = Dispatcher::new(Arc::new(served), WORKERS, tasks, None, Arc::new(runs));
     let left = queue.entries(KIND)?;
     let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(left, queue.clone()))];
-    let (mut ways, mut ends) = (Vec::new(), Vec::new());
+    let (failures, failed) = channel();
+    let mut ways = Vec::new();
     for mut channel in channels {
-        ends.extend(channel.last_shown());
+        if let Some(end) = channel.last_shown() {
+            watch(end, failures.clone(), cancel.clone())?;
+        }
         let way = Way::default();
         ways.push(way.clone());
         all.push(Box::new(KeepingChannel {
@@ -79,14 +104,44 @@ pub fn serve(
             cancel: cancel.clone(),
         }));
     }
+    drop(failures);
     let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
     // The events' senders are gone when this returns.
     Arc::new(dispatcher).serve(all)?;
-    for end in ends {
-        // Nothing comes but the end.
-        end.recv().ok();
-    }
+    all_shown(&failed, Instant::now() + LAST_SHOWN)
+}
+
+/// Ends serving by the first thing that goes wrong in a channel.
+fn watch(end: Receiver<Error>, failures: Sender<Error>, cancel: Cancel) -> Result<()> {
+    let watching = move || {
+        for failure in end {
+            // Nobody listens once serving has ended.
+            failures.send(failure).ok();
+            cancel.stop();
+        }
+    };
+    let thread = Builder::new().name("channel".to_owned());
+    thread.spawn(watching).doing("starting a thread")?;
     Ok(())
+}
+
+/// Waits until all channels have shown what there was, and tells the first thing that went wrong.
+fn all_shown(failed: &Receiver<Error>, until: Instant) -> Result<()> {
+    let mut first = Ok(());
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match failed.recv_timeout(left) {
+            Ok(e) => first = first.and(Err(e)),
+            Err(RecvTimeoutError::Disconnected) => return first,
+            Err(RecvTimeoutError::Timeout) => {
+                let e = format!(
+                    "a channel did not show its last events within {} seconds",
+                    LAST_SHOWN.as_secs()
+                );
+                return first.and(Err(Error::failed(e)));
+            }
+        }
+    }
 }
 
 /// A channel's way into the dispatcher, which ends when all are closed, and back.

@@ -3,17 +3,21 @@
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::Builder;
 
-use super::{Channel, Inbound, Outbound};
-use crate::error::{Context, Result};
+use super::{Channel, Inbound, Origin, Outbound};
+use crate::error::{Context, Error, Result, contained};
 
 struct Pair<R, S> {
     read: R,
     show: S,
-    ended: Option<Sender<()>>,
+    ended: Option<Sender<Error>>,
 }
 
 /// A channel of two functions, each on a thread of its own: `read` sends messages until there are no more, and `show` gets the
 /// events, of its own channel and of all others, one after the other.
+///
+/// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); the events after it are shown all the
+/// same. A `read` that waits for something else than `inbound` learns from the `cancel` of `serve` that nobody listens any more:
+/// [`Cancel::on_stop`](crate::agent::Cancel::on_stop) runs a hook that wakes it.
 ///
 /// ```
 /// use bantam::agent::{Agent, Cancel};
@@ -56,21 +60,40 @@ where
         } = *self;
         let (outbound, events) = mpsc::channel::<Outbound>();
         let thread = |name: &str| Builder::new().name(name.to_owned());
-        let reading = thread("read").spawn(move || read(&inbound));
-        reading.doing("starting a thread")?;
+        let failed = ended.clone();
+        let reading = move || {
+            let reading = contained("the channel", || {
+                read(&inbound);
+                Ok(())
+            });
+            tell(failed.as_ref(), reading.doing("reading messages"));
+        };
+        thread("read").spawn(reading).doing("starting a thread")?;
         let shown = move || {
             for event in events {
-                show(&event);
+                let showing = contained("the channel", || {
+                    show(&event);
+                    Ok(())
+                });
+                let Origin { channel, chat } = &event.origin;
+                let what = || format!("showing an event of chat {chat} of {channel}");
+                tell(ended.as_ref(), showing.map_err(|e| e.doing(what())));
             }
-            drop(ended);
         };
         thread("show").spawn(shown).doing("starting a thread")?;
         Ok(outbound)
     }
 
-    fn last_shown(&mut self) -> Option<Receiver<()>> {
+    fn last_shown(&mut self) -> Option<Receiver<Error>> {
         let (ended, end) = mpsc::channel();
         self.ended = Some(ended);
         Some(end)
+    }
+}
+
+fn tell(serving: Option<&Sender<Error>>, result: Result<()>) {
+    if let (Some(serving), Err(e)) = (serving, result) {
+        // Serving may be over.
+        serving.send(e).ok();
     }
 }

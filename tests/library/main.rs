@@ -33,6 +33,7 @@ mod programs;
 mod research;
 #[path = "../../docs/examples/resume.rs"]
 mod resume;
+mod serving;
 #[path = "../../docs/examples/sessions.rs"]
 mod sessions;
 #[allow(clippy::doc_markdown, clippy::needless_pass_by_value)] // it reads as a program does
@@ -136,6 +137,7 @@ fn test(args: &[String]) -> ExitCode {
         programs::TESTS,
         pieces::TESTS,
         panics::TESTS,
+        serving::TESTS,
         edges::TESTS,
         policies::TESTS,
         homes::TESTS,

@@ -1,0 +1,163 @@
+//! What a channel of a program does wrong while it is served: it ends with an error, and nobody waits for ever.
+
+use std::panic;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bantam::agent::{Agent, Cancel};
+use bantam::bus::{self, Channel, Event, Inbound, Outbound};
+use bantam::error::Result;
+use bantam::provider::demo::Demo;
+use bantam::session::{Files, Store};
+
+use crate::Test;
+use crate::support::harness::Home;
+
+pub const TESTS: &[Test] = &[
+    (
+        "serving::a_panic_in_show_ends_it_with_an_error",
+        a_panic_in_show_ends_it_with_an_error,
+    ),
+    (
+        "serving::a_panic_in_read_ends_it_with_an_error",
+        a_panic_in_read_ends_it_with_an_error,
+    ),
+    (
+        "serving::a_show_that_never_returns_ends_with_an_error",
+        a_show_that_never_returns_ends_with_an_error,
+    ),
+    (
+        "serving::the_end_stops_what_reads",
+        the_end_stops_what_reads,
+    ),
+];
+
+/// Much longer than serving waits for what is shown.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Serves in a thread of its own, and fails the test if that does not end.
+fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Result<()> {
+    let agent = Agent::builder()
+        .provider(Demo)
+        .store(Files::at(home.path("")));
+    let agent = agent.build().unwrap();
+    let (ended, end) = mpsc::channel();
+    let (place, cancel) = (home.path(""), cancel.clone());
+    thread::spawn(move || ended.send(bantam::serve(agent, place, channels, &cancel)));
+    end.recv_timeout(HANG).expect("serving does not end")
+}
+
+fn ask(inbound: &Sender<Inbound>, chat: &str) {
+    let message = Inbound::line("tests", chat, "time").unwrap();
+    inbound.send(message).unwrap();
+}
+
+fn answer(event: &Outbound) -> Option<&str> {
+    match &event.event {
+        Event::Done(_) => Some(&event.origin.chat),
+        _ => None,
+    }
+}
+
+/// A channel that sends nothing until serving is stopped.
+fn idle(cancel: &Cancel) -> Box<dyn Channel> {
+    let cancel = cancel.clone();
+    bus::channel(
+        move |_| assert!(cancel.sleep(Duration::MAX).is_err()),
+        |_: &Outbound| (),
+    )
+}
+
+fn a_panic_in_show_ends_it_with_an_error() {
+    let (home, cancel) = (Home::empty(), Cancel::new(None));
+    let (shown, seen) = mpsc::channel();
+    let asks = |inbound: &Sender<Inbound>| {
+        ask(inbound, "ada");
+        ask(inbound, "ben");
+    };
+    let shows = move |event: &Outbound| {
+        let Some(chat) = answer(event) else { return };
+        if chat == "ada" {
+            panic::resume_unwind(Box::new("no screen"));
+        }
+        shown.send(chat.to_owned()).unwrap();
+    };
+    let channels = vec![bus::channel(asks, shows), idle(&cancel)];
+    let e = serve(&home, channels, &cancel).unwrap_err();
+    assert_eq!(
+        e.message,
+        "showing an event of chat ada of tests: the channel panicked: no screen"
+    );
+    // The others have theirs, and the answer that was not shown is in its conversation.
+    assert_eq!(seen.iter().collect::<Vec<_>>(), ["ben"]);
+    let kept = Files::at(home.path("")).peek("tests_ada").unwrap();
+    assert_eq!(kept.messages.len(), 2);
+}
+
+fn a_panic_in_read_ends_it_with_an_error() {
+    let (home, cancel) = (Home::empty(), Cancel::new(None));
+    let asks = |inbound: &Sender<Inbound>| {
+        ask(inbound, "ada");
+        panic::resume_unwind(Box::new("no keyboard"));
+    };
+    let channels = vec![bus::channel(asks, |_: &Outbound| ()), idle(&cancel)];
+    let e = serve(&home, channels, &cancel).unwrap_err();
+    assert_eq!(
+        e.message,
+        "reading messages: the channel panicked: no keyboard"
+    );
+    // What it had sent is answered, if not now, then by whoever serves after it was kept.
+    let (store, started) = (Files::at(home.path("")), Instant::now());
+    while store.peek("tests_ada").unwrap().messages.is_empty() {
+        assert!(started.elapsed() < HANG);
+        serve(&home, Vec::new(), &Cancel::new(None)).unwrap();
+    }
+}
+
+fn a_show_that_never_returns_ends_with_an_error() {
+    let (home, cancel) = (Home::empty(), Cancel::new(None));
+    let (held, release) = mpsc::channel::<()>();
+    let shows = move |event: &Outbound| {
+        if answer(event).is_some() {
+            release.recv().ok();
+        }
+    };
+    let asks = |inbound: &Sender<Inbound>| ask(inbound, "ada");
+    let e = serve(&home, vec![bus::channel(asks, shows)], &cancel).unwrap_err();
+    assert_eq!(
+        e.message,
+        "a channel did not show its last events within 30 seconds"
+    );
+    drop(held);
+}
+
+fn the_end_stops_what_reads() {
+    let (home, cancel) = (Home::empty(), Cancel::new(None));
+    let (refused, told) = mpsc::channel();
+    let stop = cancel.clone();
+    let asks = move |inbound: &Sender<Inbound>| {
+        stop.stop();
+        // What is on its way is kept; from then on nothing is taken.
+        for n in 0.. {
+            let message = Inbound::line("tests", &n.to_string(), "time").unwrap();
+            if inbound.send(message).is_err() {
+                refused.send(n).unwrap();
+                return;
+            }
+            thread::yield_now();
+        }
+    };
+    let served = serve(&home, vec![bus::channel(asks, |_: &Outbound| ())], &cancel);
+    served.unwrap();
+    told.recv_timeout(HANG).expect("the reader is never told");
+    // One that nobody stopped is stopped by the end of serving, for what reads on a thread of its own.
+    let ended = Cancel::new(None);
+    serve(
+        &home,
+        vec![bus::channel(|_: &Sender<Inbound>| (), |_: &Outbound| ())],
+        &ended,
+    )
+    .unwrap();
+    assert!(ended.why().is_some());
+}
