@@ -1,11 +1,13 @@
-//! A chat over TCP, in lines, for several people: the first line of each is a name. What a crash interrupts is answered after it.
+//! A chat over TCP, in lines, for several people: the first line of each is a line of people.txt, their name and a word that only
+//! they know. What a crash interrupts is answered after it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use bantam::agent::{Agent, Cancel};
 use bantam::bus::{Channel, Inbound, Outbound};
@@ -13,43 +15,64 @@ use bantam::error::Result;
 use bantam::provider::OpenAi;
 use bantam::session::Files;
 
-struct TcpChat(TcpListener);
+struct TcpChat {
+    listener: TcpListener,
+    people: Vec<String>,
+}
 
-type Clients = Arc<Mutex<HashMap<String, TcpStream>>>;
+/// The clients by the names of their people.
+type Clients = Mutex<HashMap<String, Arc<TcpStream>>>;
 
 impl Channel for TcpChat {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let (clients, (outbound, events)) = (Clients::default(), channel::<Outbound>());
+        let (clients, (outbound, events)) = (Arc::new(Clients::default()), channel());
         let known = clients.clone();
+        thread::spawn(move || write(&events, &clients));
+        let Self { listener, people } = *self;
+        let people = Arc::new(people);
         thread::spawn(move || {
-            for stream in self.0.incoming().flatten() {
-                let (inbound, known) = (inbound.clone(), known.clone());
-                thread::spawn(move || read(stream, &inbound, &known));
-            }
-        });
-        thread::spawn(move || {
-            for event in events {
-                let mut clients = clients.lock().unwrap();
-                if let (Some(text), Some(client)) =
-                    (event.text(), clients.get_mut(&event.origin.chat))
-                {
-                    writeln!(client, "{text}").ok();
-                }
+            for stream in listener.incoming().flatten() {
+                let (inbound, known, people) = (inbound.clone(), known.clone(), people.clone());
+                thread::spawn(move || read(stream, &people, &inbound, &known));
             }
         });
         Ok(outbound)
     }
 }
 
-fn read(stream: TcpStream, inbound: &Sender<Inbound>, clients: &Clients) -> Option<()> {
-    let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
-    let name = lines.next()?.ok()?;
-    clients.lock().unwrap().insert(name.clone(), stream);
+fn read(
+    stream: TcpStream,
+    people: &[String],
+    inbound: &Sender<Inbound>,
+    clients: &Clients,
+) -> Option<()> {
+    // A client that does not read keeps nobody else waiting for longer.
+    let patience = Some(Duration::from_secs(5));
+    stream.set_write_timeout(patience).ok()?;
+    let stream = Arc::new(stream);
+    let mut lines = BufReader::new(&*stream).lines();
+    let first = lines.next()?.ok()?;
+    let known = people.iter().find(|person| **person == first)?;
+    let name = known.split_whitespace().next()?.to_owned();
+    clients.lock().ok()?.insert(name.clone(), stream.clone());
     for line in lines.map_while(std::io::Result::ok) {
         let message = Inbound::line("tcp", &name, line).ok()?;
         inbound.send(message).ok()?;
     }
     None
+}
+
+fn write(events: &Receiver<Outbound>, clients: &Clients) {
+    for event in events {
+        let Some(text) = event.text() else { continue };
+        // Writing may take a while: the lock is not held over it.
+        let client = clients
+            .lock()
+            .map(|all| all.get(&event.origin.chat).cloned());
+        if let Ok(Some(client)) = client {
+            writeln!(&*client, "{text}").ok();
+        }
+    }
 }
 
 pub fn main() -> Result<()> {
@@ -58,8 +81,10 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .store(Files::at("agent-home"))
         .build()?;
+    let people = std::fs::read_to_string("people.txt")?;
+    let people = people.lines().map(str::to_owned).collect();
     let listener = TcpListener::bind(std::env::var("CHAT").unwrap_or("127.0.0.1:7007".to_owned()))?;
     println!("{}", listener.local_addr()?);
-    let channels: Vec<Box<dyn Channel>> = vec![Box::new(TcpChat(listener))];
-    bantam::serve(agent, "agent-home", channels, &Cancel::new(None))
+    let chat: Box<dyn Channel> = Box::new(TcpChat { listener, people });
+    bantam::serve(agent, "agent-home", vec![chat], &Cancel::new(None))
 }

@@ -287,9 +287,14 @@ fn client(chat: &mut Child, name: &str) -> (TcpStream, impl Iterator<Item = Stri
 
 fn chat_answers_what_a_crash_interrupted() {
     let place = Place::new();
+    fs::write(
+        place.path("people.txt"),
+        "ada a-word-0004\n/../tcp_ada a-word-0005\n",
+    )
+    .unwrap();
     let model = Model::scripted([Reply::text("Hello, Ada."), Reply::text("Lost.").held()]);
     let mut chat = place.start("chat", &model);
-    let (mut stream, mut lines) = client(&mut chat, "ada");
+    let (mut stream, mut lines) = client(&mut chat, "ada a-word-0004");
     writeln!(stream, "Hello!").unwrap();
     assert_eq!(lines.next().unwrap(), "Hello, Ada.");
     writeln!(stream, "Who am I?").unwrap();
@@ -302,7 +307,7 @@ fn chat_answers_what_a_crash_interrupted() {
         Reply::text("I do not know you."),
     ]);
     let mut chat = place.start("chat", &model);
-    let (mut stream, mut lines) = client(&mut chat, "ada");
+    let (mut stream, mut lines) = client(&mut chat, "ada a-word-0004");
     // The turn goes on by itself; a new conversation can wait.
     model.wait_for_requests(1);
     assert!(model.request(0).last("user").ends_with("Who am I?"));
@@ -317,8 +322,16 @@ fn chat_answers_what_a_crash_interrupted() {
     // A client's name leads to no conversation but its own.
     let mut other = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
     let mut heard = BufReader::new(other.try_clone().unwrap()).lines();
-    writeln!(other, "/../tcp_ada\nWho am I?").unwrap();
+    writeln!(other, "/../tcp_ada a-word-0005\nWho am I?").unwrap();
     assert_eq!(heard.next().unwrap().unwrap(), "I do not know you.");
+    // A name without its word is not answered.
+    for first in ["ada", "ada a-word-0005", ""] {
+        let mut stranger = TcpStream::connect(stream.peer_addr().unwrap()).unwrap();
+        writeln!(stranger, "{first}\nWho am I?").unwrap();
+        let heard = BufReader::new(stranger).lines().next();
+        assert!(!matches!(heard, Some(Ok(_))), "{first:?}: {heard:?}");
+    }
+    assert_eq!(model.asked(), 3);
     let seen = model.request(2).texts("user");
     assert!(
         seen.len() == 1 && seen[0].ends_with("Who am I?"),
