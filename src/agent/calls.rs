@@ -17,7 +17,7 @@ use super::{Agent, Renewal, Request, Verdict, offers};
 use crate::bus::{CallReport, Event};
 use crate::cancel::Why;
 use crate::disk::Durability;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::provider::ToolOffer;
 use crate::session::{Entry, Session};
@@ -51,6 +51,16 @@ struct Renewed {
     generation: u64,
     tools: Registry,
     offers: Vec<ToolOffer>,
+}
+
+/// What [`Agent::call_in`] did.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Called {
+    /// The key of its conversation, which is new if the request named none.
+    pub session: String,
+    /// What the model would read, errors included.
+    pub output: ToolOutput,
 }
 
 /// A call that may run, or the reason why not.
@@ -391,12 +401,14 @@ impl Agent {
     /// # Errors
     /// Those of [`Store::load`](crate::session::Store::load) and [`Store::append`](crate::session::Store::append).
     pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
-        self.call_in(&Request::new("", "library_default"), name, args, &|_| ())
+        let request = Request::new("", "library_default");
+        let called = self.call_in(&request, name, args, &|_| ())?;
+        Ok(called.output)
     }
 
-    /// The same in the conversation of a request, whose metadata, stop and limits count. Values that the tool sets are stored; its
-    /// result is not. Nobody is asked about the call ([`Builder::confirm`](super::Builder::confirm)): this program makes it. Waits
-    /// for a turn under way, so no tool can use it in a conversation of its own.
+    /// The same in the conversation of a request, whose origin, metadata, stop and limits count. Values that the tool sets are
+    /// stored; its result is not. Nobody is asked about the call ([`Builder::confirm`](super::Builder::confirm)): this program
+    /// makes it. Waits for a turn under way, so no tool can use it in a conversation of its own.
     ///
     /// # Errors
     /// Those of [`Agent::call`].
@@ -406,9 +418,23 @@ impl Agent {
         name: &str,
         args: &Value,
         events: Events,
-    ) -> Result<ToolOutput> {
+    ) -> Result<Called> {
+        if let Some(of_job) = self.of_job(request) {
+            return of_job.call_in(request, name, args, events);
+        }
         let request = request.with_key();
-        let turn = TurnContext::new(&request, &self.limits, events, self.model());
+        let called = contained("the call", || self.call_now(&request, name, args, events));
+        called.map_err(|e| self.redacted(e))
+    }
+
+    fn call_now(
+        &self,
+        request: &Request,
+        name: &str,
+        args: &Value,
+        events: Events,
+    ) -> Result<Called> {
+        let turn = TurnContext::new(request, &self.limits, events, self.model());
         let is_waiting = || turn.warn(WAITING);
         let mut session = self
             .store
@@ -420,17 +446,21 @@ impl Agent {
             arguments: args.to_string(),
             ..ToolCall::default()
         };
+        let mut calls = Calls::new(self, &turn);
+        calls.renew();
         let admitted = Admitted {
-            call: self.tools.prepare(&call),
+            call: calls.tools().prepare(&call),
             permission: Permission::Granted,
         };
-        let calls = Calls::new(self, &turn);
         let (result, _) = calls.run_one(&admitted);
         calls.store_values(&mut session)?;
-        Ok(ToolOutput {
-            text: result.content,
-            failed: result.is_error,
-            images: result.images,
+        Ok(Called {
+            session: session.name.clone(),
+            output: ToolOutput {
+                text: result.content,
+                failed: result.is_error,
+                images: result.images,
+            },
         })
     }
 }

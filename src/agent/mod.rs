@@ -34,6 +34,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 pub use builder::Builder;
+pub use calls::Called;
 pub use task::Background;
 pub(crate) use task::report_text;
 pub(crate) use turn::WAITING;

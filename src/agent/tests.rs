@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
 use crate::session::Memory;
-use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use crate::tool::{Function, Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::usage::Call;
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
@@ -417,6 +417,60 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
     let fresh = agent.run(&Request::new("go", ""), &|_| ()).session;
     assert!(fresh.starts_with("library_2"), "{fresh}");
     assert!(!store.peek(&fresh).unwrap().messages.is_empty());
+}
+
+#[test]
+fn a_call_is_made_as_in_a_turn() {
+    let (store, log) = (Memory::default(), Log::default());
+    let look = |name: &str| -> Box<dyn Tool> {
+        let mut tool = Watched::new(name, Risk::Safe, 1, &log);
+        let source = name.split_once("__").map_or("", |(server, _)| server);
+        tool.spec.source = source.to_owned().into();
+        Box::new(tool)
+    };
+    let keep = Function::new("keep", "", r#"{"type":"object"}"#, |_: Value, turn| {
+        turn.values.set("kept", json!(7));
+        Ok("kept")
+    });
+    let mut builder = Agent::builder()
+        .provider(ScriptedProvider::default())
+        .tools(vec![look("files__old"), look("spawn")])
+        .tool(keep)
+        .store(store.clone());
+    let renewed = look("files__new");
+    let renewed = Mutex::new(Some(renewed));
+    builder.renewal = Some(Renewal {
+        generation: 0,
+        servers: vec!["files".to_owned()],
+        renew: Arc::new(move |_, _, _| Some((1, vec![renewed.lock().unwrap().take()?]))),
+    });
+    let agent = builder.build().unwrap();
+    let in_job = Request {
+        origin: Origin {
+            channel: "cron".to_owned(),
+            chat: "report".to_owned(),
+        },
+        ..Request::new("", "cron_report")
+    };
+    let call = |request: &Request, name| agent.call_in(request, name, &json!({}), &|_| ()).unwrap();
+    // What a server offers since the agent was made is there.
+    let new = call(&Request::new("", "a-key"), "files__new");
+    assert_eq!(new.output.text, "files__new null");
+    assert_eq!(new.session, "a-key");
+    // A scheduled job cannot start tasks.
+    assert_eq!(
+        call(&Request::new("", "a-key"), "spawn").output.text,
+        "spawn null"
+    );
+    let refused = call(&in_job, "spawn").output;
+    assert!(
+        refused.failed && refused.text.contains("there is no tool called \"spawn\""),
+        "{refused:?}"
+    );
+    // The key of a conversation that the call has begun is told.
+    let fresh = call(&Request::new("", ""), "keep").session;
+    assert!(fresh.starts_with("library_2"), "{fresh}");
+    assert_eq!(store.peek(&fresh).unwrap().values["kept"], 7);
 }
 
 #[test]

@@ -59,10 +59,7 @@ impl Agent {
         events: Events,
         load: impl FnOnce(&TurnContext) -> Result<Session>,
     ) -> Response {
-        let is_job = request.origin.channel == JOB;
-        if is_job && NOT_FOR_JOBS.iter().any(|name| self.tools.has(name)) {
-            let tools = self.tools.without(&NOT_FOR_JOBS);
-            let of_job = self.clone().with_tools(tools);
+        if let Some(of_job) = self.of_job(request) {
             return of_job.run_with(request, events, load);
         }
         let started = Instant::now();
@@ -87,17 +84,28 @@ impl Agent {
         response.stop = outcome.stop();
         let reply = outcome.reply.unwrap_or_default();
         (response.output, response.partial) = (reply.text, reply.partial);
-        // A host may quote the key that it refuses.
-        response.error = outcome.error.map(|e| Error {
-            message: self.redactor.redact(e.message),
-            ..e
-        });
+        response.error = outcome.error.map(|e| self.redacted(e));
         response.model.clone_from(&turn.model());
         if !self.is_subagent {
             (response.usage, response.cost) = turn.spending.tell();
         }
         response.ms = millis(started.elapsed());
         response
+    }
+
+    /// For a request of a scheduled job, the agent without the tools that no job may use; `None` if it has none of them.
+    pub(super) fn of_job(&self, request: &Request) -> Option<Self> {
+        let is_job = request.origin.channel == JOB;
+        let is_less = is_job && NOT_FOR_JOBS.iter().any(|name| self.tools.has(name));
+        is_less.then(|| self.clone().with_tools(self.tools.without(&NOT_FOR_JOBS)))
+    }
+
+    /// Without keys: a host may quote the one that it refuses.
+    pub(super) fn redacted(&self, e: Error) -> Error {
+        Error {
+            message: self.redactor.redact(e.message),
+            ..e
+        }
     }
 
     /// Appends the user's message, runs the steps, and stores how they end.

@@ -109,11 +109,19 @@ impl Store for Fragile {
 
 fn a_store() {
     let store = Fragile(Memory::default());
-    let agent = Agent::builder()
-        .provider(Panicking)
-        .store(store)
-        .build()
-        .unwrap();
+    let note = Function::new(
+        "note",
+        "Keeps.",
+        r#"{"type":"object"}"#,
+        |_: Value, turn| {
+            turn.values.set("note", json!("Fail!"));
+            Ok("")
+        },
+    );
+    let agent = Agent::builder().provider(Panicking).tool(note);
+    let agent = agent.store(store).build().unwrap();
+    let e = agent.call("note", &json!({})).unwrap_err();
+    assert_eq!(e.message, "the call panicked: no disk");
     let response = agent.run(&Request::new("Fail!", "notes"), &|_| ());
     assert_eq!(
         response.error.unwrap().message,
