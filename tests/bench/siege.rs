@@ -129,9 +129,14 @@ fn answer(kind: &str, more: &str, body: &[u8]) -> String {
 /// What people write, each with a number.
 const WAYS: [&str; 6] = ["pages", "images", "servers", "ordinary", "hello", "bye"];
 
-/// What a message asks for at its end.
+/// What a message asks for, at the end of one of its lines: notes on its files stand behind its text, or another message that is
+/// answered with it.
 fn asked_in(text: &str) -> Option<(String, usize)> {
-    let words: Vec<&str> = text.split_whitespace().collect();
+    text.lines().rev().find_map(asked_in_line)
+}
+
+fn asked_in_line(line: &str) -> Option<(String, usize)> {
+    let words: Vec<&str> = line.split_whitespace().collect();
     let [.., what, number] = words[..] else {
         return None;
     };

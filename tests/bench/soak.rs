@@ -50,6 +50,8 @@ const QUIET: Duration = Duration::from_secs(120);
 const SHORT: usize = 20;
 /// What a chat is told of an answer that nobody has confirmed.
 const MAY_BE_LOST: &str = "may not have arrived";
+/// What a chat is told of a message that the disk did not take.
+const REFUSED: &str = "No space left on device";
 /// Chats in which one conversation goes on, and chats in which a new one begins now and then.
 const LONG_CHATS: [i64; 3] = [42, 43, 44];
 const SHORT_CHATS: [i64; 3] = [52, 53, 54];
@@ -185,20 +187,41 @@ fn items(text: &str) -> impl Iterator<Item = &str> {
         .filter(|word| word.starts_with("item-"))
 }
 
-/// How many items were written in a chat and are not answered in it.
-fn unanswered(api: &BotApi, chat: i64, written: &[String]) -> usize {
-    open_items(api, chat, written).len()
+/// An item that was written in a chat.
+struct Written {
+    item: String,
+    /// How many messages of the bot the chat had before.
+    texts_before: usize,
 }
 
-/// The items that were written in a chat and are not answered in it.
-fn open_items(api: &BotApi, chat: i64, written: &[String]) -> Vec<(i64, String)> {
+/// The items that were written in a chat and are neither answered in it nor refused.
+fn open_items(api: &BotApi, chat: i64, written: &[Written]) -> Vec<(i64, String)> {
+    unanswered(api, chat, written)
+        .into_iter()
+        .filter(|n| !was_refused(api, chat, &written[*n..]))
+        .map(|n| (chat, written[n].item.clone()))
+        .collect()
+}
+
+/// Which of the items that were written in a chat are not answered in it.
+fn unanswered(api: &BotApi, chat: i64, written: &[Written]) -> Vec<usize> {
     let texts = api.texts(chat);
     let answered: BTreeSet<&str> = texts.iter().flat_map(|text| items(text)).collect();
-    written
+    let is_open = |n: &usize| !answered.contains(written[*n].item.as_str());
+    (0..written.len()).filter(is_open).collect()
+}
+
+/// Whether the chat was told that the disk took the first of these items not, before it was answered to a later one. The model
+/// never sees such a message: its question is in no conversation.
+fn was_refused(api: &BotApi, chat: i64, written: &[Written]) -> bool {
+    let (first, later) = written.split_first().unwrap();
+    let later: BTreeSet<&str> = later.iter().map(|written| written.item.as_str()).collect();
+    let texts = api.texts(chat);
+    texts
         .iter()
-        .filter(|item| !answered.contains(item.as_str()))
-        .map(|item| (chat, item.clone()))
-        .collect()
+        .skip(first.texts_before)
+        .take_while(|text| !items(text).any(|item| later.contains(item)))
+        .any(|text| text.contains(REFUSED))
 }
 
 /// Whether the answer to an item was sent, and the server said nothing to it.
@@ -381,27 +404,36 @@ fn main() -> ExitCode {
     faults.are_over.store(true, Ordering::SeqCst);
     // An answer that broke off is told as such. Who asks again gets it, so everybody does once more.
     for (chat, written) in people.iter().zip(&mut written) {
-        written.push(format!("item-{chat}-last"));
-        api.text(*chat, &written[written.len() - 1]);
+        let item = format!("item-{chat}-last");
+        let texts_before = api.texts(*chat).len();
+        api.text(*chat, &item);
+        written.push(Written { item, texts_before });
     }
     let quiet = Instant::now() + QUIET;
     let left = || {
         people
             .iter()
             .zip(&written)
-            .map(|(chat, written)| unanswered(&api, *chat, written))
+            .map(|(chat, written)| open_items(&api, *chat, written).len())
             .sum::<usize>()
     };
     while (left() > 0 || !api.unconfirmed().is_empty()) && Instant::now() < quiet {
         thread::sleep(Duration::from_millis(100));
     }
-    let unanswered: Vec<(i64, String)> = people
+    let refused: usize = people
+        .iter()
+        .zip(&written)
+        .map(|(chat, written)| {
+            unanswered(&api, *chat, written).len() - open_items(&api, *chat, written).len()
+        })
+        .sum();
+    let open: Vec<(i64, String)> = people
         .iter()
         .zip(&written)
         .flat_map(|(chat, written)| open_items(&api, *chat, written))
         .collect();
     // The connection was reset after all of the answer had been sent: nobody can know that it did not arrive.
-    let (reset, lost): (Vec<_>, Vec<_>) = unanswered
+    let (reset, lost): (Vec<_>, Vec<_>) = open
         .into_iter()
         .partition(|(chat, item)| was_reset(&api, *chat, item));
     for (chat, item) in &lost {
@@ -461,8 +493,9 @@ fn main() -> ExitCode {
     println!("{runs} runs of a job that is due every {JOB} s");
     println!(
         "{sent} answers, {} messages answered, {lost} lost",
-        written - lost - reset
+        written - lost - reset - refused
     );
+    println!("{refused} messages met a full disk, and their chats were told");
     println!("{reset} answers were sent whole over a connection that was then reset");
     println!(
         "{twice} answers came twice; {} times Telegram hid that it had sent one",
@@ -502,8 +535,8 @@ fn main() -> ExitCode {
 }
 
 /// Writes until the time is over; gives what was written in each chat.
-fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
-    let mut written: Vec<Vec<String>> = vec![Vec::new(); people.len()];
+fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<Written>> {
+    let mut written: Vec<Vec<Written>> = people.iter().map(|_| Vec::new()).collect();
     let mut since_new = vec![0; people.len()];
     let mut chance = Rng(0x5eed_0003);
     let started = Instant::now();
@@ -513,17 +546,18 @@ fn write(api: &BotApi, people: &[i64], length: Duration) -> Vec<Vec<String>> {
         // A new conversation stops what is under way, so it begins when everything is answered.
         if is_short
             && since_new[chat] >= SHORT
-            && unanswered(api, people[chat], &written[chat]) == 0
+            && open_items(api, people[chat], &written[chat]).is_empty()
         {
             api.text(people[chat], "/new");
             since_new[chat] = 0;
         } else {
             let item = format!("item-{chat}-{}", written[chat].len());
+            let texts_before = api.texts(people[chat]).len();
             api.text(
                 people[chat],
                 &format!("{item} {}", "and some words about it ".repeat(10)),
             );
-            written[chat].push(item);
+            written[chat].push(Written { item, texts_before });
             since_new[chat] += 1;
         }
         thread::sleep(PACE);
