@@ -23,8 +23,8 @@ const SILENCE: Timespec = Timespec {
     tv_sec: 3,
     tv_nsec: 0,
 };
-/// More than any model reads at once.
-const MAX_INPUT: u64 = 8 << 20;
+/// More than any model reads at once, and the most that a conversation loads of one message.
+const MAX_INPUT: u64 = 4 << 20;
 
 #[derive(Clone, Default)]
 pub(super) struct Question {

@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crc32fast::Hasher;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
@@ -318,7 +319,8 @@ impl Contents {
         let (mut bad, mut number, mut line) = (0, 0, Vec::new());
         loop {
             let most = sink.longest().max(MAX_TORN);
-            let (bytes, is_complete) = next_line(&mut reader, &mut line, most)?;
+            let mut rest = Hasher::new();
+            let (bytes, is_complete) = next_line(&mut reader, &mut line, most, &mut rest)?;
             if bytes == 0 {
                 break;
             }
@@ -338,7 +340,7 @@ impl Contents {
             };
             let is_too_long = bytes > sink.longest();
             let decoded = if is_too_long {
-                seq_at_start(&line).map(|seq| Line {
+                seq_at_start(&line, &rest).map(|seq| Line {
                     seq,
                     fields: Value::Null,
                 })
@@ -378,11 +380,13 @@ impl Contents {
     }
 }
 
-/// Reads the next line into `line`, at most `most` bytes of it. Returns how many bytes it has, and whether its end is among them.
+/// Reads the next line into `line`, at most `most` bytes of it, and what comes after these into `rest`, without the newline.
+/// Returns how many bytes it has, and whether its end is among them.
 fn next_line(
     reader: &mut impl BufRead,
     line: &mut Vec<u8>,
     most: usize,
+    rest: &mut Hasher,
 ) -> std::io::Result<(usize, bool)> {
     line.clear();
     // One long line does not occupy its room until the end.
@@ -396,7 +400,9 @@ fn next_line(
         // A slice is a reader that searches for the end of a line a word at a time.
         let len = { chunk }.skip_until(b'\n')?;
         let is_complete = chunk[len - 1] == b'\n';
-        line.extend_from_slice(&chunk[..len.min(most - line.len())]);
+        let (kept, left) = chunk[..len].split_at(len.min(most - line.len()));
+        line.extend_from_slice(kept);
+        rest.update(left.strip_suffix(b"\n").unwrap_or(left));
         reader.consume(len);
         bytes += len;
         if is_complete {
@@ -405,12 +411,21 @@ fn next_line(
     }
 }
 
-/// The `seq` of a line of which only the beginning was read.
-fn seq_at_start(line: &[u8]) -> Option<u64> {
-    let (_, rest) = line.split_at_checked(PREFIX)?;
-    let rest = rest.strip_prefix(b"\"seq\":")?;
-    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+/// The `seq` of a line that is not parsed, and whose end only `rest` has seen. `None` if its checksum does not match.
+fn seq_at_start(line: &[u8], rest: &Hasher) -> Option<u64> {
+    let (prefix, start) = line
+        .strip_suffix(b"\n")
+        .unwrap_or(line)
+        .split_at_checked(PREFIX)?;
+    let mut hasher = Hasher::new();
+    hasher.update(start);
+    hasher.combine(rest);
+    if prefix != checksum(hasher.finalize()).as_bytes() {
+        return None;
+    }
+    let start = start.strip_prefix(b"\"seq\":")?;
+    let digits = start.iter().take_while(|b| b.is_ascii_digit()).count();
+    std::str::from_utf8(&start[..digits]).ok()?.parse().ok()
 }
 
 /// The most bytes to keep of a torn tail: no line of ours is longer.
@@ -432,24 +447,25 @@ fn cut_tail(file: &mut File, path: &Path, tail: &[u8], keep: u64) -> Result<Path
     Ok(copy)
 }
 
-/// Length of `{"crc":"xxxxxxxx",`.
+/// Length of [`checksum`].
 const PREFIX: usize = 18;
+
+/// How a line begins.
+fn checksum(crc: u32) -> String {
+    format!("{{\"crc\":\"{crc:08x}\",")
+}
 
 pub(super) fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     let object = Value::Object(fields.clone()).to_string();
     let comma = if fields.is_empty() { "" } else { "," };
     let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
-    format!(
-        "{{\"crc\":\"{:08x}\",{rest}\n",
-        crc32fast::hash(rest.as_bytes())
-    )
-    .into_bytes()
+    format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
 }
 
 pub(super) fn decode(line: &[u8]) -> Option<Line> {
     let line = line.strip_suffix(b"\n")?;
     let (prefix, rest) = line.split_at_checked(PREFIX)?;
-    if prefix != format!("{{\"crc\":\"{:08x}\",", crc32fast::hash(rest)).as_bytes() {
+    if prefix != checksum(crc32fast::hash(rest)).as_bytes() {
         return None;
     }
     let fields: Value = parse_json(line).ok()?;

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
+
 use super::lines::{fields, header, refuse_newer, version};
 use super::media::{self, Named};
-use super::replay::Replay;
+use super::replay::{MAX_LINE, Replay};
 use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Journal, Lock};
@@ -14,6 +16,9 @@ use crate::message::Message;
 use crate::pace::paced;
 use crate::paths::{Home, check_session};
 use crate::text::{rfc3339, size};
+
+/// The room that a line's number and checksum take.
+const ROOM: usize = 1024;
 
 /// Conversations as files.
 pub struct Files {
@@ -65,6 +70,10 @@ impl Files {
         let read = |path: &Path| disk::read_journal_into(path, &mut replay);
         let found = read_log(&self.home, name, &path, read)?;
         refuse_newer(replay.version, &path)?;
+        if let Some(again) = replay.again() {
+            replay = again;
+            disk::read_journal_into(&path, &mut replay).doing("reading the session")?;
+        }
         let (mut session, _results) = replay.finish(found.next);
         session.damage = found.damage.into_iter().chain(found.torn).collect();
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
@@ -97,6 +106,10 @@ impl Store for Files {
             None => (None, Vec::new()),
         };
         refuse_newer(replay.version, &path)?;
+        if let Some(again) = replay.again() {
+            replay = again;
+            disk::read_journal_into(&path, &mut replay).doing("reading the session")?;
+        }
         let told = replay.told;
         let next = journal.as_ref().map_or(0, Journal::next);
         let (mut session, missing) = replay.finish(next);
@@ -154,6 +167,7 @@ impl Store for Files {
         let live = self.home.session(&session.name);
         let mut lines = session.lines(entries, now);
         media::put_beside(&live, &mut lines)?;
+        check_length(&lines)?;
         self.write(session, &lines, durability)?;
         session.appended(entries, now);
         for line in &lines {
@@ -181,6 +195,27 @@ impl Store for Files {
         session.named = named;
         Ok(Some(old))
     }
+}
+
+/// Refuses a message that would be too long to be loaded.
+fn check_length(lines: &[Line]) -> Result<()> {
+    for line in lines {
+        let text = line.get("content").and_then(Value::as_str);
+        // Escaping makes at most six bytes of one, and the rest of a line is short.
+        let may_be_too_long = text.is_some_and(|text| text.len() > MAX_LINE / 8);
+        if !may_be_too_long {
+            continue;
+        }
+        let len = serde_json::to_vec(line).map_or(0, |line| line.len());
+        if len > MAX_LINE - ROOM {
+            let (len, most) = (size(len as u64), size((MAX_LINE - ROOM) as u64));
+            return Err(Error::usage(format!(
+                "the message takes {len} in the conversation's file, and no more than {most} are loaded again"
+            ))
+            .hint("put the text into a file of the workspace and name it"));
+        }
+    }
+    Ok(())
 }
 
 /// Reads a segment of a conversation. One that media of a version before make too large loses them to files beside it, once,

@@ -49,7 +49,7 @@ use wait::lock_when_free;
 
 use files::lock;
 use lines::{base, effective_lines, fields, header, refuse_newer, turn_end};
-use replay::Replay;
+use replay::{Replay, undone};
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -251,11 +251,12 @@ impl Session {
     /// [`Kind::Config`] when a newer program wrote them.
     pub fn read(name: &str, lines: Vec<Line>) -> Result<Self> {
         let next = lines.len() as u64;
-        let mut replay = Replay::new(name);
-        for (seq, fields) in (0..).zip(lines) {
-            let texts = fields.values().filter_map(Value::as_str);
-            let len = texts.map(str::len).sum();
-            let fields = Value::Object(fields);
+        let lines: Vec<_> = (0..).zip(lines.into_iter().map(Value::Object)).collect();
+        let undone = lines.iter().filter_map(|(seq, line)| undone(*seq, line));
+        let mut replay = Replay::without(name, undone.collect());
+        for (seq, fields) in lines {
+            let texts = fields.as_object().into_iter().flat_map(Line::values);
+            let len = texts.filter_map(Value::as_str).map(str::len).sum();
             replay.line(Numbered { seq, fields }, len);
         }
         refuse_newer(replay.version, Path::new(name))?;

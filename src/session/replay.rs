@@ -2,6 +2,7 @@
 //! could be sent, so that what is in memory does not grow with the log.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use serde_json::Value;
 
@@ -13,7 +14,7 @@ use crate::message::Message;
 /// About how many bytes of messages are in memory: two and a half million tokens of text.
 const MAX_LOADED: usize = 8 << 20;
 /// The most bytes of a line that is read: no window has room for a message of this size.
-const MAX_LINE: usize = 4 << 20;
+pub(super) const MAX_LINE: usize = 4 << 20;
 
 /// What a line says that an undo can take back.
 enum Item {
@@ -37,6 +38,10 @@ pub(super) struct Replay {
     has_header: bool,
     kept: VecDeque<Loaded>,
     weight: usize,
+    /// The numbers of the lines that were taken back.
+    undone: Vec<Range<u64>>,
+    /// Lines were left out for some that were taken back later.
+    has_gap: bool,
     /// Lines that were too long to be read.
     pub(super) long: usize,
     /// How many damaged places of the segment the user has been told of.
@@ -53,10 +58,27 @@ impl Replay {
             has_header: false,
             kept: VecDeque::new(),
             weight: 0,
+            undone: Vec::new(),
+            has_gap: false,
             long: 0,
             told: 0,
             version: None,
         }
+    }
+
+    /// Reads the conversation without the lines that were taken back.
+    pub(super) fn without(name: &str, undone: Vec<Range<u64>>) -> Self {
+        Self {
+            undone,
+            ..Self::new(name)
+        }
+    }
+
+    /// What has to read the lines again, if any were left out for some that were taken back later.
+    pub(super) fn again(&mut self) -> Option<Self> {
+        let undone = std::mem::take(&mut self.undone);
+        self.has_gap
+            .then(|| Self::without(&self.session.name, undone))
     }
 
     fn header(&mut self, header: &Value) {
@@ -185,15 +207,25 @@ impl Sink for Replay {
             self.has_header = true;
             self.header(&fields);
         }
-        if let Some(from) = fields.get("undo").and_then(Value::as_u64) {
+        if let Some(undone) = undone(seq, &fields) {
+            let from = undone.start;
+            self.undone.push(undone);
+            self.has_gap |= self.session.left_out > 0;
             while self.kept.back().is_some_and(|last| last.seq >= from) {
                 let last = self.kept.pop_back();
                 self.weight -= last.map_or(0, |last| last.weight);
             }
             return;
         }
+        // Known beforehand only if the lines are read again.
+        let is_undone = self.undone.iter().any(|undone| undone.contains(&seq));
         if let Some(state) = fields.get("state") {
             self.state(state);
+        }
+        if is_undone {
+            return;
+        }
+        if fields.get("state").is_some() {
             if let Some(call) = call_asked_about(&fields) {
                 self.keep(seq, len, Item::Asked(call));
             }
@@ -212,4 +244,9 @@ impl Sink for Replay {
     fn too_long(&mut self) {
         self.long += 1;
     }
+}
+
+/// The numbers of the lines that the line of this number takes back, if it does.
+pub(super) fn undone(seq: u64, fields: &Value) -> Option<Range<u64>> {
+    Some(fields.get("undo")?.as_u64()?..seq)
 }

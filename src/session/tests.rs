@@ -121,6 +121,113 @@ fn what_is_more_than_any_model_could_be_sent_is_left_out_from_the_oldest_turns_o
     assert_eq!(session.messages.len() + session.left_out(), 399);
 }
 
+fn texts(session: &Session) -> Vec<String> {
+    let text = |message: &Message| message.to_json()["content"].as_str().map(str::to_owned);
+    session.messages.iter().filter_map(text).collect()
+}
+
+#[test]
+fn an_undo_brings_back_what_was_left_out_for_what_it_takes_away() {
+    let line = |fields: Value| fields.as_object().cloned().unwrap();
+    let said = |role: &str, text: &str| line(json!({"role": role, "content": text, "time": text}));
+    let long = "x".repeat(100_000);
+    let mut lines = vec![
+        line(json!({"v": 1, "created": "then"})),
+        said("user", "first"),
+        said("assistant", "answer"),
+        line(json!({"state": {"value": {"kept": 1}}})),
+        said("user", "second"),
+        line(json!({"state": {"value": {"kept": 2}}})),
+        line(json!({"state": {"model": "a/b"}})),
+    ];
+    lines.extend((0..100).map(|_| said("assistant", &long)));
+    lines.push(line(json!({"undo": 4})));
+    lines.push(said("user", "third"));
+    let scratch = Scratch::new("undo-long");
+    let store = Files::at(&scratch.0);
+    let wait = Cancel::new(None);
+    let mut stored = store.load("cli_one", &wait, &|| ()).unwrap();
+    store.write(&mut stored, &lines, Durability::Now).unwrap();
+    drop(stored);
+    let read = Session::read("cli_one", lines).unwrap();
+    let looked = store.look("cli_one").unwrap();
+    let loaded = store.load("cli_one", &wait, &|| ()).unwrap();
+    for session in [read, looked, loaded] {
+        let texts = texts(&session);
+        assert_eq!(texts, ["first", "answer", "third"]);
+        assert_eq!(session.left_out(), 0);
+        assert_eq!(
+            (session.title.as_str(), session.last.as_str()),
+            ("first", "third")
+        );
+        assert_eq!(session.values["kept"], 1);
+        assert_eq!(session.model.as_deref(), Some("a/b"));
+    }
+}
+
+#[test]
+fn the_number_of_a_line_that_is_too_long_counts_only_with_its_checksum() {
+    let scratch = Scratch::new("long-number");
+    let store = Files::at(&scratch.0);
+    let wait = Cancel::new(None);
+    let line = |role: &str, text: &str| {
+        json!({"role": role, "content": text})
+            .as_object()
+            .cloned()
+            .unwrap()
+    };
+    let lines = [
+        line("user", "first"),
+        line("assistant", &"x".repeat(5 << 20)),
+        line("assistant", "third"),
+    ];
+    let mut session = store.load("cli_one", &wait, &|| ()).unwrap();
+    store.write(&mut session, &lines, Durability::Now).unwrap();
+    drop(session);
+    let path = store.home.session("cli_one");
+    let sound = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(store.look("cli_one").unwrap().damage, [""; 0]);
+    for (from, to) in [("\"seq\":1,", "\"seq\":9,"), ("xxx\"", "xxy\"")] {
+        std::fs::write(&path, sound.replacen(from, to, 1)).unwrap();
+        let looked = store.look("cli_one").unwrap();
+        let texts = texts(&looked);
+        assert_eq!(texts, ["first", "third"]);
+        assert_eq!(looked.damage.len(), 1, "{:?}", looked.damage);
+        assert!(
+            looked.damage[0].contains(":2: the line is damaged"),
+            "{:?}",
+            looked.damage
+        );
+    }
+}
+
+#[test]
+fn a_message_that_no_load_would_read_is_refused() {
+    let scratch = Scratch::new("long-line");
+    let store = Files::at(&scratch.0);
+    let wait = Cancel::new(None);
+    let mut session = store.load("cli_one", &wait, &|| ()).unwrap();
+    let add = |session: &mut Session, text: String| {
+        let message = Message::user(&text);
+        store.append(
+            session,
+            &[Entry::Message(&message)],
+            Durability::Now,
+            SystemTime::now(),
+        )
+    };
+    let refused = add(&mut session, "\u{1}".repeat(1 << 20)).unwrap_err();
+    assert!(
+        refused.message.contains("takes 6.0 MB"),
+        "{}",
+        refused.message
+    );
+    add(&mut session, "x".repeat(4_100_000)).unwrap();
+    drop(session);
+    let loaded = store.load("cli_one", &wait, &|| ()).unwrap();
+    assert_eq!(loaded.messages.len(), 1);
+}
+
 #[test]
 fn an_undone_turn_is_not_history() {
     let line = |seq, fields: Value| disk::Line { seq, fields };
