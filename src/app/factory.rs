@@ -135,17 +135,23 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
-        let peeked = self.peek(session)?;
-        let ran = commands_since(&peeked);
-        let versions = Versions::of(self.home.undo(session), peeked.asked_at());
+        let store = self.store();
+        // Locked to the end: a turn meanwhile would be taken back instead, without its files.
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let Some(question) = question(&session) else {
+            return Ok(None);
+        };
+        let ran = commands_since(&session);
+        let versions = Versions::of(self.home.undo(&session.name), session.asked_at());
         // In memory nothing is kept.
         let files = match self.options.memory {
             Some(_) => Vec::new(),
             None => self.put_back(&versions)?,
         };
-        let question = self.undo(session)?;
+        let undo = session.undo_turn();
+        store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
         versions.forget()?;
-        Ok(question.map(|question| Undone {
+        Ok(Some(Undone {
             question,
             files,
             ran,

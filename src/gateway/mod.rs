@@ -196,8 +196,7 @@ impl Dispatcher {
             // The end of the turn says so.
             (0, true) => String::new(),
             (0, false) => "There is nothing to stop.".to_owned(),
-            (1, _) => "The background task was stopped.".to_owned(),
-            (n, _) => format!("{n} background tasks were stopped."),
+            _ => stopped_tasks(tasks),
         };
         self.reply(message, &text);
         self.show_tasks(&message.origin, &message.session);
@@ -217,6 +216,11 @@ impl Dispatcher {
                 return self.reply(message, &format!("Nothing is taken back: {}", e.message));
             }
         }
+        // A report would answer what is taken back.
+        let stopped = match message.kind {
+            Kind::Undo => self.stop_tasks(message),
+            _ => 0,
+        };
         let reply = self.handler.control(&message.kind, &message.session);
         let mut reply = reply.unwrap_or_else(|e| {
             let text = match e.hint {
@@ -225,6 +229,11 @@ impl Dispatcher {
             };
             text.into()
         });
+        if stopped > 0 {
+            reply.text.push('\n');
+            reply.text.push_str(&stopped_tasks(stopped));
+            self.show_tasks(&message.origin, &message.session);
+        }
         if message.kind == Kind::Status {
             let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
             let more = format!("\nturns under way: {turns}\nbackground tasks: {tasks}");
@@ -276,5 +285,12 @@ impl Inbound {
     /// The id of the message; of a report or a task, that of the background task.
     fn first_id(&self) -> String {
         self.ids.first().cloned().unwrap_or_default()
+    }
+}
+
+fn stopped_tasks(count: usize) -> String {
+    match count {
+        1 => "The background task was stopped.".to_owned(),
+        count => format!("{count} background tasks were stopped."),
     }
 }

@@ -313,7 +313,7 @@ fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
 }
 
 #[test]
-fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
+fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_and_an_undo_do_too() {
     let model = spawning(&["a", "b"], |_| Reply::text("never").held());
     let api = BotApi::start();
     let home = Home::with(&config(&model, &api));
@@ -321,6 +321,7 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
     for (n, (command, answer)) in [
         ("/stop", "2 background tasks were stopped."),
         ("/new", "A new conversation begins."),
+        ("/undo", "Took back: go\n2 background tasks were stopped."),
     ]
     .iter()
     .enumerate()
@@ -341,14 +342,14 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_does_too() {
             .last("user")
             .contains("has stopped the background task “label of a”")
     };
-    // A new conversation knows nothing of what was before.
+    // A stop and an undo; a new conversation knows nothing of what was before.
     assert_eq!(
         model
             .requests()
             .iter()
             .filter(|request| told(request))
             .count(),
-        1
+        2
     );
 }
 
