@@ -407,6 +407,21 @@ fn a_change_of_the_public_items_is_seen() {
     );
 }
 
+/// What docs/embedding.md says of its programs.
+#[test]
+fn the_first_twelve_programs_are_short() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let text = fs::read_to_string(docs.join("embedding.md")).unwrap();
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ["));
+    let programs = rows.filter_map(|row| row.split_once(".rs](examples/"));
+    let first: Vec<&str> = programs.map(|(name, _)| name).take(12).collect();
+    assert_eq!((first.len(), first[0], first[11]), (12, "ask", "channel"));
+    for name in first {
+        let program = fs::read_to_string(docs.join(format!("examples/{name}.rs"))).unwrap();
+        assert!(program.lines().count() <= 40, "{name}");
+    }
+}
+
 /// What README says about downloads, which `.github/release` makes: nothing while there is no place for them.
 fn downloads(manifest: &str) -> String {
     let value = |name: &str| {
