@@ -56,7 +56,9 @@ impl Kind {
 }
 
 /// An error on its way to the user. `message` is lower case, one line, without a full stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// `{}` shows the message, and `{:?}` also the kind and the hint: so it reads well when `main` returns it.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// What it means to the caller.
     pub kind: Kind,
@@ -125,6 +127,16 @@ impl fmt::Display for Error {
     }
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.kind.name())?;
+        match &self.hint {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl std::error::Error for Error {}
 
 impl From<std::io::Error> for Error {
@@ -182,5 +194,21 @@ pub trait Context<T> {
 impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
     fn doing(self, what: impl fmt::Display) -> Result<T> {
         self.map_err(|e| e.into().doing(what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_that_main_returns_reads_well() {
+        let e = Error::config("no model").doing("asking");
+        assert_eq!(format!("{e:?}"), "asking: no model (config)");
+        let e = e.hint("name one");
+        assert_eq!(
+            format!("{e:?}"),
+            "asking: no model (config)\nhint: name one"
+        );
     }
 }
