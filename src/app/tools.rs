@@ -217,8 +217,28 @@ pub fn think() -> Tools {
 /// say, or that some are left out. `entry` is what stands under its name in `mcpServers` of config.json. A
 /// program runs in a jail of its own; it starts with the first call, or now if its tools are not known yet.
 ///
+/// ```no_run
+/// use bantam::tools::{self, Policy};
+/// use serde_json::json;
+///
+/// # fn main() -> bantam::error::Result<()> {
+/// # bantam::hands();
+/// let policy = Policy::with("agent-home", &json!({}))?;
+/// // It starts in a directory of its own, so paths are whole; it reads these and those of the system.
+/// let bricks = std::env::current_dir()?.join("bricks");
+/// let local = json!({
+///     "command": "python3", "args": [bricks.join("server.py")],
+///     "read": [bricks], "network": false,
+/// });
+/// let remote = json!({"url": "https://mcp.example.com/mcp", "headers": {"authorization": "Bearer ..."}});
+/// let (mut tools, notices) = tools::mcp(&policy, "bricks", &local)?;
+/// tools.extend(tools::mcp(&policy, "example", &remote)?.0);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
-/// The entry is wrong or switched off, or the server does not say what its tools are.
+/// The entry is wrong, opens what must stay closed (`agent-home` lies in a tree that it may read), or switched off, or the server does not say what its tools are.
 pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<String>)> {
     let unusable =
         |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
