@@ -31,6 +31,8 @@ const AT_ONCE: usize = 8;
 
 /// Characters of a result that those see who look closely.
 const SHOWN_OF_A_RESULT: usize = 200;
+/// The most characters shown of a line that a running command has printed.
+const SHOWN_OF_A_LINE: usize = 200;
 
 /// The calls of a turn.
 pub(super) struct Calls<'a> {
@@ -292,7 +294,11 @@ impl<'a> Calls<'a> {
         });
         let events = |event| {
             (turn.events)(match event {
-                Event::Printed(line) => Event::Printed(self.agent.redactor.strike(line, "")),
+                // Struck as a whole: the beginning of a key is not known as one.
+                Event::Printed(line) => {
+                    let line = self.agent.redactor.strike(line, "");
+                    Event::Printed(one_line(&line, SHOWN_OF_A_LINE))
+                }
                 event => event,
             });
         };

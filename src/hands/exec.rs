@@ -81,7 +81,11 @@ pub(super) fn exec(
         Builder::new().spawn(write).doing("starting a thread")?;
     }
     let mut output = OutputBuffer::new(output)?;
-    output.told = Some((Instant::now(), 0));
+    output.last = Some(LastLine {
+        end: Vec::new(),
+        is_new: false,
+        told: Instant::now(),
+    });
     let limits = Limits {
         timeout: Some(Duration::from_secs(job.timeout_secs)),
         disks: trees.writable().filter_map(Disk::measure).collect(),
@@ -227,7 +231,7 @@ pub(super) fn watch(
             output = None;
         }
         if let Some(output) = &mut output {
-            output.tell();
+            output.tell()?;
         }
     }
 }
@@ -259,18 +263,24 @@ impl Disk {
     }
 }
 
-/// The last line that says something, or the beginning of it.
+/// The last line that says something. Of a long one its beginning, up to a space: half a key would not be known as one.
 fn last_line(output: &[u8]) -> &[u8] {
     // A progress bar begins its line again.
     let lines = output.rsplit(|byte| matches!(byte, b'\n' | b'\r'));
     let mut lines = lines.map(<[u8]>::trim_ascii);
     let last = lines.find(|line| !line.is_empty()).unwrap_or_default();
-    &last[..last.len().min(MAX_LINE)]
+    if last.len() <= MAX_LINE {
+        return last;
+    }
+    let space = last[..MAX_LINE].iter().rposition(u8::is_ascii_whitespace);
+    &last[..space.unwrap_or_default()]
 }
 
 /// Bytes that are read of the output at once, and the most that the kernel keeps in a pipe for a user.
 const PIECE: usize = 16 << 10;
 const MAX_PIPE: usize = 1 << 20;
+/// How much of the end of the output is searched for the last line.
+const MAX_END: usize = 64 << 10;
 
 /// Keeps the beginning of the output, or its end, and counts the rest.
 pub(super) struct OutputBuffer {
@@ -279,8 +289,30 @@ pub(super) struct OutputBuffer {
     dropped: u64,
     /// How much of the end is kept.
     end: Option<usize>,
-    /// When the caller was told of the last line, and how much had been printed by then; `None` if it is not told.
-    told: Option<(Instant, usize)>,
+    /// `None` if the caller is not told of the last line.
+    last: Option<LastLine>,
+}
+
+/// What the caller is told while a command goes on.
+struct LastLine {
+    /// The end of the output.
+    end: Vec<u8>,
+    is_new: bool,
+    told: Instant,
+}
+
+impl LastLine {
+    fn add(&mut self, piece: &[u8]) {
+        self.is_new |= !piece.is_empty();
+        self.end.extend_from_slice(piece);
+        let Some(old) = self.end.len().checked_sub(MAX_END) else {
+            return;
+        };
+        // From the beginning of a line on.
+        let line_end = self.end[old..].iter().position(|byte| *byte == b'\n');
+        let begin = line_end.map_or(self.end.len(), |at| old + at + 1);
+        self.end.drain(..begin);
+    }
 }
 
 impl OutputBuffer {
@@ -291,21 +323,29 @@ impl OutputBuffer {
             kept: Vec::new(),
             dropped: 0,
             end: None,
-            told: None,
+            last: None,
         })
     }
 
     /// Tells the caller the last line, if it is a new one and some time has passed.
-    fn tell(&mut self) {
-        let Some((at, told)) = self.told else { return };
-        if self.kept.len() == told || at.elapsed() < TELL_INTERVAL {
-            return;
+    fn tell(&mut self) -> Result<()> {
+        let Some(last) = &mut self.last else {
+            return Ok(());
+        };
+        if !last.is_new || last.told.elapsed() < TELL_INTERVAL {
+            return Ok(());
         }
-        self.told = Some((Instant::now(), self.kept.len()));
-        let body = last_line(&self.kept).to_vec();
-        let header = Header::Printed;
-        // When the caller has gone, the next look at its pipe says so.
-        drop(wire::send_reply(&mut io::stdout(), &Reply { header, body }));
+        (last.is_new, last.told) = (false, Instant::now());
+        let mut stdout = io::stdout();
+        // A caller that does not read must not hold up the limits. A pipe that is ready takes a line at once.
+        let is_ready = sys::poll(&[(stdout.as_fd(), PollFlags::OUT)], Some(Duration::ZERO))?[0];
+        let body = last_line(&last.end).to_vec();
+        if is_ready && !body.is_empty() {
+            let header = Header::Printed;
+            // When the caller has gone, the next look at its pipe says so.
+            drop(wire::send_reply(&mut stdout, &Reply { header, body }));
+        }
+        Ok(())
     }
 
     pub(super) fn of_end(pipe: OwnedFd, len: usize) -> Result<Self> {
@@ -332,6 +372,9 @@ impl OutputBuffer {
             Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
             result => result?,
         };
+        if let Some(last) = &mut self.last {
+            last.add(&piece[..len]);
+        }
         if let Some(most) = self.end {
             self.kept.extend_from_slice(&piece[..len]);
             self.kept.drain(..self.kept.len().saturating_sub(most));
@@ -358,6 +401,25 @@ mod tests {
         ] {
             assert_eq!(last_line(output), line);
         }
-        assert_eq!(last_line(&[b'x'; 5000]).len(), MAX_LINE);
+        let long = [&b"one two "[..], &[b'x'; 5000]].concat();
+        assert_eq!(last_line(&long), b"one two");
+        assert_eq!(last_line(&long[8..]), b"");
+    }
+
+    #[test]
+    fn the_last_line_moves_on_however_much_is_printed() {
+        let mut last = LastLine {
+            end: Vec::new(),
+            is_new: false,
+            told: Instant::now(),
+        };
+        for number in 0..200_000 {
+            last.add(format!("line {number}\n").as_bytes());
+            assert!(last.end.len() < MAX_END);
+        }
+        assert_eq!(last_line(&last.end), b"line 199999");
+        last.add(&vec![b'x'; 2 * MAX_END]);
+        last.add(b"\nat the end");
+        assert_eq!(last_line(&last.end), b"at the end");
     }
 }

@@ -9,7 +9,7 @@ use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
 use crate::error::Result;
 use crate::text::one_line;
-use crate::wire::{ExecJob, Header, Job, Reply, Termination};
+use crate::wire::{ExecJob, Header, Job, MAX_LINE, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;
@@ -84,7 +84,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         input: Vec::new(),
     });
     let mut printed = |line: &[u8]| {
-        let line = one_line(&String::from_utf8_lossy(line), 200);
+        let line = one_line(&String::from_utf8_lossy(line), MAX_LINE);
         (turn.events)(Event::Printed(line));
     };
     let hands = &workshop.hands;

@@ -120,9 +120,13 @@ pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String>
 fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let hands = &workshop.hands;
     let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
-    let job = Job::File(arguments::<FileJob>(&job)?);
+    let job = arguments::<FileJob>(&job)?;
+    let changes = matches!(
+        job,
+        FileJob::WriteFile { .. } | FileJob::AppendFile { .. } | FileJob::EditFile { .. }
+    );
+    let job = Job::File(job);
     let path = plain_path(text(args, "path"), hands.workspace());
-    let changes = name.ends_with("_file") && name != "read_file";
     let versions = turn.versions.filter(|_| changes);
     let before = versions
         .filter(|versions| !versions.has(&path))
