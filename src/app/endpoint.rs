@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::kept::{Lines, Next, Waiting};
 use super::pool::AgentPool;
 use crate::agent::{Agent, Request};
 use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
@@ -18,7 +19,6 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::gateway::turn_log;
 use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
-use crate::pace::paced;
 use crate::paths::{Home, session_name};
 use crate::provider::Sampling;
 use crate::secret::Secret;
@@ -38,9 +38,8 @@ const UNSTORED: &str = "http";
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long turns may go on when the program ends. The next start resumes those that are kept.
 const GRACE: Duration = Duration::from_secs(2);
-/// Between two attempts at a resumed turn whose model cannot be reached: at first, and at most.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+/// Attempts at turns of a former run at once.
+const MAX_RESUMING: usize = 8;
 /// How long after a message came to go on with that, over all starts of the program.
 const RESUME_TIME: Duration = DAY;
 
@@ -126,6 +125,8 @@ pub(super) struct EndpointTurns {
     /// The ids of kept messages whose turns are under way.
     running: Mutex<Vec<String>>,
     changed: Condvar,
+    /// The kept messages of former runs of the program.
+    left: Lines,
 }
 
 impl EndpointTurns {
@@ -139,6 +140,7 @@ impl EndpointTurns {
             counter: AtomicU64::default(),
             running: Mutex::default(),
             changed: Condvar::new(),
+            left: Lines::default(),
         }
     }
 
@@ -169,83 +171,90 @@ impl EndpointTurns {
     /// Goes on with the turns that the end of the program interrupted.
     fn resume(
         self: &Arc<Self>,
-        mut entries: Vec<disk::Entry>,
+        entries: Vec<disk::Entry>,
         cancel: &Cancel,
         log: &Sink,
     ) -> Result<()> {
-        if entries.is_empty() {
-            return Ok(());
-        }
-        for entry in &mut entries {
-            // A version that did not record the time wrote it.
-            if entry.item["since"].is_null() {
-                entry.item["since"] = now().into();
+        let waiting = |entry: disk::Entry| {
+            let kept: KeptMessage = entry.read();
+            Waiting {
+                id: entry.id,
+                key: kept.key,
+                starts: entry.starts,
+                // A version that did not record the time wrote it.
+                since: if kept.since == 0 { now() } else { kept.since },
             }
+        };
+        let conversations = self.left.fill(entries.into_iter().map(waiting));
+        for _ in 0..conversations.min(MAX_RESUMING) {
+            let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
+            let work = move || own.resume_all(&cancel, &log);
+            Builder::new().spawn(work).doing("starting a thread")?;
         }
-        let (own, cancel, log) = (self.clone(), cancel.clone(), log.clone());
-        let work = move || own.resume_all(entries, &cancel, &log);
-        Builder::new()
-            .spawn(work)
-            .map(drop)
-            .doing("starting a thread")
+        Ok(())
     }
 
-    /// Gives each turn an attempt, one after the other, until all have an end. Where a model cannot be reached, as when the
-    /// network comes up after the program, a turn is put off, as nobody is there to ask again, and holds up those behind it in
-    /// its conversation alone.
-    fn resume_all(&self, mut left: Vec<disk::Entry>, cancel: &Cancel, log: &Sink) {
-        let mut pause = paced(FIRST_PAUSE);
-        while !left.is_empty() {
-            let mut put_off = Vec::new();
-            let mut keys: Vec<String> = Vec::new();
-            for entry in left {
-                let kept: KeptMessage = entry.read();
-                if cancel.why().is_some() {
-                    return;
-                }
-                let key = kept.key.clone();
-                if !keys.contains(&key) {
-                    match self.resume_one(&entry, kept, log) {
-                        Ok(true) => continue,
-                        Ok(false) => {}
-                        // As when the disk is full: what is behind it waits as well.
-                        Err(e) => log(Level::Error, &format!("http {key}: {}", e.message)),
+    /// Gives the turns that are due an attempt until all have an end. Where a model cannot be reached, as when the network comes
+    /// up after the program, a turn is put off, as nobody is there to ask again, and holds up those behind it in its
+    /// conversation alone.
+    fn resume_all(&self, cancel: &Cancel, log: &Sink) {
+        while cancel.why().is_none() {
+            match self.left.next() {
+                Next::Nothing => return,
+                Next::Wait(time) => drop(cancel.sleep(time)),
+                Next::Work(message) => {
+                    let put_off = self.resume_one(&message, log);
+                    self.left.release(&message.key, matches!(put_off, Ok(None)));
+                    // As when the disk is full: what is behind it waits as well.
+                    if let Err(e) = put_off {
+                        let text = format!("http {}: {}", message.key, e.message);
+                        log(Level::Error, &text);
                     }
-                    keys.push(key);
                 }
-                put_off.push(entry);
             }
-            left = put_off;
-            if left.is_empty() || cancel.sleep(pause).is_err() {
-                return;
-            }
-            pause = (pause * 2).min(paced(LONGEST_PAUSE));
         }
     }
 
-    /// Makes one attempt at a turn. Returns whether it has an end.
-    fn resume_one(&self, entry: &disk::Entry, kept: KeptMessage, log: &Sink) -> Result<bool> {
-        let (key, since) = (kept.key.clone(), kept.since);
-        if entry.starts >= disk::MAX_STARTS {
+    /// Gives the older messages of a conversation an attempt, so that a new one is not answered before them. Fails if one of them
+    /// is put off again.
+    fn resume_older(&self, key: &str) -> Result<()> {
+        while let Some(message) = self.left.take(key)? {
+            let put_off = self.resume_one(&message, &self.log);
+            self.left.release(key, matches!(put_off, Ok(None)));
+            if let Some(e) = put_off? {
+                return Err(e.doing("answering an older message of this conversation"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one attempt at a turn. Returns why it is put off, or nothing if it has an end. The end of the program does not stop
+    /// the attempt, because a stopped turn is over, and the next start goes on with this one.
+    fn resume_one(&self, message: &Waiting, log: &Sink) -> Result<Option<Error>> {
+        let key = &message.key;
+        let ids = [message.id.clone()];
+        let Some(entry) = self.queue.find(&ids)?.pop() else {
+            return Ok(None);
+        };
+        if message.starts >= disk::MAX_STARTS {
             log(
                 Level::Error,
                 &format!("http {key}: the message stopped bantam three times"),
             );
-            return self.give_up(&entry.id, &key).map(|()| true);
+            return self.give_up(&message.id, key).map(|()| None);
         }
-        let ids = [entry.id.clone()];
-        let response = self.attempt(&entry.id, kept, &Cancel::new(None), &|_| ());
+        let response = self.attempt(&message.id, entry.read(), &Cancel::new(None), &|_| ());
         let Some(e) = response.error else {
-            return self.queue.done(&ids).map(|()| true);
+            return self.queue.done(&ids).map(|()| None);
         };
         let text = format!("http {key}: a resumed turn failed: {}", e.message);
         log(Level::Warn, &text);
         let may_pass = matches!(e.kind, Kind::Unavailable | Kind::Busy);
-        if !may_pass || is_too_old(since, now()) {
-            return self.queue.done(&ids).map(|()| true);
+        if !may_pass || is_too_old(message.since, now()) {
+            return self.queue.done(&ids).map(|()| None);
         }
         self.queue.halt(&ids)?;
-        Ok(false)
+        Ok(Some(e))
     }
 
     /// Closes the message that stopped the program, with a word in its conversation.
@@ -479,7 +488,13 @@ impl EndpointTurns {
         };
         let added = self.queue.add_large(&disk::Entry::new(&id, KIND, &kept));
         let response = match added {
-            Ok(()) => self.run_kept(&id, kept, cancel, events),
+            Ok(()) => match self.resume_older(&kept.key) {
+                Ok(()) => self.run_kept(&id, kept, cancel, events),
+                Err(e) => {
+                    let closed = self.queue.done(&[id]);
+                    Response::failed(&kept.key, closed.err().unwrap_or(e))
+                }
+            },
             // Nothing ran, so the client may ask again.
             Err(e) => Response::failed(
                 &kept.key,

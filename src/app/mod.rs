@@ -5,6 +5,7 @@ mod channels;
 pub(crate) mod endpoint;
 pub(crate) mod factory;
 pub(crate) mod gateway;
+mod kept;
 mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;

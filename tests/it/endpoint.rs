@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -465,6 +467,83 @@ fn a_resumed_turn_without_its_model_holds_up_no_other() {
     });
     assert_eq!(door.get("/v1/sessions/second/last").text(), "kept");
     door.get("/v1/sessions/first/last").is(202);
+}
+
+/// Asks in stored conversations, one after the other, and leaves the gateway killed in all these turns.
+fn killed_in_turns(home: &Home, model: &Model, asked: &[(&str, &str)]) {
+    let door = open(home);
+    let mut clients = Vec::new();
+    for (n, (key, text)) in asked.iter().enumerate() {
+        let body = json!({ "messages": [{ "role": "user", "content": text }] });
+        let mut client = TcpStream::connect(&door.address).unwrap();
+        let asked = post(&body, &[&format!("X-Session: {key}")]);
+        client.write_all(asked.as_bytes()).unwrap();
+        clients.push(client);
+        model.wait_for_holds(n + 1);
+    }
+    door.gateway.signal(Signal::KILL);
+    door.gateway.wait();
+}
+
+#[test]
+fn resumed_turns_do_not_wait_for_a_host_that_hangs() {
+    let model = Model::answering(|request, n| match n {
+        0 | 1 => Reply::text("lost").held(),
+        2.. if request.last("user").contains("hangs") && n < 4 => Reply::text("late").held(),
+        _ => Reply::text("kept"),
+    })
+    .forgetful();
+    let home = home(&model);
+    killed_in_turns(&home, &model, &[("first", "hangs"), ("second", "here")]);
+    let door = open(&home);
+    until("the second turn is resumed", || {
+        door.get("/v1/sessions/second/last").status == 200
+    });
+    assert_eq!(door.get("/v1/sessions/second/last").text(), "kept");
+    model.wait_for_holds(3);
+    door.get("/v1/sessions/first/last").is(202);
+    // The end of the program does not wait for it, and the next start goes on with it.
+    door.gateway.signal(Signal::TERM);
+    door.gateway.wait();
+    let door = open(&home);
+    until("the first turn is resumed", || {
+        door.get("/v1/sessions/first/last").status == 200
+    });
+    assert_eq!(door.get("/v1/sessions/first/last").text(), "kept");
+}
+
+#[test]
+fn a_new_message_is_answered_after_an_older_one_that_was_put_off() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = is_up.clone();
+    let model = Model::answering(move |request, n| {
+        if n == 0 {
+            return Reply::text("lost").held();
+        }
+        if !up.load(Ordering::SeqCst) {
+            return Reply::error(503, "not yet");
+        }
+        Reply::text(&format!("heard {}", request.last("user")))
+    })
+    .forgetful();
+    let home = home(&model);
+    killed_in_turns(&home, &model, &[("k", "older")]);
+    let door = open(&home);
+    door.gateway.wait_for_stderr("a resumed turn failed");
+    let ask = |text: &str| {
+        let body = json!({ "messages": [{ "role": "user", "content": text }] });
+        door.post(&body, &["X-Session: k"])
+    };
+    ask("refused").is(503);
+    is_up.store(true, Ordering::SeqCst);
+    assert!(ask("newer").is(200).text().contains("newer"));
+    let session = home.session("http_k");
+    let asked = session.texts("user");
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    let heard = session.texts("assistant");
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(heard[0].contains("older"), "{heard:?}");
+    assert!(heard[1].contains("newer"), "{heard:?}");
 }
 
 #[test]
