@@ -120,7 +120,7 @@ impl Journal {
     }
 
     /// Replaces all lines by these. On disk before this returns; after a crash either all of them count or none.
-    pub(super) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
+    pub(crate) fn replace(&mut self, lines: &[Fields]) -> Result<()> {
         let path = self.path.clone();
         let new = unfinished(&path);
         remove_unfinished(&path)?;

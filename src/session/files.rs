@@ -53,13 +53,12 @@ impl Files {
             .iter()
             .map(|(entry, at)| fields(entry, &rfc3339(*at)));
         let lines: Vec<Line> = std::iter::once(first).chain(lines).collect();
-        if let Some(file) = &mut session.file {
-            file.journal = None;
+        let journal = session.file.as_mut().and_then(|file| file.journal.as_mut());
+        match journal {
+            // A crash leaves one or the other.
+            Some(journal) => journal.replace(&lines),
+            None => self.write(session, &lines, Durability::Now),
         }
-        if session.next > 0 {
-            disk::remove_files(&[self.home.session(&session.name)])?;
-        }
-        self.write(session, &lines, Durability::Now)
     }
 
     /// The conversation without the media that lie beside it.
