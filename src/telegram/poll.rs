@@ -255,19 +255,26 @@ impl Poller {
         self.chats.settle_orphans();
         let open = self.chats.inbox.all();
         self.sender().is_ok("reading the inbox", &open);
-        let mut resumed: Vec<String> = Vec::new();
-        for mut open in open.unwrap_or_default() {
-            open.group.retain(|id| !resumed.contains(id));
-            if !self.settings.allow_from.contains(&open.message.from) {
-                self.log(
-                    Level::Info,
-                    "dropped a message of a user who is no longer in allow_from",
-                );
-                self.chats.close(&[open.id]);
-            } else if !resumed.contains(&open.id) {
-                resumed.extend(open.group.iter().cloned());
-                self.resume_message(open);
+        let is_allowed = |open: &OpenMessage| self.settings.allow_from.contains(&open.message.from);
+        let (open, dropped): (Vec<_>, Vec<_>) =
+            open.unwrap_or_default().into_iter().partition(is_allowed);
+        // All of them before anything is passed on: a group is answered without the messages of who was removed.
+        let mut settled: Vec<String> = Vec::new();
+        for dropped in dropped {
+            self.log(
+                Level::Info,
+                "dropped a message of a user who is no longer in allow_from",
+            );
+            self.chats.close(std::slice::from_ref(&dropped.id));
+            settled.push(dropped.id);
+        }
+        for mut open in open {
+            if settled.contains(&open.id) {
+                continue;
             }
+            open.group.retain(|id| !settled.contains(id));
+            settled.extend(open.group.iter().cloned());
+            self.resume_message(open);
         }
     }
 

@@ -67,10 +67,19 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
         ),
         kept(3, "42", OWNER, "theirs"),
         json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
+        // Answered together, for the first was of somebody who still may.
+        merged(
+            kept(5, "-6", OWNER, "theirs"),
+            &json!({ "group": [5, 6], "running": true }),
+        ),
+        merged(
+            kept(6, "-6", 43, "mine, too"),
+            &json!({ "group": [5, 6], "running": true }),
+        ),
     ];
     home.dir("state");
     home.write("state/telegram-123456.jsonl", journal(lines));
-    for chat in [OWNER, 43, -5] {
+    for chat in [OWNER, 43, -5, -6] {
         api.chat(chat);
     }
     let mut other = config.clone();
@@ -79,6 +88,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let gateway = start(&home);
     gateway.wait_for_stderr("dropped a message of a user who is no longer in allow_from");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
+    assert_eq!(api.wait_for_texts(-6, 1), ["About false."]);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     // They are closed: letting the user in again does not bring them back.
@@ -89,7 +99,8 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
     assert!(api.texts(-5).is_empty());
-    assert_eq!(model.requests().len(), 2);
+    assert_eq!(api.texts(-6).len(), 1);
+    assert_eq!(model.requests().len(), 3);
 }
 
 #[test]
