@@ -3,7 +3,8 @@
 use super::args::{Args, Command};
 use super::{commands, find, print, topics};
 use crate::config::Env;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::text::{nearest, one_line};
 
 pub(super) const COMMAND: Command = Command::row(
     "help",
@@ -44,12 +45,12 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         words => {
             let name = words.join(" ");
             match topics::page(&name) {
-                None => show(&find(&name)?),
+                None => show(&found(&name)?),
                 // `cron` is a group of commands, too.
                 Some(text) => {
                     let is_group = commands().any(|command| command.group() == Some(&name));
                     let list = if is_group {
-                        sections(&find(&name)?) + "\n"
+                        sections(&found(&name)?) + "\n"
                     } else {
                         String::new()
                     };
@@ -58,6 +59,24 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
             }
         }
     }
+}
+
+/// The commands of a page. Who wants help does not ask the model: the hint names what has a page.
+fn found(name: &str) -> Result<Vec<&'static Command>> {
+    find(name).map_err(|e| {
+        if name.contains(' ') {
+            return e;
+        }
+        let names = commands()
+            .flat_map(|c| [Some(c.name), c.group()])
+            .flatten()
+            .chain(topics::names());
+        let hint = match nearest(name, names) {
+            Some(near) => format!("did you mean `bantam help {near}`?"),
+            None => "bantam help lists the commands and topics".to_owned(),
+        };
+        Error::usage(format!("no help for \"{}\"", one_line(name, 40))).hint(hint)
+    })
 }
 
 /// Prints the page of a command, or of all subcommands of a group.

@@ -43,6 +43,16 @@ const MISTAKES: &[Mistake] = &[
         "did you mean `bantam agent`?",
     ),
     typed(
+        &["help", "nothing"],
+        "no help for \"nothing\"",
+        "bantam help lists the commands and topics",
+    ),
+    typed(
+        &["help", "jial"],
+        "no help for \"jial\"",
+        "did you mean `bantam help jail`?",
+    ),
+    typed(
         &["agent", "--mesage", "hi"],
         "unknown flag --mesage",
         "did you mean --message?",
