@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::consent::Consent;
 use super::convert::convert;
-use super::{import_sessions, print};
+use super::{import_sessions, print, print_line};
 use crate::config;
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
@@ -172,13 +172,13 @@ impl Import {
             self.config_path.display()
         ))?;
         for what in &self.refused {
-            print(&format!("skipped  {what}\n"))?;
+            print_line(&format!("skipped  {what}"))?;
         }
         if left.is_empty() {
             return Ok(());
         }
-        print(&format!(
-            "skipped  settings that are unknown here or open your machine: {}\n",
+        print_line(&format!(
+            "skipped  settings that are unknown here or open your machine: {}",
             one_line(&left.join(", "), 2000)
         ))
     }
@@ -355,8 +355,8 @@ impl ForeignHome {
     pub(super) fn skip(&self, path: &Path, why: &str) -> Result<()> {
         let is_link = self.kind(path).is_some_and(|kind| kind.is_symlink());
         let why = if is_link { "a symbolic link" } else { why };
-        print(&format!(
-            "skipped  {}: {why}\n",
+        print_line(&format!(
+            "skipped  {}: {why}",
             one_line(&path.to_string_lossy(), 200)
         ))
     }

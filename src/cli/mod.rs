@@ -308,14 +308,23 @@ fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLU
 
 /// Writes a line to standard error, or nothing where that is closed. A terminal gets it broken between words.
 fn tell(text: &str) {
-    let text = if io::stderr().is_terminal() {
-        let columns = tty::size().0.saturating_sub(1);
-        let lines = text.lines().flat_map(|line| markdown::lines(line, columns));
-        lines.collect::<Vec<_>>().join("\n")
-    } else {
-        text.to_owned()
-    };
+    let text = fitted(text, io::stderr().is_terminal());
     drop(writeln!(io::stderr().lock(), "{text}"));
+}
+
+/// Writes a line to standard output. A terminal gets it broken between words.
+fn print_line(text: &str) -> Result<()> {
+    print(&(fitted(text, io::stdout().is_terminal()) + "\n"))
+}
+
+/// A terminal breaks lines inside words.
+fn fitted(text: &str, is_terminal: bool) -> String {
+    if !is_terminal {
+        return text.to_owned();
+    }
+    let columns = tty::size().0.saturating_sub(1);
+    let lines = text.lines().flat_map(|line| markdown::lines(line, columns));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 /// Tells the user something that is not an error.
