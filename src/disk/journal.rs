@@ -311,6 +311,9 @@ impl Contents {
             let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
             return Err(Error::failed(format!(
                 "{path} has grown to {len}, and no more than {most} are read"
+            ))
+            .hint(format!(
+                "to start without what it holds: mv {path} {path}.old"
             )));
         }
         let chunk = usize::try_from(len.min(CHUNK)).unwrap_or_default();
@@ -525,6 +528,25 @@ mod tests {
     #[test]
     fn the_checksum_is_the_one_everybody_else_means() {
         assert_eq!(crc32fast::hash(b"123456789"), 0xCBF4_3926);
+    }
+
+    #[test]
+    fn a_file_that_has_grown_too_large_is_not_read_and_the_error_says_how_to_go_on() {
+        let scratch = Scratch::new("grown");
+        let path = scratch.file();
+        drop(Journal::create(&path, &[fields(0)]).unwrap());
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(MAX_LOG + 1).unwrap();
+        let e = open(&path).unwrap_err();
+        assert!(
+            e.message
+                .ends_with("has grown to 32.0 MB, and no more than 32.0 MB are read")
+        );
+        let hint = format!(
+            "to start without what it holds: mv {0} {0}.old",
+            path.display()
+        );
+        assert_eq!(e.hint, Some(hint));
     }
 
     #[test]
