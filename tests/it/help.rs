@@ -184,7 +184,7 @@ fn what_is_not_a_command_gets_the_nearest_one() {
         (&["sessions", "show"], "bantam sessions show KEY"),
         (&["sessions", "show", "a", "b"], "bantam help sessions show"),
         (&["status", "now"], "bantam help status"),
-        (&["help", "onbaord"], "bantam onboard"),
+        (&["help", "onbaord"], "did you mean `bantam help onboard`?"),
     ] {
         home.bantam()
             .args(args)
