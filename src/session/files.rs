@@ -199,10 +199,8 @@ impl Store for Files {
 /// Refuses a message that would be too long to be loaded.
 fn check_length(lines: &[Line]) -> Result<()> {
     for line in lines {
-        let text = line.get("content").and_then(Value::as_str);
-        // Escaping makes at most six bytes of one, and the rest of a line is short.
-        let may_be_too_long = text.is_some_and(|text| text.len() > MAX_LINE / 8);
-        if !may_be_too_long {
+        // Escaping makes at most six bytes of one.
+        if line.values().map(text_len).sum::<usize>() < MAX_LINE / 8 {
             continue;
         }
         let len = serde_json::to_vec(line).map_or(0, |line| line.len());
@@ -215,6 +213,16 @@ fn check_length(lines: &[Line]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// About how many bytes of text a value has, before they are escaped.
+fn text_len(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(values) => values.iter().map(text_len).sum(),
+        Value::Object(fields) => fields.values().map(text_len).sum(),
+        _ => 0,
+    }
 }
 
 /// Reads a segment of a conversation. One that media of a version before make too large loses them to files beside it, once,
