@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::dialect::{Dialect, Outgoing};
 use super::quirks::Quirks;
-use super::{Request, Sampling, System};
+use super::{ProviderError, Request, Sampling, System};
 use crate::cancel::Cancel;
 use crate::config::{Config, Env};
 use crate::message::Message;
@@ -31,4 +31,19 @@ pub(super) fn wire(dialect: &Dialect, system: &str, messages: &[Message]) -> Val
         quirks: Quirks(&[]),
     };
     serde_json::from_str(&outgoing.body(dialect)).unwrap()
+}
+
+#[test]
+fn a_hosts_name_is_no_reason_for_a_hint() {
+    let hint = |message: &str| {
+        let e = ProviderError::Transient {
+            message: message.to_owned(),
+            retry_after: None,
+        };
+        e.into_error("x/y").hint.unwrap_or_default()
+    };
+    let network = "check the network and the model's api_base, or try again later";
+    assert_eq!(hint("open.bigmodel.cn: io: Connection refused"), network);
+    assert_eq!(hint("proxy.example.org: io: Connection refused"), network);
+    assert!(hint("example.org: the proxy refused the connection").starts_with("check HTTPS_PROXY"));
 }

@@ -306,6 +306,37 @@ fn events_are_told_line_by_line_and_the_last_is_the_object_of_json() {
 }
 
 #[test]
+fn a_call_without_words_is_no_progress_and_of_its_result_the_beginning_is_shown() {
+    let model = Model::answering(|request, _| {
+        let messages = request.body["messages"].as_array().unwrap();
+        if messages.last().unwrap()["role"] == "tool" {
+            Reply::text("Read.")
+        } else {
+            Reply::call("read_file", &json!({ "path": "long.txt" }))
+        }
+    });
+    let home = Home::with(&model.config());
+    home.write(
+        "workspace/long.txt",
+        format!("marker {}end of it", "word ".repeat(200)),
+    );
+    let events = home.agent(["--events", "-m", "hi"]).exits(0).stdout.clone();
+    assert!(
+        events.contains("tool_finished") && !events.contains("\"progress\""),
+        "{events}"
+    );
+    let told = home.agent(["-v", "-m", "hi"]).exits(0).stderr.clone();
+    let shown = told
+        .lines()
+        .find(|line| line.contains("marker"))
+        .expect(&told);
+    assert!(
+        shown.matches("word").count() > 30 && !shown.contains("end of it"),
+        "{told}"
+    );
+}
+
+#[test]
 fn events_end_with_the_object_on_failure_too() {
     let model = Model::scripted([Reply::error(401, "no such key")]);
     let home = Home::with(&model.config());
