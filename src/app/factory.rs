@@ -135,27 +135,43 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
-        let store = self.store();
-        // Locked to the end: a turn meanwhile would be taken back instead, without its files.
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
-        let Some(question) = question(&session) else {
+        let put_back = |session: &Session| {
+            let versions = Versions::of(self.home.undo(&session.name), session.asked_at());
+            // In memory nothing is kept.
+            let files = match self.options.memory {
+                Some(_) => Vec::new(),
+                None => self.put_back(&versions)?,
+            };
+            Ok((versions, files, commands_since(session)))
+        };
+        let Some((question, (versions, files, ran))) = self.take_back(session, put_back)? else {
             return Ok(None);
         };
-        let ran = commands_since(&session);
-        let versions = Versions::of(self.home.undo(&session.name), session.asked_at());
-        // In memory nothing is kept.
-        let files = match self.options.memory {
-            Some(_) => Vec::new(),
-            None => self.put_back(&versions)?,
-        };
-        let undo = session.undo_turn();
-        store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
         versions.forget()?;
         Ok(Some(Undone {
             question,
             files,
             ran,
         }))
+    }
+
+    /// Takes back the last question of a conversation with all that follows it. Returns it, and what `before` made of the
+    /// conversation as it was.
+    fn take_back<T>(
+        &self,
+        session: &str,
+        before: impl FnOnce(&Session) -> Result<T>,
+    ) -> Result<Option<(User, T)>> {
+        let store = self.store();
+        // Locked to the end: a turn that came in between would be taken back in its place.
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let Some(question) = question(&session) else {
+            return Ok(None);
+        };
+        let made = before(&session)?;
+        let undo = session.undo_turn();
+        store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
+        Ok(Some((question, made)))
     }
 
     /// Makes files what they were before a turn, and tells what became of each.
@@ -203,14 +219,8 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
-        let store = self.store();
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
-        let question = question(&session);
-        if question.is_some() {
-            let undo = session.undo_turn();
-            store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
-        }
-        Ok(question)
+        let taken = self.take_back(session, |_| Ok(()))?;
+        Ok(taken.map(|(question, ())| question))
     }
 
     /// Stores the model as the one of a conversation.
