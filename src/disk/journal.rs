@@ -431,7 +431,7 @@ fn seq_at_start(line: &[u8], rest: &Hasher) -> Option<u64> {
     std::str::from_utf8(&start[..digits]).ok()?.parse().ok()
 }
 
-/// The most bytes to keep of a torn tail: no line of ours is longer.
+/// The most bytes to keep of a torn tail.
 const MAX_TORN: usize = 1 << 20;
 
 /// Copies a torn tail to another file and cuts it off.

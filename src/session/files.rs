@@ -17,7 +17,7 @@ use crate::pace::paced;
 use crate::paths::{Home, check_session};
 use crate::text::{rfc3339, size};
 
-/// The room that a line's number and checksum take.
+/// More than a line's number and checksum take.
 const ROOM: usize = 1024;
 
 /// Conversations as files.
@@ -69,10 +69,7 @@ impl Files {
         let read = |path: &Path| disk::read_journal_into(path, &mut replay);
         let found = read_log(&self.home, name, &path, read)?;
         refuse_newer(replay.version, &path)?;
-        if let Some(again) = replay.again() {
-            replay = again;
-            disk::read_journal_into(&path, &mut replay).doing("reading the session")?;
-        }
+        replay = without_undone(replay, &path)?;
         let (mut session, _results) = replay.finish(found.next);
         session.damage = found.damage.into_iter().chain(found.torn).collect();
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
@@ -105,10 +102,7 @@ impl Store for Files {
             None => (None, Vec::new()),
         };
         refuse_newer(replay.version, &path)?;
-        if let Some(again) = replay.again() {
-            replay = again;
-            disk::read_journal_into(&path, &mut replay).doing("reading the session")?;
-        }
+        replay = without_undone(replay, &path)?;
         let told = replay.told;
         let next = journal.as_ref().map_or(0, Journal::next);
         let (mut session, missing) = replay.finish(next);
@@ -194,6 +188,15 @@ impl Store for Files {
         session.named = named;
         Ok(Some(old))
     }
+}
+
+/// Reads the lines once more if some were left out for others that were taken back later.
+fn without_undone(mut replay: Replay, path: &Path) -> Result<Replay> {
+    let Some(mut again) = replay.again() else {
+        return Ok(replay);
+    };
+    disk::read_journal_into(path, &mut again).doing("reading the session")?;
+    Ok(again)
 }
 
 /// Refuses a message that would be too long to be loaded.
