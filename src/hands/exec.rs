@@ -335,12 +335,15 @@ impl OutputBuffer {
         if !last.is_new || last.told.elapsed() < TELL_INTERVAL {
             return Ok(());
         }
-        (last.is_new, last.told) = (false, Instant::now());
         let mut stdout = io::stdout();
         // A caller that does not read must not hold up the limits. A pipe that is ready takes a line at once.
         let is_ready = sys::poll(&[(stdout.as_fd(), PollFlags::OUT)], Some(Duration::ZERO))?[0];
+        if !is_ready {
+            return Ok(());
+        }
+        (last.is_new, last.told) = (false, Instant::now());
         let body = last_line(&last.end).to_vec();
-        if is_ready && !body.is_empty() {
+        if !body.is_empty() {
             let header = Header::Printed;
             // When the caller has gone, the next look at its pipe says so.
             drop(wire::send_reply(&mut stdout, &Reply { header, body }));
