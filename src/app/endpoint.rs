@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::kept::{Lines, Next, Waiting};
+use super::kept::{Backlog, Next, Waiting};
 use super::pool::AgentPool;
 use crate::agent::{Agent, Request};
 use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
@@ -126,7 +126,7 @@ pub(super) struct EndpointTurns {
     running: Mutex<Vec<String>>,
     changed: Condvar,
     /// The kept messages of former runs of the program.
-    left: Lines,
+    left: Backlog,
 }
 
 impl EndpointTurns {
@@ -140,7 +140,7 @@ impl EndpointTurns {
             counter: AtomicU64::default(),
             running: Mutex::default(),
             changed: Condvar::new(),
-            left: Lines::default(),
+            left: Backlog::default(),
         }
     }
 

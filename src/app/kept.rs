@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 }
 
 /// The messages of one conversation, the oldest first.
-struct Line {
+struct Conversation {
     key: String,
     messages: VecDeque<Waiting>,
     due: Instant,
@@ -40,21 +40,24 @@ pub(super) enum Next {
 }
 
 #[derive(Default)]
-pub(super) struct Lines {
-    lines: Mutex<Vec<Line>>,
+pub(super) struct Backlog {
+    conversations: Mutex<Vec<Conversation>>,
     released: Condvar,
 }
 
-impl Lines {
+impl Backlog {
     /// Returns how many conversations there are.
     pub(super) fn fill(&self, messages: impl IntoIterator<Item = Waiting>) -> usize {
-        let mut lines = self.lock();
+        let mut conversations = self.lock();
         for message in messages {
-            if let Some(line) = lines.iter_mut().find(|line| line.key == message.key) {
-                line.messages.push_back(message);
+            if let Some(conversation) = conversations
+                .iter_mut()
+                .find(|conversation| conversation.key == message.key)
+            {
+                conversation.messages.push_back(message);
                 continue;
             }
-            lines.push(Line {
+            conversations.push(Conversation {
                 key: message.key.clone(),
                 messages: VecDeque::from([message]),
                 due: Instant::now(),
@@ -62,25 +65,27 @@ impl Lines {
                 is_taken: false,
             });
         }
-        lines.len()
+        conversations.len()
     }
 
     /// Takes the message whose turn is due, or tells how long to wait for one.
     pub(super) fn next(&self) -> Next {
-        let mut lines = self.lock();
+        let mut conversations = self.lock();
         let now = Instant::now();
-        let free = lines.iter_mut().filter(|line| !line.is_taken);
-        let Some(line) = free.min_by_key(|line| line.due) else {
-            // Whoever has taken a line may put it off.
-            if lines.is_empty() {
+        let free = conversations
+            .iter_mut()
+            .filter(|conversation| !conversation.is_taken);
+        let Some(conversation) = free.min_by_key(|conversation| conversation.due) else {
+            // Whoever has taken a conversation may put it off.
+            if conversations.is_empty() {
                 return Next::Nothing;
             }
             return Next::Wait(paced(FIRST_PAUSE));
         };
-        let left = line.due.saturating_duration_since(now);
-        match line.messages.front() {
+        let left = conversation.due.saturating_duration_since(now);
+        match conversation.messages.front() {
             Some(message) if left.is_zero() => {
-                line.is_taken = true;
+                conversation.is_taken = true;
                 Next::Work(message.clone())
             }
             _ => Next::Wait(left.min(paced(FIRST_PAUSE))),
@@ -89,42 +94,52 @@ impl Lines {
 
     /// Takes the oldest message of this conversation, due or not. Waits while another has it.
     pub(super) fn take(&self, key: &str) -> Result<Option<Waiting>> {
-        let is_taken =
-            |lines: &mut Vec<Line>| lines.iter().any(|line| line.key == key && line.is_taken);
+        let is_taken = |conversations: &mut Vec<Conversation>| {
+            conversations
+                .iter()
+                .any(|conversation| conversation.key == key && conversation.is_taken)
+        };
         let waited = self
             .released
             .wait_timeout_while(self.lock(), paced(LONGEST_WAIT), is_taken);
-        let (mut lines, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut conversations, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() {
             let text = "an older message of this conversation is still being answered";
             return Err(Error::new(Kind::Busy, text));
         }
-        let line = lines.iter_mut().find(|line| line.key == key);
-        Ok(line.and_then(|line| {
-            line.is_taken = true;
-            line.messages.front().cloned()
+        let conversation = conversations
+            .iter_mut()
+            .find(|conversation| conversation.key == key);
+        Ok(conversation.and_then(|conversation| {
+            conversation.is_taken = true;
+            conversation.messages.front().cloned()
         }))
     }
 
     /// Gives a conversation back after an attempt at its oldest message, which has an end or is put off.
     pub(super) fn release(&self, key: &str, has_end: bool) {
-        let mut lines = self.lock();
-        for line in lines.iter_mut().filter(|line| line.key == key) {
-            line.is_taken = false;
-            line.due = Instant::now();
+        let mut conversations = self.lock();
+        for conversation in conversations
+            .iter_mut()
+            .filter(|conversation| conversation.key == key)
+        {
+            conversation.is_taken = false;
+            conversation.due = Instant::now();
             if has_end {
-                line.messages.pop_front();
-                line.pause = paced(FIRST_PAUSE);
+                conversation.messages.pop_front();
+                conversation.pause = paced(FIRST_PAUSE);
             } else {
-                line.due += line.pause;
-                line.pause = (line.pause * 2).min(paced(LONGEST_PAUSE));
+                conversation.due += conversation.pause;
+                conversation.pause = (conversation.pause * 2).min(paced(LONGEST_PAUSE));
             }
         }
-        lines.retain(|line| !line.messages.is_empty());
+        conversations.retain(|conversation| !conversation.messages.is_empty());
         self.released.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Line>> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Vec<Conversation>> {
+        self.conversations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
