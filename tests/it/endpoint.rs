@@ -444,18 +444,7 @@ fn a_resumed_turn_without_its_model_holds_up_no_other() {
     })
     .forgetful();
     let home = home(&model);
-    let door = open(&home);
-    let mut clients = Vec::new();
-    for (n, (key, text)) in [("first", "gone"), ("second", "here")].iter().enumerate() {
-        let body = json!({ "messages": [{ "role": "user", "content": text }] });
-        let mut client = TcpStream::connect(&door.address).unwrap();
-        let asked = post(&body, &[&format!("X-Session: {key}")]);
-        client.write_all(asked.as_bytes()).unwrap();
-        clients.push(client);
-        model.wait_for_holds(n + 1);
-    }
-    door.gateway.signal(Signal::KILL);
-    door.gateway.wait();
+    killed_in_turns(&home, &model, &[("first", "gone"), ("second", "here")]);
     model.release();
     let gateway = home.bantam().env("BANTAM_TEST_SPEED", "100");
     let gateway = gateway.arg("gateway").spawn();
