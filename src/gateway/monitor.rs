@@ -64,7 +64,7 @@ impl Shutdown {
     }
 
     /// Calls `report` once a signal arrives, or at once if one has.
-    fn on_report(&self, report: impl FnOnce() + Send + 'static) {
+    fn when_signalled(&self, report: impl FnOnce() + Send + 'static) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(report));
         if self.signalled.load(Ordering::SeqCst) {
             self.report_signal();
@@ -125,7 +125,7 @@ impl Monitor {
         self.manager.notify("READY=1");
         let monitor = Arc::new(Mutex::new(self));
         let ending = monitor.clone();
-        shutdown.on_report(move || {
+        shutdown.when_signalled(move || {
             let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
             monitor.manager.notify("STOPPING=1");
             let written = monitor.status.ends(SystemTime::now());
