@@ -308,8 +308,8 @@ pub trait Channel: Send {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 
     /// What [`serve`](crate::serve()) waits for before it returns: the other end of this, which is dropped after the last event was
-    /// shown. What comes through it before ends serving: what was shown or read is no longer sure. Called before `start`.
-    /// Default: nothing, so that the last events may be lost.
+    /// shown. An error that comes through it ends serving, since nobody knows any more what was shown or read. Called before
+    /// `start`. Default: nothing, so that the last events may be lost.
     fn last_shown(&mut self) -> Option<Receiver<Error>> {
         None
     }

@@ -43,8 +43,8 @@ const LAST_SHOWN: Duration = Duration::from_secs(30);
 /// with the turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped
 /// the program three times is given up. `home` is in use by one server at a time.
 ///
-/// When this returns, `cancel` is stopped, whatever the reason: so what reads for a channel learns that nobody listens. A message
-/// with an id that came too late is kept for the next call of `serve`.
+/// When this returns, for whatever reason, `cancel` is stopped, so that what reads for a channel learns that nobody listens. A
+/// message with an id that came too late is kept for the next call of `serve`.
 ///
 /// # Errors
 /// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.

@@ -238,7 +238,8 @@ pub fn think() -> Tools {
 /// ```
 ///
 /// # Errors
-/// The entry is wrong, opens what must stay closed (`agent-home` lies in a tree that it may read), or switched off, or the server does not say what its tools are.
+/// The entry is wrong, is switched off, or lets the server read what must stay closed (the folder of `policy`), or the server does
+/// not say what its tools are.
 pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<String>)> {
     let unusable =
         |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));

@@ -61,7 +61,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     }
 }
 
-/// The commands of a page. Who wants help does not ask the model: the hint names what has a page.
+/// The commands of a page. The hint names a page: who asks for help has no question for the model.
 fn found(name: &str) -> Result<Vec<&'static Command>> {
     find(name).map_err(|e| {
         if name.contains(' ') {

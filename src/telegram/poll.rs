@@ -258,7 +258,7 @@ impl Poller {
         let is_allowed = |open: &OpenMessage| self.settings.allow_from.contains(&open.message.from);
         let (open, dropped): (Vec<_>, Vec<_>) =
             open.unwrap_or_default().into_iter().partition(is_allowed);
-        // All of them before anything is passed on: a group is answered without the messages of who was removed.
+        // All of them before anything is passed on: a group is answered without the messages of a removed user.
         let mut settled: Vec<String> = Vec::new();
         for dropped in dropped {
             self.log(

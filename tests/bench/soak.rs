@@ -211,8 +211,8 @@ fn unanswered(api: &BotApi, chat: i64, written: &[Written]) -> Vec<usize> {
     (0..written.len()).filter(is_open).collect()
 }
 
-/// Whether the chat was told that the disk took the first of these items not, before it was answered to a later one. The model
-/// never sees such a message: its question is in no conversation.
+/// Whether the chat was told that the disk did not take the first of these items, before a later one was answered. The model never
+/// sees such a message: its question is in no conversation.
 fn was_refused(api: &BotApi, chat: i64, written: &[Written]) -> bool {
     let (first, later) = written.split_first().unwrap();
     let later: BTreeSet<&str> = later.iter().map(|written| written.item.as_str()).collect();
