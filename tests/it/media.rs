@@ -448,8 +448,11 @@ fn a_conversation_just_small_enough_to_be_loaded_costs_little_memory_and_few_req
         let lines = log.lines().count();
         home.write("sessions/cli_x.jsonl", log);
         let ask = |text: &str| {
+            // Locked first: it may ask before its number is known here.
+            let mut pid = asking.lock().unwrap();
             let agent = home.bantam().args(["agent", "-s", "x", "-m", text]).spawn();
-            *asking.lock().unwrap() = agent.pid();
+            *pid = agent.pid();
+            drop(pid);
             agent.finish().exits(0).prints("Here.\n");
         };
         ask("hello");
