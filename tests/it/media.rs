@@ -102,8 +102,11 @@ fn forty(answers: Vec<Vec<u8>>) -> (u64, usize, Vec<String>) {
     let open =
         json!({ "tools": { "web": { "fetch": { "allow_private": true, "timeout": 120 } } } });
     let home = Home::with(&merged(model.config(), &open));
+    // Locked before the start: the model answers as soon as the process asks.
+    let mut known = pid.lock().unwrap();
     let running = home.bantam().args(["agent", "-m", "look"]).spawn();
-    *pid.lock().unwrap() = running.pid();
+    *known = running.pid();
+    drop(known);
     running.finish().exits(0);
     let last = model.request(1);
     let most = *told.lock().unwrap();
