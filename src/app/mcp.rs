@@ -241,23 +241,35 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
     }))
 }
 
-/// Starts a program in a jail of its own: it works in a directory of its own, and may change the workspace and what its entry
-/// names.
+/// Whether the jail of a local server shows the workspace although its entry does not name it. Whoever writes there must not
+/// come by the keys and the network of a server: a program may run what it finds in any file that it sees.
+fn sees_workspace(entry: &McpServer) -> bool {
+    entry.env.is_empty() && !entry.network
+}
+
+/// Starts a program in a jail of its own: it works in a directory of its own, and may change what its entry names, and the
+/// workspace if [`sees_workspace`].
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let read = format!("mcpServers.{name}.read");
     let write = format!("mcpServers.{name}.write");
     let layout = layout(parts)?;
-    let trees = layout.trees(&[
+    let named = [
         (setting(write, &entry.write, parts.env)?, Access::Write),
         (setting(read, &entry.read, parts.env)?, Access::Read),
-    ])?;
+    ];
+    let sees_workspace = sees_workspace(entry);
+    let trees = if sees_workspace {
+        layout.trees(&named)?
+    } else {
+        layout.trees_without_workspace(&named)?
+    };
     let changeable = layout.changeable_trees().map(|(setting, real)| Changeable {
         real: real.to_owned(),
         setting: setting.to_owned(),
     });
     let changeable: Vec<Changeable> = changeable.collect();
     let shown: Vec<PathBuf> = trees.iter().map(|tree| tree.real.clone()).collect();
-    let of_workspace = trees[0].real.clone();
+    let workspace = changeable[0].real.clone();
     let own = Resolved::of(&parts.home.mcp_home(name)).real;
     let network = if entry.network {
         Network::Full
@@ -267,7 +279,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network,
-        named_sockets: entry.network || trees.len() == 1,
+        named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
         workspace: Tree::at(own.clone(), Access::Write),
         trees,
         all_except: None,
@@ -292,21 +304,21 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let sandbox = parts.config.tools.exec.sandbox;
     let (name, entry) = (name.to_owned(), entry.clone());
     Ok(Box::new(move |cancel| {
-        make_own_directory(&own, &of_workspace)?;
+        make_own_directory(&own, &workspace)?;
+        let is_shown = |path: &Path| {
+            let trees = &mut shown.iter().chain([&own]);
+            sandbox == Sandbox::Off
+                || jail::readable(path).is_some()
+                || trees.any(|tree| path.starts_with(tree))
+        };
         let launch = Launch {
             name: &name,
             entry: &entry,
             env: &env,
             working_dir: &working_dir,
             changeable: &changeable,
-            is_shown: &|path| {
-                sandbox == Sandbox::Off
-                    || jail::readable(path).is_some()
-                    || shown
-                        .iter()
-                        .chain([&own])
-                        .any(|tree| path.starts_with(tree))
-            },
+            workspace: &workspace,
+            is_shown: &is_shown,
         };
         launch.check()?;
         let child = hands.serve(job.clone(), cancel)?;
@@ -339,6 +351,7 @@ pub(crate) fn shows(parts: Parts, name: &str, entry: &McpServer, path: &Path) ->
         .into_iter()
         .filter_map(|written| setting(name.to_owned(), written, parts.env).ok())
         .flat_map(|setting| setting.paths);
-    let own = [parts.home.mcp_home(name), parts.home.workspace()];
+    let workspace = sees_workspace(entry).then(|| parts.home.workspace());
+    let own = [parts.home.mcp_home(name)].into_iter().chain(workspace);
     jail::readable(path).is_some() || named.chain(own).any(|tree| path.starts_with(tree))
 }

@@ -39,6 +39,8 @@ pub(crate) struct Launch<'a> {
     pub env: &'a [(String, String)],
     pub working_dir: &'a Path,
     pub changeable: &'a [Changeable],
+    /// The first of them.
+    pub workspace: &'a Path,
     /// Where a program may be for the jail to show it.
     pub is_shown: &'a dyn Fn(&Path) -> bool,
 }
@@ -50,8 +52,10 @@ const MAX_LINE: usize = 256;
 
 impl Launch<'_> {
     /// # Errors
-    /// The program, a file among its arguments, its working directory, or a place where it looks for code lies in a tree that
-    /// tools can change, or behind a link there.
+    /// The program, what interprets it, a file among its arguments, its working directory, or a place where it looks for code
+    /// lies in a tree that tools can change, or behind a link there; or a directory among its arguments is in the workspace,
+    /// which its jail does not show. All this is for the user's sake: a list of the ways in which programs find code is never
+    /// complete, which is why servers with variables or network do not see the workspace.
     pub(crate) fn check(&self) -> Result<()> {
         self.apart("cwd", self.working_dir)?;
         for (name, value) in self.env {
@@ -71,7 +75,10 @@ impl Launch<'_> {
                 self.argument(argument, place)?;
             }
         }
-        Ok(())
+        let directories = places.iter().skip(1);
+        directories
+            .map(PathBuf::as_path)
+            .try_for_each(|dir| self.is_open(dir))
     }
 
     /// The program, where it is found.
@@ -111,6 +118,9 @@ impl Launch<'_> {
                 )));
             }
             next = interpreter(&real);
+            if let Some(program) = &next {
+                self.apart("command", program)?;
+            }
         }
         Ok(())
     }
@@ -128,15 +138,34 @@ impl Launch<'_> {
         places
     }
 
-    /// A directory is what a server works with. A file that is not there yet may be there at the next start.
+    /// A directory is what a server works with. A file that is not there yet may be there at the next
+    /// start, and a link or a pipe may be another thing.
     fn argument(&self, argument: &str, place: &Path) -> Result<()> {
         let word = value_of(argument);
         let path = place.join(word);
-        let is_meant = Path::new(word).is_absolute() || path.is_file();
+        let is_meant = Path::new(word).is_absolute() || path.symlink_metadata().is_ok();
         if word.is_empty() || !is_meant || path.is_dir() {
             return Ok(());
         }
         self.apart("args", &path)
+    }
+
+    /// # Errors
+    /// It is in the workspace, which this server is not shown.
+    fn is_open(&self, dir: &Path) -> Result<()> {
+        let real = Resolved::of(dir).real;
+        if !real.starts_with(self.workspace) || (self.is_shown)(&real) {
+            return Ok(());
+        }
+        let (name, shown) = (self.name, one_line(&real.to_string_lossy(), 200));
+        Err(Error::config(format!(
+            "mcpServers.{name}.args: {shown} is in the workspace, which a server with variables or network sees only if its \
+             entry names it"
+        ))
+        .hint(format!(
+            "add {shown} to mcpServers.{name}.write (--write {shown}) if its keys and its network may be used by what is \
+             written there"
+        )))
     }
 
     fn apart(&self, part: &str, path: &Path) -> Result<()> {

@@ -147,7 +147,39 @@ impl Layout {
     /// The workspace, and then the trees of these settings, none within another. All of them exist, but perhaps the
     /// workspace.
     pub(crate) fn trees(&self, settings: &[(Setting, Access)]) -> Result<Vec<Tree>> {
+        let named = self.named(settings)?;
+        let mut places = vec![(&self.writable[0], Access::Write)];
+        places.extend(named.iter().map(|(place, access)| (place, *access)));
+        apart(&places)
+    }
+
+    /// The trees of these settings alone, none within another. The workspace is among them where one of them names it.
+    ///
+    /// # Errors
+    /// A tree to be read has the workspace in it.
+    pub(crate) fn trees_without_workspace(
+        &self,
+        settings: &[(Setting, Access)],
+    ) -> Result<Vec<Tree>> {
         let workspace = &self.writable[0];
+        let named = self.named(settings)?;
+        let holds_it = |place: &Place| {
+            workspace.real() != place.real() && workspace.real().starts_with(place.real())
+        };
+        let around =
+            |(place, access): &&(Place, Access)| *access == Access::Read && holds_it(place);
+        if let Some((place, _)) = named.iter().find(around) {
+            return Err(overlap(place, workspace));
+        }
+        let places: Vec<_> = named
+            .iter()
+            .map(|(place, access)| (place, *access))
+            .collect();
+        apart(&places)
+    }
+
+    /// The trees of these settings as they are written. All of them exist.
+    fn named(&self, settings: &[(Setting, Access)]) -> Result<Vec<(Place, Access)>> {
         let mut named = Vec::new();
         for (setting, access) in settings {
             for place in setting.places() {
@@ -165,32 +197,7 @@ impl Layout {
                 named.push((place, *access));
             }
         }
-        let places: Vec<(&Place, Access)> = [(workspace, Access::Write)]
-            .into_iter()
-            .chain(named.iter().map(|(place, access)| (place, *access)))
-            .collect();
-        let mut trees: Vec<Tree> = Vec::new();
-        for (n, &(place, access)) in places.iter().enumerate() {
-            let within = |other: &Place| place.real().starts_with(other.real());
-            let clash = places[..n].iter().find(|(other, mode)| {
-                *mode != access && (within(other) || other.real().starts_with(place.real()))
-            });
-            if let Some((other, _)) = clash {
-                return Err(Error::config(format!(
-                    "{place} and {other} overlap, and tools may change only one of them"
-                ))
-                .hint("choose trees that are apart from each other"));
-            }
-            // The outer one opens it already.
-            let mut others = places
-                .iter()
-                .enumerate()
-                .filter(|(m, (other, _))| *m != n && within(other));
-            if n == 0 || !others.any(|(m, (other, _))| m < n || other.real() != place.real()) {
-                trees.push(place.tree(access));
-            }
-        }
-        Ok(trees)
+        Ok(named)
     }
 
     /// The tree that tools can change and that holds a file which the user named, and where the file is in it. `None` for a
@@ -286,4 +293,34 @@ impl Layout {
             Some((entry.display(), by.or_else(open)?))
         })
     }
+}
+
+/// A tree for each place that is in no other.
+fn apart(places: &[(&Place, Access)]) -> Result<Vec<Tree>> {
+    let mut trees: Vec<Tree> = Vec::new();
+    for (n, &(place, access)) in places.iter().enumerate() {
+        let within = |other: &Place| place.real().starts_with(other.real());
+        let clash = places[..n].iter().find(|(other, mode)| {
+            *mode != access && (within(other) || other.real().starts_with(place.real()))
+        });
+        if let Some((other, _)) = clash {
+            return Err(overlap(place, other));
+        }
+        // The outer one opens it already. The first one, which may be the workspace, stays.
+        let mut others = places
+            .iter()
+            .enumerate()
+            .filter(|(m, (other, _))| *m != n && within(other));
+        if n == 0 || !others.any(|(m, (other, _))| m < n || other.real() != place.real()) {
+            trees.push(place.tree(access));
+        }
+    }
+    Ok(trees)
+}
+
+fn overlap(place: &Place, other: &Place) -> Error {
+    Error::config(format!(
+        "{place} and {other} overlap, and tools may change only one of them"
+    ))
+    .hint("choose trees that are apart from each other")
 }

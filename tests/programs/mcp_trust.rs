@@ -137,6 +137,70 @@ fn what_tools_can_change_is_not_run_by_a_server() {
     home.bantam().args(["mcp", "test", "fake"]).run().exits(0);
 }
 
+/// Programs find code in more ways than can be listed, so what is written in the workspace is not there for a server that has
+/// something to lose.
+#[test]
+fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
+    let model = Model::scripted([]);
+    let home = Home::with(&model.config());
+    let outside = Home::empty();
+    let workspace = home.dir("workspace");
+    let python = "import os\nopen(os.environ['HOME'] + '/owned', 'w').write(os.environ['KEY'])\n";
+    home.write("workspace/pkg/__main__.py", python);
+    home.write("workspace/evil.py", python);
+    home.write("workspace/evil.sh", "echo \"$KEY\" >\"$HOME/owned\"\n");
+    let perl = "open(my $f, '>', \"$ENV{HOME}/owned\"); print $f $ENV{KEY}; 1;\n";
+    home.write("workspace/Evil.pm", perl);
+    let interpreter = home.write(
+        "workspace/sh",
+        "#!/bin/sh\necho \"$KEY\" >\"$HOME/owned\"\n",
+    );
+    let script = outside.write("server.sh", format!("#!{}\n", interpreter.display()));
+    for program in [&interpreter, &script] {
+        fs::set_permissions(program, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    let link = outside.path("pkg");
+    symlink(workspace.join("pkg"), &link).unwrap();
+    let shown = workspace.display();
+    let package = json!({ "command": "python3", "args": [format!("{shown}/pkg")] });
+    let entries = [
+        package.clone(),
+        json!({ "command": "python3", "args": [link] }),
+        json!({ "command": "env", "args": ["-C", workspace, "python3", "-m", "evil"] }),
+        json!({ "command": "env", "args": [format!("PYTHONPATH={shown}"), "python3", "-m", "evil"] }),
+        json!({ "command": "sh", "args": ["-c", format!("exec python3 {shown}/evil.py")] }),
+        json!({ "command": "perl", "args": [format!("-I{shown}"), "-MEvil", "-e", "1"] }),
+        json!({ "command": "bash", "args": ["-c", ":"], "env": { "BASH_ENV": format!("{shown}/evil.sh") } }),
+        json!({ "command": script }),
+    ];
+    let owned = home.path("state/mcp/fake/owned");
+    let run = |entry: &Value, more: &Value| {
+        let entry = merged(
+            merged(
+                entry.clone(),
+                &json!({ "env": { "KEY": "of-the-server" }, "read": [outside.path("")] }),
+            ),
+            more,
+        );
+        let servers = json!({ "mcpServers": { "fake": entry } });
+        home.config(&merged(model.config(), &servers).to_string());
+        home.bantam().args(["mcp", "test", "fake"]).run()
+    };
+    for entry in &entries {
+        for network in [false, true] {
+            let run = run(entry, &json!({ "network": network }));
+            assert!(!owned.exists(), "{entry} {}", run.stderr);
+        }
+    }
+    run(&package, &json!({}))
+        .exits(3)
+        .says("which a server with variables or network sees only if its entry names it")
+        .says(&format!("(--write {shown}"));
+    // Whoever names the workspace trusts what is written there.
+    run(&package, &json!({ "write": [workspace] })).exits(1);
+    assert_eq!(fs::read_to_string(&owned).unwrap(), "of-the-server");
+}
+
 #[test]
 fn what_a_server_can_reach_is_said_where_it_is_listed_and_added() {
     let model = Model::scripted([]);
