@@ -28,7 +28,7 @@ use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
-use crate::tool::mcp::mcp_tools;
+use crate::tool::mcp::{flaw, mcp_tools};
 use crate::wire::{ServeJob, Setup};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not. What they add to each
@@ -43,7 +43,8 @@ pub(super) fn add_tools(
     for (name, entry) in enabled(parts.config) {
         let offered = server(servers, parts, name, entry).and_then(|server| {
             let list = list(&server, parts, entry, notices)?;
-            let chosen = chosen(name, entry, list, notices);
+            let mut chosen = chosen(name, entry, list, notices);
+            chosen.retain(|tool| is_sound(name, tool, notices));
             Ok((server, chosen))
         });
         match offered {
@@ -86,6 +87,19 @@ fn chosen(
     list.into_iter()
         .filter(|tool| entry.tools.contains(&tool.name))
         .collect()
+}
+
+/// Whether a tool can be offered; a notice says why not.
+fn is_sound(server: &str, tool: &RemoteTool, notices: &mut Vec<String>) -> bool {
+    let flaw = flaw(tool);
+    notices.extend(flaw.iter().map(|flaw| {
+        let name = one_line(&tool.name, 80);
+        let flaw = one_line(flaw, 200);
+        format!(
+            "the MCP server {server} describes the arguments of {name} by what is no schema ({flaw}): it is not offered"
+        )
+    }));
+    flaw.is_none()
 }
 
 /// Leaves out what is too much for so many bytes: servers with few tools keep them all, the others share the rest.

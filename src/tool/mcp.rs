@@ -9,12 +9,20 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
-use super::{Risk, ToolOutput, ToolSpec};
+use super::{Risk, ToolOutput, ToolSpec, schema};
 use crate::bus::Event;
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
-use crate::text::{clip, fenced, foreign, one_line};
+use crate::text::{clip, fenced, foreign, one_line, parse_json};
+
+/// Why a tool cannot be offered: a provider refuses each request that has such a schema in it.
+pub(crate) fn flaw(tool: &RemoteTool) -> Option<String> {
+    match parse_json(tool.schema.as_bytes()) {
+        Ok(schema) => schema::flaw(&schema),
+        Err(_) => Some("it is not JSON".to_owned()),
+    }
+}
 
 /// The tools of one server. `taken` holds the names of all tools so far.
 pub(crate) fn mcp_tools(

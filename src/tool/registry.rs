@@ -12,7 +12,7 @@ use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, schema};
 use crate::error::{Error, Result};
 use crate::message::ToolCall;
 use crate::secret::{REMOVED, Redactor};
-use crate::text::{clip, nearest, one_line, parse_json};
+use crate::text::{clip, foreign, nearest, one_line, parse_json};
 
 /// The longest name that providers accept.
 pub(super) const MAX_NAME: usize = 64;
@@ -199,7 +199,11 @@ impl Registry {
         } else {
             Unknown::LeaveOut
         };
-        let args = schema::check(&schema, args, unknown).map_err(invalid)?;
+        // What is wrong is said in words of the schema, which may be somebody else's.
+        let args = schema::check(&schema, args, unknown).map_err(|what| match unknown {
+            Unknown::LeaveOut => invalid(what),
+            Unknown::PassOn => invalid(foreign("the schema says", &what)),
+        })?;
         if !args.is_object() {
             return Err(invalid(format!(
                 "they must be a JSON object, not {}",
