@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::factory::AgentFactory;
@@ -46,15 +46,18 @@ impl AgentPool {
 
     /// The agent for a model, and notices about a new one.
     pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
-        let generation = self.factory.options.servers.generation();
-        if self.generation.swap(generation, Ordering::SeqCst) != generation {
-            agents.clear();
-        }
         let key = model.map(str::to_owned);
-        if let Some(agent) = agents.get(&key) {
-            return Ok((agent.clone(), Vec::new()));
+        let generation = self.factory.options.servers.generation();
+        {
+            let mut agents = self.lock();
+            if self.generation.swap(generation, Ordering::SeqCst) != generation {
+                agents.clear();
+            }
+            if let Some(agent) = agents.get(&key) {
+                return Ok((agent.clone(), Vec::new()));
+            }
         }
+        // Building may wait for an MCP server, which only the conversation that needs it waits for.
         let mut loaded = self.factory.load(model)?;
         if let Some(token) = &self.bot_token {
             Arc::make_mut(&mut loaded.config).channels.telegram.token = token.clone();
@@ -64,8 +67,14 @@ impl AgentPool {
         }
         let ready = self.factory.build(&loaded.config)?;
         let agent = Arc::new(ready.agent);
-        agents.insert(key, agent.clone());
+        if self.generation.load(Ordering::SeqCst) == generation {
+            self.lock().insert(key, agent.clone());
+        }
         Ok((agent, ready.notices))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<String>, Arc<Agent>>> {
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The names of the models to choose from.

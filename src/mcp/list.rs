@@ -197,8 +197,77 @@ pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::{Arc, Mutex};
+
     use super::*;
-    use crate::mcp::Servers;
+    use crate::mcp::client::{Asides, Wait};
+    use crate::mcp::{Servers, Transport};
+
+    /// A server that has changed its tools, and does not say which it has now until it is let go.
+    struct Hesitating {
+        asides: Arc<Asides>,
+        asked: Sender<()>,
+        go_on: Mutex<Receiver<()>>,
+    }
+
+    impl Transport for Hesitating {
+        fn asides(&self) -> Arc<Asides> {
+            self.asides.clone()
+        }
+
+        fn notify(&self, _: &Value, _: Duration) -> Result<()> {
+            Ok(())
+        }
+
+        fn request(&self, request: &Value, _: &mut Wait) -> Result<Value> {
+            if request["method"] == "initialize" {
+                return Ok(json!({"result": {"protocolVersion": "2025-06-18"}}));
+            }
+            if request["method"] == "tools/list" {
+                self.asked.send(()).unwrap();
+                self.go_on.lock().unwrap().recv().unwrap();
+            }
+            let changed = json!({"method": "notifications/tools/list_changed"});
+            self.asides.receive(&changed);
+            Ok(json!({"result": {"tools": []}}))
+        }
+
+        fn is_sound(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_give_its_new_list_keeps_nobody_from_the_others() {
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-renew-{}", std::process::id()));
+        let (asked, when_asked) = channel();
+        let (go_on, waits) = channel();
+        let slow = Mutex::new(Some(Hesitating {
+            asides: Arc::default(),
+            asked,
+            go_on: Mutex::new(waits),
+        }));
+        let connect = move |_: &Cancel| {
+            let slow = slow.lock().unwrap().take().unwrap();
+            Ok(Box::new(slow) as Box<dyn Transport>)
+        };
+        let servers = Servers::default();
+        let entry = McpServer::default();
+        let server = servers.get("slow", &entry, dir.join("slow.json"), Box::new(connect));
+        let cancel = Cancel::new(None);
+        let tool = bounded(&json!({"name": "x"})).unwrap();
+        server.call(&tool, &json!({}), &cancel, &|_| {}).unwrap();
+        std::thread::scope(|scope| {
+            let renewing = scope.spawn(|| servers.renew(&cancel, &|_| {}));
+            when_asked.recv().unwrap();
+            let refuse = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
+            servers.get("other", &entry, dir.join("other.json"), refuse);
+            assert!(!renewing.is_finished());
+            go_on.send(()).unwrap();
+        });
+        drop(fs_err::remove_dir_all(dir));
+    }
 
     #[test]
     fn programs_that_list_the_same_server_at_once_do_not_disturb_one_another() {

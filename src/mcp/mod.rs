@@ -36,6 +36,8 @@ const START: Duration = Duration::from_secs(60);
 /// How long a call may take without a sign of progress, and with it.
 const CALL: Duration = Duration::from_secs(60);
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
+/// How long a turn waits for the new list of a server that has said that its tools have changed.
+const LIST_AGAIN: Duration = Duration::from_secs(10);
 /// How often a server may start within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);
@@ -155,15 +157,18 @@ impl Servers {
         self.generation.load(Ordering::SeqCst)
     }
 
+    fn all(&self) -> Vec<Arc<Server>> {
+        let servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.values().cloned().collect()
+    }
+
     /// Asks the servers that have said so for their new lists, and tells of tools that describe themselves otherwise than
     /// before.
     pub(crate) fn renew(&self, cancel: &Cancel, tell: &dyn Fn(String)) {
         if !self.changed.swap(false, Ordering::SeqCst) {
             return;
         }
-        let servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        let servers: Vec<Arc<Server>> = servers.values().cloned().collect();
-        for server in servers {
+        for server in self.all() {
             if let Some(changes) = server.list_again(cancel) {
                 self.generation.fetch_add(1, Ordering::SeqCst);
                 changes.into_iter().for_each(tell);
@@ -219,7 +224,7 @@ impl Server {
         if !client.take_list_changed() {
             return None;
         }
-        let tools = client.list_tools(CALL, cancel).ok()?;
+        let tools = client.list_tools(LIST_AGAIN, cancel).ok()?;
         let (_, changes) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
         Some(changes)
     }
