@@ -22,6 +22,8 @@ const MAX_TOOLS: usize = 500;
 /// JSON-RPC: no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_PARAMS: i64 = -32602;
+/// The longest id of a request of the server, in bytes.
+const MAX_ID: usize = 200;
 /// What a server may ask of the user from the beginning of a call to its end.
 const MAX_QUESTIONS: usize = 5;
 /// How long a form has to leave the terminal when its call is over.
@@ -219,6 +221,11 @@ impl Asides {
                     tell();
                 }
             }
+            return None;
+        }
+        // What is sent back waits for a server that may not read it.
+        let is_id = id.is_number() || id.as_str().is_some_and(|id| id.len() <= MAX_ID);
+        if !is_id {
             return None;
         }
         if method == "ping" {

@@ -17,9 +17,12 @@ use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
-/// How long to wait before a stream is asked for again, unless the server says otherwise, and at most.
+/// How long to wait before a stream is asked for again, unless the server says otherwise, at least, and at most.
 const RETRY: Duration = Duration::from_secs(1);
+const MIN_RETRY: Duration = Duration::from_millis(50);
 const MAX_RETRY: Duration = Duration::from_secs(30);
+/// The pause after a piece of what a server says by itself: one that talks without end must not cost a processor.
+const PIECE: Duration = Duration::from_millis(10);
 /// Messages that a server may send before the answer to a request, and times that it may close its stream.
 const MAX_ASIDES: usize = 10_000;
 const MAX_RESUMES: usize = 1_000;
@@ -74,7 +77,7 @@ impl Http {
         let replies = Arc::downgrade(&remote);
         remote.asides.replies_by(move |reply| {
             if let Some(remote) = replies.upgrade() {
-                remote.reply(reply);
+                remote.reply(reply, REPLY, &Cancel::default());
             }
         });
         Self {
@@ -196,7 +199,7 @@ impl Remote {
                 asides += 1;
                 match wait.receive(message, &self.asides) {
                     Received::Answer(answer) => return Ok(answer),
-                    Received::Reply(reply) => self.reply(&reply),
+                    Received::Reply(reply) => self.reply_within(&reply, wait),
                     Received::Nothing => {}
                 }
             }
@@ -223,30 +226,44 @@ impl Remote {
     }
 
     /// Sends a reply that the server asked for. One that does not take it learns nothing.
-    fn reply(&self, reply: &Value) {
-        let until = Instant::now() + REPLY;
-        drop(self.post(reply, until, Duration::ZERO, &Cancel::default()));
+    fn reply(&self, reply: &Value, within: Duration, cancel: &Cancel) {
+        let until = Instant::now() + within;
+        drop(self.post(reply, until, Duration::ZERO, cancel));
+    }
+
+    /// The same from a turn, which ends while its server takes its time.
+    fn reply_within(&self, reply: &Value, wait: &Wait) {
+        let left = wait.left().min(REPLY);
+        if !left.is_zero() && wait.cancel.why().is_none() {
+            self.reply(reply, left, wait.cancel);
+        }
     }
 
     /// Reads what the server says by itself until it has none of it to offer, or the listener is stopped.
     fn listen(&self, cancel: &Cancel) {
         let mut last = None::<String>;
+        let mut pause = RETRY;
         while cancel.why().is_none() {
             let Ok(mut stream) = self.get(last.as_deref(), REPLY, Duration::ZERO, cancel) else {
                 return;
             };
+            let mut is_silent = true;
             while let Ok((messages, is_open)) = stream.next(LISTEN) {
+                is_silent &= messages.is_empty();
                 for message in messages {
                     if let Some(reply) = self.asides.receive(&message) {
-                        self.reply(&reply);
+                        self.reply(&reply, REPLY, cancel);
                     }
                 }
-                if !is_open {
+                if !is_open || cancel.sleep(PIECE).is_err() {
                     break;
                 }
             }
             last = stream.decoder.last_id().map(str::to_owned);
-            if cancel.sleep(stream.pause()).is_err() {
+            // A server that closes stream after stream without a word is asked less and less often.
+            pause = if is_silent { pause * 2 } else { RETRY };
+            pause = pause.max(stream.pause()).min(MAX_RETRY);
+            if cancel.sleep(pause).is_err() {
                 return;
             }
         }
@@ -286,7 +303,7 @@ impl Stream {
         self.decoder
             .retry()
             .map_or(RETRY, Duration::from_millis)
-            .min(MAX_RETRY)
+            .clamp(MIN_RETRY, MAX_RETRY)
     }
 }
 
@@ -326,7 +343,7 @@ impl Transport for Http {
         for message in parse(&String::from_utf8_lossy(&text))? {
             match wait.receive(message, &remote.asides) {
                 Received::Answer(answer) => return Ok(answer),
-                Received::Reply(reply) => remote.reply(&reply),
+                Received::Reply(reply) => remote.reply_within(&reply, wait),
                 Received::Nothing => {}
             }
         }

@@ -22,6 +22,10 @@ const GRACE: Duration = Duration::from_secs(2);
 const MAX_ASIDES: usize = 10_000;
 /// The most bytes of a message that are read past.
 const MAX_SKIPPED: usize = 64 << 20;
+/// What a server may say by itself at full speed, in bytes, and the pause before each further piece: it then waits for its
+/// pipe, and costs no processor.
+const MAX_UNASKED: usize = 64 << 10;
+const PIECE: Duration = Duration::from_millis(10);
 /// The longest line of what a server said at its end, in characters.
 const MAX_LINE: usize = 300;
 /// Messages on their way to the server, and to one that waits.
@@ -46,6 +50,8 @@ struct State {
     waiting: BTreeMap<u64, SyncSender<Line>>,
     /// Messages since a request was sent or answered.
     asides: usize,
+    /// Bytes since a request was sent.
+    unasked: usize,
     /// Why nothing more comes.
     ended: Option<String>,
 }
@@ -119,6 +125,9 @@ impl Shared {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return format!("reading from it: {e}"),
             };
+            if self.is_unasked(n) {
+                thread::sleep(PIECE);
+            }
             for part in piece[..n].split_inclusive(|byte| *byte == b'\n') {
                 let is_end = part.ends_with(b"\n");
                 if skipped == 0 {
@@ -150,6 +159,13 @@ impl Shared {
                 before = std::mem::take(&mut pending);
             }
         }
+    }
+
+    /// Whether a server says a great deal while nobody waits for it.
+    fn is_unasked(&self, bytes: usize) -> bool {
+        let mut state = self.lock();
+        state.unasked = state.unasked.saturating_add(bytes);
+        state.waiting.is_empty() && state.unasked > MAX_UNASKED
     }
 
     fn route_all(&self, messages: Vec<Value>) -> Result<(), String> {
@@ -253,6 +269,7 @@ impl Transport for Stdio {
         {
             let mut state = self.shared.lock();
             state.asides = 0;
+            state.unasked = 0;
             state.waiting.insert(wait.id, sender);
         }
         let result = self.shared.send(request).and_then(|()| {

@@ -1,8 +1,9 @@
 //! MCP servers over HTTP: sessions that are forgotten, streams that are resumed, and changes that are told.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -432,6 +433,210 @@ fn a_signal_ends_a_turn_in_which_a_server_asks_or_does_not_take_the_reply() {
         talk.finish().exits(143);
         server.release();
     }
+}
+
+/// What a server asks belongs to its call: the form goes with the answer, or with the connection.
+#[test]
+fn a_form_goes_when_its_call_is_answered_or_breaks_off() {
+    for (is_broken, said) in [(false, "never said"), (true, "MCP server far:")] {
+        let server = with_sessions(move |request, method| match method {
+            _ if request.method == "GET" => Reply::error(405, "not here"),
+            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+            "tools/call" => {
+                let events = [question("q-1"), result(request, &text("never said"))];
+                let stream = Reply::stream(events.map(|event| format!("data: {event}\n\n")));
+                if is_broken {
+                    stream.cut_after(1)
+                } else {
+                    stream.held_after(1)
+                }
+            }
+            _ => accepted(),
+        });
+        let model = calling("far__say");
+        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+        let home = Home::with(&merged(model.config(), &servers));
+        let mut talk = home
+            .bantam()
+            .args(["agent", "-m", "call it"])
+            .silent_stdin()
+            .on_a_terminal()
+            .env("TERM", "xterm")
+            .spawn();
+        talk.wait_for_next_stdout("the MCP server far asks you");
+        if !is_broken {
+            talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+            server.release();
+        }
+        talk.wait_for_next_stdout("the call is over, and nothing was sent");
+        talk.finish().exits(0);
+        let results = model.requests().pop().unwrap().texts("tool");
+        assert!(results[0].contains(said), "{}", results[0]);
+        let requests = server.requests();
+        let reply = requests.iter().find(|request| request.body["id"] == "q-1");
+        assert!(reply.is_none_or(|reply| reply.body["result"] == json!({ "action": "cancel" })));
+    }
+}
+
+/// Without a call, a question would come out of the blue.
+#[test]
+fn a_server_that_asks_outside_of_a_call_learns_nothing() {
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let heard = answers.clone();
+    let server = with_sessions(move |request, method| {
+        if request.method == "GET" {
+            return Reply::stream([format!("data: {}\n\n", question("q-9"))]).held_after(1);
+        }
+        if method == "tools/list" {
+            return Reply::json(200, &result(request, &list(&["say"])));
+        }
+        if request.body["id"] == "q-9" {
+            heard.lock().unwrap().push(request.body["result"].clone());
+        }
+        accepted()
+    });
+    let told = answers.clone();
+    let model = Model::answering(move |_, _| {
+        wait_until("the question is answered", || {
+            !told.lock().unwrap().is_empty()
+        });
+        Reply::text("Hello.")
+    });
+    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    let talk = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .silent_stdin()
+        .on_a_terminal()
+        .env("TERM", "xterm")
+        .spawn();
+    let run = talk.finish();
+    server.release();
+    assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
+    assert_eq!(answers.lock().unwrap()[0], json!({ "action": "cancel" }));
+}
+
+#[track_caller]
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not in time");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn question(id: &str) -> Value {
+    let schema = json!({ "type": "object", "properties": {} });
+    let params = json!({ "message": "Go on?", "requestedSchema": schema });
+    json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params })
+}
+
+fn ping(id: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "ping" })
+}
+
+#[test]
+fn a_server_that_takes_its_time_with_replies_does_not_keep_a_turn_from_its_end() {
+    let server = with_sessions(|request, method| match method {
+        _ if request.method == "GET" => Reply::error(405, "not here"),
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => {
+            let pings: Vec<Value> = (0..500).map(|n| ping(&n.to_string())).collect();
+            Reply::stream([format!("data: {}\n\n", Value::from(pings))])
+        }
+        _ if request.body["result"].is_object() => accepted().held(),
+        _ => accepted(),
+    });
+    let model = calling("far__say");
+    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    let talk = home.bantam().args(["agent", "-m", "call it"]).spawn();
+    server.wait_for_holds(1);
+    talk.signal(Signal::TERM);
+    talk.finish().exits(130);
+    server.release();
+}
+
+#[test]
+fn a_request_with_an_overlong_id_gets_no_reply() {
+    let server = with_sessions(|request, method| {
+        let answer = match method {
+            _ if request.method == "GET" => return Reply::error(405, "not here"),
+            "tools/list" => list(&["say"]),
+            "tools/call" => text("said"),
+            _ => return accepted(),
+        };
+        let events = [
+            ping(&"x".repeat(201)),
+            ping("short"),
+            result(request, &answer),
+        ];
+        Reply::stream(events.map(|event| format!("data: {event}\n\n")))
+    });
+    asked_afar(&server, &json!({}))
+        .exits(0)
+        .prints("```\nsaid\n```\n");
+    let requests = server.requests();
+    let replies = requests
+        .iter()
+        .filter(|request| request.body["result"].is_object());
+    let mut ids: Vec<&str> = replies
+        .filter_map(|reply| reply.body["id"].as_str())
+        .collect();
+    ids.dedup();
+    assert_eq!(ids, ["short"]);
+}
+
+#[test]
+fn a_stream_of_changes_that_closes_without_a_word_is_asked_for_less_and_less() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let seen = asked.clone();
+    let server = with_sessions(move |request, method| {
+        if request.method == "GET" {
+            asked.fetch_add(1, Ordering::SeqCst);
+            return Reply::stream(["retry: 0\n\n".to_owned()]);
+        }
+        match method {
+            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+            _ => accepted(),
+        }
+    });
+    let model = Model::answering(move |_, _| {
+        wait_until("it is asked for again", || seen.load(Ordering::SeqCst) > 1);
+        Reply::text("Hello.")
+    });
+    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    home.agent(["-m", "hi"]).exits(0);
+    let requests = server.requests();
+    let mut asked = requests.iter().filter(|request| request.method == "GET");
+    let (first, second) = (asked.next().unwrap().at, asked.next().unwrap().at);
+    assert!(second - first >= Duration::from_secs(1));
+}
+
+/// A provider refuses each request that has it.
+#[test]
+fn a_tool_whose_schema_is_none_is_left_out_and_named() {
+    let server = with_sessions(|request, method| {
+        let answer = match method {
+            "tools/list" => json!({ "tools": [
+                { "name": "say", "inputSchema": { "type": "object" } },
+                { "name": "odd", "inputSchema": { "type": "object", "properties": { "a": 5 } } },
+            ] }),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
+    });
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .says("the MCP server far describes the arguments of odd by what is no schema (\"a\" is not an object)");
+    let request = model.request(0);
+    assert!(request.tools().contains(&"far__say"));
+    assert!(!request.tools().contains(&"far__odd"));
 }
 
 /// Nobody is there: the server is told so from the beginning, and one that asks all the same learns nothing.
