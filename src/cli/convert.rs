@@ -69,18 +69,36 @@ const TABLE: &[(&str, &str)] = &[
     ("base_url", "api_base"),
 ];
 
-/// What opens this machine to the model, and the other program's workspace. The user may set it again.
-const LEFT: [&str; 10] = [
-    "agents.defaults.workspace",
-    "agents.defaults.restrict_to_workspace",
-    "tools.read_paths",
-    "tools.write_paths",
-    "tools.exec.sandbox",
-    "tools.exec.network",
-    "tools.exec.pass_env",
-    "tools.web.fetch.allow_private",
-    "mcpServers.*.read",
-    "mcpServers.*.write",
+/// What comes over, by the beginnings of paths: settings that can do no harm, those that [`super::consent`] asks for, and
+/// limits that are stricter than ours. Everything else is left out, whatever is added to the settings: it opens this machine,
+/// like `channels.http`, shuts a protection off, like `tools.redact`, or deletes, like `session.keep_days`.
+const TAKEN: [&str; 26] = [
+    "agents.defaults.context_window",
+    "agents.defaults.max_retries",
+    "agents.defaults.max_tokens",
+    "agents.defaults.max_tool_iterations",
+    "agents.defaults.model_fallbacks",
+    "agents.defaults.model_name",
+    "agents.defaults.retry_initial_delay",
+    "agents.defaults.temperature",
+    "budget.",
+    "channels.telegram.",
+    "heartbeat.",
+    "log.",
+    "mcpServers.*.args",
+    "mcpServers.*.command",
+    "mcpServers.*.cwd",
+    "mcpServers.*.env",
+    "mcpServers.*.headers",
+    "mcpServers.*.tools",
+    "mcpServers.*.url",
+    "model_list[].",
+    "tools.confirm",
+    "tools.exec.enabled",
+    "tools.exec.timeout",
+    "tools.web.fetch.max_chars",
+    "tools.web.fetch.timeout",
+    "tools.web.search.",
 ];
 
 /// Our configuration, without what has its default, and their paths that are not taken over. No MCP server that refers to
@@ -130,11 +148,12 @@ fn section(theirs: &mut Value, pattern: &str) -> Value {
     ours
 }
 
-/// Takes a value that fits the setting and is not its default.
+/// Takes a value that fits the setting, comes over and is not its default.
 fn take(theirs: &mut Value, path: &str, setting: &Setting) -> Option<Value> {
     let found = find(theirs, path).filter(|found| is_filled(found))?;
     let value = setting.check(found)?;
-    if value != setting.default() && (LEFT.contains(&setting.path) || refers(&value)) {
+    let is_taken = TAKEN.iter().any(|path| setting.path.starts_with(path));
+    if value != setting.default() && (!is_taken || refers(&value)) {
         return None;
     }
     *found = Value::Null;
@@ -428,6 +447,38 @@ mod tests {
             let loaded = Config::load(Some(("c", &config)), &Env::new(), Vec::new()).unwrap();
             assert!(loaded.warnings().is_empty(), "{:?}", loaded.warnings());
             assert_eq!(loaded.config.agents.defaults.max_tool_iterations, 3);
+        }
+    }
+
+    #[test]
+    fn what_opens_the_machine_or_shuts_a_protection_off_stays_behind() {
+        let config = json!({
+            "agents": {"defaults": {"model_name": "openai/gpt-5", "max_calls": 1000, "restrict_to_workspace": false}},
+            "channels": {"http": {"enabled": true, "listen": "0.0.0.0:8080", "token": "theirs", "allow_origin": ["*"]}},
+            "tools": {"redact": "off", "mcp_kb": 1000, "exec": {"memory_mb": 1, "sandbox": "off"}},
+            "session": {"keep_days": 1},
+            "gateway": {"workers": 64},
+        });
+        let (config, left) = converted(&config.to_string());
+        assert_eq!(
+            config,
+            json!({"agents": {"defaults": {"model_name": "openai/gpt-5"}}})
+        );
+        for path in [
+            "agents.defaults.max_calls",
+            "channels.http",
+            "tools.redact",
+            "session",
+            "gateway",
+        ] {
+            assert!(
+                left.iter().any(|left| left.starts_with(path)),
+                "{path}: {left:?}"
+            );
+        }
+        for path in TAKEN {
+            let is_known = |setting: &Setting| setting.path.starts_with(path);
+            assert!(SETTINGS.iter().any(is_known), "{path}");
         }
     }
 
