@@ -181,8 +181,11 @@ impl Printer {
                 }
             }
             self.screen.whole_change(&pending.change);
-            let question = "allow it? y: yes, n: no, a: always in this conversation [n] ";
-            let Ok(answer) = tty::ask_line(&self.screen, question, &|| cancel.why().is_some())
+            let tool = &pending.tool;
+            let question = format!(
+                "allow it? y: yes, n: no, a: every {tool} call, always in this conversation [n] "
+            );
+            let Ok(answer) = tty::ask_line(&self.screen, &question, &|| cancel.why().is_some())
             else {
                 return Verdict::No;
             };

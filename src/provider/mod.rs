@@ -244,7 +244,7 @@ impl ProviderError {
             }
             Self::Auth(_) => (
                 Kind::Auth,
-                "check the key: `bantam status` tells where it comes from",
+                "check the key: `bantam status` tells where it comes from, and `bantam onboard model` sets one",
             ),
             Self::RateLimited { .. } => (
                 Kind::Unavailable,
@@ -255,13 +255,14 @@ impl ProviderError {
                 "add credit to the account, or use another model (--model, /model)",
             ),
             Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
-            Self::Transient { .. } => (
-                Kind::Unavailable,
-                by_text(
-                    &HINTS[..OF_THE_WAY],
-                    "check the network and the model's api_base, or try again later",
-                ),
-            ),
+            Self::Transient { message, .. } => {
+                let otherwise = if message.contains("the server answered") {
+                    "the host is in trouble: try again later, or use another model (--model, /model)"
+                } else {
+                    "check the network and the model's api_base, or try again later"
+                };
+                (Kind::Unavailable, by_text(&HINTS[..OF_THE_WAY], otherwise))
+            }
             Self::NotFound(_) => (
                 Kind::Config,
                 by_text(

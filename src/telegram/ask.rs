@@ -37,7 +37,7 @@ pub(crate) enum Answer {
 const BUTTONS: [(&str, &str, Answer); 3] = [
     ("Yes", "y", Answer::Yes),
     ("No", "n", Answer::No),
-    ("Always in this conversation", "a", Answer::Always),
+    ("Always, every call of this tool here", "a", Answer::Always),
 ];
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -82,7 +82,7 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
         ("yes.txt", "Yes", true, "✅ Allowed."),
         (
             "always.txt",
-            "Always in this conversation",
+            "Always, every call of this tool here",
             true,
             "✅ Allowed, always in this conversation.",
         ),
