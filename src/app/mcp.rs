@@ -96,7 +96,7 @@ fn is_sound(server: &str, tool: &RemoteTool, notices: &mut Vec<String>) -> bool 
         let name = one_line(&tool.name, 80);
         let flaw = one_line(flaw, 200);
         format!(
-            "the MCP server {server} describes the arguments of {name} by what is no schema ({flaw}): it is not offered"
+            "the MCP server {server} gives its tool {name} a broken schema ({flaw}), so it is not offered"
         )
     }));
     flaw.is_none()
@@ -255,8 +255,8 @@ fn remote(env: &Env, entry: &McpServer) -> Result<Box<Connect>> {
     }))
 }
 
-/// Whether the jail of a local server shows the workspace although its entry does not name it. Whoever writes there must not
-/// come by the keys and the network of a server: a program may run what it finds in any file that it sees.
+/// Whether a local server sees the workspace although its entry does not name it. A program may run what it finds in any file
+/// that it sees, and whoever writes in the workspace must not come by the keys and the network of a server.
 fn sees_workspace(entry: &McpServer) -> bool {
     entry.env.is_empty() && !entry.network
 }
@@ -293,6 +293,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let setup = Setup {
         confinement: Confinement::Unconfined,
         network,
+        // A tree that the entry names may hold the socket of a service.
         named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
         workspace: Tree::at(own.clone(), Access::Write),
         trees,

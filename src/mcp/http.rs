@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::client::{Asides, Received, Wait};
-use super::{MAX_MESSAGE, Transport, parse, too_long};
+use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
@@ -21,8 +21,6 @@ use crate::sse::Decoder;
 const RETRY: Duration = Duration::from_secs(1);
 const MIN_RETRY: Duration = Duration::from_millis(50);
 const MAX_RETRY: Duration = Duration::from_secs(30);
-/// The pause after a piece of what a server says by itself: one that talks without end must not cost a processor.
-const PIECE: Duration = Duration::from_millis(10);
 /// Messages that a server may send before the answer to a request, and times that it may close its stream.
 const MAX_ASIDES: usize = 10_000;
 const MAX_RESUMES: usize = 1_000;
@@ -231,7 +229,7 @@ impl Remote {
         drop(self.post(reply, until, Duration::ZERO, cancel));
     }
 
-    /// The same from a turn, which ends while its server takes its time.
+    /// The same within a turn, whose stop and deadline do not wait for the server to take it.
     fn reply_within(&self, reply: &Value, wait: &Wait) {
         let left = wait.left().min(REPLY);
         if !left.is_zero() && wait.cancel.why().is_none() {
@@ -255,7 +253,7 @@ impl Remote {
                         self.reply(&reply, REPLY, cancel);
                     }
                 }
-                if !is_open || cancel.sleep(PIECE).is_err() {
+                if !is_open || cancel.sleep(UNASKED_PAUSE).is_err() {
                     break;
                 }
             }

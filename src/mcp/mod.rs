@@ -38,6 +38,8 @@ const CALL: Duration = Duration::from_secs(60);
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
 /// How long a turn waits for the new list of a server that has said that its tools have changed.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
+/// The pause after each piece that a server says while nobody asks it: one that talks without end must not cost a processor.
+const UNASKED_PAUSE: Duration = Duration::from_millis(10);
 /// How often a server may start within [`PERIOD`].
 const MAX_STARTS: usize = 3;
 const PERIOD: Duration = Duration::from_secs(600);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::client::{Asides, Received, Wait, progress_token};
-use super::{MAX_MESSAGE, Transport, parse, too_long};
+use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
 use crate::error::{Context, Error, Kind, Result};
 use crate::text::one_line;
 use crate::wire::{Header, Reply, receive_reply};
@@ -22,10 +22,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const MAX_ASIDES: usize = 10_000;
 /// The most bytes of a message that are read past.
 const MAX_SKIPPED: usize = 64 << 20;
-/// What a server may say by itself at full speed, in bytes, and the pause before each further piece: it then waits for its
-/// pipe, and costs no processor.
+/// What a server may say at full speed while nobody asks it, in bytes. With pauses from then on, its pipe fills and stops it.
 const MAX_UNASKED: usize = 64 << 10;
-const PIECE: Duration = Duration::from_millis(10);
 /// The longest line of what a server said at its end, in characters.
 const MAX_LINE: usize = 300;
 /// Messages on their way to the server, and to one that waits.
@@ -125,8 +123,8 @@ impl Shared {
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return format!("reading from it: {e}"),
             };
-            if self.is_unasked(n) {
-                thread::sleep(PIECE);
+            if self.is_flood(n) {
+                thread::sleep(UNASKED_PAUSE);
             }
             for part in piece[..n].split_inclusive(|byte| *byte == b'\n') {
                 let is_end = part.ends_with(b"\n");
@@ -161,8 +159,8 @@ impl Shared {
         }
     }
 
-    /// Whether a server says a great deal while nobody waits for it.
-    fn is_unasked(&self, bytes: usize) -> bool {
+    /// Counts what the server says; whether it is too much for one that nobody asks.
+    fn is_flood(&self, bytes: usize) -> bool {
         let mut state = self.lock();
         state.unasked = state.unasked.saturating_add(bytes);
         state.waiting.is_empty() && state.unasked > MAX_UNASKED

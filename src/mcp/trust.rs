@@ -39,7 +39,7 @@ pub(crate) struct Launch<'a> {
     pub env: &'a [(String, String)],
     pub working_dir: &'a Path,
     pub changeable: &'a [Changeable],
-    /// The first of them.
+    /// One of them, which the jail shows to some servers only.
     pub workspace: &'a Path,
     /// Where a program may be for the jail to show it.
     pub is_shown: &'a dyn Fn(&Path) -> bool,
@@ -54,8 +54,8 @@ impl Launch<'_> {
     /// # Errors
     /// The program, what interprets it, a file among its arguments, its working directory, or a place where it looks for code
     /// lies in a tree that tools can change, or behind a link there; or a directory among its arguments is in the workspace,
-    /// which its jail does not show. All this is for the user's sake: a list of the ways in which programs find code is never
-    /// complete, which is why servers with variables or network do not see the workspace.
+    /// which its jail does not show. This tells the user early of what cannot work; it is not what protects the keys. Programs
+    /// find code in more ways than can be listed, so servers with variables or network do not see the workspace at all.
     pub(crate) fn check(&self) -> Result<()> {
         self.apart("cwd", self.working_dir)?;
         for (name, value) in self.env {
@@ -75,10 +75,8 @@ impl Launch<'_> {
                 self.argument(argument, place)?;
             }
         }
-        let directories = places.iter().skip(1);
-        directories
-            .map(PathBuf::as_path)
-            .try_for_each(|dir| self.is_open(dir))
+        let named = &places[1..];
+        named.iter().try_for_each(|dir| self.is_shown_to_it(dir))
     }
 
     /// The program, where it is found.
@@ -138,8 +136,8 @@ impl Launch<'_> {
         places
     }
 
-    /// A directory is what a server works with. A file that is not there yet may be there at the next
-    /// start, and a link or a pipe may be another thing.
+    /// A directory is what a server works with. A file that is not there yet may be there at the next start, and what is a link
+    /// or a pipe now may be a file then.
     fn argument(&self, argument: &str, place: &Path) -> Result<()> {
         let word = value_of(argument);
         let path = place.join(word);
@@ -152,7 +150,7 @@ impl Launch<'_> {
 
     /// # Errors
     /// It is in the workspace, which this server is not shown.
-    fn is_open(&self, dir: &Path) -> Result<()> {
+    fn is_shown_to_it(&self, dir: &Path) -> Result<()> {
         let real = Resolved::of(dir).real;
         if !real.starts_with(self.workspace) || (self.is_shown)(&real) {
             return Ok(());

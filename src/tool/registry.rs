@@ -202,7 +202,7 @@ impl Registry {
         // What is wrong is said in words of the schema, which may be somebody else's.
         let args = schema::check(&schema, args, unknown).map_err(|what| match unknown {
             Unknown::LeaveOut => invalid(what),
-            Unknown::PassOn => invalid(foreign("the schema says", &what)),
+            Unknown::PassOn => invalid(foreign("its schema says:", &what)),
         })?;
         if !args.is_object() {
             return Err(invalid(format!(

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Home, Run, merged};
+use crate::harness::{Home, Run, Running, merged};
 use crate::model::{Model, Reply, Request};
 use crate::remote::remote;
 
@@ -18,6 +18,22 @@ fn calling(tool: &'static str) -> Model {
         None => Reply::call(tool, &json!({ "text": "grüße 你好" })),
         Some(result) => Reply::text(&result),
     })
+}
+
+/// Where this server is called `far`.
+fn home(model: &Model, server: &Model) -> Home {
+    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
+    Home::with(&merged(model.config(), &servers))
+}
+
+/// Asks a question, with somebody at the terminal.
+fn at_a_terminal<'a>(home: &'a Home, question: &'a str) -> Running<'a> {
+    home.bantam()
+        .args(["agent", "-m", question])
+        .silent_stdin()
+        .on_a_terminal()
+        .env("TERM", "xterm")
+        .spawn()
 }
 
 #[track_caller]
@@ -153,10 +169,7 @@ fn asking(server: &Model, times: usize) -> (Model, Home) {
         n if n < times => Reply::call("far__say", &json!({ "text": n.to_string() })),
         _ => Reply::text("Done."),
     });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "far": { "url": server.base() } } }),
-    ));
+    let home = home(&model, server);
     (model, home)
 }
 
@@ -259,10 +272,7 @@ fn a_change_of_tools_that_is_told_in_a_turn_reaches_its_next_step() {
             Reply::call("far__say", &json!({ "text": n.to_string() }))
         }
     });
-    let home = Home::with(&merged(
-        model.config(),
-        &json!({ "mcpServers": { "far": { "url": server.base() } } }),
-    ));
+    let home = home(&model, &server);
     home.agent(["--max-steps", "500", "-m", "call it"])
         .exits(0)
         .prints("There it is.\n");
@@ -366,15 +376,8 @@ fn a_server_asks_the_user_at_the_terminal_and_the_model_sees_nothing_of_it() {
     ] {
         let server = asking_the_user();
         let model = calling("far__say");
-        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-        let home = Home::with(&merged(model.config(), &servers));
-        let mut talk = home
-            .bantam()
-            .args(["agent", "-m", "call it"])
-            .silent_stdin()
-            .on_a_terminal()
-            .env("TERM", "xterm")
-            .spawn();
+        let home = home(&model, &server);
+        let mut talk = at_a_terminal(&home, "call it");
         talk.wait_for_next_stdout("the MCP server far asks you");
         talk.wait_for_next_stdout("Who shall it ");
         for (prompt, answer) in answers {
@@ -415,15 +418,8 @@ fn a_signal_ends_a_turn_in_which_a_server_asks_or_does_not_take_the_reply() {
     for is_answered in [false, true] {
         let server = asking_and_silent();
         let model = calling("far__say");
-        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-        let home = Home::with(&merged(model.config(), &servers));
-        let mut talk = home
-            .bantam()
-            .args(["agent", "-m", "call it"])
-            .silent_stdin()
-            .on_a_terminal()
-            .env("TERM", "xterm")
-            .spawn();
+        let home = home(&model, &server);
+        let mut talk = at_a_terminal(&home, "call it");
         talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
         if is_answered {
             talk.types("y\n");
@@ -454,15 +450,8 @@ fn a_form_goes_when_its_call_is_answered_or_breaks_off() {
             _ => accepted(),
         });
         let model = calling("far__say");
-        let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-        let home = Home::with(&merged(model.config(), &servers));
-        let mut talk = home
-            .bantam()
-            .args(["agent", "-m", "call it"])
-            .silent_stdin()
-            .on_a_terminal()
-            .env("TERM", "xterm")
-            .spawn();
+        let home = home(&model, &server);
+        let mut talk = at_a_terminal(&home, "call it");
         talk.wait_for_next_stdout("the MCP server far asks you");
         if !is_broken {
             talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
@@ -502,15 +491,8 @@ fn a_server_that_asks_outside_of_a_call_learns_nothing() {
         });
         Reply::text("Hello.")
     });
-    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-    let home = Home::with(&merged(model.config(), &servers));
-    let talk = home
-        .bantam()
-        .args(["agent", "-m", "hi"])
-        .silent_stdin()
-        .on_a_terminal()
-        .env("TERM", "xterm")
-        .spawn();
+    let home = home(&model, &server);
+    let talk = at_a_terminal(&home, "hi");
     let run = talk.finish();
     server.release();
     assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
@@ -549,8 +531,7 @@ fn a_server_that_takes_its_time_with_replies_does_not_keep_a_turn_from_its_end()
         _ => accepted(),
     });
     let model = calling("far__say");
-    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-    let home = Home::with(&merged(model.config(), &servers));
+    let home = home(&model, &server);
     let talk = home.bantam().args(["agent", "-m", "call it"]).spawn();
     server.wait_for_holds(1);
     talk.signal(Signal::TERM);
@@ -606,8 +587,7 @@ fn a_stream_of_changes_that_closes_without_a_word_is_asked_for_less_and_less() {
         wait_until("it is asked for again", || seen.load(Ordering::SeqCst) > 1);
         Reply::text("Hello.")
     });
-    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-    let home = Home::with(&merged(model.config(), &servers));
+    let home = home(&model, &server);
     home.agent(["-m", "hi"]).exits(0);
     let requests = server.requests();
     let mut asked = requests.iter().filter(|request| request.method == "GET");
@@ -617,7 +597,7 @@ fn a_stream_of_changes_that_closes_without_a_word_is_asked_for_less_and_less() {
 
 /// A provider refuses each request that has it.
 #[test]
-fn a_tool_whose_schema_is_none_is_left_out_and_named() {
+fn a_tool_with_a_broken_schema_is_left_out_and_named() {
     let server = with_sessions(|request, method| {
         let answer = match method {
             "tools/list" => json!({ "tools": [
@@ -629,11 +609,10 @@ fn a_tool_whose_schema_is_none_is_left_out_and_named() {
         Reply::json(200, &result(request, &answer))
     });
     let model = Model::scripted([Reply::text("Hello.")]);
-    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-    let home = Home::with(&merged(model.config(), &servers));
+    let home = home(&model, &server);
     home.agent(["-m", "hi"])
         .exits(0)
-        .says("the MCP server far describes the arguments of odd by what is no schema (\"a\" is not an object)");
+        .says("the MCP server far gives its tool odd a broken schema (\"a\" is not an object), so it is not offered");
     let request = model.request(0);
     assert!(request.tools().contains(&"far__say"));
     assert!(!request.tools().contains(&"far__odd"));
