@@ -132,7 +132,8 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The trees that the configuration lets tools change: the name of the setting, and where the tree is, without links.
+    /// The trees that the configuration lets tools change, the workspace first: the name of the setting, and where the tree is,
+    /// without links.
     pub(crate) fn changeable_trees(&self) -> impl Iterator<Item = (&str, &Path)> {
         self.writable
             .iter()
@@ -150,7 +151,7 @@ impl Layout {
         let named = self.named(settings)?;
         let mut places = vec![(&self.writable[0], Access::Write)];
         places.extend(named.iter().map(|(place, access)| (place, *access)));
-        apart(&places)
+        outermost(&places, 1)
     }
 
     /// The trees of these settings alone, none within another. The workspace is among them where one of them names it.
@@ -175,7 +176,7 @@ impl Layout {
             .iter()
             .map(|(place, access)| (place, *access))
             .collect();
-        apart(&places)
+        outermost(&places, 0)
     }
 
     /// The trees of these settings as they are written. All of them exist.
@@ -295,8 +296,8 @@ impl Layout {
     }
 }
 
-/// A tree for each place that is in no other.
-fn apart(places: &[(&Place, Access)]) -> Result<Vec<Tree>> {
+/// A tree for each place that is in no other. The first `kept` places have theirs in any case.
+fn outermost(places: &[(&Place, Access)], kept: usize) -> Result<Vec<Tree>> {
     let mut trees: Vec<Tree> = Vec::new();
     for (n, &(place, access)) in places.iter().enumerate() {
         let within = |other: &Place| place.real().starts_with(other.real());
@@ -306,12 +307,12 @@ fn apart(places: &[(&Place, Access)]) -> Result<Vec<Tree>> {
         if let Some((other, _)) = clash {
             return Err(overlap(place, other));
         }
-        // The outer one opens it already. The first one, which may be the workspace, stays.
+        // The outer one opens it already.
         let mut others = places
             .iter()
             .enumerate()
             .filter(|(m, (other, _))| *m != n && within(other));
-        if n == 0 || !others.any(|(m, (other, _))| m < n || other.real() != place.real()) {
+        if n < kept || !others.any(|(m, (other, _))| m < n || other.real() != place.real()) {
             trees.push(place.tree(access));
         }
     }
