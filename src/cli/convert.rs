@@ -69,10 +69,10 @@ const TABLE: &[(&str, &str)] = &[
     ("base_url", "api_base"),
 ];
 
-/// What comes over, by the beginnings of paths: settings that can do no harm, those that [`super::consent`] asks for, and
-/// limits that are stricter than ours. Everything else is left out, whatever is added to the settings: it opens this machine,
-/// like `channels.http`, shuts a protection off, like `tools.redact`, or deletes, like `session.keep_days`.
-const TAKEN: [&str; 26] = [
+/// What comes over, by the beginnings of paths: settings that can do no harm, or that [`super::consent`] asks for. A list of
+/// what stays behind would miss what is added to the settings: `channels.http` opens the machine, `tools.redact` shuts a
+/// protection off, `session.keep_days` deletes.
+const TAKEN: [&str; 28] = [
     "agents.defaults.context_window",
     "agents.defaults.max_retries",
     "agents.defaults.max_tokens",
@@ -90,6 +90,8 @@ const TAKEN: [&str; 26] = [
     "mcpServers.*.cwd",
     "mcpServers.*.env",
     "mcpServers.*.headers",
+    "mcpServers.*.memory_mb",
+    "mcpServers.*.network",
     "mcpServers.*.tools",
     "mcpServers.*.url",
     "model_list[].",

@@ -178,7 +178,7 @@ impl Import {
             return Ok(());
         }
         print_line(&format!(
-            "skipped  settings that are unknown here or open your machine: {}",
+            "skipped  settings that are unknown here or yours to choose: {}",
             one_line(&left.join(", "), 2000)
         ))
     }
