@@ -1,15 +1,16 @@
-//! Asks the models once for the agent: checks the limits before, and records what the request cost.
+//! Asks the models once for the agent: which tools are offered, whether the limits allow it, and what the request cost.
 
 use std::cell::RefCell;
 use std::time::{Instant, SystemTime};
 
 use super::turn_context::TurnContext;
-use super::{Agent, Request, history};
+use super::{Agent, Renewal, Request, history, offers};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage};
 use crate::provider::chain::Note;
 use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
+use crate::tool::Registry;
 use crate::usage::Call;
 
 /// What a request says of the agent's tools.
@@ -18,6 +19,67 @@ pub(super) struct Tools<'a> {
     pub offers: &'a [ToolOffer],
     /// They stay in the request, whose beginning the host has cached, but none may be called.
     pub withheld: bool,
+}
+
+/// The tools of a turn: the agent's, with those that servers have made others since it began.
+pub(super) struct Offered<'a> {
+    agent: &'a Agent,
+    turn: &'a TurnContext<'a>,
+    renewed: Option<Renewed>,
+}
+
+struct Renewed {
+    generation: u64,
+    tools: Registry,
+    offers: Vec<ToolOffer>,
+}
+
+impl<'a> Offered<'a> {
+    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
+        Self {
+            agent,
+            turn,
+            renewed: None,
+        }
+    }
+
+    /// Takes over the tools of servers that have changed since the step before.
+    pub(super) fn renew(&mut self) {
+        let Some(Renewal {
+            generation,
+            servers,
+            renew,
+        }) = &self.agent.renewal
+        else {
+            return;
+        };
+        let known = self
+            .renewed
+            .as_ref()
+            .map_or(*generation, |renewed| renewed.generation);
+        let made = renew(known, &self.turn.cancel, &|event| (self.turn.events)(event));
+        if let Some((generation, tools)) = made {
+            let tools = self.agent.tools.renewed(tools, servers);
+            self.renewed = Some(Renewed {
+                generation,
+                offers: offers(&tools),
+                tools,
+            });
+        }
+    }
+
+    /// What the model is offered now.
+    pub(super) fn offers(&self) -> &[ToolOffer] {
+        self.renewed
+            .as_ref()
+            .map_or(&self.agent.offers, |renewed| &renewed.offers)
+    }
+
+    pub(super) fn tools(&self) -> &Registry {
+        self.renewed
+            .as_ref()
+            .map_or(&self.agent.tools, |renewed| &renewed.tools)
+    }
 }
 
 impl Agent {

@@ -1,26 +1,26 @@
 //! Runs the calls of one reply: neighbouring calls that are parallel (they only read, or start subagents) run together, all
 //! others in their order. Each call gets one result.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
+use super::ask::Offered;
 use super::breaker::Breaker;
 use super::history;
 use super::media::Shown;
 use super::turn::WAITING;
 use super::turn_context::{Events, TurnContext};
-use super::{Agent, Renewal, Request, Verdict, offers};
+use super::{Agent, Request, Verdict};
 use crate::bus::{CallReport, Event};
 use crate::cancel::Why;
 use crate::disk::Durability;
 use crate::error::{Error, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::provider::ToolOffer;
-use crate::session::{Entry, Session};
+use crate::session::{Entry, Session, Values};
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
 use crate::tool::{PreparedCall, Registry, ToolOutput, Turn};
@@ -34,10 +34,12 @@ const SHOWN_OF_A_RESULT: usize = 200;
 /// The most characters shown of a line that a running command has printed.
 const SHOWN_OF_A_LINE: usize = 200;
 
-/// The calls of a turn.
+/// The calls of a turn: made with the first one.
 pub(super) struct Calls<'a> {
     agent: &'a Agent,
     pub turn: &'a TurnContext<'a>,
+    /// The named values of the conversation.
+    values: Values,
     pages: Pages,
     shown: Shown,
     breaker: Breaker,
@@ -45,14 +47,6 @@ pub(super) struct Calls<'a> {
     is_handed_over: AtomicBool,
     /// See [`Turn::said`]; made with the first call.
     said: OnceLock<String>,
-    /// The tools that servers have made others since the turn began.
-    renewed: Option<Arc<Renewed>>,
-}
-
-struct Renewed {
-    generation: u64,
-    tools: Registry,
-    offers: Vec<ToolOffer>,
 }
 
 /// What [`Agent::call_in`] did.
@@ -80,55 +74,17 @@ enum Permission {
 }
 
 impl<'a> Calls<'a> {
-    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
+    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>, session: &Session) -> Self {
         Self {
             agent,
             turn,
+            values: Values::of(&session.values),
             pages: Pages::default(),
             shown: Shown::default(),
             breaker: Breaker::default(),
             is_handed_over: AtomicBool::new(false),
             said: OnceLock::new(),
-            renewed: None,
         }
-    }
-
-    /// Takes over the tools of servers that have changed since the step before.
-    pub(super) fn renew(&mut self) {
-        let Some(Renewal {
-            generation,
-            servers,
-            renew,
-        }) = &self.agent.renewal
-        else {
-            return;
-        };
-        let known = self
-            .renewed
-            .as_ref()
-            .map_or(*generation, |renewed| renewed.generation);
-        let made = renew(known, &self.turn.cancel, &|event| (self.turn.events)(event));
-        if let Some((generation, tools)) = made {
-            let tools = self.agent.tools.renewed(tools, servers);
-            self.renewed = Some(Arc::new(Renewed {
-                generation,
-                offers: offers(&tools),
-                tools,
-            }));
-        }
-    }
-
-    /// What the model is offered now.
-    pub(super) fn offers(&self) -> &[ToolOffer] {
-        self.renewed
-            .as_ref()
-            .map_or(&self.agent.offers, |renewed| &renewed.offers)
-    }
-
-    pub(super) fn tools(&self) -> &Registry {
-        self.renewed
-            .as_ref()
-            .map_or(&self.agent.tools, |renewed| &renewed.tools)
     }
 
     /// Whether somebody else goes on with the turn.
@@ -145,6 +101,7 @@ impl<'a> Calls<'a> {
     /// all are on disk when this returns. `footer` goes below the last one.
     pub(super) fn run(
         &mut self,
+        tools: &Registry,
         calls: &[ToolCall],
         footer: &str,
         session: &mut Session,
@@ -153,10 +110,6 @@ impl<'a> Calls<'a> {
         self.breaker.next_reply();
         self.said.get_or_init(|| said(&session.messages));
         let mut left = calls.len();
-        let renewed = self.renewed.clone();
-        let tools = renewed
-            .as_ref()
-            .map_or(&self.agent.tools, |renewed| &renewed.tools);
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
@@ -186,7 +139,7 @@ impl<'a> Calls<'a> {
 
     /// Appends the values that calls have set.
     fn store_values(&self, session: &mut Session) -> Result<()> {
-        let values = self.turn.values.take_changed();
+        let values = self.values.take_changed();
         let entries: Vec<Entry> = values
             .iter()
             .map(|(name, value)| Entry::Value(name, value))
@@ -308,7 +261,7 @@ impl<'a> Calls<'a> {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,
-                values: &turn.values,
+                values: &self.values,
                 said: self.said.get().map_or("", String::as_str),
                 account: Account {
                     session: &turn.request.session,
@@ -445,17 +398,17 @@ impl Agent {
         let mut session = self
             .store
             .load(&request.session, &turn.cancel, &is_waiting)?;
-        turn.values.load(&session.values);
         let call = ToolCall {
             id: format!("call_{}", session.place()),
             name: name.to_owned(),
             arguments: args.to_string(),
             ..ToolCall::default()
         };
-        let mut calls = Calls::new(self, &turn);
-        calls.renew();
+        let calls = Calls::new(self, &turn, &session);
+        let mut offered = Offered::new(self, &turn);
+        offered.renew();
         let admitted = Admitted {
-            call: calls.tools().prepare(&call),
+            call: offered.tools().prepare(&call),
             permission: Permission::Granted,
         };
         let (result, _) = calls.run_one(&admitted);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
-use super::ask::Tools;
+use super::ask::{Offered, Tools};
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
@@ -19,7 +19,7 @@ use crate::provider::ProviderError;
 use crate::session::versions::Versions;
 use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
 use crate::text::{has_text, millis};
-use crate::tool::{JOB, NOT_FOR_JOBS};
+use crate::tool::{JOB, NOT_FOR_JOBS, Registry};
 
 /// What the user is told while another process holds the conversation.
 pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
@@ -151,27 +151,12 @@ impl Agent {
             self.give_up_calls(&mut session)?;
             self.append_user_message(turn, &mut session, &held)?;
         }
-        if let Some((home, _)) = self
-            .undo_in
-            .as_ref()
-            .filter(|(_, kind)| session.name.starts_with(kind))
-        {
-            let (dir, place) = (home.undo(&session.name), session.asked_at());
-            turn.spending.keep_versions(if resumed {
-                Versions::resumed(dir, place)
-            } else {
-                Versions::of(dir, place)
-            });
-        }
         self.apply_message_limit(turn, &mut session);
         history::drop_old_images(&mut session.messages);
-        turn.values.load(&session.values);
-        let mut outcome = self.run_steps(turn, prompt, &mut session, response)?;
+        let mut outcome = self.run_steps(turn, prompt, &mut session, resumed, response)?;
         outcome.error = outcome.error.or_else(|| turn.unasked());
         let mut entries = Vec::new();
         let reply = outcome.reply.clone().map(Message::Assistant);
-        let values = turn.values.take_changed();
-        entries.extend(values.iter().map(|(name, value)| Entry::Value(name, value)));
         entries.extend(reply.as_ref().map(Entry::Message));
         entries.extend(outcome.undo.then(|| session.undo_turn()));
         entries.push(Entry::TurnEnd(outcome.turn_end()));
@@ -225,24 +210,29 @@ impl Agent {
         turn: &TurnContext,
         prompt: SystemPrompt,
         session: &mut Session,
+        is_resumed: bool,
         response: &mut Response,
     ) -> Result<Outcome> {
         let mut compaction = Compaction::new(self, turn, prompt);
-        let mut calls = Calls::new(self, turn);
+        let mut offered = Offered::new(self, turn);
+        let mut calls: Option<Calls> = None;
         let (mut step, mut answered_nothing) = (0, false);
         let left = session.take_not_begun();
         if !left.is_empty() {
-            calls.run(&left, "", session, &mut response.tool_calls)?;
+            let calls = calls.insert(self.begin_calls(turn, session, is_resumed));
+            let reports = &mut response.tool_calls;
+            calls.run(offered.tools(), &left, "", session, reports)?;
             if let Some(outcome) = self.stopped(turn) {
                 return Ok(outcome);
             }
         }
         loop {
             step += 1;
-            let limit = self.limit_reached(turn, step, calls.is_stuck());
-            calls.renew();
+            let is_stuck = calls.as_ref().is_some_and(Calls::is_stuck);
+            let limit = self.limit_reached(turn, step, is_stuck);
+            offered.renew();
             let tools = Tools {
-                offers: calls.offers(),
+                offers: offered.offers(),
                 withheld: limit.is_some() || answered_nothing,
             };
             let mut reply = match compaction.ask_with_compaction(session, tools) {
@@ -293,8 +283,10 @@ impl Agent {
             }
             let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
             let beside_calls = reply.text.clone();
+            let calls = calls.get_or_insert_with(|| self.begin_calls(turn, session, is_resumed));
             self.run_calls(
-                &mut calls,
+                calls,
+                offered.tools(),
                 reply,
                 no_more_tools,
                 session,
@@ -311,6 +303,28 @@ impl Agent {
                 return Ok(Outcome::handed_over(reply));
             }
         }
+    }
+
+    /// The first call of a turn is to come. From now on what its files were is kept, for the user to take it back.
+    fn begin_calls<'a>(
+        &'a self,
+        turn: &'a TurnContext,
+        session: &Session,
+        is_resumed: bool,
+    ) -> Calls<'a> {
+        if let Some((home, _)) = self
+            .undo_in
+            .as_ref()
+            .filter(|(_, kind)| session.name.starts_with(kind))
+        {
+            let (dir, place) = (home.undo(&session.name), session.asked_at());
+            turn.spending.keep_versions(if is_resumed {
+                Versions::resumed(dir, place)
+            } else {
+                Versions::of(dir, place)
+            });
+        }
+        Calls::new(self, turn, session)
     }
 
     fn stopped(&self, turn: &TurnContext) -> Option<Outcome> {
@@ -340,6 +354,7 @@ impl Agent {
     fn run_calls(
         &self,
         calls: &mut Calls,
+        tools: &Registry,
         mut reply: Reply,
         no_more_tools: bool,
         session: &mut Session,
@@ -351,9 +366,7 @@ impl Agent {
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = calls
-                .tools()
-                .meant(&self.redactor.redact(std::mem::take(&mut call.name)));
+            call.name = tools.meant(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();
@@ -365,7 +378,7 @@ impl Agent {
             SystemTime::now(),
         )?;
         session.messages.push(reply);
-        calls.run(&wanted, &footer, session, reports)
+        calls.run(tools, &wanted, &footer, session, reports)
     }
 }
 

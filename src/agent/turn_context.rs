@@ -8,7 +8,6 @@ use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
-use crate::session::Values;
 use crate::session::versions::Versions;
 use crate::tool::PreparedCall;
 
@@ -28,8 +27,6 @@ pub(super) struct TurnContext<'a> {
     pub follows: bool,
     /// The model that was asked last; before that, the first choice.
     model: Mutex<String>,
-    /// The named values of the conversation.
-    pub values: Values,
     /// A tool that needed the user's word while nobody could be asked.
     unasked: Mutex<Option<String>>,
 }
@@ -53,7 +50,6 @@ impl<'a> TurnContext<'a> {
             follows: spending.calls() > 0,
             spending,
             model,
-            values: Values::default(),
             unasked: Mutex::default(),
         }
     }

@@ -45,9 +45,12 @@ impl Values {
         self.set(name, Value::Null);
     }
 
-    /// Takes over the values of a conversation.
-    pub(crate) fn load(&self, values: &Line) {
-        self.lock().all.clone_from(values);
+    /// Those of a conversation.
+    pub(crate) fn of(values: &Line) -> Self {
+        Self(Mutex::new(State {
+            all: values.clone(),
+            changed: Vec::new(),
+        }))
     }
 
     /// What was set since the last call, null for what was removed.
