@@ -55,6 +55,19 @@ pub(crate) struct Skill {
 }
 
 impl Skill {
+    fn compiled_in((name, description, text): (&str, &str, &str)) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            dir: None,
+            always: false,
+            hidden: false,
+            disabled: false,
+            missing: Vec::new(),
+            text: text.to_owned(),
+        }
+    }
+
     /// Whether models may use it.
     pub(crate) fn is_offered(&self) -> bool {
         !self.hidden && !self.disabled && self.missing.is_empty()
@@ -106,11 +119,7 @@ impl Skills {
             |path: &Path| fs_err::symlink_metadata(path).is_ok_and(|meta| !meta.is_symlink());
         if matches!(fs_err::symlink_metadata(&self.agent_dir), Err(e) if e.kind() == ErrorKind::NotFound)
         {
-            for (path, text) in template::below("agent/skills") {
-                if let Some(name) = path.strip_suffix("/SKILL.md") {
-                    self.add(&mut found, name, None, text);
-                }
-            }
+            found.skills = template::skills().map(Skill::compiled_in).collect();
             return found;
         }
         let entries = match fs_err::read_dir(self.dir()) {
@@ -132,7 +141,7 @@ impl Skills {
             let file = file_in(&self.dir().join(&name)).unwrap_or(FILES[0]);
             let path = format!("skills/{name}/{file}");
             match reach::read_untrusted(&self.agent_dir, &path) {
-                Ok(Some(text)) => self.add(&mut found, &name, Some(self.dir().join(&name)), &text),
+                Ok(Some(text)) => self.add(&mut found, &name, self.dir().join(&name), &text),
                 Ok(None) => {}
                 Err(e) => {
                     let e = e.doing(self.agent_dir.join(&path).display());
@@ -163,7 +172,7 @@ impl Skills {
         )
     }
 
-    fn add(&self, found: &mut Found, name: &str, dir: Option<PathBuf>, text: &str) {
+    fn add(&self, found: &mut Found, name: &str, dir: PathBuf, text: &str) {
         let Some((fields, body)) = front::split(text) else {
             let name = one_line(name, 64);
             found.problems.push(format!(
@@ -196,11 +205,11 @@ impl Skills {
         if description.is_empty() {
             description = first_line(body);
         }
-        let disabled = dir.as_ref().is_some_and(|dir| dir.join(DISABLED).exists());
+        let disabled = dir.join(DISABLED).exists();
         found.skills.push(Skill {
             name: name.to_owned(),
             description,
-            dir,
+            dir: Some(dir),
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
             disabled,
@@ -440,6 +449,15 @@ mod tests {
                 .iter()
                 .all(|skill| skill.dir.is_none() && skill.is_offered())
         );
+        // They are what is read of the files that a new home starts with.
+        let folder = Folder::of("compiled-in", &[]);
+        template::write("agent", &folder.0).unwrap();
+        let mut written = folder.all();
+        assert!(written.problems.is_empty(), "{:?}", written.problems);
+        for skill in &mut written.skills {
+            skill.dir = None;
+        }
+        assert_eq!(found.skills, written.skills);
     }
 
     #[test]
