@@ -171,20 +171,26 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
             .proxy(proxy)
             .build()
     };
-    let (mut direct, mut guarded) = (proxy(&settings.proxy)?, None);
-    if settings.guard.is_some() {
-        guarded = direct.take().map(|proxy| config(Some(proxy)));
-    }
-    let connector = ().chain(GuardedProxy(guarded)).chain(ConnectProxyConnector::default());
-    let connector = connector
+    let proxy = proxy(&settings.proxy)?;
+    Ok(match &settings.guard {
+        None => {
+            let connector = over_tcp(ConnectProxyConnector::default());
+            Agent::with_parts(config(proxy), connector, DefaultResolver::default())
+        }
+        Some(guard) => {
+            let to_proxy = proxy.map(|proxy| config(Some(proxy)));
+            let connector = over_tcp(().chain(GuardedProxy(to_proxy)));
+            Agent::with_parts(config(None), connector, GuardedResolver(guard.clone()))
+        }
+    })
+}
+
+/// Connects where `to_proxy` leads to no proxy, and speaks TLS where it is needed.
+fn over_tcp<C: Connector>(to_proxy: C) -> impl Connector {
+    to_proxy
         .chain(TcpConnector::default())
         .chain(HalfClosedConnector)
-        .chain(RustlsConnector::default());
-    let config = config(direct);
-    Ok(match &settings.guard {
-        Some(guard) => Agent::with_parts(config, connector, GuardedResolver(guard.clone())),
-        None => Agent::with_parts(config, connector, DefaultResolver::default()),
-    })
+        .chain(RustlsConnector::default())
 }
 
 /// Errors do not quote the address, which may hold a password.
