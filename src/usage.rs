@@ -6,7 +6,7 @@
 //! so that a change of zone moves none.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -129,7 +129,7 @@ impl Ledger {
             today.begin(&day);
         }
         let mut spent = today.spent.clone();
-        let offset = read_lines(&path, today.offset, &mut |line| {
+        let offset = disk::read_lines(&path, today.offset, &mut |line| {
             // Searching for the day first saves parsing most lines.
             let line = Some(line)
                 .filter(|line| line.windows(day.len()).any(|part| part == day.as_bytes()));
@@ -215,7 +215,7 @@ impl Ledger {
     pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
         let (mut calls, cause) = (0, clip(cause, MAX_NAME));
         for name in months(&self.dir)?.iter().filter(|_| !cause.is_empty()) {
-            read_lines(&self.dir.join(name), 0, &mut |line| {
+            disk::read_lines(&self.dir.join(name), 0, &mut |line| {
                 let line = Some(line).filter(|line| {
                     line.windows(cause.len())
                         .any(|part| part == cause.as_bytes())
@@ -325,25 +325,6 @@ impl UsageLine {
     }
 }
 
-/// Reads the whole lines of a file from the byte `from` on, and returns where the last one ends. A missing file has none.
-fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) -> Result<u64> {
-    let mut file = match fs_err::File::open(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(from),
-        opened => opened?,
-    };
-    file.seek(SeekFrom::Start(from))?;
-    let mut file = BufReader::new(file);
-    let (mut end, mut line) = (from, Vec::new());
-    while file.read_until(b'\n', &mut line)? > 0 {
-        if line.ends_with(b"\n") {
-            each(&line);
-            end += line.len() as u64;
-        }
-        line.clear();
-    }
-    Ok(end)
-}
-
 /// Several calls together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Totals {
@@ -378,7 +359,7 @@ pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
         .filter(|name| clip(name, 7) >= clip(since, 7))
     {
         let mut damaged = 0;
-        read_lines(
+        disk::read_lines(
             &dir.join(&name),
             0,
             &mut |line| match UsageLine::parse(line) {

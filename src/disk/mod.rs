@@ -1,5 +1,6 @@
-//! The only writer of files: whole files, append logs of checked lines (`journal`) in `segments`, made smaller where they are too large (`rewrite`), files below directories that
-//! others can write, too (`below`), durable queues (`queue`), and locks between processes (`lock`).
+//! The only writer of files: whole files, lines that several processes append, append logs of checked lines (`journal`) in `segments`,
+//! made smaller where they are too large (`rewrite`), files below directories that others can write, too (`below`), durable
+//! queues (`queue`), and locks between processes (`lock`).
 
 mod below;
 mod journal;
@@ -10,7 +11,7 @@ pub(crate) mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -133,6 +134,25 @@ pub(crate) fn append_line(path: &Path, line: &str, durability: Durability) -> Re
         }
     }
     Ok(())
+}
+
+/// Reads the whole lines of a file from the byte `from` on, and returns where the last one ends. A missing file has none.
+pub(crate) fn read_lines(path: &Path, from: u64, each: &mut dyn FnMut(&[u8])) -> Result<u64> {
+    let mut file = match File::open(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(from),
+        opened => opened?,
+    };
+    file.seek(SeekFrom::Start(from))?;
+    let mut file = BufReader::new(file);
+    let (mut end, mut line) = (from, Vec::new());
+    while file.read_until(b'\n', &mut line)? > 0 {
+        if line.ends_with(b"\n") {
+            each(&line);
+            end += line.len() as u64;
+        }
+        line.clear();
+    }
+    Ok(end)
 }
 
 /// The bytes that ordinary users may still write to the file system of `path`.

@@ -5,6 +5,7 @@
 //! its own lock. Loading the conversation takes the newest notes over and removes the file. A crash between the two repeats
 //! none, because the conversation has their ids.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -62,7 +63,7 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
         .doing("noting what was sent to a chat")?;
     disk::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > CUT_ABOVE {
-        let kept: Vec<String> = newest(&fs_err::read(&path)?)
+        let kept: Vec<String> = newest(&path)?
             .iter()
             .map(|note| format!("{}\n", json!(note)))
             .collect();
@@ -72,19 +73,16 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
 }
 
 /// The notes of a file that would be taken over, the oldest first.
-fn newest(file: &[u8]) -> Vec<Note> {
+fn newest(path: &Path) -> Result<Vec<Note>> {
+    let mut notes: Vec<Note> = Vec::new();
     // A line that a power cut damaged was never acknowledged.
-    let text = String::from_utf8_lossy(file);
-    let mut notes: Vec<Note> = text
-        .lines()
-        .filter_map(|line| from_json(line).ok())
-        .collect();
+    disk::read_lines(path, 0, &mut |line| notes.extend(from_json(line).ok()))?;
     let (mut left, mut bytes) = (MAX_NOTES, 0);
     for note in notes.iter().rev().take(MAX_NOTES) {
         bytes += note.content.len();
         left -= usize::from(left == MAX_NOTES || bytes <= MAX_BYTES);
     }
-    notes.split_off(notes.len().saturating_sub(MAX_NOTES - left))
+    Ok(notes.split_off(notes.len().saturating_sub(MAX_NOTES - left)))
 }
 
 /// The notes for a conversation that are not among its messages, the oldest first, each with its time. Takes no lock.
@@ -93,10 +91,6 @@ pub(super) fn waiting<'a>(
     session: &str,
     messages: impl Iterator<Item = &'a Message>,
 ) -> Result<Vec<(User, SystemTime)>> {
-    let file = match fs_err::read(home.session_notes(session)) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        read => read?,
-    };
     let user = |Note { id, content, at }| {
         let at = UNIX_EPOCH + Duration::from_millis(at);
         (
@@ -109,7 +103,10 @@ pub(super) fn waiting<'a>(
             at,
         )
     };
-    let mut waiting: Vec<(User, SystemTime)> = newest(&file).into_iter().map(user).collect();
+    let mut waiting: Vec<(User, SystemTime)> = newest(&home.session_notes(session))?
+        .into_iter()
+        .map(user)
+        .collect();
     for message in messages {
         if let Message::User(there) = message {
             waiting.retain(|(user, _)| user.id != there.id);
