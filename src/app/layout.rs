@@ -28,8 +28,8 @@ pub(crate) fn layout(parts: Parts) -> Result<Layout> {
     })
 }
 
-/// The workspace of the home, where the user's notes are, if tools work elsewhere.
-pub(crate) fn own_workspace(parts: Parts) -> Result<Option<Tree>> {
+/// The workspace of the home, where the user's notes are, if tools work in another.
+pub(crate) fn own_workspace(parts: Parts, worked_in: &Tree) -> Result<Option<Tree>> {
     let own = parts.home.workspace();
     if workspace(parts)? == own {
         return Ok(None);
@@ -40,7 +40,8 @@ pub(crate) fn own_workspace(parts: Parts) -> Result<Option<Tree>> {
         writable: Vec::new(),
         everything: false,
     })?;
-    Ok(layout.trees(&[])?.into_iter().next())
+    let own = layout.trees(&[])?.into_iter().next();
+    Ok(own.filter(|own| own.real != worked_in.real))
 }
 
 /// The absolute path of the workspace.

@@ -257,7 +257,7 @@ fn builder(
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: hands.workspace().clone(),
-        own: own_workspace(parts)?.filter(|own| own.real != hands.workspace().real),
+        own: own_workspace(parts, hands.workspace())?,
         unrestricted: !defaults.restrict_to_workspace,
         skills: skills(home, config),
         local_time: local_time.clone(),
@@ -319,10 +319,7 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
         named_sockets,
         memory_mb: exec.memory_mb,
     };
-    let has_notes = match own_workspace(parts)? {
-        None => true,
-        Some(own) => own.real == setup.workspace.real,
-    };
+    let has_notes = own_workspace(parts, &setup.workspace)?.is_none();
     let hands = Hands::new(
         setup,
         layout.home(),

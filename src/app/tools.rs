@@ -342,8 +342,7 @@ fn workshop(hands: &Arc<Hands>, parts: Parts) -> Workshop {
 
 /// What works in the home's own workspace, if tools work elsewhere: the notes are there.
 fn notes_hands(hands: &Hands, parts: Parts) -> Result<Option<Arc<Hands>>> {
-    let own = own_workspace(parts)?.filter(|own| own.real != hands.workspace().real);
-    let Some(own) = own else {
+    let Some(own) = own_workspace(parts, hands.workspace())? else {
         return Ok(None);
     };
     let setup = Setup {
