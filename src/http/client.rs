@@ -145,13 +145,15 @@ fn system_certificates() -> Option<&'static Path> {
     BUNDLES.iter().map(Path::new).find(|path| path.is_file())
 }
 
-/// The only constructor of agents; `url` is where the first request goes.
+/// The only constructor of agents. All requests of one go to the origin of `url`.
 fn agent(settings: &Settings, url: &str) -> Result<Agent> {
-    let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(tls::provider());
+    let mut tls = TlsConfig::builder();
     // Reading the certificates of a whole system takes longer than all else in a turn.
-    let needs_tls = !url.starts_with("http://") || settings.proxy.starts_with("https://");
-    if let Some(path) = settings.ca_file.as_ref().filter(|_| needs_tls) {
-        tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
+    if !url.starts_with("http://") || settings.proxy.starts_with("https://") {
+        tls = tls.unversioned_rustls_crypto_provider(tls::provider());
+        if let Some(path) = &settings.ca_file {
+            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(path)?));
+        }
     }
     let tls = tls.build();
     let config = |proxy| {
