@@ -11,20 +11,19 @@ use super::bot::Bot;
 use super::endpoint::{self, EndpointTurns, HttpChannel};
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
+use super::serving::{Taken, take};
 use super::{Parts, hands, local_time, make_workspace, media};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Env, Loaded};
 use crate::cron::{Job, Jobs, heartbeat};
-use crate::disk::Lock;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Error, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
 use crate::gateway::monitor::{self, Monitor, Shutdown, Stamp};
 use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
 use crate::gateway::systemd::ServiceManager;
-use crate::gateway::tasks::Tasks;
 use crate::gateway::turn_log::TurnLog;
 use crate::hands::Hands;
 use crate::log::{Level, Log};
@@ -147,12 +146,14 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let seen = monitor::stamp(&home);
     let startup = Startup::load(&home, env)?;
     let log = startup.log(env);
-    let _lock = lock(&home)?;
+    let Taken {
+        lock: _lock,
+        outbox,
+        tasks,
+        notices,
+    } = take(&home)?;
     let account = startup.account(&shutdown.cancel)?;
-    let outbox = Outbox::new(home.clone());
-    outbox.adopt()?;
-    let (tasks, not_noted) = Tasks::open(&outbox)?;
-    startup.warn(&not_noted, log);
+    startup.warn(&notices, log);
     let Startup {
         loaded,
         bot,
@@ -220,7 +221,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
             monitor::tick(watch, shutdown.cancel.clone())?;
         }
     }
-    let served = dispatcher.serve(channels);
+    let served = dispatcher.serve(channels, cancel);
     if let Some(sender) = sender {
         sender.wait(UPLOAD_GRACE);
     }
@@ -332,15 +333,4 @@ fn chats(
     Ok(Chats::new(
         sender, inbox, hands, local_time, transcribe, owner,
     ))
-}
-
-/// The lock that a gateway holds while it runs.
-pub(super) fn lock(home: &Home) -> Result<Lock> {
-    // A program that checks for a gateway holds it for a moment.
-    let wait = Duration::from_millis(300);
-    Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
-        Kind::Busy => Error::new(Kind::Busy, "a gateway of this home is already running")
-            .hint("stop that one first, or set BANTAM_HOME to another home"),
-        _ => e,
-    })
 }

@@ -1,7 +1,6 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
-mod channels;
 pub(crate) mod endpoint;
 pub(crate) mod factory;
 pub(crate) mod gateway;
@@ -11,6 +10,7 @@ pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
 pub(crate) mod pool;
+mod serving;
 pub(crate) mod skill_source;
 #[cfg(test)]
 mod tests;
@@ -41,9 +41,9 @@ use crate::text::{LocalTime, nearest, one_line};
 use crate::usage::Ledger;
 use crate::wire::Setup;
 use crate::zone::Zone;
-pub use channels::serve;
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
+pub use serving::serve;
 
 /// What the command that builds an agent decides.
 #[derive(Default)]

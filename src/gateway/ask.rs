@@ -59,7 +59,7 @@ impl Dispatcher {
                 wait()
             }
         });
-        self.resume(&asker.ids);
+        self.resume(&asker.origin, &asker.ids);
         self.show(&asker.origin, Event::TurnStarted);
         match answer {
             Answer::Yes => Verdict::Yes,

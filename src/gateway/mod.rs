@@ -7,6 +7,7 @@ pub(crate) mod monitor;
 mod queue;
 pub(crate) mod run;
 mod semaphore;
+mod shown;
 pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
-use crate::error::{Context, Error, Result};
+use crate::cancel::Cancel;
+use crate::error::{Context, Result};
 use crate::telegram::{self, Chats};
 use queue::Queues;
 use run::JobRunner;
@@ -36,19 +38,7 @@ pub(crate) trait Handler: Send + Sync {
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
 
     /// Executes a control message and returns the reply.
-    fn control(&self, _kind: &Kind, _session: &str) -> Result<ControlReply> {
-        Err(Error::failed("this command does not exist here"))
-    }
-
-    /// The turn of the messages with these ids begins, before anything of its conversation is loaded.
-    fn begins(&self, _ids: &[String]) -> Result<()> {
-        Ok(())
-    }
-
-    /// It is over, and its end was shown.
-    fn ends(&self, _ids: &[String]) -> Result<()> {
-        Ok(())
-    }
+    fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply>;
 }
 
 /// The reply to a control message.
@@ -81,7 +71,7 @@ pub(crate) struct Dispatcher {
     /// The chats of the bot, if there is one.
     chats: Option<Arc<Chats>>,
     runs: Arc<JobRunner>,
-    /// The messages whose turns are under way.
+    /// The messages of the queue whose turns are under way.
     running: Mutex<Vec<String>>,
     started: Instant,
 }
@@ -116,21 +106,31 @@ impl Dispatcher {
             .filter(|_| origin.channel == telegram::CHANNEL)
     }
 
-    /// Serves channels until all of them have ended and all turns and background tasks are done.
-    pub(crate) fn serve(self: &Arc<Self>, channels: Vec<Box<dyn Channel>>) -> Result<()> {
+    /// Serves channels until all of them have ended, all turns and background tasks are done, and the last event was shown. What
+    /// goes wrong in a channel ([`Channel::last_shown`]) stops `cancel`, which ends the channels.
+    pub(crate) fn serve(
+        self: Arc<Self>,
+        channels: Vec<Box<dyn Channel>>,
+        cancel: &Cancel,
+    ) -> Result<()> {
         let (sender, inbound) = mpsc::channel();
-        let outbound: Result<_> = channels
-            .into_iter()
-            .map(|channel| channel.start(sender.clone()))
-            .collect();
-        drop(sender);
-        let outbound = outbound?;
+        let (failures, failed) = mpsc::channel();
+        let mut outbound = Vec::new();
+        for mut channel in channels {
+            if let Some(end) = channel.last_shown() {
+                shown::watch(end, failures.clone(), cancel.clone())?;
+            }
+            outbound.push(channel.start(sender.clone())?);
+        }
+        drop((sender, failures));
         self.outbound.get_or_init(|| outbound);
         for message in inbound {
             self.dispatch(message);
         }
         self.queues.wait_until_idle(Duration::MAX);
-        Ok(())
+        // With it go the senders of events.
+        drop(self);
+        shown::wait(&failed)
     }
 
     /// Waits until no message waits and no turn or background task runs, for this time at most.

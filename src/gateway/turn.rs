@@ -4,8 +4,9 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Dispatcher;
 use crate::agent::{Request, Spending};
-use crate::bus::{Event, Inbound, Kind, Response, TurnStop};
+use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
+use crate::disk::Entry;
 use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
 use crate::usage::Account;
@@ -13,7 +14,9 @@ use crate::usage::Account;
 /// A turn that has begun.
 struct Begun {
     spending: Arc<Spending>,
-    /// The messages from Telegram that it answers.
+    /// Those of its messages that the queue keeps until they are answered.
+    kept: Vec<Entry>,
+    /// The same as Telegram sent them, if they are from there.
     open: Vec<OpenMessage>,
 }
 
@@ -29,13 +32,13 @@ impl Dispatcher {
         self.fetch(&begun, &mut message, &cancel);
         let permit = self.turns.acquire();
         // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
-        let is_kept = !begun.open.is_empty() || message.kind == Kind::Report;
+        let is_kept = !begun.kept.is_empty() || message.kind == Kind::Report;
         if is_kept && self.runs.cancel.why().is_some() {
             return;
         }
         let (response, told) = self.run(&mut message, cancel, &begun);
         drop((permit, alone));
-        self.finish(&message, response, &told);
+        self.finish(&message, &begun, response, &told);
     }
 
     /// Counts the start, on disk, before anything of the conversation is loaded. `None`: the program is stopping and the message
@@ -43,17 +46,21 @@ impl Dispatcher {
     fn begin(&self, message: &mut Inbound) -> Option<Begun> {
         let mut begun = Begun {
             spending: Arc::new(Spending::of(message.first_id())),
+            kept: Vec::new(),
             open: Vec::new(),
         };
         if message.kind == Kind::Report {
             // The task may have been stopped after its report came in.
             begun.spending = self.tasks.begin_answer(&message.first_id())?;
-        } else if let Some(chats) = &self.chats {
-            begun.open = chats.open(&message.ids);
+        } else {
+            begun.kept = self.kept(&message.origin, &message.ids);
+            if let Some(chats) = self.chats_of(&message.origin) {
+                begun.open = chats.inbox.own(begun.kept.clone());
+            }
         }
-        let starts = begun.open.iter().map(|open| open.starts).max();
+        let starts = begun.kept.iter().map(|kept| kept.starts).max();
         if starts.is_some_and(|starts| starts >= MAX_STARTS) {
-            self.set_aside(message);
+            self.set_aside(message, &begun);
             return None;
         }
         if starts.is_some_and(|starts| starts + 1 == MAX_STARTS) {
@@ -65,28 +72,47 @@ impl Dispatcher {
         if self.runs.cancel.why().is_some() {
             return None;
         }
-        if !begun.open.is_empty() {
+        if !begun.kept.is_empty() {
             // A full disk keeps no message from its answer.
-            self.runs
-                .logged(self.runs.outbox.queue().start(&message.ids));
+            let started = self.runs.outbox.queue().start(&message.ids);
+            self.show_failure(&message.origin, started);
             running.extend(message.ids.iter().cloned());
+        }
+        drop(running);
+        if !begun.open.is_empty() {
             // It may have been edited since it came.
             message.text = texts(&begun.open);
         }
-        drop(running);
-        self.show_failure(&message.origin, self.handler.begins(&message.ids));
         self.runs.begin(&message.first_id());
         Some(begun)
     }
 
     /// Answers a message that has stopped the program three times, without its text, which might do so again.
-    fn set_aside(&self, message: &Inbound) {
+    fn set_aside(&self, message: &Inbound, begun: &Begun) {
         let text = if message.ids.len() == 1 {
             "This message stopped me three times, so I have set it aside."
         } else {
             "These messages stopped me three times, so I have set them aside."
         };
         self.reply(message, text);
+        self.end(message, begun);
+    }
+
+    /// Those of these messages that the queue keeps until they are answered.
+    fn kept(&self, origin: &Origin, ids: &[String]) -> Vec<Entry> {
+        let kept = self.runs.outbox.queue().find(ids);
+        kept.unwrap_or_else(|e| {
+            self.show_failure(origin, Err(e.doing("reading what is to be answered")));
+            Vec::new()
+        })
+    }
+
+    /// Ends kept messages that no answer in a chat has ended.
+    fn end(&self, message: &Inbound, begun: &Begun) {
+        if self.chats_of(&message.origin).is_none() && !begun.kept.is_empty() {
+            let ended = self.runs.outbox.queue().done(&message.ids);
+            self.show_failure(&message.origin, ended);
+        }
     }
 
     fn fetch(&self, begun: &Begun, message: &mut Inbound, cancel: &Cancel) {
@@ -170,7 +196,7 @@ impl Dispatcher {
     }
 
     /// Keeps the answer and ends the message by it, in one write.
-    fn finish(&self, message: &Inbound, response: Response, told: &str) {
+    fn finish(&self, message: &Inbound, begun: &Begun, response: Response, told: &str) {
         let is_kept = if let Some(chats) = self.chats_of(&message.origin) {
             chats.end_activity(&message.origin.chat);
             chats.post(&message.origin.chat, told, &message.ids)
@@ -180,7 +206,7 @@ impl Dispatcher {
         };
         self.running().retain(|id| !message.ids.contains(id));
         self.show(&message.origin, Event::Done(Box::new(response)));
-        self.show_failure(&message.origin, self.handler.ends(&message.ids));
+        self.end(message, begun);
         if message.kind == Kind::Report {
             // One whose answer was not kept is posted at the next start.
             if is_kept {
@@ -214,10 +240,9 @@ impl Dispatcher {
     }
 
     /// The turn goes on: it counts again.
-    pub(super) fn resume(&self, ids: &[String]) {
-        let open = self.chats.as_ref().map(|chats| chats.open(ids));
+    pub(super) fn resume(&self, origin: &Origin, ids: &[String]) {
+        let is_kept = !self.kept(origin, ids).is_empty();
         let mut running = self.running();
-        let is_kept = open.is_some_and(|open| !open.is_empty());
         if is_kept && self.runs.cancel.why().is_none() {
             self.runs.logged(self.runs.outbox.queue().start(ids));
             running.extend(ids.iter().cloned());

@@ -68,7 +68,8 @@ impl Inbox {
         Ok(self.own(entries))
     }
 
-    fn own(&self, entries: Vec<Entry>) -> Vec<OpenMessage> {
+    /// Those of these items that are messages of this bot.
+    pub(crate) fn own(&self, entries: Vec<Entry>) -> Vec<OpenMessage> {
         let mut own = Vec::new();
         for entry in entries {
             let kept: KeptMessage = entry.read();

@@ -78,6 +78,7 @@ const PROGRAMS: &[Program] = &[
     ("homes", homes::main),
     ("research", research::main),
     ("resume", resume::main),
+    ("serving", serving::main),
     ("sessions", sessions::main),
     ("sqlite", sqlite::main),
     ("store", store::main),

@@ -89,7 +89,7 @@ impl Place {
         self.0.path(below)
     }
 
-    fn start(&self, name: &str, model: &Model) -> Child {
+    pub fn start(&self, name: &str, model: &Model) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["run", name])

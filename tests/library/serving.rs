@@ -8,11 +8,15 @@ use std::time::{Duration, Instant};
 use bantam::agent::{Agent, Cancel};
 use bantam::bus::{self, Channel, Event, Inbound, Outbound};
 use bantam::error::Result;
+use bantam::message::Reply;
 use bantam::provider::demo::Demo;
+use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};
 
 use crate::Test;
+use crate::programs::Place;
 use crate::support::harness::Home;
+use crate::support::model::Model;
 
 pub const TESTS: &[Test] = &[
     (
@@ -31,7 +35,42 @@ pub const TESTS: &[Test] = &[
         "serving::the_end_stops_what_reads",
         the_end_stops_what_reads,
     ),
+    (
+        "serving::what_stopped_the_program_three_times_is_set_aside",
+        what_stopped_the_program_three_times_is_set_aside,
+    ),
 ];
+
+/// What a model does that no program survives.
+struct Fatal;
+
+impl Provider for Fatal {
+    fn model(&self) -> &'static str {
+        "script/fatal"
+    }
+
+    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+        println!("asked");
+        std::process::exit(7)
+    }
+}
+
+/// Serves one message, and prints what is told of it.
+pub fn main() -> Result<()> {
+    let agent = Agent::builder().provider(Fatal).store(Files::at("."));
+    let asks = |inbound: &Sender<Inbound>| {
+        let mut message = Inbound::line("tests", "ada", "What is in this file?").unwrap();
+        message.ids = vec!["1".to_owned()];
+        inbound.send(message).unwrap();
+    };
+    let shows = |event: &Outbound| {
+        if let Some(text) = event.text() {
+            println!("{text}");
+        }
+    };
+    let channels = vec![bus::channel(asks, shows)];
+    bantam::serve(agent.build()?, ".", channels, &Cancel::new(None))
+}
 
 /// Much longer than serving waits for what is shown.
 const HANG: Duration = Duration::from_secs(300);
@@ -160,4 +199,17 @@ fn the_end_stops_what_reads() {
     )
     .unwrap();
     assert!(ended.why().is_some());
+}
+
+fn what_stopped_the_program_three_times_is_set_aside() {
+    let (place, model) = (Place::new(), Model::never_asked());
+    for _ in 0..3 {
+        let ended = place.start("serving", &model).wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(7));
+        assert_eq!(String::from_utf8(ended.stdout).unwrap(), "asked\n");
+    }
+    let said = "This message stopped me three times, so I have set it aside.\n";
+    assert_eq!(place.run("serving", &model), said);
+    // It is over, and known.
+    assert_eq!(place.run("serving", &model), "");
 }

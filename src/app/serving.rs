@@ -1,21 +1,20 @@
-//! Serves channels of an embedding program, with the gateway's queue, stop and crash safety.
+//! Serves a home: what `bantam gateway` and a program by [`serve`] have in common, with the channels of the latter.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::gateway;
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
-use crate::disk::{Entry, MAX_STARTS, Queue};
-use crate::error::{Context, Error, Result};
+use crate::disk::{Entry, Lock, Queue};
+use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::run::JobRunner;
 use crate::gateway::tasks::Tasks;
 use crate::gateway::{ControlReply, Dispatcher, Handler};
@@ -29,8 +28,39 @@ const KIND: &str = "channel";
 /// Turns that run at the same time, in different conversations.
 const WORKERS: usize = 4;
 
-/// How long channels have for what they have not shown when nothing more can come.
-const LAST_SHOWN: Duration = Duration::from_secs(30);
+/// A home that nobody else serves as long as its lock is held.
+pub(super) struct Taken {
+    pub lock: Lock,
+    pub outbox: Outbox,
+    pub tasks: Tasks,
+    /// What the user should know of what an earlier server left.
+    pub notices: Vec<String>,
+}
+
+/// Takes a home, with all that waits there.
+pub(super) fn take(home: &Home) -> Result<Taken> {
+    let lock = lock(home)?;
+    let outbox = Outbox::new(home.clone());
+    outbox.adopt()?;
+    let (tasks, notices) = Tasks::open(&outbox)?;
+    Ok(Taken {
+        lock,
+        outbox,
+        tasks,
+        notices,
+    })
+}
+
+/// The lock of whoever serves a home.
+fn lock(home: &Home) -> Result<Lock> {
+    // A program that checks for a gateway holds it for a moment.
+    let wait = Duration::from_millis(300);
+    Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
+        ErrorKind::Busy => Error::new(ErrorKind::Busy, "a gateway of this home is already running")
+            .hint("stop that one first, or set BANTAM_HOME to another home"),
+        _ => e,
+    })
+}
 
 /// Lets an agent answer the messages of these channels until all channels have ended, or `cancel` stops, and then until no
 /// message waits and no turn runs.
@@ -41,7 +71,7 @@ const LAST_SHOWN: Duration = Duration::from_secs(30);
 ///
 /// A message with an id is kept in `home` until its turn is over: after a crash the next call of `serve` with this home goes on
 /// with the turn, if the agent's store has kept it. One whose id is known already is not answered again, and one that has stopped
-/// the program three times is given up. `home` is in use by one server at a time.
+/// the program three times is set aside, with a word to its chat. `home` is in use by one server at a time.
 ///
 /// When this returns, for whatever reason, `cancel` is stopped, so that what reads for a channel learns that nobody listens. A
 /// message with an id that came too late is kept for the next call of `serve`.
@@ -70,10 +100,13 @@ fn serve_until_end(
     cancel: &Cancel,
 ) -> Result<()> {
     let home = Home::new(std::path::absolute(home)?);
-    let _lock = gateway::lock(&home)?;
-    let outbox = Outbox::new(home.clone());
+    let Taken {
+        lock: _lock,
+        outbox,
+        tasks,
+        ..
+    } = take(&home)?;
     let queue = outbox.queue().clone();
-    let (tasks, _) = Tasks::open(&outbox)?;
     let runs = JobRunner::new(
         home.clone(),
         Jobs::new(home, &config::environment()),
@@ -82,19 +115,11 @@ fn serve_until_end(
         Cancel::new(None),
         Arc::new(|_, _| ()),
     );
-    let served = Served {
-        agent: Arc::new(agent),
-        queue: queue.clone(),
-    };
-    let dispatcher = Dispatcher::new(Arc::new(served), WORKERS, tasks, None, Arc::new(runs));
-    let left = queue.entries(KIND)?;
-    let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(left, queue.clone()))];
-    let (failures, failed) = channel();
+    let handler = Arc::new(OneAgent(Arc::new(agent)));
+    let dispatcher = Dispatcher::new(handler, WORKERS, tasks, None, Arc::new(runs));
+    let mut all: Vec<Box<dyn Channel>> = vec![Box::new(Left(queue.entries(KIND)?))];
     let mut ways = Vec::new();
-    for mut channel in channels {
-        if let Some(end) = channel.last_shown() {
-            watch(end, failures.clone(), cancel.clone())?;
-        }
+    for channel in channels {
         let way = Way::default();
         ways.push(way.clone());
         all.push(Box::new(KeepingChannel {
@@ -104,44 +129,8 @@ fn serve_until_end(
             cancel: cancel.clone(),
         }));
     }
-    drop(failures);
     let _hook = cancel.on_stop(move || ways.iter().for_each(Way::close));
-    // The events' senders are gone when this returns.
-    Arc::new(dispatcher).serve(all)?;
-    all_shown(&failed, Instant::now() + LAST_SHOWN)
-}
-
-/// Ends serving by the first thing that goes wrong in a channel.
-fn watch(end: Receiver<Error>, failures: Sender<Error>, cancel: Cancel) -> Result<()> {
-    let watching = move || {
-        for failure in end {
-            // Nobody listens once serving has ended.
-            failures.send(failure).ok();
-            cancel.stop();
-        }
-    };
-    let thread = Builder::new().name("channel".to_owned());
-    thread.spawn(watching).doing("starting a thread")?;
-    Ok(())
-}
-
-/// Waits until all channels have shown what there was, and tells the first thing that went wrong.
-fn all_shown(failed: &Receiver<Error>, until: Instant) -> Result<()> {
-    let mut first = Ok(());
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        match failed.recv_timeout(left) {
-            Ok(e) => first = first.and(Err(e)),
-            Err(RecvTimeoutError::Disconnected) => return first,
-            Err(RecvTimeoutError::Timeout) => {
-                let e = format!(
-                    "a channel did not show its last events within {} seconds",
-                    LAST_SHOWN.as_secs()
-                );
-                return first.and(Err(Error::failed(e)));
-            }
-        }
-    }
+    Arc::new(dispatcher).serve(all, cancel)
 }
 
 /// A channel's way into the dispatcher, which ends when all are closed, and back.
@@ -176,52 +165,36 @@ fn id_of(channel: &str, id: &str) -> String {
     format!("{channel}:{id}").replace('+', "%2B")
 }
 
-/// Has one agent for all conversations.
-struct Served {
-    agent: Arc<Agent>,
-    queue: Arc<Queue>,
-}
+/// Answers in all conversations.
+struct OneAgent(Arc<Agent>);
 
-impl Handler for Served {
+impl Handler for OneAgent {
     fn agent(&self, _: &str) -> Result<Arc<Agent>> {
-        Ok(self.agent.clone())
+        Ok(self.0.clone())
     }
 
     fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
+        let agent = &self.0;
         match kind {
             Kind::New => {
-                self.agent.reset(session)?;
+                agent.reset(session)?;
                 Ok("A new conversation begins.".to_owned().into())
             }
             Kind::Status => {
-                let (model, window) = (self.agent.model(), self.agent.window_use(session)?);
+                let (model, window) = (agent.model(), agent.window_use(session)?);
                 Ok(format!("`{model}`\ncontext: {window}").into())
             }
             _ => Err(Error::failed("this command does not exist here")),
         }
     }
-
-    fn begins(&self, ids: &[String]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        self.queue.start(ids)
-    }
-
-    fn ends(&self, ids: &[String]) -> Result<()> {
-        if ids.is_empty() {
-            return Ok(());
-        }
-        self.queue.done(ids)
-    }
 }
 
 /// What an earlier run has left.
-struct Left(Vec<Entry>, Arc<Queue>);
+struct Left(Vec<Entry>);
 
 impl Channel for Left {
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
-        let Self(left, queue) = *self;
+        let left = self.0;
         let mut sent: Vec<&str> = Vec::new();
         for entry in &left {
             // What was answered together is answered together again, as its conversation names the turn by all its ids.
@@ -235,12 +208,6 @@ impl Channel for Left {
                 .filter_map(|id| left.iter().find(|other| other.id == **id))
                 .collect();
             sent.extend(parts.iter().map(|part| part.id.as_str()));
-            if entry.starts >= MAX_STARTS {
-                for part in parts {
-                    queue.give_up(&part.id, "it stopped the program three times")?;
-                }
-                continue;
-            }
             let mut messages = parts.into_iter().map(message);
             let Some(mut message) = messages.next() else {
                 continue;
@@ -276,6 +243,10 @@ struct KeepingChannel {
 }
 
 impl Channel for KeepingChannel {
+    fn last_shown(&mut self) -> Option<Receiver<Error>> {
+        self.channel.last_shown()
+    }
+
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (sender, messages) = channel::<Inbound>();
         let outbound = self.channel.start(sender)?;
@@ -355,9 +326,7 @@ mod tests {
         let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>();
         queue.start(&ids(&["b", "a"])).unwrap();
         queue.start(&ids(&["c"])).unwrap();
-        queue.start(&ids(&["c"])).unwrap();
-        queue.start(&ids(&["c"])).unwrap();
-        let left = Left(queue.entries(KIND).unwrap(), queue.clone());
+        let left = Left(queue.entries(KIND).unwrap());
         let (sender, messages) = channel();
         Box::new(left).start(sender).unwrap();
         let found: Vec<_> = messages
@@ -366,10 +335,10 @@ mod tests {
             .collect();
         let expected = [
             ("b+a".to_owned(), "text b\n\ntext a".to_owned(), true),
+            ("c".to_owned(), "text c".to_owned(), true),
             ("d".to_owned(), "text d".to_owned(), false),
         ];
         assert_eq!(found, expected);
-        assert!(queue.is_done("c").unwrap());
         std::fs::remove_dir_all(dir).unwrap();
     }
 }
