@@ -9,7 +9,7 @@ use crate::provider::connect::connect_as;
 use crate::provider::demo::Demo;
 use crate::provider::learned::{self, Learned, Row};
 use crate::provider::offers::learn_window;
-use crate::provider::{Provider, ollama};
+use crate::provider::ollama;
 use crate::secret::Redactor;
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
@@ -19,16 +19,14 @@ pub(crate) fn chain(
     redactor: &Redactor,
     notices: &mut Vec<String>,
 ) -> Result<(Chain, u64)> {
-    let mut chain = Chain::default();
     let Some(first) = first(parts, notices)? else {
-        chain.push(vec![Box::new(Demo)]);
-        return Ok((chain, 0));
+        return Ok((Chain::default().then(Demo), 0));
     };
     let rows = learned::read(parts.home);
     let window = window(&first, &rows, parts);
     let mut models = vec![first];
     models.extend(parts.config.same_name(&models[0], parts.env));
-    chain.share_load(models.len());
+    let alike = models.len();
     for name in &parts.config.agents.defaults.model_fallbacks {
         match parts.config.named(name, parts.env) {
             // One that is there already would fail in the same way.
@@ -43,10 +41,9 @@ pub(crate) fn chain(
             )),
         }
     }
-    for model in &models {
-        chain.push(providers(model, &rows, parts, redactor));
-    }
-    Ok((chain, window))
+    let add = |chain, model| with_model(chain, model, &rows, parts, redactor);
+    let chain = models.iter().fold(Chain::default(), add);
+    Ok((chain.sharing_load(alike), window))
 }
 
 /// The configured model, else one on this machine. `None` is the demo.
@@ -82,29 +79,28 @@ fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => Learned::among(rows, model, parts.home)
+        0 => Learned::among(rows, model, Some(parts.home))
             .window()
             .map_or(default, |window| window.min(default)),
         window => window,
     }
 }
 
-/// A model, once for each of its keys.
-fn providers(
+/// The chain with a model behind the others, with each of its keys.
+fn with_model(
+    chain: Chain,
     model: &Model,
     rows: &[Row],
     parts: Parts,
     redactor: &Redactor,
-) -> Vec<Box<dyn Provider>> {
-    let learned = Learned::among(rows, model, parts.home);
-    let provider = |key| match connect_as(model, key, learned.clone(), parts, redactor) {
-        Some(host) => Box::new(host) as Box<dyn Provider>,
-        None => Box::new(Demo),
-    };
-    let keys: Vec<_> = model.keys.iter().map(|key| provider(Some(key))).collect();
-    if keys.is_empty() {
-        vec![provider(None)]
+) -> Chain {
+    let learned = Learned::among(rows, model, Some(parts.home));
+    let host = |key| connect_as(model, key, learned.clone(), parts, redactor);
+    if model.protocol == Protocol::Demo {
+        chain.then(Demo)
+    } else if model.keys.is_empty() {
+        chain.then_keys(host(None))
     } else {
-        keys
+        chain.then_keys(model.keys.iter().filter_map(|key| host(Some(key))))
     }
 }

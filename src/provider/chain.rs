@@ -108,7 +108,7 @@ impl Chain {
     }
 
     /// Adds a model that is asked when those before it fail. `keys` holds the same model once for each key.
-    pub(crate) fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
+    fn push(&mut self, keys: Vec<Box<dyn Provider>>) {
         if !keys.is_empty() {
             let health = Health {
                 keys: vec![Instant::now(); keys.len()],
@@ -122,8 +122,8 @@ impl Chain {
     }
 
     /// Lets the first `alike` models share the turns.
-    pub(crate) fn share_load(&mut self, alike: usize) {
-        self.alike = alike;
+    pub(crate) fn sharing_load(self, alike: usize) -> Self {
+        Self { alike, ..self }
     }
 
     /// The first choice.

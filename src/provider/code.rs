@@ -12,7 +12,6 @@ use super::learned::Learned;
 use super::openai::OPENAI;
 use super::{Provider, ProviderError, Request};
 use crate::config::keys::ApiKey;
-use crate::config::proxy::http_settings;
 use crate::config::vendors::Protocol;
 use crate::config::{self, Model, ModelEntry};
 use crate::error::{Error, Result};
@@ -143,7 +142,6 @@ impl Named {
             (Ok(()), Ok(key)) => (key, None),
             (Err(e), _) | (_, Err(e)) => (None, Some(e)),
         };
-        let settings = http_settings(base, &options.proxy, &config::environment());
         let model = Model {
             name: if options.name.is_empty() {
                 id.to_owned()
@@ -161,6 +159,7 @@ impl Named {
                     .map(|(name, value)| (name, Secret::new(value)))
                     .collect(),
                 extra_body: options.extra_body,
+                proxy: options.proxy,
                 request_timeout: whole_seconds(options.silence),
                 max_tokens: options.max_tokens,
                 temperature: options.temperature,
@@ -169,10 +168,9 @@ impl Named {
                 ..ModelEntry::default()
             },
         };
-        Self {
-            host: Host::new(dialect, model, key, settings, Learned::default()),
-            refused,
-        }
+        let learned = Learned::among(&[], &model, None);
+        let host = Host::new(dialect, model, key, learned, &config::environment());
+        Self { host, refused }
     }
 
     fn chat(

@@ -7,7 +7,6 @@ use super::host::Host;
 use super::learned::Learned;
 use super::openai::{AZURE, OPENAI};
 use crate::config::keys::ApiKey;
-use crate::config::proxy::http_settings;
 use crate::config::vendors::Protocol;
 use crate::config::{Model, Parts};
 use crate::secret::{Redactor, Secret};
@@ -45,6 +44,5 @@ pub(crate) fn connect_as(
             redactor.clone(),
         )
     });
-    let settings = http_settings(&model.base, &model.entry.proxy, env);
-    Some(Host::new(dialect, model.clone(), key, settings, learned))
+    Some(Host::new(dialect, model.clone(), key, learned, env))
 }

@@ -15,10 +15,11 @@ use super::response::Response;
 use super::{Provider, ProviderError, Request};
 use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
-use crate::config::{Model, proxy};
+use crate::config::proxy::{self, http_settings};
+use crate::config::{Env, Model};
 use crate::error::Result;
 use crate::guard;
-use crate::http::{Body, Client, Head, Outgoing, Settings, authority};
+use crate::http::{Body, Client, Head, Outgoing, authority};
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::secret::Secret;
 use crate::text::parse_json;
@@ -46,14 +47,16 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// `env` names the proxy, if the model's entry does not.
     pub(crate) fn new(
         dialect: &'static Dialect,
         model: Model,
         key: Option<ApiKey>,
-        settings: Settings,
         learned: Learned,
+        env: &Env,
     ) -> Self {
         let url = (dialect.url)(&model, dialect.chat);
+        let settings = http_settings(&model.base, &model.entry.proxy, env);
         Self {
             dialect,
             model,
@@ -346,7 +349,7 @@ fn has_new(request: &Request, kind: MediaKind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Env};
+    use crate::config::Config;
     use crate::provider::openai::OPENAI;
 
     #[test]
@@ -359,14 +362,7 @@ mod tests {
                 .unwrap()
                 .config;
             let model = config.choose_model(&Env::new()).unwrap().unwrap();
-            Host::new(
-                &OPENAI,
-                model,
-                None,
-                Settings::default(),
-                Learned::default(),
-            )
-            .patience()
+            Host::new(&OPENAI, model, None, Learned::default(), &Env::new()).patience()
         };
         for base in [
             "http://127.0.0.1:8080/v1",

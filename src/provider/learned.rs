@@ -105,11 +105,11 @@ pub(crate) struct Learned {
 
 impl Learned {
     pub(crate) fn of(model: &Model, home: &Home) -> Self {
-        Self::among(&read(home), model, home)
+        Self::among(&read(home), model, Some(home))
     }
 
-    /// What these rows, which [`read`] has returned, say of a model.
-    pub(crate) fn among(rows: &[Row], model: &Model, home: &Home) -> Self {
+    /// What these rows, which [`read`] has returned, say of a model. What is learned further is kept in the home, if there is one.
+    pub(crate) fn among(rows: &[Row], model: &Model, home: Option<&Home>) -> Self {
         let (host, id) = (authority(&model.base).to_owned(), model.id.clone());
         let key = Row {
             host,
@@ -126,7 +126,7 @@ impl Learned {
             known.push(SHORT_IDS.to_owned());
         }
         Self {
-            home: Some(home.clone()),
+            home: home.cloned(),
             model: key,
             known,
         }

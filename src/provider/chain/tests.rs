@@ -258,7 +258,7 @@ fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
 
 #[test]
 fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
-    let mut chain = chain(
+    let chain = chain(
         ["m/a", "m/b", "m/c"]
             .map(|name| vec![script(name, Vec::new())])
             .into(),
@@ -271,7 +271,7 @@ fn models_of_one_name_take_turns_and_stand_in_for_each_other() {
             .collect::<Vec<_>>()
     };
     assert_eq!(order(&chain, 1), ["m/a", "m/b", "m/c"]);
-    chain.share_load(2);
+    let chain = chain.sharing_load(2);
     assert_eq!(
         [order(&chain, 4)[0].as_str(), order(&chain, 5)[0].as_str()],
         ["m/a", "m/b"]
