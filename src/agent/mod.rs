@@ -435,20 +435,12 @@ impl Agent {
         }))
     }
 
-    /// The same agent for another conversation: with these tools besides its own, which win where two have the same name, and
-    /// with conversations kept elsewhere.
-    ///
-    /// # Errors
-    /// A tool's name or schema is not valid.
-    pub(crate) fn with(&self, tools: Vec<Box<dyn Tool>>, store: Arc<dyn Store>) -> Result<Self> {
-        let mut new = tools;
-        new.retain(|tool| !self.tools.has(&tool.spec().name));
-        let more = self.tools.with(new)?;
-        let agent = Self {
-            store,
+    /// The same agent with conversations kept elsewhere.
+    pub fn with_store(&self, store: impl Store + 'static) -> Self {
+        Self {
+            store: Arc::new(store),
             ..self.clone()
-        };
-        Ok(agent.with_tools(more))
+        }
     }
 
     fn with_tools(self, tools: Registry) -> Self {

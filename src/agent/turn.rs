@@ -48,8 +48,8 @@ impl Agent {
         })
     }
 
-    /// The same in a conversation that is loaded, and locked, already.
-    pub(crate) fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
+    /// The same in a conversation that its store has loaded, and so has locked: `request.session` is the key of this one.
+    pub fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
         self.run_with(request, events, |_| Ok(session))
     }
 

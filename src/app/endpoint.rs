@@ -346,7 +346,7 @@ impl EndpointTurns {
         memory.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
         drop(session);
         let agent = self.agent(ask.model.as_deref(), None)?;
-        let agent = agent.with(tools, Arc::new(memory))?;
+        let agent = with_client_tools(&agent, tools)?.with_store(memory);
         let request = Request {
             media: user.media,
             origin: origin(""),
@@ -389,6 +389,12 @@ fn client_tools(tools: Vec<ClientTool>, request: &str, calls: &ClientCalls) -> V
     tools.into_iter().map(tool).collect()
 }
 
+/// The agent with a client's tools besides its own, which win where two have the same name.
+fn with_client_tools(agent: &Agent, mut tools: Vec<Box<dyn Tool>>) -> Result<Agent> {
+    tools.retain(|new| agent.tools().all(|own| own.name != new.spec().name));
+    agent.with_more(tools)
+}
+
 fn origin(key: &str) -> Origin {
     Origin {
         channel: CHANNEL.to_owned(),
@@ -429,8 +435,7 @@ impl Turns for EndpointTurns {
         }
         let (agent, _) = self.pool.get(ask.model.as_deref())?;
         let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
-        agent
-            .with(tools, Arc::new(Memory::default()))
+        with_client_tools(&agent, tools)
             .map(drop)
             .map_err(|e| Error {
                 kind: Kind::Usage,

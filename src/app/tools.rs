@@ -98,6 +98,11 @@ impl Policy {
 
     fn of(factory: AgentFactory) -> Result<Self> {
         begun()?;
+        Self::without_jail(factory)
+    }
+
+    /// For an agent without tools that need the jail.
+    fn without_jail(factory: AgentFactory) -> Result<Self> {
         let loaded = factory.load(None)?;
         // The file of a user may be that of another version; what stands in code is a mistake there.
         if loaded.has_unknown && factory.options.models_in_code {
@@ -395,9 +400,5 @@ impl Builder {
 }
 
 pub(super) fn of_home(home: &Home, env: &Env) -> Result<Builder> {
-    let factory = AgentFactory::new(home, env)?;
-    let config = factory.load(None)?.config;
-    let parts = factory.parts(&config);
-    make_workspace(parts)?;
-    builder(parts, &factory.options, &hands(parts)?, &mut Vec::new())
+    Policy::without_jail(AgentFactory::new(home, env)?)?.builder()
 }

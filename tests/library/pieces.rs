@@ -1,10 +1,10 @@
 //! The agent's pieces, as a program sees them.
 
-use bantam::agent::{self, Agent, Request};
+use bantam::agent::{self, Agent, Cancel, Request};
 use bantam::error::{Kind, Result};
 use bantam::message::{Message, Price};
 use bantam::provider::{Anthropic, Chain, OpenAi, Options, Sampling};
-use bantam::session::Memory;
+use bantam::session::{Memory, Store};
 use bantam::tool::{Function, Risk, Turn};
 use bantam::tools::{self, Policy};
 use serde_json::{Value, json};
@@ -37,6 +37,14 @@ pub const TESTS: &[Test] = &[
     (
         "pieces::the_prompt_sees_the_conversation",
         the_prompt_sees_the_conversation,
+    ),
+    (
+        "pieces::each_request_has_the_messages_that_a_filter_leaves",
+        each_request_has_the_messages_that_a_filter_leaves,
+    ),
+    (
+        "pieces::a_turn_runs_in_a_conversation_that_is_loaded",
+        a_turn_runs_in_a_conversation_that_is_loaded,
     ),
     (
         "pieces::tools_in_a_jail_need_hands",
@@ -274,6 +282,35 @@ fn the_prompt_sees_the_conversation() {
     }
     assert!(model.request(0).texts("system")[0].contains("Ada has said 0 things."));
     assert!(model.request(1).texts("system")[0].contains("Ben has said 1 things."));
+}
+
+fn each_request_has_the_messages_that_a_filter_leaves() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let newest = |mut messages: Vec<Message>| messages.split_off(messages.len() - 1);
+    let agent = builder.history_filter(newest).build().unwrap();
+    for question in ["One?", "Two?"] {
+        agent.run(&Request::new(question, "notes"), &|_| ());
+    }
+    let seen = model.request(1).texts("user");
+    assert!(seen.len() == 1 && seen[0].ends_with("Two?"), "{seen:?}");
+    assert!(model.request(1).texts("assistant").is_empty());
+    assert_eq!(agent.session("notes").unwrap().messages.len(), 4);
+}
+
+fn a_turn_runs_in_a_conversation_that_is_loaded() {
+    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
+    let store = Memory::default();
+    let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let agent = builder.build().unwrap().with_store(store.clone());
+    let request = Request::new("Hello?", "notes");
+    for n in 0..2 {
+        let session = store.load("notes", &Cancel::new(None), &|| ()).unwrap();
+        assert_eq!(session.messages.len(), 2 * n);
+        let response = agent.run_in(session, &request, &|_| ());
+        assert_eq!(response.output, format!("Answer {n}."));
+    }
+    assert_eq!(agent.session("notes").unwrap().messages.len(), 4);
 }
 
 fn tools_in_a_jail_need_hands() {
