@@ -88,9 +88,9 @@ impl Source {
         let names = ["tests.rs", "/fuzz.rs"];
         let is_test = names.iter().any(|name| path.ends_with(name)) || path.contains("/tests/");
         let body = if is_test {
-            ""
+            String::new()
         } else {
-            text.split("#[cfg(test)]\nmod ").next().unwrap()
+            without_tests(&text)
         };
         let code = body
             .lines()
@@ -141,6 +141,20 @@ impl Source {
         used.retain(|name| rank(name).is_some() && name != self.room());
         used
     }
+}
+
+/// A test module ends its file, unless it has one of its own.
+fn without_tests(text: &str) -> String {
+    let mut parts = text.split("#[cfg(test)]\nmod ");
+    let mut code = parts.next().unwrap().to_owned();
+    for part in parts {
+        let end = part.find([';', '{']).unwrap();
+        if part[end..].starts_with('{') {
+            break;
+        }
+        code.push_str(&part[end + 1..]);
+    }
+    code
 }
 
 fn rank(room: &str) -> Option<usize> {
@@ -365,7 +379,8 @@ fn the_size_in_the_readme_was_measured_and_is_within_the_limit() {
     );
 }
 
-/// The public items: what is `pub` alone can be reached from outside, for a lint refuses any other.
+/// The public items with their fields, variants and methods: what is `pub` alone can be reached from outside, for a lint refuses
+/// any other.
 fn public_items() -> String {
     let kinds = ["fn", "struct", "enum", "trait", "type", "mod", "use"];
     let mut items = Vec::new();
@@ -374,11 +389,28 @@ fn public_items() -> String {
             let rest = &code[at..];
             let is_first = code[..at].rsplit('\n').next().unwrap().trim().is_empty();
             let kind = rest.split(' ').nth(1).unwrap_or_default();
-            if is_first && kinds.contains(&kind) {
-                let end: &[char] = if kind == "use" { &[';'] } else { &['{', ';'] };
-                let item = rest.split(end).next().unwrap();
-                let words: Vec<&str> = item.split_whitespace().collect();
-                items.push(format!("{path}: {}\n", words.join(" ")));
+            if !is_first || !kinds.contains(&kind) {
+                continue;
+            }
+            let end: &[char] = if kind == "use" { &[';'] } else { &['{', ';'] };
+            let head = rest.split(end).next().unwrap();
+            let has_body = rest[head.len()..].starts_with('{');
+            let lines = rest[head.len()..].split("\n}").next().unwrap().lines();
+            let body: Vec<&str> = match kind {
+                "struct" if has_body => lines.filter(|line| line.starts_with("    pub ")).collect(),
+                "enum" => lines.skip(1).collect(),
+                _ => Vec::new(),
+            };
+            let whole = format!("{head} {}", body.join(" "));
+            let words: Vec<&str> = whole.split_whitespace().collect();
+            items.push(format!("{path}: {}\n", words.join(" ")));
+            if kind == "trait" {
+                let methods = rest.split("\n}").next().unwrap().split("\n    fn ").skip(1);
+                for method in methods {
+                    let method = method.split(['{', ';']).next().unwrap();
+                    let words: Vec<&str> = method.split_whitespace().collect();
+                    items.push(format!("{path}: {head}: fn {}\n", words.join(" ")));
+                }
             }
         }
     }
@@ -405,6 +437,38 @@ fn a_change_of_the_public_items_is_seen() {
         new.is_empty() && gone.is_empty(),
         "programs use these: BANTAM_BLESS=1 cargo test --test house\nnew: {new:#?}\ngone: {gone:#?}"
     );
+}
+
+/// Otherwise the binary would have a second way to run turns and to serve homes.
+#[test]
+fn the_binary_uses_an_agent_as_other_programs_do() {
+    let only_here = |what: &str| -> Vec<String> {
+        let found = sources()
+            .into_iter()
+            .filter(|source| source.code.contains(what));
+        let mut paths: Vec<String> = found.map(|source| source.path).collect();
+        paths.sort_unstable();
+        paths
+    };
+    assert_eq!(only_here("Agent::builder()"), ["app/mod.rs"]);
+    assert_eq!(
+        only_here("Host::new("),
+        ["provider/code.rs", "provider/connect.rs"]
+    );
+    assert_eq!(
+        only_here("home.lock(\"gateway\")"),
+        ["app/serving.rs", "notify.rs", "outbox.rs"]
+    );
+    let mut private = Vec::new();
+    for Source { path, code, .. } in sources() {
+        let of_agent = code.split("\nimpl Agent {\n").skip(1);
+        for methods in of_agent.filter_map(|rest| rest.split("\n}\n").next()) {
+            let names = methods.split("pub(crate) fn ").skip(1);
+            private
+                .extend(names.map(|rest| format!("{path}: {}", rest.split('(').next().unwrap())));
+        }
+    }
+    assert_eq!(private, ["agent/mod.rs: redactor"]);
 }
 
 /// What docs/embedding.md says of its programs.
