@@ -382,30 +382,24 @@ impl Agent {
             return of_job.call_in(request, name, args, events);
         }
         let request = request.with_key();
-        let called = contained("the call", || self.call_now(&request, name, args, events));
+        let turn = TurnContext::new(&request, &self.limits, events, self.model());
+        let called = contained("the call", || self.call_of(&turn, name, args));
         called.map_err(|e| self.redacted(e))
     }
 
-    fn call_now(
-        &self,
-        request: &Request,
-        name: &str,
-        args: &Value,
-        events: Events,
-    ) -> Result<Called> {
-        let turn = TurnContext::new(request, &self.limits, events, self.model());
+    fn call_of(&self, turn: &TurnContext, name: &str, args: &Value) -> Result<Called> {
         let is_waiting = || turn.warn(WAITING);
         let mut session = self
             .store
-            .load(&request.session, &turn.cancel, &is_waiting)?;
+            .load(&turn.request.session, &turn.cancel, &is_waiting)?;
         let call = ToolCall {
             id: format!("call_{}", session.place()),
             name: name.to_owned(),
             arguments: args.to_string(),
             ..ToolCall::default()
         };
-        let calls = Calls::new(self, &turn, &session);
-        let mut offered = Offered::new(self, &turn);
+        let calls = Calls::new(self, turn, &session);
+        let mut offered = Offered::new(self, turn);
         offered.renew();
         let admitted = Admitted {
             call: offered.tools().prepare(&call),
