@@ -471,6 +471,42 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
     assert_eq!(private, ["agent/mod.rs: redactor"]);
 }
 
+/// docs/embedding.md tells of each what a process shares by it. What the command line has is the binary's alone.
+#[test]
+fn what_a_process_shares_is_known() {
+    let kinds = [
+        "Mutex", "OnceLock", "Atomic", "RefCell", ": Cell", "LazyLock",
+    ];
+    let mut shared = Vec::new();
+    for Source { path, code, .. } in sources() {
+        let lines = code.lines().map(str::trim).filter(|line| {
+            let is_static = line.split(' ').take(2).any(|word| word == "static");
+            is_static && kinds.iter().any(|kind| line.contains(kind))
+        });
+        let names = lines.map(|line| {
+            line.split_once("static ")
+                .unwrap()
+                .1
+                .split(':')
+                .next()
+                .unwrap()
+        });
+        shared.extend(names.map(|name| format!("{path} {name}")));
+    }
+    shared.retain(|item| !item.starts_with("cli/"));
+    shared.sort_unstable();
+    let told = [
+        "hands/mod.rs BEGUN",
+        "hands/mod.rs CHOSEN",
+        "http/half_closed.rs WRITE_FAILED",
+        "http/tls.rs PROVIDER",
+        "outbox.rs COUNT",
+        "paths.rs LAST",
+        "provider/chain.rs START",
+    ];
+    assert_eq!(shared, told);
+}
+
 /// What docs/embedding.md says of its programs.
 #[test]
 fn the_first_twelve_programs_are_short() {

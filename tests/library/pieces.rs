@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::Test;
 use crate::support::harness::Home;
 use crate::support::model::{Model, Reply};
+use crate::support::tunnel::Proxy;
 
 pub const TESTS: &[Test] = &[
     (
@@ -21,6 +22,14 @@ pub const TESTS: &[Test] = &[
     (
         "pieces::the_next_model_answers_when_the_first_fails",
         the_next_model_answers_when_the_first_fails,
+    ),
+    (
+        "pieces::a_model_has_several_keys_and_a_proxy",
+        a_model_has_several_keys_and_a_proxy,
+    ),
+    (
+        "pieces::a_model_may_speak_anthropics_api",
+        a_model_may_speak_anthropics_api,
     ),
     (
         "pieces::what_cannot_be_asked_is_an_error_of_the_first_request",
@@ -132,6 +141,54 @@ fn the_next_model_answers_when_the_first_fails() {
     let before = refusing.asked();
     assert_eq!(agent.run(&chosen, &|_| ()).output, "Here.");
     assert_eq!(refusing.asked(), before);
+}
+
+fn a_model_has_several_keys_and_a_proxy() {
+    let model = Model::answering(|request, _| match request.header("authorization") {
+        Some("Bearer not-a-real-key-0005") => Reply::text("Here."),
+        _ => Reply::error(401, "no"),
+    });
+    let proxy = Proxy::to(&model);
+    let options = Options {
+        proxy: proxy.url(),
+        ..Options::default()
+    };
+    let keys = ["not-a-real-key-0004", "not-a-real-key-0005"];
+    let models =
+        keys.map(|key| OpenAi::with("http://model.internal/v1", key, "x", options.clone()));
+    let chain = Chain::default().then_keys(models);
+    let agent = Agent::builder().chain(chain).build().unwrap();
+    assert_eq!(agent.ask("Go!").unwrap(), "Here.");
+    let asked = proxy.asked();
+    let through = "CONNECT model.internal:80 HTTP/1.1";
+    assert!(
+        !asked.is_empty() && asked.iter().all(|line| line == through),
+        "{asked:?}"
+    );
+}
+
+fn a_model_may_speak_anthropics_api() {
+    let model = Model::answering(|_, _| {
+        Reply::json(
+            200,
+            &json!({
+                "content": [{"type": "text", "text": "Hello."}],
+                "stop_reason": "end_turn",
+                "usage": {"input_tokens": 5, "output_tokens": 2},
+            }),
+        )
+    });
+    let base = model.base().trim_end_matches("/v1").to_owned();
+    let key = "not-a-real-key-0006";
+    let builder = Agent::builder().provider(Anthropic::new(&base, key, "x"));
+    let agent = builder.stream(false).build().unwrap();
+    let response = agent.run(&Request::new("Hello?", "notes"), &|_| ());
+    assert_eq!((&*response.output, response.usage.total()), ("Hello.", 7));
+    let request = model.request(0);
+    assert_eq!(
+        (&*request.path, request.header("x-api-key")),
+        ("/v1/messages", Some(key))
+    );
 }
 
 fn what_cannot_be_asked_is_an_error_of_the_first_request() {

@@ -29,9 +29,15 @@ pub fn main() -> Result<()> {
     bantam::hands();
     let policy = Policy::with("agent-home", &json!({"cron": {"enabled": true}}))?;
     let api = std::env::var("MODEL_API").unwrap_or_default();
+    std::fs::create_dir_all("agent-home/agent/skills/tea")?;
+    let skill = "---\nname: tea\ndescription: Makes tea.\n---\nBoil water.\n";
+    std::fs::write("agent-home/agent/skills/tea/SKILL.md", skill)?;
     let agent = policy.builder()?.tools(tools::memory(&policy)?);
+    let agent = agent.tools(tools::skills(&policy));
     let agent = agent.provider(OpenAi::new(&api, "", "x")).build()?;
     assert_eq!(agent.model(), "x");
+    let skill = agent.call("skill", &json!({"name": "tea"}))?;
+    assert!(skill.text.contains("Boil water."), "{}", skill.text);
     println!("{}", agent.ask("Who are you?")?);
     assert!(policy.builder()?.build().is_err());
 
@@ -66,6 +72,7 @@ fn a_policy_goes_with_a_model_named_in_code() {
     std::fs::write(home.join("config.json"), r#"{"toolz": 1}"#).unwrap();
     let model = Model::scripted([Reply::text("Yours.")]);
     assert_eq!(place.run("policies", &model), "Yours.\n");
+    assert!(model.request(0).texts("system")[0].contains("Makes tea."));
 }
 
 fn a_program_asks_before_a_call() {
