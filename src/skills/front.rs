@@ -1,8 +1,8 @@
 //! Parses the front matter of a SKILL.md: as much of YAML as people write there.
 //!
-//! Maps and lists by indentation, one-line lists and maps in brackets (JSON, or words with commas between), quoted and
-//! plain texts, texts of several lines (`|`, `>`, or just indented, which become one line), comments. Scalars are strings. Anchors, tags and the rest of the language
-//! are read as text: no input is an error.
+//! Maps and lists by indentation, lists and maps in brackets (JSON, or words with commas between), quoted and plain texts,
+//! texts of several lines (`|`, `>`, or just indented, which become one line), comments. Scalars are strings. Anchors, tags
+//! and the rest of the language are read as text: no input is an error.
 
 use serde_json::{Map, Value};
 
@@ -78,11 +78,12 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
     let joined = || lines().fold(inline.to_owned(), |text, line| text + " " + line);
     match inline.chars().next() {
         Some('|' | '>') if inline.len() <= 3 => lines().collect::<Vec<_>>().join(" ").into(),
-        Some('[' | '{') => parse_json(joined()).unwrap_or_else(|_| unquoted_list(&joined())),
+        Some('[' | '{') => in_brackets(&joined()),
         Some(c) if c != '#' => scalar(&joined()),
         _ if depth == 0 => Value::Null,
         _ => match lines().next() {
             None => Value::Null,
+            Some(first) if first.starts_with(['[', '{']) => in_brackets(joined().trim_start()),
             Some(first) if first.starts_with("- ") => lines()
                 .filter_map(|line| line.strip_prefix("- "))
                 .map(scalar)
@@ -90,6 +91,30 @@ fn value(inline: &str, below: &[&str], depth: usize) -> Value {
             Some(_) => Value::Object(map(below, depth - 1)),
         },
     }
+}
+
+/// A list or a map in brackets.
+fn in_brackets(text: &str) -> Value {
+    parse_json(text)
+        .or_else(|_| parse_json(without_last_commas(text)))
+        .unwrap_or_else(|_| unquoted_list(text))
+}
+
+/// YAML lets a comma stand behind the last member, which JSON does not.
+fn without_last_commas(text: &str) -> String {
+    let mut out = String::new();
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    for c in text.chars() {
+        if !is_quoted && matches!(c, ']' | '}') {
+            let kept = out.trim_end();
+            let kept = kept.strip_suffix(',').unwrap_or(kept).len();
+            out.truncate(kept);
+        }
+        is_quoted ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        out.push(c);
+    }
+    out
 }
 
 /// A list in brackets whose words have no quotes. A map like that is read as text.
@@ -166,7 +191,7 @@ mod tests {
             "---\nname: gh-issues\ndescription: >-\n  Lists issues,\n  and more: a lot.\nalways: true # a note\n\
              # a comment\nlicense: \"MIT: really\"\nempty:\nlist:\n- one\n- 'two'\ntags: [a, \"b\", c d]\n\
              metadata: {\"nanobot\": {\"requires\": {\"bins\": [\"gh\"]}}}\nnested:\n  deep:\n    er: yes\n  list:\n    - x\n\
-             text: |\n  first\n    second\n\nlong: goes on\n  here\n---\n# Title\nurl: http://x\n",
+             below:\n  {\n    \"a\": [\"x\", \"y,}\\\",]\",\n    ],\n  }\ntext: |\n  first\n    second\n\nlong: goes on\n  here\n---\n# Title\nurl: http://x\n",
         )
         .unwrap();
         assert_eq!(
@@ -175,7 +200,7 @@ mod tests {
                 "name": "gh-issues", "description": "Lists issues, and more: a lot.", "always": "true",
                 "license": "MIT: really", "empty": null, "list": ["one", "two"], "tags": ["a", "b", "c d"],
                 "metadata": {"nanobot": {"requires": {"bins": ["gh"]}}},
-                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "text": "first second", "long": "goes on here",
+                "nested": {"deep": {"er": "yes"}, "list": ["x"]}, "below": {"a": ["x", "y,}\",]"]}, "text": "first second", "long": "goes on here",
             })
         );
         assert_eq!(body, "# Title\nurl: http://x\n");

@@ -423,6 +423,10 @@ mod tests {
                     "---\ndescription: x\nmetadata:\n  openclaw:\n    requires:\n      anyBins: [no-such, sh]\n---\n",
                 ),
                 ("e", "---\ndescription: x\nrequires: sh, no-such\n---\n"),
+                (
+                    "f",
+                    "---\ndescription: x\nmetadata:\n  {\n    \"openclaw\":\n      {\n        \"requires\": { \"bins\": [\"no-such\"] },\n      },\n  }\n---\n",
+                ),
             ],
         );
         let found = folder.all();
@@ -436,6 +440,7 @@ mod tests {
         assert_eq!(missing("c"), "another system (darwin)");
         assert_eq!(missing("d"), "");
         assert_eq!(missing("e"), "the program no-such");
+        assert_eq!(missing("f"), "the program no-such");
         assert!(found.named("d").unwrap().is_offered() && !found.named("e").unwrap().is_offered());
     }
 
