@@ -24,7 +24,7 @@ const MARKS: [(u8, usize, u16); 6] = [
 const DOUBLE_UNDERSCORE: usize = 3;
 
 /// What models write as in HTML, and what it means.
-const HTML: [(&str, &str); 10] = [
+const HTML: [(&str, &str); 11] = [
     ("&lt;", "<"),
     ("&gt;", ">"),
     ("&amp;", "&"),
@@ -35,6 +35,7 @@ const HTML: [(&str, &str); 10] = [
     ("<br>", "\n"),
     ("<br/>", "\n"),
     ("<br />", "\n"),
+    ("<BR>", "\n"),
 ];
 
 /// The styles that a writer shows. What it has none for stays as written.

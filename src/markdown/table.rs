@@ -28,20 +28,13 @@ fn cells(line: &str) -> Vec<String> {
     let line = line.strip_prefix('|').unwrap_or(&line);
     let mut cells: Vec<String> = line
         .split('|')
-        .map(|cell| with_breaks(cell.trim()).replace('\0', "|"))
+        .map(|cell| cell.trim().replace('\0', "|"))
         .collect();
     // What follows a closing bar.
     if cells.last().is_some_and(String::is_empty) {
         cells.pop();
     }
     cells
-}
-
-/// The text of a cell, which has its line breaks as HTML.
-fn with_breaks(cell: &str) -> String {
-    ["<br>", "<br/>", "<br />", "<BR>"]
-        .iter()
-        .fold(cell.to_owned(), |cell, tag| cell.replace(tag, "\n"))
 }
 
 /// A table: each cell as it is shown, and how many columns that takes.

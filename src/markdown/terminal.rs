@@ -433,7 +433,7 @@ mod tests {
                 "> ```\n> ls\nend",
                 "<dim>│</> \n<dim>│</> <block><edge></><block>ls</>\nend",
             ),
-            ("a &lt;b&gt; &amp;&nbsp;c<br>d", "a <b> &\u{a0}c\nd"),
+            ("a &lt;b&gt; &amp;&nbsp;c<br>d<BR>e", "a <b> &\u{a0}c\nd\ne"),
             ("a < b && c &lt d", "a < b && c &lt d"),
             (
                 "\\(a_1 \\cdot b_1\\) and \\(so on",
