@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::{Home, Run, Running, merged};
-use crate::model::{Model, Reply, Request};
+use crate::model::{Model, Reply, Request, call};
 use crate::remote::remote;
 
 /// A model that calls this tool with `text`, and then repeats what came of it.
@@ -228,7 +228,7 @@ fn a_stream_that_the_server_closes_is_asked_for_again() {
             "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
             "tools/call" => {
                 *called.lock().unwrap() = result(request, &text("resumed"));
-                Reply::stream(["id: a-1\nretry: 700\ndata:\n\n".to_owned()])
+                Reply::stream(["id: a-1\nretry: 1300\ndata:\n\n".to_owned()])
             }
             _ => accepted(),
         }
@@ -244,7 +244,7 @@ fn a_stream_that_the_server_closes_is_asked_for_again() {
         found.unwrap().at
     };
     let called = requests.iter().find(said("tools/call")).unwrap().at;
-    assert!(at("a-1") - called >= Duration::from_millis(700));
+    assert!(at("a-1") - called >= Duration::from_millis(1300));
     assert!(at("a-2") - at("a-1") >= Duration::from_millis(100));
 }
 
@@ -467,6 +467,75 @@ fn a_form_goes_when_its_call_is_answered_or_breaks_off() {
     }
 }
 
+/// An answer that belongs to no call, or to another one, leaves the form where it is.
+#[test]
+fn a_form_stays_when_something_else_is_answered() {
+    let server = with_sessions(|request, method| match method {
+        _ if request.method == "GET" => Reply::error(405, "not here"),
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => {
+            let mut stray = result(request, &text("of another call"));
+            stray["id"] = 4711.into();
+            let events = [question("q-1"), stray, result(request, &text("said"))];
+            Reply::stream(events.map(|event| format!("data: {event}\n\n"))).held_after(2)
+        }
+        _ => accepted(),
+    });
+    let model = calling("far__say");
+    let home = home(&model, &server);
+    let mut talk = at_a_terminal(&home, "call it");
+    talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+    talk.types("y\n");
+    let replied = || reply_to_question(&server);
+    wait_until("the user's answer is there", || replied().is_some());
+    assert_eq!(
+        replied().unwrap(),
+        json!({ "action": "accept", "content": {} })
+    );
+    server.wait_for_holds(1);
+    server.release();
+    talk.finish().exits(0);
+    let results = model.requests().pop().unwrap().texts("tool");
+    assert!(results[0].contains("said"), "{}", results[0]);
+}
+
+/// Of several calls, only the server knows which one its question is for.
+#[test]
+fn a_server_that_asks_while_two_calls_run_learns_nothing() {
+    let called = Arc::new(AtomicUsize::new(0));
+    let server = with_sessions(move |request, method| match method {
+        _ if request.method == "GET" => Reply::error(405, "not here"),
+        "tools/list" => {
+            let tool = json!({
+                "name": "say", "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true },
+            });
+            Reply::json(200, &result(request, &json!({ "tools": [tool] })))
+        }
+        "tools/call" => {
+            let answer = format!("data: {}\n\n", result(request, &text("said")));
+            if called.fetch_add(1, Ordering::SeqCst) == 0 {
+                return Reply::stream([answer]).held_after(0);
+            }
+            Reply::stream([format!("data: {}\n\n", question("q-1")), answer]).held_after(1)
+        }
+        _ => accepted(),
+    });
+    let model = Model::answering(|request, _| match request.texts("tool").len() {
+        0 => Reply::calls(["1", "2"].map(|id| call(id, "far__say", &json!({ "text": id })))),
+        _ => Reply::text("Done."),
+    });
+    let home = home(&model, &server);
+    let talk = at_a_terminal(&home, "call them");
+    let replied = || reply_to_question(&server);
+    wait_until("the server is answered", || replied().is_some());
+    server.wait_for_holds(2);
+    server.release();
+    server.release();
+    let run = talk.finish();
+    assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
+    assert_eq!(replied().unwrap(), json!({ "action": "cancel" }));
+}
+
 /// Without a call, a question would come out of the blue.
 #[test]
 fn a_server_that_asks_outside_of_a_call_learns_nothing() {
@@ -497,6 +566,13 @@ fn a_server_that_asks_outside_of_a_call_learns_nothing() {
     server.release();
     assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
     assert_eq!(answers.lock().unwrap()[0], json!({ "action": "cancel" }));
+}
+
+/// What the server was told when it asked.
+fn reply_to_question(server: &Model) -> Option<Value> {
+    let mut requests = server.requests().into_iter();
+    let reply = requests.find(|request| request.body["id"] == "q-1");
+    reply.map(|reply| reply.body["result"].clone())
 }
 
 #[track_caller]
