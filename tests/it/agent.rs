@@ -471,6 +471,31 @@ fn verbose_tells_the_retries_on_stderr() {
 }
 
 #[test]
+fn verbose_tells_the_events_of_a_stream_that_are_lost() {
+    let piece = |text: &str| {
+        let choice = json!({ "delta": { "content": text } });
+        format!("data: {}\n\n", json!({ "choices": [choice] }))
+    };
+    let broken = "data: {\"choices\":[{\"delta\n\n";
+    for (lost, told) in [
+        (1, "one event of the stream was not JSON, and is lost"),
+        (2, "2 events of the stream were not JSON, and are lost"),
+    ] {
+        let model = Model::scripted([Reply::stream([
+            piece("Hello"),
+            broken.repeat(lost),
+            piece(" there."),
+            "data: [DONE]\n\n".to_owned(),
+        ])]);
+        let home = Home::with(&model.config());
+        home.agent(["-v", "-m", "hi"])
+            .exits(0)
+            .prints("Hello there.\n")
+            .says(told);
+    }
+}
+
+#[test]
 fn a_terminal_sees_the_text_as_it_comes() {
     let model = Model::scripted([Reply::text("First words, and then the rest.").held_after(2)]);
     let home = Home::with(&model.config());

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -639,6 +640,20 @@ fn the_heartbeat_is_listed_when_it_beats() {
         "{}",
         run.stdout
     );
+    let last = || {
+        let list = cron(&home, ["list"]).exits(0).stdout.clone();
+        let row = list.lines().find(|line| line.starts_with("heartbeat "));
+        let columns = row.unwrap().split("  ").filter(|text| !text.is_empty());
+        columns.map(str::trim).nth(2).unwrap().to_owned()
+    };
+    assert_eq!(last(), "-");
+    home.write("sessions/cron_heartbeat.jsonl", "");
+    let conversation = home.path("sessions/cron_heartbeat.jsonl");
+    let file = fs::File::options().write(true).open(conversation).unwrap();
+    // 14 or 15 November 2023, wherever this is.
+    let beat = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    file.set_modified(beat).unwrap();
+    assert!(last().starts_with("2023-11-1"), "{}", last());
 }
 
 #[test]

@@ -650,7 +650,10 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
         .exits(6)
         .prints("So far.\n")
         .says("limit of 2 steps\n");
-    assert!(model.request(1).tools().is_empty());
+    // They stay in the request, whose beginning the host has cached.
+    let [first, last] = [0, 1].map(|n| model.request(n).body);
+    assert_eq!(first["tools"], last["tools"]);
+    assert_eq!(last["tool_choice"], "none");
     assert!(
         model
             .request(1)
@@ -712,6 +715,22 @@ fn a_host_that_takes_no_tool_choice_gets_no_tools_in_its_place() {
             .prints("So far.\n");
         assert_eq!(model.requests().len(), requests, "learned once");
     }
+}
+
+/// What such a host does is learned from it as well.
+#[test]
+fn a_host_that_calls_whatever_the_tool_choice_gets_no_tools_either() {
+    let model = Model::answering(|request, _| {
+        if request.body["tools"].is_array() {
+            Reply::call("list_dir", &json!({ "path": "." }))
+        } else {
+            Reply::text("So far.")
+        }
+    });
+    let home = Home::with(&model.config());
+    let look = || home.agent(["--max-steps", "2", "-m", "look"]);
+    assert!(look().exits(6).stdout.starts_with("[No answer: "));
+    look().exits(6).prints("So far.\n");
 }
 
 #[test]

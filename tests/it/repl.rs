@@ -593,7 +593,7 @@ fn a_retry_is_shown() {
 }
 
 #[test]
-fn what_the_host_offers_is_listed_and_a_misspelt_name_is_told() {
+fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     let model = Model::answering(|request, _| match request.method.as_str() {
         "GET" => Reply::json(
             200,
@@ -608,6 +608,12 @@ fn what_the_host_offers_is_listed_and_a_misspelt_name_is_told() {
     talk.wait_for_stdout("gpt-small  8192 tokens\r\n");
     talk.types("/model openai/gpt-smal\n");
     talk.wait_for_stdout("did you mean /model openai/gpt-small?");
+    talk.types("/model openai/gpt-small\n");
+    talk.wait_for_stdout("the model is now openai/gpt-small");
+    talk.types("hi\n");
+    talk.wait_for_stdout("One.");
     talk.types("/quit\n");
     talk.finish().exits(0);
+    let asked = model.requests().pop().unwrap();
+    assert_eq!(asked.body["model"], "gpt-small");
 }

@@ -301,18 +301,38 @@ fn two_identical_call_ids_still_get_a_result_each() {
 
 #[test]
 fn a_busy_session_is_waited_for() {
-    let model = Model::scripted([Reply::text("My turn.")]);
-    let home = Home::with(&model.config());
-    let held = home.hold_session("cli_default");
-    let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    running.wait_until_open(&home.path("state/locks/cli_default.lock"));
-    assert!(
-        model.requests().is_empty(),
-        "asked before it had the session"
-    );
-    running.wait_for_stderr("bantam: waiting for another bantam in this conversation\n");
-    drop(held);
-    running.finish().exits(0).prints("My turn.\n");
+    for is_terminal in [false, true] {
+        let model = Model::scripted([Reply::text("My turn.")]);
+        let home = Home::with(&model.config());
+        let held = home.hold_session("cli_default");
+        let mut question = home.bantam().args(["agent", "-m", "hi"]);
+        if is_terminal {
+            question = question.silent_stdin().on_a_terminal().env("TERM", "xterm");
+        }
+        let mut running = question.spawn();
+        let said = "bantam: waiting for another bantam in this conversation";
+        if is_terminal {
+            running.wait_for_next_stdout(said);
+        } else {
+            running.wait_for_stderr(&format!("{said}\n"));
+        }
+        assert!(
+            model.requests().is_empty(),
+            "asked before it had the session"
+        );
+        drop(held);
+        let run = running.finish();
+        run.exits(0);
+        assert!(
+            run.stdout.ends_with(if is_terminal {
+                "My turn.\r\n"
+            } else {
+                "My turn.\n"
+            }),
+            "{}",
+            run.stdout
+        );
+    }
 }
 
 #[test]
