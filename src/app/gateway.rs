@@ -8,18 +8,18 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use super::bot::Bot;
-use super::endpoint::{self, EndpointTurns, HttpChannel};
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::serving::{Taken, take};
 use super::{Parts, hands, local_time, make_workspace, media};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
-use crate::config::{self, Env, Loaded};
+use crate::config::{self, Config, Env, Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
+use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
 use crate::gateway::monitor::{self, Monitor, Shutdown, Stamp};
 use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
@@ -31,6 +31,7 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::provider::offers::learn_window;
+use crate::secret::Secret;
 use crate::serve::Settings;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
@@ -61,7 +62,7 @@ impl Startup {
         factory.options.undo_of = Some("telegram_");
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
-        let http = endpoint::settings(&loaded.config, env, home)?;
+        let http = endpoint_settings(&loaded.config, env, home)?;
         let streams = bot.is_some() && loaded.config.channels.telegram.streaming;
         factory.options.unseen = !streams && http.is_none();
         let beat = &loaded.config.heartbeat;
@@ -333,4 +334,18 @@ fn chats(
     Ok(Chats::new(
         sender, inbox, hands, local_time, transcribe, owner,
     ))
+}
+
+/// The settings of the HTTP endpoint; `None` if it is off.
+fn endpoint_settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
+    let http = &config.channels.http;
+    if !http.enabled {
+        return Ok(None);
+    }
+    let token = if http.token.is_empty() {
+        Secret::default()
+    } else {
+        keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
+    };
+    Settings::new(&http.listen, token, &http.allow_origin).map(Some)
 }

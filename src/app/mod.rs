@@ -1,17 +1,14 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
-pub(crate) mod endpoint;
 pub(crate) mod factory;
 pub(crate) mod gateway;
-mod kept;
 mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
 mod models;
 pub(crate) mod pool;
 mod serving;
-pub(crate) mod skill_source;
 #[cfg(test)]
 mod tests;
 pub mod tools;

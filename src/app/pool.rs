@@ -77,20 +77,8 @@ impl AgentPool {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of the models to choose from.
-    pub(super) fn model_names(&self) -> Vec<String> {
-        let loaded = self.factory.load(None);
-        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.whole_names())
-    }
-
-    /// The agent for a conversation: with the model chosen there, or the configured one if that is gone.
-    pub(super) fn agent_of(&self, session: &str) -> Result<Arc<Agent>> {
-        let chosen = self.factory.chosen_model(session);
-        Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
-    }
-
     /// Names the model in use and those to choose from: the configured ones, and what their hosts offer.
-    fn models(&self, session: &str) -> Result<ControlReply> {
+    fn offer_models(&self, session: &str) -> Result<ControlReply> {
         let loaded = self.factory.load(None)?;
         let mut models = loaded.config.whole_names();
         let names = loaded.config.typed_names().join(", ");
@@ -157,8 +145,19 @@ fn sentence(text: &str) -> String {
 }
 
 impl Handler for AgentPool {
+    /// With the model chosen in this conversation, or the configured one if that is gone.
     fn agent(&self, session: &str) -> Result<Arc<Agent>> {
-        self.agent_of(session)
+        let chosen = self.factory.chosen_model(session);
+        Ok(self.get(chosen.as_deref()).or_else(|_| self.get(None))?.0)
+    }
+
+    fn agent_with(&self, model: Option<&str>) -> Result<Arc<Agent>> {
+        Ok(self.get(model)?.0)
+    }
+
+    fn models(&self) -> Vec<String> {
+        let loaded = self.factory.load(None);
+        loaded.map_or_else(|_| Vec::new(), |loaded| loaded.config.whole_names())
     }
 
     fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply> {
@@ -171,7 +170,7 @@ impl Handler for AgentPool {
                 Some(undone) => sentence(&undone.lines().join("\n")),
                 None => "There is nothing to take back.".to_owned(),
             },
-            Kind::Model(name) if name.is_empty() => return self.models(session),
+            Kind::Model(name) if name.is_empty() => return self.offer_models(session),
             Kind::Model(name) => self.choose_model(session, name)?,
             Kind::Status => self.status(session)?,
             Kind::Usage => self.usage(session)?,

@@ -5,7 +5,6 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::{load, print, tell};
-use crate::app::endpoint;
 use crate::config::{Env, edit};
 use crate::error::{Context, Result};
 use crate::paths::Home;
@@ -33,7 +32,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
         "YOUR_TOKEN".to_owned()
     };
     let config = set("enabled", true.into())?.config;
-    let address = endpoint::address(&config);
+    let address = &config.channels.http.listen;
     print(&format!(
         "The gateway now answers OpenAI's chat API. Start the gateway; one that is
 running picks up the change:

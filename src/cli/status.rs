@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
-use crate::app::{self, Parts, endpoint};
+use crate::app::{self, Parts};
 use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
@@ -145,7 +145,7 @@ impl Status<'_> {
         self.lines
             .extend([("workspace", workspace), ("jail", jail)]);
         let http = &loaded.config.channels.http;
-        let address = endpoint::address(&loaded.config);
+        let address = &http.listen;
         self.object["http"] = json!({"enabled": http.enabled, "listen": address});
         if http.enabled {
             let whom = if http.token.is_empty() {

@@ -1,7 +1,9 @@
 //! The dispatcher: messages come in from a channel, each conversation has one worker, and a stop acts at once.
 
 mod ask;
+mod backlog;
 pub(crate) mod clock;
+pub(crate) mod endpoint;
 pub(crate) mod init;
 pub(crate) mod monitor;
 mod queue;
@@ -22,7 +24,7 @@ use std::time::{Duration, Instant};
 use crate::agent::Agent;
 use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::telegram::{self, Chats};
 use queue::Queues;
 use run::JobRunner;
@@ -36,6 +38,16 @@ const THREAD_RETRY: Duration = Duration::from_secs(1);
 pub(crate) trait Handler: Send + Sync {
     /// The agent for a conversation.
     fn agent(&self, session: &str) -> Result<Arc<Agent>>;
+
+    /// The agent with a model of this name; `None` is the configured one.
+    fn agent_with(&self, _model: Option<&str>) -> Result<Arc<Agent>> {
+        Err(Error::failed("models cannot be chosen here"))
+    }
+
+    /// The names of the models to choose from.
+    fn models(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Executes a control message and returns the reply.
     fn control(&self, kind: &Kind, session: &str) -> Result<ControlReply>;

@@ -5,6 +5,7 @@
 
 mod front;
 mod install;
+pub(crate) mod source;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};

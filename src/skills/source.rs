@@ -4,9 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Parts, http_settings};
 use crate::cancel::Cancel;
 use crate::child::Network;
+use crate::config::Parts;
+use crate::config::proxy::http_settings;
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;

@@ -1,4 +1,4 @@
-//! The HTTP endpoint, put together: which agent answers a request, and what of its turn is kept.
+//! The turns of the HTTP endpoint: which agent answers a request, and what is kept of its turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -8,20 +8,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use super::kept::{Backlog, Next, Waiting};
-use super::pool::AgentPool;
+use super::backlog::{Backlog, Next, Waiting};
+use super::{Handler, turn_log};
 use crate::agent::{Agent, Request};
 use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
 use crate::cancel::Cancel;
-use crate::config::{Config, Env, keys};
 use crate::disk::{self, Durability, Queue};
 use crate::error::{Context, Error, Kind, Result};
-use crate::gateway::turn_log;
 use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
 use crate::paths::{Home, session_name};
 use crate::provider::Sampling;
-use crate::secret::Secret;
 use crate::serve::{Answer, Ask, ClientTool, Endpoint, Last, Options, Settings, Turns};
 use crate::session::{Entry, Files, Memory, Session, Store, TurnEnd};
 use crate::text::rfc3339;
@@ -32,7 +29,6 @@ use crate::tool::client::{ClientCalls, client_tool};
 const CHANNEL: &str = "http";
 /// Which items of the home's queue are messages of this channel.
 const KIND: &str = "http";
-const DEFAULT_ADDRESS: &str = "127.0.0.1:7475";
 /// The conversation of a request that brings its own.
 const UNSTORED: &str = "http";
 const DAY: Duration = Duration::from_secs(86_400);
@@ -43,30 +39,8 @@ const MAX_RESUMING: usize = 8;
 /// How long after a message came to go on with that, over all starts of the program.
 const RESUME_TIME: Duration = DAY;
 
-/// The settings of the endpoint; `None` if it is off.
-pub(super) fn settings(config: &Config, env: &Env, home: &Home) -> Result<Option<Settings>> {
-    let http = &config.channels.http;
-    if !http.enabled {
-        return Ok(None);
-    }
-    let token = if http.token.is_empty() {
-        Secret::default()
-    } else {
-        keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
-    };
-    Settings::new(address(config), token, &http.allow_origin).map(Some)
-}
-
-/// Where the endpoint listens.
-pub(crate) fn address(config: &Config) -> &str {
-    match config.channels.http.listen.trim() {
-        "" => DEFAULT_ADDRESS,
-        listen => listen,
-    }
-}
-
 /// The endpoint as a channel: it lets the dispatcher go on until it ends.
-pub(super) struct HttpChannel {
+pub(crate) struct HttpChannel {
     pub settings: Settings,
     pub turns: Arc<EndpointTurns>,
     pub cancel: Cancel,
@@ -115,8 +89,8 @@ struct KeptMessage {
     since: u64,
 }
 
-pub(super) struct EndpointTurns {
-    pool: Arc<AgentPool>,
+pub(crate) struct EndpointTurns {
+    handler: Arc<dyn Handler>,
     home: Home,
     queue: Arc<Queue>,
     log: Sink,
@@ -130,9 +104,9 @@ pub(super) struct EndpointTurns {
 }
 
 impl EndpointTurns {
-    pub(super) fn new(pool: Arc<AgentPool>, home: Home, queue: Arc<Queue>, log: Sink) -> Self {
+    pub(crate) fn new(handler: Arc<dyn Handler>, home: Home, queue: Arc<Queue>, log: Sink) -> Self {
         Self {
-            pool,
+            handler,
             home,
             queue,
             log,
@@ -273,8 +247,8 @@ impl EndpointTurns {
 
     fn agent(&self, model: Option<&str>, session: Option<&str>) -> Result<Arc<Agent>> {
         match (model, session) {
-            (None, Some(session)) => self.pool.agent_of(session),
-            (model, _) => Ok(self.pool.get(model)?.0),
+            (None, Some(session)) => self.handler.agent(session),
+            (model, _) => self.handler.agent_with(model),
         }
     }
 
@@ -421,7 +395,7 @@ fn mark_open_question(history: &mut [Message], id: &str) -> User {
 
 impl Turns for EndpointTurns {
     fn models(&self) -> Vec<String> {
-        self.pool.model_names()
+        self.handler.models()
     }
 
     fn check(&self, ask: &Ask) -> Result<()> {
@@ -433,7 +407,7 @@ impl Turns for EndpointTurns {
                 )));
             }
         }
-        let (agent, _) = self.pool.get(ask.model.as_deref())?;
+        let agent = self.handler.agent_with(ask.model.as_deref())?;
         let tools = client_tools(ask.tools.clone(), "", &ClientCalls::default());
         with_client_tools(&agent, tools)
             .map(drop)
