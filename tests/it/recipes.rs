@@ -151,11 +151,11 @@ fn a_word_on_each_line_of_a_file() {
 }
 
 #[test]
-fn one_json_object_a_run_and_what_to_do_when_it_failed() {
+fn one_json_object_per_run_and_what_to_do_when_it_fails() {
     let board = Board::with([Reply::text("Berta."), Reply::error(401, "no such key")]);
-    let run = board.cooks("One JSON object a run, and what to do when it failed");
+    let run = board.cooks("One JSON object per run, and what to do when it fails");
     run.exits(0).prints("").is_quiet();
-    let run = board.cooks("One JSON object a run, and what to do when it failed");
+    let run = board.cooks("One JSON object per run, and what to do when it fails");
     run.exits(4).is_quiet();
     assert!(
         run.stdout
@@ -179,14 +179,14 @@ fn one_json_object_a_run_and_what_to_do_when_it_failed() {
 }
 
 #[test]
-fn a_log_by_a_template() {
+fn a_log_with_a_template() {
     let board = Board::with([Reply::text("Nothing is wrong.")]);
     board.program(
         "journalctl",
         "test \"$*\" = '-b -u ssh --no-pager' && echo 'sshd[1]: Accepted publickey'",
     );
     board
-        .cooks("A log, by a template")
+        .cooks("A log, with a template")
         .exits(0)
         .prints("Nothing is wrong.\n")
         .is_quiet();
