@@ -83,24 +83,34 @@ impl Table {
         }
     }
 
-    /// Makes the widest columns narrower until the table fits. `false` if it cannot.
+    /// Makes the widest columns narrower until the table fits, none of them narrower than its longest word. `false` if it
+    /// cannot.
     pub(super) fn shrink(&mut self, most: usize) -> bool {
         self.breaks = true;
+        let least: Vec<usize> = (0..self.widths.len())
+            .map(|n| self.longest_word(n))
+            .collect();
+        for (width, least) in self.widths.iter_mut().zip(&least) {
+            *width = (*width).max(*least);
+        }
         let between = 3 * self.widths.len().saturating_sub(1);
-        loop {
-            let total = self.widths.iter().sum::<usize>() + between;
-            let Some(widest) = self.widths.iter_mut().max() else {
-                return true;
-            };
-            let excess = total.saturating_sub(most);
-            if excess == 0 {
-                return true;
-            }
-            if *widest <= MIN_COLUMN {
-                return false;
-            }
+        while self.widths.iter().sum::<usize>() + between > most {
+            let shrinkable = self.widths.iter_mut().zip(&least);
+            let widest = shrinkable
+                .filter(|(width, least)| **width > MIN_COLUMN.max(**least))
+                .map(|(width, _)| width)
+                .max();
+            let Some(widest) = widest else { return false };
             *widest -= 1;
         }
+        true
+    }
+
+    /// The columns of the longest part of a column that is never broken.
+    fn longest_word(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let words = cells.flat_map(|(cell, _)| lines(cell, 1));
+        words.map(|word| columns(&word)).max().unwrap_or(0)
     }
 
     pub(super) fn aligned(&self) -> String {

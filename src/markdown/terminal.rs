@@ -518,6 +518,23 @@ mod tests {
             ),
             "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2\n"
         );
+        let words =
+            "| a | what to do |\n|---|---|\n| 1 | set `seccomp=unconfined`, see the page |\n";
+        let room_for_a_word = Look {
+            columns: 25,
+            ..LOOK
+        };
+        assert_eq!(
+            on(room_for_a_word, words),
+            "<b>a</> │ <b>what to do</>\n\
+             ──┼─────────────────────\n\
+             1 │ set\n  │ <code>seccomp=unconfined</>,\n  │ see the page\n"
+        );
+        let too_narrow = Look {
+            columns: 22,
+            ..LOOK
+        };
+        assert!(on(too_narrow, words).starts_with("<b>a</>: 1\n"));
         let middling = Look {
             columns: 31,
             ..LOOK

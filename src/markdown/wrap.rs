@@ -10,6 +10,8 @@ const RESET: &str = "\x1b[0m";
 pub(crate) struct Wrap {
     /// The longest line. 0 breaks none.
     limit: usize,
+    /// Where the terminal wraps what is longer. 0: it does not, as in a cell of a table.
+    edge: usize,
     /// The column at which `word` begins.
     column: usize,
     /// The spaces before the last word, and what has come of it.
@@ -30,6 +32,7 @@ impl Wrap {
     pub(crate) fn new(columns: usize) -> Self {
         Self {
             limit: columns.saturating_sub(1),
+            edge: columns,
             ..Self::default()
         }
     }
@@ -123,8 +126,8 @@ impl Wrap {
         out.push_str(&self.word[self.shown.0..]);
         self.column += self.width;
         // The terminal has wrapped a word that is longer than a line.
-        if self.limit > 0 && self.column > self.limit + 1 {
-            self.column %= self.limit + 1;
+        if self.edge > 0 && self.column > self.edge {
+            self.column %= self.edge;
         }
         self.word.clear();
         (self.width, self.shown) = (0, (0, 0));
@@ -152,9 +155,26 @@ impl Wrap {
 
 /// Wraps a whole text that has no lines yet, for a column of this width.
 pub(crate) fn lines(text: &str, width: usize) -> Vec<String> {
-    let mut wrap = Wrap::new(width + 1);
+    let mut wrap = Wrap {
+        limit: width,
+        ..Wrap::default()
+    };
     let mut out = String::new();
     wrap.add(text, &mut out);
+    wrap.end_word(&mut out);
+    out.split('\n').map(str::to_owned).collect()
+}
+
+/// Wraps a line of text at this width. The lines below the first begin with `hang`.
+pub(crate) fn hanging(text: &str, width: usize, hang: &str) -> Vec<String> {
+    let indent = text.len() - text.trim_start_matches(' ').len();
+    let mut out = String::new();
+    let mut wrap = Wrap {
+        limit: width,
+        ..Wrap::default()
+    };
+    wrap.begin(&text[..indent], hang.to_owned(), &mut out);
+    wrap.add(&text[indent..], &mut out);
     wrap.end_word(&mut out);
     out.split('\n').map(str::to_owned).collect()
 }
