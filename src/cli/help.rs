@@ -54,7 +54,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
                     } else {
                         String::new()
                     };
-                    topics::show(&(list + &text), env)
+                    topics::show(&list, &text, env)
                 }
             }
         }

@@ -10,7 +10,7 @@ use crate::config::Env;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
 use crate::error::Result;
-use crate::markdown::{Look, Markdown};
+use crate::markdown::{self, Look, Markdown};
 use crate::packed::inflate;
 use crate::sys;
 
@@ -25,26 +25,30 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .filter_map(|(file, _)| file.strip_suffix(".md"))
 }
 
-/// The page of this name, with its tables.
+/// The page of this name, without its tables.
 pub(super) fn page(name: &str) -> Option<String> {
     let (_, text) = PAGES
         .iter()
         .find(|(file, _)| file.strip_suffix(".md") == Some(name))?;
     let text = inflate(text, MAX_PAGE);
-    let text = String::from_utf8_lossy(&text);
-    let lines = text.lines().map(|line| match line {
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn with_tables(page: &str) -> String {
+    let lines = page.lines().map(|line| match line {
         "<!-- vendors: begin -->" => vendors(),
         "<!-- settings: begin -->" => settings(),
         line => format!("{line}\n"),
     });
-    Some(lines.collect())
+    lines.collect()
 }
 
-/// Shows a page: as it is in a pipe; at a terminal made readable, and in a pager where it is longer than the screen.
-pub(super) fn show(page: &str, env: &Env) -> Result<u8> {
+/// Shows a page, below the list of commands that have its name: as it is in a pipe; at a terminal made readable, and in a pager
+/// where it is longer than the screen.
+pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
     let style = Style::of(env);
     if !io::stdout().is_terminal() || !style.ansi {
-        return print(page).map(|()| 0);
+        return print(&(list.to_owned() + &with_tables(page))).map(|()| 0);
     }
     let (columns, rows) = tty::size();
     let mut markdown = Markdown::new(Look {
@@ -52,7 +56,8 @@ pub(super) fn show(page: &str, env: &Env) -> Result<u8> {
         links: false,
         columns,
     });
-    let shown = markdown.push(page) + &markdown.finish();
+    let page = list.to_owned() + &with_tables(&markdown::refilled(page));
+    let shown = markdown.push(&page) + &markdown.finish();
     if shown.lines().count() < rows || !page_through(&shown, env) {
         print(&shown)?;
     }
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_page_has_the_tables_that_the_program_has_itself() {
-        let page = page("settings").unwrap();
+        let page = with_tables(&page("settings").unwrap());
         assert!(
             page.contains("agents.defaults.max_tokens (a whole number of at least 1, default 8192)\n    longest reply")
         );

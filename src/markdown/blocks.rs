@@ -117,6 +117,37 @@ fn item(text: &str) -> Option<(&str, &str)> {
     })
 }
 
+/// A page with each of its paragraphs in one line, for a terminal that breaks it at its own width. A line of code, which is
+/// indented by four columns, a row of a table and a comment stay as they are.
+pub(crate) fn refilled(page: &str) -> String {
+    let mut out = String::new();
+    let mut fence: Option<Fence> = None;
+    let mut is_open = false;
+    for line in page.lines() {
+        let kind = Line::of(line);
+        let is_apart = fence.is_some()
+            || line.starts_with("    ")
+            || line.trim_start().starts_with(['|', '<']);
+        match (fence, &kind) {
+            (Some(open), _) if open.closes(line) => fence = None,
+            (None, Line::Fence(open, _)) => fence = Some(*open),
+            _ => {}
+        }
+        let is_text = matches!(kind, Line::Text) && !is_apart;
+        if is_open && is_text {
+            out.push(' ');
+            out.push_str(line.trim_start());
+        } else {
+            if !out.is_empty() {
+                out.push('\n');
+            }
+            out.push_str(line);
+        }
+        is_open = is_text || matches!(kind, Line::Item(..)) && !is_apart;
+    }
+    out + "\n"
+}
+
 /// Reads a whole answer.
 pub(super) fn parse(markdown: &str) -> StyledText {
     let mut styled = StyledText::default();

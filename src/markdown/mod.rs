@@ -14,6 +14,7 @@ mod terminal;
 mod tests;
 mod wrap;
 
+pub(crate) use blocks::refilled;
 pub(crate) use html::{Piece, pieces};
 pub(crate) use terminal::{Look, Markdown};
-pub(crate) use wrap::{columns, lines};
+pub(crate) use wrap::{columns, hanging, lines};

@@ -415,3 +415,10 @@ fn more_styles_or_longer_addresses_than_a_message_holds_go_into_the_next() {
     assert!(checked(&format!("[x](http://h/{}) ", "&".repeat(2000)).repeat(30)).len() > 5);
     assert!(html(&format!("[x](http://h/{})", "y".repeat(3000))).starts_with("[x](http://h/"));
 }
+
+#[test]
+fn a_paragraph_becomes_one_line_and_code_stays() {
+    let page = "# T\n\none `a\nb` two\nthree\n\n    code\n    more\n- item\n  goes on\n- next\n\n```\nx\ny\n```\nafter\nit\n| a |\n| b |\n<!-- x -->\nlast";
+    let filled = "# T\n\none `a b` two three\n\n    code\n    more\n- item goes on\n- next\n\n```\nx\ny\n```\nafter it\n| a |\n| b |\n<!-- x -->\nlast\n";
+    assert_eq!(blocks::refilled(page), filled);
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::harness::Home;
+use crate::harness::{Home, seen};
 
 /// Every command that `bantam help` lists, by name: `agent`, `sessions list`.
 fn commands(home: &Home) -> Vec<String> {
@@ -271,4 +271,42 @@ fn all_models_of_a_host_are_no_model_to_choose() {
         models.contains("openai/gpt-5-mini") && !models.contains('*'),
         "{models}"
     );
+}
+
+/// The pages are wrapped for those who read the files; a terminal may be narrower or wider, and a code span goes on in the
+/// next line.
+#[test]
+fn a_page_fills_the_lines_of_a_terminal() {
+    let home = Home::empty();
+    for columns in [60, 140] {
+        for name in ["guide", "jail", "cron", "telegram"] {
+            let page = home
+                .bantam()
+                .args(["help", name])
+                .env("PAGER", "cat")
+                .on_a_clever_terminal(columns)
+                .run();
+            let text = seen(&page.stdout);
+            let prose = text.lines().filter(|line| !line.starts_with("    "));
+            let prose: Vec<&str> = prose.filter(|line| !line.contains('│')).collect();
+            let mark = prose.iter().find(|line| line.contains('`'));
+            assert_eq!(mark, None, "{name} at {columns} columns");
+            let widest = prose.iter().map(|line| line.chars().count()).max();
+            assert!(widest.unwrap() < columns as usize, "{name}: {widest:?}");
+            // A line ends where the next word has no room.
+            for pair in prose.windows(2) {
+                let [line, next] = pair else { continue };
+                let starts_low = next.starts_with(|c: char| c.is_ascii_lowercase());
+                let is_split = starts_low && line.ends_with(|c: char| c.is_ascii_lowercase());
+                let word = next.split(' ').next().unwrap_or_default();
+                let room = columns as usize - 1 - line.chars().count().min(columns as usize - 1);
+                // A command above what it does.
+                let is_apart = line.starts_with("bantam ");
+                assert!(
+                    !is_split || is_apart || room <= word.chars().count(),
+                    "{name} at {columns} columns: {line:?}, {next:?}"
+                );
+            }
+        }
+    }
 }
