@@ -1,9 +1,10 @@
 //! `bantam doctor`: runs the checks and prints each with its fixes.
 
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{load, print};
+use super::{load, print, tty};
 use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Parts};
 use crate::child::Sandbox;
@@ -11,6 +12,7 @@ use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
+use crate::markdown;
 use crate::paths::Home;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
@@ -39,10 +41,33 @@ impl Report {
         for check in checks {
             self.failed |= check.verdict == Verdict::Fail;
             if self.printed.is_ok() {
-                self.printed = print(&check.to_string());
+                self.printed = print(&shown(&check));
             }
         }
     }
+}
+
+/// A check as a terminal or a pipe gets it. At a terminal sentences break between words; a command keeps its line, so that it
+/// can be copied.
+fn shown(check: &Check) -> String {
+    let text = check.to_string();
+    if !io::stdout().is_terminal() {
+        return text;
+    }
+    let columns = tty::size().0.saturating_sub(1);
+    let mut page = String::new();
+    for (n, line) in text.lines().enumerate() {
+        let rest = line.split_once(": ").map_or(line, |(_, rest)| rest);
+        let is_command = n > 0 && ![", ", ": ", "; "].iter().any(|mark| rest.contains(mark));
+        let hang = " ".repeat(if n == 0 { 6 } else { 7 });
+        let lines = if is_command {
+            vec![line.to_owned()]
+        } else {
+            markdown::hanging(line, columns, &hang)
+        };
+        page.extend(lines.into_iter().map(|line| line + "\n"));
+    }
+    page
 }
 
 fn run(given: &Args, env: &Env) -> Result<u8> {

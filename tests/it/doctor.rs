@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::botapi::{BOT_NAME, BotApi, TOKEN};
-use crate::harness::{CANARY, Home, Run, config_for, merged};
+use crate::harness::{CANARY, Home, Run, config_for, merged, seen};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
 use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
@@ -541,4 +541,29 @@ fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
     for start in ["FAIL  home: ", "FAIL  canaries: "] {
         assert!(!fixes(&run, start).is_empty(), "{}", run.stdout);
     }
+}
+
+/// A command keeps its line, to be copied.
+#[test]
+fn at_a_terminal_lines_break_between_words() {
+    let home = Home::with(&merged(
+        config_for("http://127.0.0.1:9/v1"),
+        &json!({ "agents": { "defaults": { "model_name": "nosuch" } } }),
+    ));
+    set_mode(&home, "", 0o755);
+    let run = home.bantam().arg("doctor").on_a_clever_terminal(40).run();
+    let text = seen(&run.stdout);
+    let is_whole = |line: &str| line.starts_with("  fix: chmod 700 /") && line.ends_with("/home/");
+    assert!(text.lines().any(is_whole), "{text}");
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with("  fix: ") && !line.starts_with("  tip: "))
+    {
+        let is_one_word = !line.trim_start().contains(' ');
+        assert!(is_one_word || line.chars().count() < 40, "{line:?}: {text}");
+    }
+    assert!(
+        text.contains("\n      "),
+        "what follows is indented: {text}"
+    );
 }
