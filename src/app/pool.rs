@@ -81,7 +81,10 @@ impl AgentPool {
     fn offer_models(&self, session: &str) -> Result<ControlReply> {
         let loaded = self.factory.load(None)?;
         let mut models = loaded.config.whole_names();
-        let names = loaded.config.typed_names().join(", ");
+        let mut names = models.clone();
+        let hosts = loaded.config.host_names().into_iter();
+        names.extend(hosts.map(|host| format!("a model of {host} as {host}/NAME")));
+        let names = names.join(", ");
         for name in offers::names(self.factory.parts(&loaded.config)) {
             if !models.contains(&name) {
                 models.push(name);

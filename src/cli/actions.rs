@@ -23,7 +23,7 @@ use crate::paths::session_name;
 use crate::provider::offers::{self, HostOffers, Offer};
 use crate::reach::{self, Links};
 use crate::session::{archive, fresh_key};
-use crate::text::{counted, one_line};
+use crate::text::{counted, nearest, one_line};
 use crate::usage::Totals;
 
 impl Conversation {
@@ -64,18 +64,11 @@ impl Conversation {
     /// Lists the models, or changes to one.
     pub(super) fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
-            let (model, models) = (self.agent.model().to_owned(), self.repl.models.join(", "));
-            let or = if models.is_empty() { "" } else { ", or " };
-            let offers = self.offers(&model).and_then(|host| host.models);
-            let offers = offers.unwrap_or_default();
-            let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
-            let has_name = |offer: &&Offer| !offer.name.is_empty();
-            let offers = table(&offers.iter().filter(has_name).map(row).collect::<Vec<_>>());
-            return Ok(format!(
-                "bantam: the model is {model}\n{offers}bantam: /model NAME changes it: {models}{or}vendor/model"
-            ));
+            return Ok(self.models());
         }
-        let model = self.set_model(Some(name))?;
+        let model = self
+            .set_model(Some(name))
+            .map_err(|e| self.meaning(name, e))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
         let done = format!("bantam: the model is now {model}");
         let Some((vendor, id)) = name
@@ -88,13 +81,60 @@ impl Conversation {
             .offers(name)
             .and_then(|host| host.models)
             .unwrap_or_default();
-        let meant = offers::meant(&offers, id).map(|near| {
-            format!(
-                "; not offered: did you mean /model {vendor}/{}?",
-                one_line(near, 80)
-            )
+        if offers.is_empty() || offers.iter().any(|offer| offer.id == id) {
+            return Ok(done);
+        }
+        Ok(match offers::meant(&offers, id) {
+            Some(near) => {
+                let near = one_line(near, 80);
+                format!("{done}; not offered: did you mean /model {vendor}/{near}?")
+            }
+            None => format!("{done}; its host does not list it; /model shows what it does"),
+        })
+    }
+
+    fn models(&self) -> String {
+        let model = self.agent.model();
+        let mut names = self.repl.models.clone();
+        let offers = self.offers(model).and_then(|host| host.models);
+        let offers = offers.unwrap_or_default();
+        let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
+        let has_name = |offer: &&Offer| !offer.name.is_empty();
+        let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
+        if !rows.is_empty() {
+            names.push("one of these".to_owned());
+        }
+        names.push("or vendor/model".to_owned());
+        format!(
+            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
+            table(&rows),
+            names.join(", ")
+        )
+    }
+
+    /// The error for a name that is none, with what the hosts offer instead.
+    fn meaning(&self, name: &str, e: Error) -> Error {
+        let is_of_a_host = |hint: &str| hint.starts_with("put its host in front");
+        if !e.hint.as_deref().is_some_and(is_of_a_host) {
+            return e;
+        }
+        let Ok(loaded) = self.repl.factory.load(None) else {
+            return e;
+        };
+        let offered = offers::names(self.repl.factory.parts(&loaded.config));
+        let ids = offered
+            .iter()
+            .filter_map(|name| Some(name.split_once('/')?.1));
+        let near = nearest(name, ids.clone());
+        let meant = offered.iter().find(|offer| {
+            offer
+                .split_once('/')
+                .is_some_and(|(_, id)| Some(id) == near)
         });
-        Ok(done + &meant.unwrap_or_default())
+        e.hint(match meant {
+            Some(meant) => format!("did you mean /model {}?", one_line(meant, 80)),
+            None => "/model lists the models".to_owned(),
+        })
     }
 
     /// Answers with this model or the configured one, and returns its name.

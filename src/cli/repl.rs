@@ -90,7 +90,7 @@ impl Repl {
             session,
             chat,
             output,
-            models: config.typed_names(),
+            models: config.whole_names(),
             skills,
         }
     }

@@ -179,20 +179,20 @@ impl Config {
         names
     }
 
-    /// All for people, with a place for the model where an entry stands for all of a host.
-    pub(crate) fn typed_names(&self) -> Vec<String> {
-        let typed = |name: String| match name.strip_suffix("/*") {
-            Some(host) => format!("{host}/MODEL"),
-            None => name,
-        };
-        self.model_names().into_iter().map(typed).collect()
+    /// What the names of models begin with at those hosts of which an entry stands for all models.
+    pub(crate) fn host_names(&self) -> Vec<String> {
+        let models = self.model_list.iter().map(|entry| &entry.model);
+        models
+            .filter_map(|model| model.strip_suffix("/*").map(str::to_owned))
+            .collect()
     }
 
     fn unknown(&self, name: &str, vendor: &str) -> Error {
-        let listed = self.typed_names();
+        let (listed, hosts) = (self.whole_names(), self.host_names());
         let error = fail(format!("no model named \"{name}\""));
         let known = listed
             .iter()
+            .chain(&hosts)
             .map(String::as_str)
             .chain(VENDORS.iter().map(|v| v.name));
         if let Some(near) = nearest(vendor, known) {
@@ -200,10 +200,12 @@ impl Config {
         }
         error.hint(match vendors::by_model(name) {
             Some(vendor) => format!("put the vendor in front, for example {}/{name}", vendor.name),
-            None if !name.contains('/') && listed.iter().any(|name| name.ends_with("/MODEL")) => {
-                let hosts = listed.iter().filter_map(|name| name.strip_suffix("/MODEL"));
-                let typed: Vec<String> = hosts.map(|host| format!("{host}/{name}")).collect();
-                format!("put its host in front: {}", typed.join(" or "))
+            None if !hosts.is_empty() => {
+                let typed: Vec<String> = hosts.iter().map(|host| format!("{host}/NAME")).collect();
+                format!(
+                    "put its host in front ({}); `bantam models` lists the models",
+                    typed.join(" or ")
+                )
             }
             None if !listed.is_empty() => format!("config.json has: {}", listed.join(", ")),
             None => {
