@@ -242,16 +242,30 @@ impl Conversation {
         Ok(format!("bantam: wrote {shown}"))
     }
 
-    pub(super) fn sessions(&self) -> String {
-        let all = super::sessions::of_cli(&self.repl.factory.home);
-        if all.is_empty() {
-            return "bantam: no conversations yet".to_owned();
+    /// Lists the conversations, the newest last, where the prompt is; those that leave room on the screen, or all.
+    pub(super) fn sessions(&self, which: &str) -> Result<String> {
+        let mut list = super::sessions::of_cli(&self.repl.factory.home);
+        if list.is_empty() {
+            return Ok("bantam: no conversations yet".to_owned());
         }
-        let page = super::sessions::page(&all, &self.repl.factory.env);
-        format!(
-            "{page}bantam: this is {}; /resume KEY goes on with another",
+        let room = tty::size().1.saturating_sub(6).max(5);
+        let older = match which {
+            "" => list.len().saturating_sub(room),
+            "all" => 0,
+            _ => return Err(Error::usage("/sessions takes no other word than all")),
+        };
+        list.truncate(list.len() - older);
+        list.reverse();
+        let page = super::sessions::page(&list, &self.repl.factory.env);
+        let older = if older > 0 {
+            format!("bantam: {older} older ones: /sessions all\n")
+        } else {
+            String::new()
+        };
+        Ok(format!(
+            "{page}{older}bantam: this is {}; /resume KEY goes on with another",
             self.repl.chat
-        )
+        ))
     }
 
     pub(super) fn resume(&mut self, key: &str) -> Result<String> {
@@ -334,6 +348,11 @@ impl Conversation {
 /// followed, as `-a` follows none.
 fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
     let path = Path::new(path);
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
+        let shown = one_line(&dir.to_string_lossy(), 200);
+        return Err(Error::usage(format!("there is no folder {shown}")));
+    }
     let Some((tree, below)) = app::layout(parts)?.hold_in(path)? else {
         return disk::write_new(path, content);
     };

@@ -75,9 +75,13 @@ const COMMANDS: [Command; 14] = [
         &[],
         |talk, path| talk.export(path).map(Some),
     ),
-    row("/sessions", "", "list the conversations", &[], |talk, _| {
-        Ok(Some(talk.sessions()))
-    }),
+    row(
+        "/sessions",
+        "[all]",
+        "list the newest conversations, or all",
+        &[],
+        |talk, which| talk.sessions(which).map(Some),
+    ),
     row(
         "/resume",
         "KEY",
@@ -140,6 +144,8 @@ pub(super) enum Input {
     Command(&'static Command, String),
     /// Looks like a command; a hint.
     Unknown(String, String),
+    /// Several lines, probably pasted, of which the first would be a command: its name.
+    Lines(String),
     Empty,
 }
 
@@ -148,7 +154,11 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     if trimmed.is_empty() {
         return Input::Empty;
     }
+    let has_more = trimmed.contains('\n');
     if let Some(command) = find(line) {
+        if has_more {
+            return Input::Lines(command.name.to_owned());
+        }
         let rest = trimmed
             .split_once(char::is_whitespace)
             .map_or("", |(_, rest)| rest.trim());
@@ -169,6 +179,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     };
     if skills.iter().any(|skill| skill == name) {
         return message;
+    }
+    if has_more {
+        return Input::Lines(first.to_owned());
     }
     let words = words(skills);
     let near = nearest(first, words.iter().map(String::as_str));
@@ -250,6 +263,7 @@ mod tests {
             Input::Message(text) => format!("message {text}"),
             Input::Command(command, rest) => format!("{} {rest}", command.name),
             Input::Unknown(word, hint) => format!("unknown {word}: {hint}"),
+            Input::Lines(word) => format!("lines after {word}"),
             Input::Empty => String::new(),
         }
     }
@@ -292,6 +306,14 @@ mod tests {
         ] {
             let word = line.split(' ').next().unwrap();
             assert_eq!(kind(line, &skills), format!("unknown {word}: {hint}"));
+        }
+        for (lines, expected) in [
+            ("/clear\nwhat now?", "lines after /new"),
+            ("/zzzzz x\ny", "lines after /zzzzz"),
+            ("/weather in\nBerlin", "message /weather in\nBerlin"),
+            (" /new\nx", "message  /new\nx"),
+        ] {
+            assert_eq!(kind(lines, &skills), expected);
         }
         assert_eq!(kind(" \t", &skills), "");
     }

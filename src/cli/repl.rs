@@ -157,6 +157,10 @@ impl Conversation {
                     "bantam: unknown command {}: {hint}",
                     one_line(&name, 40)
                 )),
+                Input::Lines(name) => Ok(format!(
+                    "bantam: nothing was done: {} begins several lines; type it alone, or put a space before it to send them all",
+                    one_line(&name, 40)
+                )),
                 // Hints name variables; a key typed here would go to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
                     Ok("bantam: that line is for a shell: /quit first".to_owned())

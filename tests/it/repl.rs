@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::harness::{Home, Running, merged, seen};
 use crate::model::{Model, Reply};
+use crate::stored::journal;
 
 /// `bantam agent ARGS...` at a terminal, when it asks for the first line.
 #[track_caller]
@@ -597,7 +598,10 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     let model = Model::answering(|request, _| match request.method.as_str() {
         "GET" => Reply::json(
             200,
-            &json!({ "data": [ { "id": "gpt-small", "context_length": 8192 } ] }),
+            &json!({ "data": [
+                { "id": "gpt-small", "context_length": 8192 },
+                { "id": "small-talk" },
+            ] }),
         ),
         _ => Reply::text("One."),
     });
@@ -605,15 +609,91 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     let home = Home::with(&merged(model.config(), &list));
     let mut talk = conversation(&home, []);
     talk.types("/model\n");
-    talk.wait_for_stdout("gpt-small  8192 tokens\r\n");
+    talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
+    talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or vendor/model\r\n");
     talk.types("/model openai/gpt-smal\n");
-    talk.wait_for_stdout("did you mean /model openai/gpt-small?");
+    talk.wait_for_next_stdout("did you mean /model openai/gpt-small?");
+    talk.types("/model openai/quite-another\n");
+    talk.wait_for_next_stdout("its host does not list it; /model shows what it does\r\n");
+    talk.types("/model small-talk\n");
+    talk.wait_for_next_stdout("hint: did you mean /model openai/small-talk?\r\n");
+    talk.types("/model nope\n");
+    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: /model lists the models\r\n");
     talk.types("/model openai/gpt-small\n");
-    talk.wait_for_stdout("the model is now openai/gpt-small");
+    talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");
-    talk.wait_for_stdout("One.");
+    talk.wait_for_next_stdout("One.");
     talk.types("/quit\n");
     talk.finish().exits(0);
     let asked = model.requests().pop().unwrap();
     assert_eq!(asked.body["model"], "gpt-small");
+}
+
+/// Whoever pastes a text did not read its first line as a command.
+#[test]
+fn several_lines_that_begin_like_a_command_are_not_run() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    for (line, name) in [
+        ("/new", "/new"),
+        ("/model x", "/model"),
+        ("/nothing", "/nothing"),
+    ] {
+        talk.types(&format!("\u{1b}[200~{line}\nis that right?\u{1b}[201~\r"));
+        talk.wait_for_next_stdout(&format!(
+            "bantam: nothing was done: {name} begins several lines; type it alone, or put a space before it to send them all\r\n"
+        ));
+    }
+    talk.types("\u{1b}[200~ /new\nis that right?\u{1b}[201~\r");
+    talk.wait_for_next_stdout("One.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    assert!(
+        model
+            .request(0)
+            .last("user")
+            .ends_with(" /new\nis that right?")
+    );
+}
+
+#[test]
+fn an_export_makes_no_folder() {
+    let model = Model::scripted([Reply::text("One.")]);
+    let home = Home::with(&model.config());
+    let mut talk = conversation(&home, []);
+    talk.types("hi\n");
+    talk.wait_for_next_stdout("One.");
+    let missing = home.path("missing");
+    talk.types(&format!("/export {}/talk.md\n", missing.display()));
+    talk.wait_for_next_stdout(&format!("there is no folder {}\r\n", missing.display()));
+    talk.types("/quit\n");
+    talk.finish().exits(0);
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_long_list_of_conversations_ends_with_the_newest() {
+    let model = Model::scripted([]);
+    let home = Home::with(&model.config());
+    let line = |n: usize| json!({ "role": "user", "content": format!("question {n}"), "time": format!("2026-01-01T00:{n:02}:00Z") });
+    for n in 0..60 {
+        home.write(
+            &format!("sessions/cli_talk{n:02}.jsonl"),
+            journal([line(n)]),
+        );
+    }
+    let mut talk = conversation(&home, []);
+    talk.types("/sessions\r");
+    talk.wait_for_next_stdout("question 59\r\nbantam: ");
+    talk.types("/sessions all\r");
+    talk.wait_for_next_stdout("question 0\r\n");
+    talk.wait_for_next_stdout("question 59\r\nbantam: ");
+    talk.types("/quit\r");
+    let run = talk.finish();
+    run.exits(0);
+    let text = seen(&run.stdout);
+    let first = text.split("> /sessions all").next().unwrap();
+    assert!(!first.contains("question 0\n"), "{first}");
+    assert!(first.contains("older ones: /sessions all"), "{first}");
 }
