@@ -246,7 +246,10 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
                 notice(&one_line(&e.message, 300));
                 "cannot run".to_owned()
             }
-            Ok(_) if !job.is_enabled() => "disabled".to_owned(),
+            Ok(_) if !job.is_enabled() => match job.ran_once() {
+                Some(at) => format!("done {}", zone.stamp(at / 1000)),
+                None => "disabled".to_owned(),
+            },
             Ok(Due::Later(next)) => next.map_or("never".to_owned(), |at| zone.stamp(at / 1000)),
             Ok(Due::Now | Due::Missed(_)) => "overdue".to_owned(),
         };

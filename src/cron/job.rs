@@ -77,6 +77,14 @@ impl Job {
         self.0["state"]["lastRunAtMs"].as_i64()
     }
 
+    /// When a job that runs a single time has run.
+    pub(crate) fn ran_once(&self) -> Option<Millis> {
+        match self.schedule() {
+            Ok(Schedule::At(at)) => self.last_run().filter(|ran| *ran >= at),
+            _ => None,
+        }
+    }
+
     /// `ok`, `error`, ...; empty before the first run.
     pub(crate) fn last_status(&self) -> &str {
         self.text("/state/lastStatus").unwrap_or_default()

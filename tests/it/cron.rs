@@ -747,3 +747,33 @@ fn a_name_is_given_once_and_intervals_are_told_in_words() {
         cron(&home, ["add", "-m", "look again", "-e", "1h"]).exits(0);
     }
 }
+
+#[test]
+fn a_single_run_that_is_over_is_shown_as_done() {
+    let home = Home::empty();
+    let job = |id: &str, state: Value| {
+        json!({
+            "id": id, "name": id, "enabled": false, "schedule": { "kind": "at", "atMs": 1_700_000_000_000_i64 },
+            "payload": { "kind": "agent_turn", "message": "hi" }, "state": state,
+        })
+    };
+    let ran = json!({ "lastRunAtMs": 1_700_000_000_000_i64, "lastStatus": "error" });
+    let jobs = json!({ "version": 1, "jobs": [job("ran", ran), job("waits", json!({}))] });
+    home.write("cron/jobs.json", jobs.to_string());
+    let list = cron(&home, ["list"]);
+    list.exits(0).is_quiet();
+    let row = |id: &str| {
+        let mut lines = list.stdout.lines();
+        lines.find(|line| line.starts_with(id)).unwrap().to_owned()
+    };
+    assert!(
+        row("ran").starts_with("ran    done 2023-11-14 "),
+        "{}",
+        row("ran")
+    );
+    assert!(
+        row("waits").starts_with("waits  disabled "),
+        "{}",
+        row("waits")
+    );
+}
