@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::NO_KEY;
 use super::dialect::{self, Dialect};
 use super::errors::{classify, window_in};
 use super::learned::Learned;
@@ -119,11 +120,27 @@ impl Host {
     ) -> Result<Value, ProviderError> {
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = response.body()?;
-        let refused = || classify(head.status, Some(&head), &body, SystemTime::now());
+        let refused = || self.refused(&head, &body);
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
             Err(refused())
+        }
+    }
+
+    /// What a refusal means. A host that got no key has none to refuse.
+    fn refused(&self, head: &Head, body: &[u8]) -> ProviderError {
+        let error = classify(head.status, Some(head), body, SystemTime::now());
+        let is_auth = |name: &String| {
+            let (auth, _) = (self.dialect.auth)("");
+            name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
+        };
+        let has_own = self.model.entry.headers.keys().any(is_auth);
+        match error {
+            ProviderError::Auth(said) if self.key.is_none() && !has_own => {
+                ProviderError::Auth(format!("{said}{NO_KEY}"))
+            }
+            error => error,
         }
     }
 
@@ -198,7 +215,7 @@ impl Host {
         };
         if !head.is_success() {
             let body = response.error_body();
-            return Err(classify(head.status, Some(&head), &body, SystemTime::now()));
+            return Err(self.refused(&head, &body));
         }
         response.reply(
             ReplyBuilder::new(self.dialect.reading, request.tools),

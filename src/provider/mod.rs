@@ -185,6 +185,9 @@ pub enum ProviderError {
     Cancelled(Why),
 }
 
+/// The end of a refusal by a host that was sent no key.
+const NO_KEY: &str = " (no key was sent)";
+
 /// Whether a text in lower case says one of these: `a & b | c` is `a` and `b`, or `c`.
 fn says(text: &str, any: &str) -> bool {
     any.split(" | ")
@@ -242,6 +245,10 @@ impl ProviderError {
                 return Error::new(Kind::Limit, "the turn timed out")
                     .hint("allow more time with --timeout");
             }
+            Self::Auth(said) if said.ends_with(NO_KEY) => (
+                Kind::Auth,
+                "the host wants a key, and none is set: `bantam onboard`, then key; or \"api_key\" in its entry of model_list",
+            ),
             Self::Auth(_) => (
                 Kind::Auth,
                 "check the key: `bantam status` tells where it comes from, and `bantam onboard model` sets one",

@@ -264,3 +264,25 @@ fn the_bot_offers_the_models_of_hosts_as_buttons() {
     assert_eq!(api.asked("answerCallbackQuery").len(), 4);
     botschema::check(&api);
 }
+
+#[test]
+fn a_host_that_wants_a_key_and_got_none_says_so() {
+    let model = Model::answering(|_, _| Reply::error(401, "Missing bearer"));
+    let with = |entry: Value| {
+        let home = Home::with(&json!({
+            "agents": { "defaults": { "model_name": "box/tiny" } },
+            "model_list": [merged(json!({ "model": "box/*", "api_base": model.base() }), &entry)],
+        }));
+        let run = home.agent(["-m", "hi"]);
+        run.exits(4).fails_with_a_hint();
+        run.stderr.clone()
+    };
+    let said = with(json!({}));
+    assert!(
+        said.contains("hint: the host wants a key, and none is set: `bantam onboard`, then key; or \"api_key\" in its entry of model_list"),
+        "{said}"
+    );
+    assert!(with(json!({ "api_key": "k" })).contains("hint: check the key"));
+    let own = json!({ "headers": { "Authorization": "Basic eA==" } });
+    assert!(with(own).contains("hint: check the key"));
+}
