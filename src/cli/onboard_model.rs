@@ -48,11 +48,39 @@ pub(super) fn by_key(env: &Env) -> Value {
 /// The configuration that the user chooses; `None` if the step is skipped.
 pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
     loop {
-        let Some(chosen) = choose(home, env)? else {
+        let Some((host, model)) = choose(home, env)? else {
             return Ok(None);
         };
-        if is_proven(home, env, &chosen)? {
+        if let Some(chosen) = prove(host, &model, home, env)? {
             return Ok(Some(chosen));
+        }
+    }
+}
+
+/// The configuration, once the model has answered or is taken as it is. A key that is refused is asked for again; `None` to
+/// choose anew.
+fn prove(mut host: Host, model: &str, home: &Home, env: &Env) -> Result<Option<Value>> {
+    let mut chosen = host.configuration(model);
+    if host.vendor.protocol == Protocol::Demo
+        || is_missing(host.key.as_ref(), env)
+        || !offer("Ask it something now, to see that it works? [Y/n] ", true)?
+    {
+        return Ok(Some(chosen));
+    }
+    loop {
+        let loaded = config::load_for(home, Some(&chosen.to_string()), env, Vec::new())?;
+        let Some(failure) = failure(home, &loaded.config, env) else {
+            return Ok(Some(chosen));
+        };
+        if failure == Kind::Auth && offer(host.question(), true)? {
+            host.key = ask_key(host.vendor, env)?;
+            chosen = host.configuration(model);
+            if is_missing(host.key.as_ref(), env) {
+                return Ok(Some(chosen));
+            }
+        } else {
+            let again = offer("Choose again? [Y/n] ", true)?;
+            return Ok((!again).then_some(chosen));
         }
     }
 }
@@ -90,6 +118,14 @@ impl Host {
         self.name.as_deref().unwrap_or(self.vendor.name)
     }
 
+    /// What to ask when it has refused its key.
+    fn question(&self) -> &'static str {
+        match self.key {
+            None => "Type a key? [Y/n] ",
+            Some(_) => "Type another key? [Y/n] ",
+        }
+    }
+
     /// What config.json says. An entry for an address of the user's own serves every model there.
     fn configuration(&self, model: &str) -> Value {
         let name = self.name();
@@ -119,7 +155,8 @@ impl Host {
     }
 }
 
-fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
+/// A host and one of its models.
+fn choose(home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
     let host = match ask_vendor(env)? {
         Choice::Skip => return Ok(None),
         Choice::Other => vendors::find(OTHER).map(|vendor| (vendor, true)),
@@ -130,7 +167,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
     };
     let mut host = Host::of(vendor);
     if vendor.protocol == Protocol::Demo {
-        return Ok(Some(host.configuration(vendor.default_model)));
+        return Ok(Some((host, vendor.default_model.to_owned())));
     }
     if is_other {
         let (api_base, mut name) = ask_address(home, env)?;
@@ -157,7 +194,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
             Err(e) => {
                 tell(&format!("The models could not be listed: {}", e.message));
                 // A key may be good for answers and not for the list.
-                if e.kind != Kind::Auth || !offer("Type another key? [Y/n] ", true)? {
+                if e.kind != Kind::Auth || !offer(host.question(), true)? {
                     break Vec::new();
                 }
                 has_key = true;
@@ -165,7 +202,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<Value>> {
         }
     };
     let model = ask_model(&host, &offers)?;
-    Ok(Some(host.configuration(&model)))
+    Ok(Some((host, model)))
 }
 
 const ADDRESS: &str = "Address, for example http://192.168.1.20:8080/v1: ";
@@ -298,7 +335,7 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
         let key = ask_key(vendor, env)?.unwrap_or_default();
         let mut config = Config::clone(&loaded.config);
         config.model_list[place].api_key = key.clone();
-        if !is_missing(Some(&key), env) && !answers(home, &config, env) {
+        if !is_missing(Some(&key), env) && failure(home, &config, env).is_some() {
             if offer("Type another key? [Y/n] ", true)? {
                 continue;
             }
@@ -367,31 +404,14 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
     }
 }
 
-/// Whether the model has answered, or is taken as it is.
-fn is_proven(home: &Home, env: &Env, chosen: &Value) -> Result<bool> {
-    let loaded = config::load_for(home, Some(&chosen.to_string()), env, Vec::new())?;
-    let model = loaded
-        .config
-        .choose_model(env)?
-        .filter(|model| model.protocol != Protocol::Demo);
-    let Some(model) = model else { return Ok(true) };
-    let has_key = model
-        .keys
-        .first()
-        .is_none_or(|key| keys::missing(key, env).is_none());
-    if !has_key || !offer("Ask it something now, to see that it works? [Y/n] ", true)? {
-        return Ok(true);
-    }
-    Ok(answers(home, &loaded.config, env) || !offer("Choose again? [Y/n] ", true)?)
-}
-
-/// Asks the configured model, and tells what came of it.
-fn answers(home: &Home, config: &Config, env: &Env) -> bool {
+/// Asks the configured model, and tells what came of it. Returns what made it fail.
+fn failure(home: &Home, config: &Config, env: &Env) -> Option<Kind> {
     let checks = doctor::question(home, config, env, None);
     for check in &checks {
         tell(check.to_string().trim_end());
     }
-    checks.iter().all(|check| check.verdict != Verdict::Fail)
+    let failed = checks.iter().find(|check| check.verdict == Verdict::Fail);
+    failed.map(|check| check.cause.unwrap_or(Kind::Failed))
 }
 
 /// The vendor's variable, as an `api_key`.

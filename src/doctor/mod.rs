@@ -12,7 +12,7 @@ pub(crate) mod model;
 use std::fmt;
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::text::{one_line, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) struct Check {
     pub found: String,
     /// Commands to run or lines to change, best first.
     pub fixes: Vec<String>,
+    /// The kind of the error that it tells of.
+    pub cause: Option<Kind>,
 }
 
 impl Check {
@@ -40,6 +42,7 @@ impl Check {
             name,
             found: found.into(),
             fixes: Vec::new(),
+            cause: None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Check {
     pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
         Self {
             fixes: error.hint.into_iter().collect(),
+            cause: Some(error.kind),
             ..Self::fail(name, error.message)
         }
     }

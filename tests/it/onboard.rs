@@ -1103,3 +1103,45 @@ fn whoever_stops_keeps_what_is_proven_and_an_ended_line() {
         "server/qwen3"
     );
 }
+
+/// Some hosts list their models for everybody.
+#[test]
+fn a_key_that_is_refused_by_an_answer_is_asked_for_again_alone() {
+    let model = Model::answering(|request, _| {
+        match (request.header("authorization"), request.method.as_str()) {
+            (_, "GET") => Reply::json(200, &json!({ "data": [{ "id": "qwen3" }] })),
+            (Some("Bearer sk-right-one"), _) => Reply::text("ready"),
+            _ => Reply::error(401, "no such key"),
+        }
+    });
+    let home = Home::empty();
+    let mut running = closed(&home).silent_stdin().arg("onboard").spawn();
+    for (asked, typed) in [
+        ("Number or name", "other"),
+        ("Address", &model.base()),
+        ("A name for it", "box"),
+        ("Key, not shown (Enter: it needs none): ", ""),
+        ("Model [qwen3]: ", ""),
+        ("see that it works", ""),
+        ("the host wants a key", ""),
+        ("Type a key? [Y/n] ", ""),
+        ("Key, not shown", "sk-wrong-one"),
+        ("no such key", ""),
+        ("Type another key? [Y/n] ", ""),
+        ("Key, not shown", "sk-right-one"),
+        ("said \"ready\"", ""),
+        ("another folder [1, none]: ", "\u{4}"),
+    ] {
+        running.wait_for_next_stdout(asked);
+        if !matches!(
+            asked,
+            "the host wants a key" | "no such key" | "said \"ready\""
+        ) {
+            let enter = if typed == "\u{4}" { "" } else { "\n" };
+            running.types(&format!("{typed}{enter}"));
+        }
+    }
+    running.finish().exits(0);
+    let entry = json!({ "model": "box/*", "api_base": model.base(), "api_key": "sk-right-one" });
+    assert_eq!(config(&home)["model_list"], json!([entry]));
+}
