@@ -10,6 +10,7 @@ use super::args::{Args, Command};
 use super::{confirm, load, notice, print};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
+use crate::child;
 use crate::config::edit::{self, Change};
 use crate::config::{self, Config, Env, McpServer};
 use crate::disk;
@@ -271,8 +272,16 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         }
     }
     let tools = asked.map_err(|e| {
-        let tree = refused(parts, name, entry, &e.message);
-        let hint = tree.map(|(flag, path)| try_next(args, words, name, flag, &path));
+        let hint = unseen(parts, name, entry)
+            .map(|(program, trees)| {
+                let trees: Vec<_> = trees.into_iter().map(|tree| ("read", tree)).collect();
+                let words = [&[program], &words[1..]].concat();
+                try_next(args, &words, name, &trees)
+            })
+            .or_else(|| {
+                let tree = refused(parts, name, entry, &e.message)?;
+                Some(try_next(args, words, name, &[tree]))
+            });
         let e = shown(e);
         if args.has("keep") {
             e.doing(format_args!("added {name}, but it cannot be used"))
@@ -306,8 +315,8 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     Ok(0)
 }
 
-/// The command with one flag more.
-fn try_next(args: &Args, words: &[String], name: &str, flag: &str, path: &Path) -> String {
+/// The command with these flags more.
+fn try_next(args: &Args, words: &[String], name: &str, more: &[(&str, PathBuf)]) -> String {
     let mut typed = vec!["bantam mcp add".to_owned(), name.to_owned()];
     for known in ["env", "read", "write"] {
         for value in args.values(known) {
@@ -325,10 +334,10 @@ fn try_next(args: &Args, words: &[String], name: &str, flag: &str, path: &Path) 
     if args.has("no-network") {
         typed.push("--no-network".to_owned());
     }
-    typed.push(format!(
-        "--{flag} {}",
-        shell_words::quote(&path.to_string_lossy())
-    ));
+    for (flag, path) in more {
+        let path = path.to_string_lossy();
+        typed.push(format!("--{flag} {}", shell_words::quote(&path)));
+    }
     typed.push("--".to_owned());
     typed.extend(
         words
@@ -336,6 +345,29 @@ fn try_next(args: &Args, words: &[String], name: &str, flag: &str, path: &Path) 
             .map(|word| shell_words::quote(word).into_owned()),
     );
     format!("try {}", typed.join(" "))
+}
+
+/// What the jail of a server does not show of its program, as it has to be typed: the user's own search path leads to programs
+/// that servers, which have a fixed one, find by their whole path alone.
+fn unseen(parts: Parts, name: &str, entry: &McpServer) -> Option<(String, Vec<PathBuf>)> {
+    let command = &entry.command;
+    let find = |path: &str| {
+        let files = path.split(':').map(|dir| Path::new(dir).join(command));
+        files
+            .filter(|file| file.is_absolute())
+            .find(|file| file.is_file())
+    };
+    let own = || find(parts.env.get("PATH")?);
+    let (typed, program) = if command.contains('/') || command.is_empty() {
+        (command.clone(), PathBuf::from(command))
+    } else if let Some(program) = find(child::PATH) {
+        (command.clone(), program)
+    } else {
+        let program = own()?;
+        (program.to_string_lossy().into_owned(), program)
+    };
+    let trees = crate::mcp::hidden(program, &|path| app::mcp::shows(parts, name, entry, path));
+    (!trees.is_empty() || typed != *command).then_some((typed, trees))
 }
 
 /// What a server's last words say that it may not reach, although it is there: the flag and the directory that open it.

@@ -29,7 +29,7 @@ pub(crate) use form::{Ask, Field, Form, Reply, shown};
 pub(crate) use http::Http;
 pub(crate) use list::{RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
-pub(crate) use trust::{Changeable, Launch};
+pub(crate) use trust::{Changeable, Launch, hidden};
 
 /// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);

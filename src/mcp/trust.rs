@@ -96,13 +96,12 @@ impl Launch<'_> {
     /// The program, or what interprets it, is where its jail does not show it, as the interpreter of a virtual environment often
     /// is.
     fn is_visible(&self) -> Result<()> {
-        let mut next = self.program();
-        for _ in 0..MAX_INTERPRETERS {
-            let Some(program) = next else { break };
-            let real = Resolved::of(&program).real;
-            if !real.is_file() {
-                break;
+        let programs = self.program().map_or_else(Vec::new, started);
+        for (n, program) in programs.iter().enumerate() {
+            if n > 0 {
+                self.apart("command", program)?;
             }
+            let real = Resolved::of(program).real;
             if !(self.is_shown)(&real) {
                 let name = self.name;
                 let tree = tree_of(&real).display();
@@ -114,10 +113,6 @@ impl Launch<'_> {
                 .hint(format!(
                     "add {tree} to mcpServers.{name}.read (--read {tree})"
                 )));
-            }
-            next = interpreter(&real);
-            if let Some(program) = &next {
-                self.apart("command", program)?;
             }
         }
         Ok(())
@@ -199,10 +194,44 @@ fn value_of(argument: &str) -> &str {
     }
 }
 
+/// A program, what interprets it, what interprets that, ...
+fn started(program: PathBuf) -> Vec<PathBuf> {
+    let mut programs = Vec::new();
+    let mut next = Some(program);
+    while let Some(program) = next.filter(|_| programs.len() < MAX_INTERPRETERS) {
+        let real = Resolved::of(&program).real;
+        if !real.is_file() {
+            break;
+        }
+        next = interpreter(&real);
+        programs.push(program);
+    }
+    programs
+}
+
+/// What a jail has to show, and does not, for a program to start: directories.
+pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let mut trees: Vec<PathBuf> = Vec::new();
+    for program in started(program) {
+        let real = Resolved::of(&program).real;
+        // The jail has to show a link as well as what it leads to.
+        let beside = program.parent().unwrap_or(&program);
+        for (file, tree) in [(&real, tree_of(&real)), (&program, beside)] {
+            let is_new = !trees.iter().any(|known| file.starts_with(known));
+            if is_new && !is_shown(file) {
+                trees.push(tree.to_owned());
+            }
+        }
+    }
+    trees
+}
+
 /// What to show of a program: all that is installed with it.
 fn tree_of(program: &Path) -> &Path {
     let dir = program.parent().unwrap_or(program);
     match dir.parent() {
+        // Beside them are a user's keyrings, and the data of all their programs.
+        _ if dir.ends_with(".local/bin") => dir,
         // A user's own programs are beside everything else of theirs.
         Some(above) if dir.ends_with("bin") && above.components().count() > 3 => above,
         _ => dir,

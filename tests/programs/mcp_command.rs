@@ -1,6 +1,7 @@
 //! `bantam mcp`: servers are added when they start, and removed, switched off and on; what of their tools is offered.
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::{Value, json};
 
@@ -174,4 +175,50 @@ fn what_all_servers_add_to_a_request_has_a_bound() {
         .says("mcpServers.big.tools names none, which the server does not offer");
     let names = offered(&model.requests().pop().unwrap());
     assert_eq!(names, ["big__tool7", "small__say"]);
+}
+
+/// Where `pip`, `uv` and `npm` put a user's own programs, and the search path of servers does not lead.
+#[test]
+fn a_program_of_the_user_is_found_and_the_whole_line_is_typed() {
+    let home = Home::empty();
+    home.config("{}");
+    let elsewhere = Home::empty();
+    let script = format!("#!/usr/bin/env python3\n{SERVER}");
+    let real = elsewhere.write("share/tool/bin/fake-mcp", &script);
+    let bin = elsewhere.path(".local/bin");
+    fs::create_dir_all(&bin).unwrap();
+    symlink(&real, bin.join("linked-mcp")).unwrap();
+    let plain = elsewhere.write(".local/bin/plain-mcp", &script);
+    for file in [&real, &plain] {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let add = |args: &str| {
+        let path = format!("{}:/usr/bin:/bin", bin.display());
+        let args = args.split(' ').skip(1);
+        home.bantam().args(args).env("PATH", path).run()
+    };
+    let tool = elsewhere.path("share/tool");
+    for (typed, name, reads) in [
+        ("plain-mcp", "plain-mcp", vec![&bin]),
+        ("linked-mcp", "linked-mcp", vec![&tool, &bin]),
+        (plain.to_str().unwrap(), "plain-mcp", vec![&bin]),
+    ] {
+        let reads = reads
+            .iter()
+            .map(|tree| format!("--read {} ", tree.display()));
+        let reads: Vec<String> = reads.collect();
+        let line = format!(
+            "bantam mcp add fake {}-- {}",
+            reads.concat(),
+            bin.join(name).display()
+        );
+        add(&format!("bantam mcp add fake -- {typed}"))
+            .fails_with_a_hint()
+            .says(&format!("hint: try {line}\n"));
+        add(&line).exits(0);
+        home.bantam()
+            .args(["mcp", "remove", "-y", "fake"])
+            .run()
+            .exits(0);
+    }
 }
