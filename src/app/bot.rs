@@ -37,7 +37,7 @@ impl Bot {
     pub(crate) fn new(settings: &config::Telegram, home: &Home, env: &Env) -> Result<Self> {
         let mut settings = settings.clone();
         if settings.token.is_empty() {
-            return Err(Error::config("there is no channels.telegram.token")
+            return Err(Error::config("channels.telegram.token is not set")
                 .hint("@BotFather gives a token; put it into channels.telegram.token, or into TELEGRAM_BOT_TOKEN"));
         }
         settings.token =

@@ -187,7 +187,7 @@ impl AgentFactory {
             let path = version.path.clone();
             let done = (|| {
                 let content = match version.before {
-                    Before::Lost => return Err(Error::failed("it was too large to be kept")),
+                    Before::Lost => return Err(Error::failed("it was too large to keep")),
                     Before::Absent => None,
                     Before::Kept(number) => Some(versions.content(number)?),
                 };
@@ -264,7 +264,7 @@ impl Undone {
             });
         }
         if self.ran {
-            lines.push("what commands did stays".to_owned());
+            lines.push("what commands changed stays as it is".to_owned());
         }
         lines
     }

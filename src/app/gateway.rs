@@ -293,7 +293,7 @@ fn listen(home: &Home, wake: Wake, log: Log) {
         Ok(listener) => listener,
         Err(e) => {
             let text = format!(
-                "new jobs may start up to an hour late, and messages wait for the next one: {e}"
+                "other programs cannot wake the gateway, so new jobs may start up to an hour late, and their messages wait: {e}"
             );
             return log.write(Level::Warn, &text);
         }

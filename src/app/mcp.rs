@@ -200,7 +200,7 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "{}: not a name for an MCP server",
+        "{}: not a valid name for an MCP server",
         one_line(name, 80)
     ))
     .hint("use letters, digits, - and _, 40 at most"))
@@ -222,7 +222,7 @@ pub(crate) fn server(
         }
         (false, false) => {
             return Err(Error::config(format!(
-                "mcpServers.{name} has a command and a url"
+                "mcpServers.{name} has both a command and a url"
             )));
         }
         _ => {}

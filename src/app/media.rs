@@ -39,8 +39,8 @@ pub(super) fn endpoint(
             ledger: ledger(parts, super::local_time(parts.env)),
         })),
         None => Err(
-            Error::config(format!("{setting}: {name} is for chats alone"))
-                .hint("name a model of a host with the OpenAI API"),
+            Error::config(format!("{setting}: the host of {name} has only a chat API"))
+                .hint("name a model whose host has the OpenAI API"),
         ),
     }
 }
@@ -99,7 +99,7 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
                 let words = transcribe(&media, &cancel, &Account::of_user())
                     .doing(format_args!("attaching {name}"))?;
                 return Ok(Attachment::Text(format!(
-                    "[what is said in {name}]\n{}",
+                    "[transcript of {name}]\n{}",
                     fenced(&words)
                 )));
             }

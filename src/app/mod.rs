@@ -82,7 +82,7 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
     let are = if there.len() == 1 { "is" } else { "are" };
     (!there.is_empty()).then(|| {
         format!(
-            "{} in {} {are} not read: what bantam obeys is in {}",
+            "{} in {} {are} not used: the files that bantam obeys are in {}",
             there.join(", "),
             workspace.display(),
             parts.home.agent().display()

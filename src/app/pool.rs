@@ -101,7 +101,7 @@ impl AgentPool {
     fn choose_model(&self, session: &str, name: &str) -> Result<String> {
         if self.factory.is_model_fixed() {
             return Err(Error::config(
-                "the gateway's environment names the model of every conversation",
+                "the gateway's environment sets the model for every conversation",
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
@@ -167,7 +167,7 @@ impl Handler for AgentPool {
         let text = match kind {
             Kind::New => {
                 self.factory.reset(session)?;
-                "A new conversation begins.".to_owned()
+                "This is a new conversation.".to_owned()
             }
             Kind::Undo => match self.factory.undo_with_files(session)? {
                 Some(undone) => sentence(&undone.lines().join("\n")),

@@ -262,7 +262,7 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
     if tools.is_empty() {
         if config.mcp_servers.values().any(|entry| !entry.enabled) {
-            notices.push("its entry switches it off (enabled)".to_owned());
+            notices.push("it is disabled (enabled in its entry)".to_owned());
         }
         let why = notices.join("; ");
         return Err(unusable(if why.is_empty() {

@@ -196,7 +196,7 @@ impl EndpointTurns {
             let put_off = self.resume_one(&message, &self.log);
             self.left.release(key, matches!(put_off, Ok(None)));
             if let Some(e) = put_off? {
-                return Err(e.doing("answering an older message of this conversation"));
+                return Err(e.doing("still answering an older message of this conversation"));
             }
         }
         Ok(())
@@ -213,7 +213,7 @@ impl EndpointTurns {
         if message.starts >= disk::MAX_STARTS {
             log(
                 Level::Error,
-                &format!("http {key}: the message stopped bantam three times"),
+                &format!("http {key}: the message crashed bantam three times"),
             );
             return self.give_up(&message.id, key).map(|()| None);
         }
@@ -242,7 +242,7 @@ impl EndpointTurns {
             Durability::Now,
             SystemTime::now(),
         )?;
-        self.queue.give_up(id, "it stopped the program three times")
+        self.queue.give_up(id, "it crashed the program three times")
     }
 
     fn agent(&self, model: Option<&str>, session: Option<&str>) -> Result<Arc<Agent>> {
@@ -403,7 +403,7 @@ impl Turns for EndpointTurns {
             if !self.models().contains(model) {
                 let names = self.models().join(", ");
                 return Err(Error::config(format!(
-                    "there is no model {model}; there are bantam, {names}"
+                    "there is no model {model}; the models are bantam, {names}"
                 )));
             }
         }

@@ -225,7 +225,7 @@ impl Dispatcher {
         if message.kind == Kind::Undo && !message.ids.is_empty() {
             // Done a second time after a crash, it would take back another question.
             if let Err(e) = self.runs.outbox.queue().start(&message.ids) {
-                return self.reply(message, &format!("Nothing is taken back: {}", e.message));
+                return self.reply(message, &format!("Nothing was taken back: {}", e.message));
             }
         }
         // A report would answer what is taken back.
@@ -248,7 +248,7 @@ impl Dispatcher {
         }
         if message.kind == Kind::Status {
             let (turns, tasks) = (self.turns.in_use(), self.tasks.count(None));
-            let more = format!("\nturns under way: {turns}\nbackground tasks: {tasks}");
+            let more = format!("\nturns running: {turns}\nbackground tasks: {tasks}");
             reply.text.push_str(&more);
         }
         let chats = self

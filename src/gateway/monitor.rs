@@ -184,7 +184,7 @@ impl Monitor {
     fn restart(&mut self) {
         if let Err(e) = (self.prove)() {
             let text = format!(
-                "config.json has changed but cannot be used, so the old one stays: {}",
+                "config.json has changed, but cannot be used; the previous settings stay in force: {}",
                 e.message
             );
             return self.log.write(Level::Error, &text);

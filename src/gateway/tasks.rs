@@ -216,8 +216,7 @@ impl Dispatcher {
         let (id, label) = (format!("task-{}", fresh_id()), &task.label);
         report.ids = vec![id.clone()];
         let text = format!(
-            "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it is not run \
-             again.]"
+            "[The background task “{label}” was interrupted when the program ended. What it did is unknown, and it will not be run again.]"
         );
         let to = format!("{}:{}", origin.channel, origin.chat);
         let cancel = Cancel::new(None);

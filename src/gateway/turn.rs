@@ -90,9 +90,9 @@ impl Dispatcher {
     /// Answers a message that has stopped the program three times, without its text, which might do so again.
     fn set_aside(&self, message: &Inbound, begun: &Begun) {
         let text = if message.ids.len() == 1 {
-            "This message stopped me three times, so I have set it aside."
+            "This message crashed me three times, so I have set it aside."
         } else {
-            "These messages stopped me three times, so I have set them aside."
+            "These messages crashed me three times, so I have set them aside."
         };
         self.reply(message, text);
         self.end(message, begun);
@@ -263,7 +263,7 @@ fn final_text(response: &Response) -> String {
     let output = response.output.trim();
     let end = match &response.error {
         // An empty one is told as such.
-        None if output.is_empty() => return "(The answer shows nothing.)".to_owned(),
+        None if output.is_empty() => return "(The answer has no visible text.)".to_owned(),
         None => return output.to_owned(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
         // Its hint is for the terminal.

@@ -121,7 +121,7 @@ fn download(parts: Parts, url: &str) -> Result<Vec<u8>> {
 fn too_large(length: u64) -> Error {
     let most = size(MAX_ARCHIVE as u64);
     Error::failed(format!(
-        "the zip file has {}: {most} are the most",
+        "the zip file has {}; the limit is {most}",
         size(length)
     ))
 }
@@ -204,7 +204,7 @@ impl Staging {
                 ..
             } => Ok(()),
             Header::Exited { .. } => Err(Error::failed(format!("cloning the repository: {said}"))
-                .hint("the jail of git reaches public addresses only, and holds no keys")),
+                .hint("git runs in a jail that reaches public addresses only, and has no keys")),
             other => Err(other.into_error()),
         }
     }

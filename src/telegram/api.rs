@@ -59,7 +59,7 @@ impl Failure {
                 format!("Telegram refused the token ({m}): copy it again from @BotFather")
             }
             Self::Refused(409, m) => {
-                format!("another program polls with this token, or a webhook is set ({m})")
+                format!("another program is polling with this token, or a webhook is set ({m})")
             }
             Self::Refused(_, m) | Self::Failing(m) | Self::Lost(m) => m.clone(),
             Self::TooMany(time) => format!("too many requests, retry after {} s", time.as_secs()),
@@ -134,7 +134,7 @@ impl Api {
         }
         let why = answer["description"]
             .as_str()
-            .unwrap_or("no answer of the Bot API")
+            .unwrap_or("this is not an answer of the Bot API")
             .to_owned();
         let parameters = &answer["parameters"];
         let is_answer = answer["ok"] == false;

@@ -37,7 +37,7 @@ pub(crate) enum Answer {
 const BUTTONS: [(&str, &str, Answer); 3] = [
     ("Yes", "y", Answer::Yes),
     ("No", "n", Answer::No),
-    ("Always, every call of this tool here", "a", Answer::Always),
+    ("Always allow this tool here", "a", Answer::Always),
 ];
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -198,8 +198,13 @@ impl Questions {
                     (Answer::Always, "✅ Allowed, always in this conversation.")
                 }
                 (Some(Answer::No), _) => (Answer::No, "❌ Not allowed."),
-                (Some(Answer::None), _) => (Answer::None, "❌ Not allowed: it could not be asked."),
-                (None, Some(Why::Stopped)) => (Answer::None, "❌ Not allowed: it was stopped."),
+                (Some(Answer::None), _) => (
+                    Answer::None,
+                    "❌ Not allowed: the question could not be sent.",
+                ),
+                (None, Some(Why::Stopped)) => {
+                    (Answer::None, "❌ Not allowed: the turn was stopped.")
+                }
                 (None, _) if left.is_zero() => {
                     (Answer::None, "❌ Not allowed: nobody answered in time.")
                 }
@@ -216,7 +221,7 @@ impl Questions {
 
     /// A button was pressed. Returns what to show to whoever pressed it. On disk when this returns.
     pub(super) fn press(&self, press: &Press) -> Result<&'static str> {
-        const OVER: &str = "This question is over.";
+        const OVER: &str = "This question is closed.";
         let parts = press.data.split_once(':');
         let answer = |data: &str| BUTTONS.iter().find(|(_, begins, _)| *begins == data);
         let Some((id, (.., answer))) = parts.and_then(|(data, id)| Some((id, answer(data)?)))
@@ -246,7 +251,7 @@ impl Questions {
         }
         Ok(match answer {
             Answer::Yes => "Allowed.",
-            Answer::Always => "Allowed in this conversation.",
+            Answer::Always => "Always allowed in this conversation.",
             Answer::No | Answer::None => "Not allowed.",
         })
     }
@@ -282,11 +287,7 @@ impl Chats {
             .partition(|(_, known)| known.text == question.text);
         // What was answered there was said of something else.
         for (id, other) in others {
-            self.settle_now(
-                &id,
-                &other,
-                "❌ Not allowed: another call came in its place.",
-            );
+            self.settle_now(&id, &other, "❌ Not allowed: another call replaced it.");
         }
         let (id, question) = if let Some(known) = known.into_iter().next() {
             known
@@ -344,7 +345,7 @@ impl Chats {
         self.sender.is_ok("reading the questions", &all);
         for (id, question) in all.unwrap_or_default() {
             if self.open(&question.ids).is_empty() {
-                let decided = "❌ Not allowed: the program has ended meanwhile.";
+                let decided = "❌ Not allowed: the program ended in the meantime.";
                 self.settle_now(&id, &question, decided);
             }
         }
@@ -393,7 +394,7 @@ mod tests {
         let shown = pressed.take().unwrap().join().unwrap();
         assert_eq!(
             (answer.unwrap(), shown),
-            (Answer::None, "This question is over.")
+            (Answer::None, "This question is closed.")
         );
         assert!(questions.find("ask-1").unwrap().is_none());
         fs_err::remove_dir_all(&dir).unwrap();

@@ -109,10 +109,10 @@ impl Delivery {
                 let next = if runs {
                     "the gateway keeps trying"
                 } else {
-                    "bantam gateway sends it when it runs"
+                    "bantam gateway sends it once it runs"
                 };
                 Err(Error::failed(format!(
-                    "{what}: not taken within {} s{last}",
+                    "{what}: Telegram has not taken it within {} s{last}",
                     WAIT.as_secs()
                 ))
                 .hint(format!("it stays in the outbox; {next}")))

@@ -127,7 +127,7 @@ impl MessageSender {
         if let Record::Message(message) = &record {
             if size + message.item.text.len() > MAX_HELD {
                 drop(state);
-                let text = "too much waits for a disk with room: a restart answers this message";
+                let text = "too much is waiting for free disk space: this message will be answered after a restart";
                 return (self.log)(Level::Error, text);
             }
         }

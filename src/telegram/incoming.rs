@@ -68,7 +68,7 @@ impl Downloader<'_> {
                 return;
             }
             let Some(found) = Media::of(&bytes) else {
-                text.push_str("\n[not shown: it has no header of an image]");
+                text.push_str("\n[not shown: it has no image header]");
                 return;
             };
             drop(bytes);
@@ -133,11 +133,11 @@ impl Downloader<'_> {
             (MediaKind::Audio, Some(transcribe)) => {
                 text.push_str(&match transcribe(&media, self.cancel, self.account) {
                     Ok(words) if file.about.starts_with("voice") => {
-                        format!("\n[its words]\n{words}")
+                        format!("\n[transcript]\n{words}")
                     }
-                    Ok(words) => format!("\n[its words]\n{}", fenced(&words)),
+                    Ok(words) => format!("\n[transcript]\n{}", fenced(&words)),
                     Err(e) => format!(
-                        "\n[its words could not be had: {}]",
+                        "\n[it could not be transcribed: {}]",
                         one_line(&e.message, 300)
                     ),
                 });
@@ -145,7 +145,7 @@ impl Downloader<'_> {
             }
             (MediaKind::Audio, None) if media.audio_format().is_some() => Some(media),
             (MediaKind::Audio, None) => {
-                text.push_str("\n[it cannot be heard: tools.transcribe.model is not set]");
+                text.push_str("\n[not transcribed: tools.transcribe.model is not set]");
                 None
             }
         }

@@ -263,7 +263,7 @@ impl Poller {
         for dropped in dropped {
             self.log(
                 Level::Info,
-                "dropped a message of a user who is no longer in allow_from",
+                "dropped a message from a user who is no longer in allow_from",
             );
             self.chats.close(std::slice::from_ref(&dropped.id));
             settled.push(dropped.id);
@@ -288,7 +288,7 @@ impl Poller {
         } = open;
         let is_undo = || message.command.as_deref().and_then(name_of) == Some("/undo");
         if starts > 0 && is_undo() {
-            let text = "I was stopped while I took something back. Look what is left, and send /undo again if you need it.";
+            let text = "I was stopped during an /undo. Check what is left, and send /undo again if you need it.";
             self.chats.post(&message.chat, text, &[id]);
             return;
         }
@@ -313,14 +313,14 @@ impl Poller {
         let kind = match name {
             "/start" | "/help" => {
                 let commands = COMMANDS.map(|(command, about)| format!("\n/{command} {about}"));
-                let help = format!("Write what you want. Commands:{}", commands.concat());
+                let help = format!("Write to me what you want. Commands:{}", commands.concat());
                 self.chats.post(&message.chat, &help, &ids);
                 return;
             }
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
             "/undo" if !rest.trim().is_empty() => {
-                let text = "/undo takes nothing behind it: it takes back one question at a time.";
+                let text = "/undo takes no argument: it takes back one question at a time.";
                 self.chats.post(&message.chat, text, &ids);
                 return;
             }

@@ -101,7 +101,7 @@ impl MessageSender {
                     Err(_) if own.cancel.why().is_some() => return,
                     Err(e) => (own.log)(
                         Level::Warn,
-                        &format!("waiting for another program that sends: {e}"),
+                        &format!("waiting for another program that is sending: {e}"),
                     ),
                 }
             }
@@ -290,7 +290,7 @@ impl MessageSender {
             is_first
         };
         let result = if is_first && pending.starts >= MAX_STARTS {
-            let why = "it has stopped this program three times";
+            let why = "it has crashed this program three times";
             Err(Failure::Refused(0, why.to_owned()))
         } else {
             if is_first {
@@ -430,7 +430,7 @@ impl MessageSender {
         }
         let (mut pieces, has_file) = (markdown::pieces(&item.text), !item.file.is_empty());
         if pieces.is_empty() && !has_file {
-            pieces = markdown::pieces("(The answer shows nothing.)");
+            pieces = markdown::pieces("(The answer has no visible text.)");
         }
         let fits_caption = |piece: &Piece| piece.plain.encode_utf16().count() <= MAX_CAPTION;
         let is_caption = has_file && pieces.len() == 1 && fits_caption(&pieces[0]);

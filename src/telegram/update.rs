@@ -231,7 +231,7 @@ fn quoted(message: &Value, me: &Me) -> Option<String> {
     };
     let whose = match from["id"].as_i64() {
         Some(id) if id == me.id => "your message".to_owned(),
-        _ => format!("a message of {}", name(from)),
+        _ => format!("a message from {}", name(from)),
     };
     Some(format!(
         "[in reply to {whose}:]\n{}",
@@ -344,7 +344,7 @@ mod tests {
         for (extra, whose) in [
             (
                 of(json!({"id": 666, "first_name": "Eve]", "last_name": "E"})),
-                "a message of Eve) E",
+                "a message from Eve) E",
             ),
             (
                 of(json!({"id": 7, "is_bot": true, "first_name": "Bot"})),
@@ -352,7 +352,7 @@ mod tests {
             ),
             (
                 json!({"quote": {"text": evil}, "external_reply": {"origin": {"chat": {"title": "News"}}}}),
-                "a message of News",
+                "a message from News",
             ),
         ] {
             let said = said(extra);

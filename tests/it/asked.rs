@@ -82,7 +82,7 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
         ("yes.txt", "Yes", true, "✅ Allowed."),
         (
             "always.txt",
-            "Always, every call of this tool here",
+            "Always allow this tool here",
             true,
             "✅ Allowed, always in this conversation.",
         ),
@@ -115,7 +115,7 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     wait_for(&api, OWNER, "Results:");
     // It holds for the conversation.
     api.text(OWNER, "/new");
-    wait_for(&api, OWNER, "A new conversation begins.");
+    wait_for(&api, OWNER, "This is a new conversation.");
     api.text(OWNER, "write again.txt");
     let question = asked(&api, 4);
     api.press(OWNER, OWNER, question.id, "No");
@@ -245,7 +245,7 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
     api.text(OWNER, "write b.txt");
     asked(&api, 2);
     api.text(OWNER, "/stop");
-    wait_for(&api, OWNER, "❌ Not allowed: it was stopped.");
+    wait_for(&api, OWNER, "❌ Not allowed: the turn was stopped.");
     wait_for(&api, OWNER, "(Stopped.)");
     ends(gateway);
     assert!(!home.path("workspace/a.txt").exists() && !home.path("workspace/b.txt").exists());
@@ -447,7 +447,7 @@ fn an_answer_to_another_text_is_none_to_this_call() {
     let gateway = start(&home);
     let second = asked(&api, 2);
     assert!(second.text.contains("a.txt"), "{second:?}");
-    wait_for(&api, OWNER, "another call came in its place.");
+    wait_for(&api, OWNER, "another call replaced it.");
     api.wait_for_asked("answerCallbackQuery", 1);
     assert!(!home.path("workspace/a.txt").exists());
     api.press(OWNER, OWNER, second.id, "Yes");

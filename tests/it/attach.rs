@@ -254,7 +254,7 @@ fn a_recording_becomes_its_words_or_goes_as_it_is() {
     let user = model.request(0).last("user");
     assert!(
         user.ends_with(&format!(
-            "\ndo it\n\n[what is said in {}]\n```\nwater the basil\n```",
+            "\ndo it\n\n[transcript of {}]\n```\nwater the basil\n```",
             voice.display()
         )),
         "{user}"

@@ -73,7 +73,7 @@ fn at_the_terminal_the_user_says_yes_no_or_always() {
     ] {
         talk.types(&format!("write {file}\r"));
         talk.wait_for_next_stdout("+two");
-        talk.wait_for_next_stdout("always in this conversation [n] ");
+        talk.wait_for_next_stdout("in this conversation [n] ");
         assert!(!home.path(&format!("workspace/{file}")).exists());
         talk.types(answer);
         talk.wait_for_next_stdout("Result: ");
@@ -240,7 +240,7 @@ fn a_question_at_the_terminal_hides_nothing() {
         for text in shown {
             talk.wait_for_next_stdout(text);
         }
-        talk.wait_for_next_stdout("always in this conversation [n] ");
+        talk.wait_for_next_stdout("in this conversation [n] ");
         talk.types("n\n");
         talk.wait_for_next_stdout("Over.");
         talk.wait_for_next_stdout("> ");
@@ -256,14 +256,14 @@ fn ctrl_c_at_a_question_stops_the_turn_and_a_refused_call_is_shown_as_refused() 
     let mut talk = at_a_terminal(&home, &[]);
     talk.wait_for_next_stdout("> ");
     talk.types("write no.txt\r");
-    talk.wait_for_next_stdout("always in this conversation [n] ");
+    talk.wait_for_next_stdout("in this conversation [n] ");
     talk.types("n\n");
     talk.wait_for_next_stdout("not run: write_file no.txt");
     talk.wait_for_next_stdout("Result: ");
     talk.wait_for_next_stdout("> ");
     let asked = model.requests().len();
     talk.types("write stopped.txt\r");
-    talk.wait_for_next_stdout("always in this conversation [n] ");
+    talk.wait_for_next_stdout("in this conversation [n] ");
     talk.types("\u{3}");
     talk.wait_for_next_stdout("bantam: stopped");
     talk.wait_for_next_stdout("> ");
@@ -276,7 +276,7 @@ fn ctrl_c_at_a_question_stops_the_turn_and_a_refused_call_is_shown_as_refused() 
     talk.finish().exits(0);
     // One question ends by it, too.
     let mut once = at_a_terminal(&home, &["-m", "write once.txt"]);
-    once.wait_for_next_stdout("always in this conversation [n] ");
+    once.wait_for_next_stdout("in this conversation [n] ");
     once.types("\u{3}");
     once.finish().exits(130);
     for file in ["no.txt", "stopped.txt", "once.txt"] {

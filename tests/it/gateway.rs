@@ -160,7 +160,7 @@ fn a_new_conversation_begins_before_what_waits_is_answered() {
     api.text(OWNER, "/new");
     assert_eq!(
         api.wait_for_texts(OWNER, 3),
-        ["(Stopped.)", "A new conversation begins.", "Second."]
+        ["(Stopped.)", "This is a new conversation.", "Second."]
     );
     ends(gateway);
     let second = model.request(1).body["messages"].to_string();
@@ -353,7 +353,7 @@ fn a_message_that_brings_the_program_down_is_set_aside() {
     }
     let gateway = start(&home);
     assert!(
-        api.wait_for_texts(OWNER, 1)[0].contains("stopped me three times"),
+        api.wait_for_texts(OWNER, 1)[0].contains("crashed me three times"),
         "{:?}",
         api.texts(OWNER)
     );
@@ -392,7 +392,7 @@ fn messages_under_way_together_are_not_blamed_for_a_crash() {
     is_ill.store(false, Ordering::SeqCst);
     let gateway = start(&home);
     let told = api.wait_for_texts(OWNER, 1);
-    assert!(told[0].contains("stopped me three times"), "{told:?}");
+    assert!(told[0].contains("crashed me three times"), "{told:?}");
     // It may be sent twice: the second kill may come between the sending and its record.
     assert_eq!(api.wait_for_texts(43, 1)[0], "About two.");
     ends(gateway);
@@ -460,7 +460,7 @@ fn another_poller_does_not_make_it_deaf() {
         Fault::Error(409, "Conflict: terminated by other getUpdates request"),
     );
     let gateway = start(&home);
-    gateway.wait_for_stderr("another program polls");
+    gateway.wait_for_stderr("another program is polling");
     api.text(OWNER, "still there?");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["You said: still there?"]);
     ends(gateway);
@@ -616,7 +616,7 @@ fn a_changed_configuration_is_taken_up_and_a_broken_one_is_not() {
     api.wait_for_poll();
     home.config("{ broken");
     api.text(OWNER, "one");
-    gateway.wait_for_stderr("cannot be used, so the old one stays");
+    gateway.wait_for_stderr("cannot be used; the previous settings stay in force");
     api.wait_for_texts(OWNER, 1);
     let other = json!({ "channels": { "telegram": { "allow_from": [43] } } });
     home.config(&merged(config, &other).to_string());

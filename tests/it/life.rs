@@ -86,7 +86,7 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     other["channels"]["telegram"]["allow_from"] = json!([OWNER]);
     home.config(&other.to_string());
     let gateway = start(&home);
-    gateway.wait_for_stderr("dropped a message of a user who is no longer in allow_from");
+    gateway.wait_for_stderr("dropped a message from a user who is no longer in allow_from");
     assert_eq!(api.wait_for_texts(OWNER, 1), ["About false."]);
     assert_eq!(api.wait_for_texts(-6, 1), ["About false."]);
     gateway.signal(Signal::TERM);
@@ -149,7 +149,7 @@ fn in_a_group_whoever_may_can_stop_a_turn_and_begin_anew() {
     api.message(group, 43, &json!({ "text": "/new@test_bantam_bot" }));
     assert_eq!(
         api.wait_for_texts(group, 3)[1..],
-        ["(Stopped.)", "A new conversation begins."]
+        ["(Stopped.)", "This is a new conversation."]
     );
     api.mention(group, OWNER, "what was that?");
     api.wait_for_texts(group, 4);
@@ -402,7 +402,7 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
     api.wait_for_poll();
     for (n, (bad, why)) in [
         (json!({ "agents": { "defaults": { "model_name": "nosuch/thing" } } }), "nosuch"),
-        (json!({ "channels": { "telegram": { "token": "" } } }), "no channels.telegram.token"),
+        (json!({ "channels": { "telegram": { "token": "" } } }), "channels.telegram.token is not set"),
         (json!({ "channels": { "telegram": { "enabled": false } }, "cron": { "enabled": false } }), "nothing to do"),
         (json!({ "channels": { "telegram": { "api_base": "127.0.0.1:1" } } }), "api_base has no scheme"),
         (json!({ "tools": { "read_paths": ["/"] } }), "would give the tools access"),
@@ -419,7 +419,10 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
     gateway.signal(Signal::TERM);
     let run = gateway.finish();
     assert_eq!(
-        run.exits(0).stderr.matches("so the old one stays").count(),
+        run.exits(0)
+            .stderr
+            .matches("the previous settings stay in force")
+            .count(),
         5,
         "{}",
         run.stderr

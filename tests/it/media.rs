@@ -302,7 +302,7 @@ fn a_recording_in_the_workspace_is_read_as_its_words_which_are_data() {
     let told = heard(&[("memo.ogg", ogg.clone())], Some("water ```\nthe basil"));
     assert_eq!(
         told,
-        ["[what is said in memo.ogg]\n````\nwater ```\nthe basil\n````"]
+        ["[transcript of memo.ogg]\n````\nwater ```\nthe basil\n````"]
     );
     let told = heard(&[("memo.ogg", ogg)], None);
     assert!(told[0].contains("tools.transcribe.model"), "{told:?}");
@@ -351,7 +351,7 @@ fn a_photo_without_a_header_is_kept_and_not_shown() {
     let asked = model.request(0);
     assert_eq!(images(&asked), 0);
     assert!(
-        asked.last("user").contains("no header of an image"),
+        asked.last("user").contains("it has no image header"),
         "{}",
         asked.last("user")
     );
@@ -406,7 +406,7 @@ fn an_attempt_is_counted_before_the_conversation_is_loaded() {
     }
     let gateway = start(&home);
     let told = api.wait_for_texts(OWNER, 1);
-    assert!(told[0].contains("stopped me three times"), "{told:?}");
+    assert!(told[0].contains("crashed me three times"), "{told:?}");
     drop(held);
     ends(gateway);
     assert_eq!(model.asked(), 0);

@@ -222,7 +222,7 @@ fn an_answer_that_shows_nothing_is_told() {
             "\u{200b}\u{2060} \u{feff}",
             "the model gave an empty answer",
         ),
-        ("```\n```", "(The answer shows nothing.)"),
+        ("```\n```", "(The answer has no visible text.)"),
     ] {
         let (model, api) = (
             Model::answering(move |_, _| Reply::text(nothing)),

@@ -647,7 +647,7 @@ fn an_answer_that_nobody_takes_is_kept_and_said_by_the_next_gateway() {
     );
     assert_eq!(object["error"]["kind"], "failed");
     run.fails_with_a_hint()
-        .says("bantam gateway sends it when it runs");
+        .says("bantam gateway sends it once it runs");
     home.config(&config.to_string());
     let gateway = start(&home);
     assert_eq!(api.wait_for_texts(OWNER, 1), ["Kept."]);

@@ -320,7 +320,7 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_and_an_undo_do_too() {
     let gateway = start(&home);
     for (n, (command, answer)) in [
         ("/stop", "2 background tasks were stopped."),
-        ("/new", "A new conversation begins."),
+        ("/new", "This is a new conversation."),
         ("/undo", "Took back: go\n2 background tasks were stopped."),
     ]
     .iter()

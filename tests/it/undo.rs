@@ -74,7 +74,7 @@ fn undo_takes_back_the_files_that_the_turn_changed() {
         "bantam: mine.txt stays as it is: it has changed since",
         "bantam: removed new.txt, which was new",
         "bantam: restored kept.txt",
-        "bantam: what commands did stays",
+        "bantam: what commands changed stays as it is",
     ] {
         talk.wait_for_next_stdout(line);
     }
@@ -240,7 +240,7 @@ fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
     api.text(OWNER, "/undo 3");
     assert_eq!(
         api.wait_for_texts(OWNER, 8)[7],
-        "/undo takes nothing behind it: it takes back one question at a time."
+        "/undo takes no argument: it takes back one question at a time."
     );
     ends(gateway);
 }

@@ -55,7 +55,10 @@ pub fn main() -> Result<()> {
         assert!(why.contains("bricks are missing: "), "{why}");
     }
     let off = refused(&json!({"command": "python3", "enabled": false}));
-    assert!(off.contains("switches it off"), "{off}");
+    assert!(
+        off.contains("it is disabled (enabled in its entry)"),
+        "{off}"
+    );
 
     assert!(Policy::with("agent-home", &json!({"toolz": 1})).is_err());
     assert!(

@@ -316,7 +316,7 @@ fn chat_answers_what_a_crash_interrupted() {
     let said: Vec<String> = lines.by_ref().take_while(|line| line != "Bye.").collect();
     assert!(said.iter().all(|line| line == "You are Ada."), "{said:?}");
     writeln!(stream, "/new").unwrap();
-    assert_eq!(lines.next().unwrap(), "A new conversation begins.");
+    assert_eq!(lines.next().unwrap(), "This is a new conversation.");
     writeln!(stream, "/stop").unwrap();
     assert_eq!(lines.next().unwrap(), "There is nothing to stop.");
     // A client's name leads to no conversation but its own.

@@ -364,7 +364,7 @@ fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
     for (args, says) in [
         (
             &["mcp", "add", "a b", "--", "x"][..],
-            "a b: not a name for an MCP server",
+            "a b: not a valid name for an MCP server",
         ),
         (
             &["mcp", "add", "x", "--header", "A: b", "--", "x"],
