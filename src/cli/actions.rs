@@ -263,7 +263,7 @@ impl Conversation {
             String::new()
         };
         Ok(format!(
-            "{page}{older}bantam: this is {}; /resume KEY goes on with another",
+            "{page}{older}bantam: this is {}; /resume KEY continues another",
             self.repl.chat
         ))
     }
@@ -271,10 +271,10 @@ impl Conversation {
     pub(super) fn resume(&mut self, key: &str) -> Result<String> {
         let factory = &self.repl.factory;
         if factory.options.memory.is_some() {
-            return Err(
-                Error::usage("this conversation is not kept, and goes on with no other")
-                    .hint("start bantam agent without --no-session"),
-            );
+            return Err(Error::usage(
+                "this conversation is not stored, so it cannot switch to another",
+            )
+            .hint("start bantam agent without --no-session"));
         }
         let listed = archive::find(&factory.home, &format!("cli_{key}"));
         let session = listed.or_else(|_| archive::find(&factory.home, key))?;
@@ -297,7 +297,7 @@ impl Conversation {
             format!("; you asked last: {}", one_line(&user.content, 60))
         });
         Ok(format!(
-            "bantam: this is {} now, with {model}{last}",
+            "bantam: now in {}, with {model}{last}",
             self.repl.chat
         ))
     }
@@ -320,7 +320,7 @@ impl Conversation {
         let thinking = &mut self.repl.output.thinking;
         *thinking = !*thinking;
         format!(
-            "bantam: what the model thinks is {}",
+            "bantam: the model's thoughts are {}",
             if *thinking { "shown" } else { "hidden" }
         )
     }

@@ -35,8 +35,7 @@ pub(super) const COMMAND: Command = Command::row(
     "agent",
     "[TEXT...]",
     run,
-    "ask, in a conversation of its own (-c continues the newest, -s KEY another); without TEXT \
-     at a terminal, hold a conversation",
+    "ask a question in its own conversation (-c continues the newest, -s KEY another); without TEXT at a terminal, open a conversation",
 )
 .with_flags(&[
     ("-m, --message TEXT", "the question"),
@@ -45,8 +44,8 @@ pub(super) const COMMAND: Command = Command::row(
         "continue the conversation KEY; \"default\" is the one at the terminal",
     ),
     ("-c, --continue", "continue the newest conversation"),
-    ("--new", "at the terminal, start a conversation of its own"),
-    ("--no-session", "remember nothing"),
+    ("--new", "at the terminal, start a new conversation"),
+    ("--no-session", "do not store the conversation"),
     ("--model NAME", "a model_list name or vendor/model"),
     ("--system TEXT", "add TEXT to the system prompt"),
     ("--temperature X", "randomness of the answer (0: least)"),
@@ -60,7 +59,7 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     (
         "-a, --attach FILE",
-        "add a text, an image, a PDF or a recording (repeatable)",
+        "attach a text, an image, a PDF or a recording (repeatable)",
     ),
     ("--json", "print one JSON object, on success and on failure"),
     (
@@ -69,7 +68,7 @@ pub(super) const COMMAND: Command = Command::row(
     ),
     ("--show-thinking", "show what the model thinks, on stderr"),
     ("--dry-run", "print the request; send and store nothing"),
-    ("--no-stream", "ask for the whole answer at once"),
+    ("--no-stream", "ask for the answer in one piece"),
     ("-q, --quiet", "print the answer and errors only"),
     (
         "-v, --verbose",

@@ -102,7 +102,7 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     }
     if let Some(kind) = image_type(&bytes) {
         return Err(wrong(format!(
-            "it begins like an image ({kind}), and has no header that says how large it is"
+            "it begins like an image ({kind}), but has no header that gives its size"
         ))
         .hint("convert it, for example to JPEG"));
     }
@@ -118,8 +118,7 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
             )))
         }
         _ => Err(wrong(
-            "neither text in UTF-8 nor an image, a PDF or a recording that is known here"
-                .to_owned(),
+            "neither UTF-8 text nor an image, a PDF or a recording in a known format".to_owned(),
         )
         .hint("convert it, for example to PDF, or put it into the workspace and name it")),
     }

@@ -85,7 +85,7 @@ const COMMANDS: [Command; 14] = [
     row(
         "/resume",
         "KEY",
-        "go on with another conversation",
+        "continue another conversation",
         &[],
         |talk, key| talk.resume(key).map(Some),
     ),
@@ -135,7 +135,7 @@ const KEYS: &str = "\
 Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
 Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
 searches what was typed before, Tab completes. @FILE in a message attaches the
-file, once you have said yes. To send a line that looks like a command, put a
+file, once you agree. To send a line that looks like a command, put a
 space before it.";
 
 pub(super) enum Input {

@@ -42,7 +42,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "config unset",
         "PATH",
         unset,
-        "take a setting, or a whole entry or section, out of config.json: its default applies again",
+        "remove a setting, an entry or a section from config.json; the default applies again",
     )
     .with_examples(&[
         "bantam config unset agents.defaults.timeout",

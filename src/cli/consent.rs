@@ -90,7 +90,9 @@ impl Consent {
     }
 
     fn heartbeat(&mut self, heartbeat: &mut Value) -> Result<()> {
-        if heartbeat["enabled"] == true && !self.agrees("the heartbeat, which works by itself")? {
+        if heartbeat["enabled"] == true
+            && !self.agrees("the heartbeat, which runs without being asked")?
+        {
             heartbeat["enabled"] = Value::Null;
         }
         let to = text(heartbeat, "to").to_owned();
@@ -165,7 +167,7 @@ impl Consent {
                 _ => {}
             }
             if count > 0 {
-                let what = format!("{place}.{name}: it reads a variable of yours");
+                let what = format!("{place}.{name}: it reads one of your variables");
                 self.refused.push(one_line(&what, 300));
             }
         }
@@ -253,18 +255,18 @@ mod tests {
         });
         assert_eq!(config, want);
         for told in [
-            "model_list.0.api_key: it reads a variable of yours",
-            "model_list.0.headers: it reads a variable of yours",
+            "model_list.0.api_key: it reads one of your variables",
+            "model_list.0.headers: it reads one of your variables",
             "the model openai/x at https://evil.example/v1",
             "groq/y: the proxy evil.example",
-            "channels.telegram.token: it reads a variable of yours",
+            "channels.telegram.token: it reads one of your variables",
             "Telegram user 1, who may then use the bot",
             "Telegram user 2, who may then use the bot",
             "the Bot API server https://evil.example",
             "the search engine https://evil.example",
             "the MCP server m, disabled: it runs npx -y evil",
-            "mcpServers.m.env: it reads a variable of yours",
-            "the heartbeat, which works by itself",
+            "mcpServers.m.env: it reads one of your variables",
+            "the heartbeat, which runs without being asked",
             "telegram:1 as the chat of the heartbeat",
         ] {
             assert!(

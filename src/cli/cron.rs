@@ -74,7 +74,7 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .with_flags(&[(
         "--json",
-        "print one JSON object with the jobs as cron/jobs.json has them",
+        "print one JSON object, with the jobs as in cron/jobs.json",
     )]),
     Command::row(
         "cron remove",
@@ -279,7 +279,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         let last = last_beat(&home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
         rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
     } else if list.is_empty() {
-        notice("no jobs yet; bantam cron add makes one");
+        notice("no jobs yet; bantam cron add adds one");
     }
     print(&super::list(
         ["id", "next run", "last run", "schedule", "name"],
@@ -349,7 +349,7 @@ fn turn(
     let job = run.job();
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
-            .hint("its payload.message in cron/jobs.json says what to do"));
+            .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::of(given);
     let factory = AgentFactory::new(home, env)?;

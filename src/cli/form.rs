@@ -33,13 +33,13 @@ pub(super) fn offer(servers: &Servers, screen: &Screen) {
 fn fill(screen: &Screen, server: &str, form: &Form, is_over: &dyn Fn() -> bool) -> Option<Reply> {
     let line = |prompt: &str| tty::ask_line(screen, prompt, is_over).ok().flatten();
     screen.note(&format!(
-        "bantam: the MCP server {server} asks you, and reads what you answer:"
+        "bantam: the MCP server {server} asks you something, and will read your answers:"
     ));
     for line in form.message.lines() {
         screen.note(&format!("  {line}"));
     }
     if !form.fields.is_empty() {
-        screen.note("bantam: an empty line takes what is in [], Ctrl-C answers nothing");
+        screen.note("bantam: an empty line accepts the value in [], Ctrl-C sends nothing");
     }
     let mut content = Map::new();
     for field in &form.fields {

@@ -45,7 +45,7 @@ pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64
         to.lines.push((
             "",
             format!(
-                "polling fails since {since}: {}",
+                "polling has failed since {since}: {}",
                 why.as_str().unwrap_or_default()
             ),
         ));

@@ -22,7 +22,7 @@ pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (4, "credentials refused"),
     (5, "provider unreachable"),
     (6, "limit reached"),
-    (7, "session busy"),
+    (7, "conversation busy"),
     (130, "interrupted"),
 ];
 

@@ -28,7 +28,7 @@ const HERE: [(&str, &str); 8] = [
     ),
     (
         "or use --session with another key",
-        "or go on with another conversation: /resume KEY",
+        "or continue another conversation: /resume KEY",
     ),
 ];
 
@@ -61,7 +61,7 @@ mod tests {
             ),
             (
                 "another run is using it: wait for that, or use --session with another key",
-                "another run is using it: wait for that, or go on with another conversation: /resume KEY",
+                "another run is using it: wait for that, or continue another conversation: /resume KEY",
             ),
             ("check the path", "check the path"),
         ] {

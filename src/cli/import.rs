@@ -80,7 +80,7 @@ impl Import {
         let ours = real(home.root());
         if ours.starts_with(&path) || path.starts_with(&ours) {
             let e = Error::usage(format!(
-                "it and bantam's home {} are one inside the other",
+                "it contains bantam's home {}, or lies inside it",
                 ours.display()
             ));
             return Err(e.hint("set BANTAM_HOME to a directory of its own"));

@@ -131,7 +131,7 @@ fn read(source: &ForeignHome, path: &Path, stem: &str) -> Result<Found> {
         found
     };
     if found.messages.iter().all(|message| said(message).is_none()) {
-        return Err(Error::failed("it holds no conversation"));
+        return Err(Error::failed("it contains no conversation"));
     }
     Ok(found)
 }
@@ -171,7 +171,7 @@ fn keep(found: &Found, stem: &str, home: &Home, taken: &mut BTreeSet<String>) ->
     let key = key(&found.key, stem)?;
     if !taken.insert(key.clone()) {
         return Err(Error::failed(format!(
-            "{key} is the name of another one, too"
+            "another conversation has the name {key}, too"
         )));
     }
     let mut at = time(&found.created).unwrap_or_else(SystemTime::now);

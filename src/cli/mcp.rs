@@ -62,7 +62,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "mcp remove",
         "NAME",
         remove,
-        "take an MCP server out of config.json, and delete its directory",
+        "remove an MCP server from config.json, and delete its directory",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam mcp remove time"]),
@@ -72,7 +72,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "mcp disable",
         "NAME",
         disable,
-        "offer its tools no more, and keep its entry",
+        "stop offering its tools, but keep its entry",
     )
     .with_examples(&["bantam mcp disable time"]),
 ];
@@ -194,7 +194,7 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
     let (home, loaded) = load(env)?;
     known(&loaded.config, name, "remove")?;
-    let question = format!("Remove the MCP server {name} and what it keeps?");
+    let question = format!("Remove the MCP server {name} and its directory?");
     if !confirm(args, &question)? {
         return print("Nothing removed\n").map(|()| 0);
     }
@@ -477,8 +477,10 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
         match pairs {
             // It may be a secret.
             None => {
-                return Err(Error::usage(format!("--{flag}: no {separator} in it"))
-                    .hint("bantam help mcp add"));
+                return Err(
+                    Error::usage(format!("--{flag} needs a {separator} in its value"))
+                        .hint("bantam help mcp add"),
+                );
             }
             Some(pairs) if pairs.is_empty() => {}
             Some(pairs) => entry[field] = pairs.into(),

@@ -316,7 +316,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
     print(&match copied {
         CopyOutcome::Created => format!("created  {path}\n"),
         CopyOutcome::Exists => format!("kept     {path}\n"),
-        CopyOutcome::Blocked => format!("skipped  {path}: a link or a file is in its way\n"),
+        CopyOutcome::Blocked => format!("skipped  {path}: a link or a file is in the way\n"),
     })
 }
 

@@ -90,7 +90,9 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
         let folder = folder.display().to_string();
         files.push(Answer::new(
             "this folder",
-            format!("it also reads all below {folder}, and its model's host gets what it reads"),
+            format!(
+                "it also reads everything below {folder}, and the model's host gets what it reads"
+            ),
             json!([folder]),
         ));
     }
@@ -129,7 +131,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
             answers: vec![
                 Answer::new(
                     "yes",
-                    "you see each change and command first; where nobody answers (jobs, pipes, subagents, HTTP) both are refused",
+                    "you see each change and command first; where nobody can answer (jobs, pipes, subagents, HTTP) both are refused",
                     json!(["writes", "runs"]),
                 ),
                 Answer::new(

@@ -46,8 +46,8 @@ and ask it:
         -H \"Content-Type: application/json\" \\
         -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"How are you?\"}}]}}'
 
-Whoever has the token can have the agent do all that its tools can do. From
-another computer, reach it through
+Whoever has the token can make the agent do everything that its tools can do.
+From another computer, reach it through
 
     ssh -L 7475:{address} USER@THIS_MACHINE
 

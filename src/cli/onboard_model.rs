@@ -323,7 +323,7 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
     };
     let Some(place) = loaded.config.model_list.iter().position(is_it) else {
         tell(&format!(
-            "{} is not in model_list; its key is in a variable. bantam onboard model writes it down.",
+            "{} is not in model_list; its key is in a variable. bantam onboard model saves both.",
             model.name
         ));
         return Ok(());
@@ -356,10 +356,7 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
         tell(table(&(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>()).trim_end());
     }
     if offers.len() > shown {
-        tell(&format!(
-            "and {} more, by their names",
-            offers.len() - shown
-        ));
+        tell(&format!("and {} more, by name", offers.len() - shown));
     }
     let first = offers
         .iter()

@@ -82,7 +82,7 @@ fn connect_with(mut settings: Telegram, configured: bool, home: &Home, env: &Env
         )?;
     }
     if !settings.ids().is_empty() {
-        tell("channels.telegram.allow_from names its owner already.");
+        tell("channels.telegram.allow_from already names its owner.");
         return Ok(());
     }
     match first_writer(&bot, &name)? {

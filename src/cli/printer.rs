@@ -183,7 +183,7 @@ impl Printer {
             self.screen.whole_change(&pending.change);
             let tool = &pending.tool;
             let question = format!(
-                "allow it? y: yes, n: no, a: every {tool} call, always in this conversation [n] "
+                "allow it? y: yes, n: no, a: always, every {tool} call in this conversation [n] "
             );
             let Ok(answer) = tty::ask_line(&self.screen, &question, &|| cancel.why().is_some())
             else {

@@ -41,7 +41,7 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
         Some(_) if !words.is_empty() => {
             let shown = one_line(&words, 40);
             return Err(Error::usage(format!(
-                "the question is given twice: by -m, and as \"{shown}\""
+                "the question is given twice: with -m, and as \"{shown}\""
             ))
             .hint("put quotes around all of it: -m \"...\""));
         }

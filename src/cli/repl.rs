@@ -163,7 +163,7 @@ impl Conversation {
                 )),
                 // Hints name variables; a key typed here would go to the model.
                 Input::Message(text) if is_for_a_shell(&text) => {
-                    Ok("bantam: that line is for a shell: /quit first".to_owned())
+                    Ok("bantam: that is a shell command: /quit first".to_owned())
                 }
                 Input::Message(text) => self.message(text),
             };
@@ -189,7 +189,7 @@ impl Conversation {
             );
         }
         if needed.is_empty() && !argument.is_empty() {
-            return Err(Error::usage(format!("{name} takes nothing behind it"))
+            return Err(Error::usage(format!("{name} takes no argument"))
                 .hint(format!("type {name} alone")));
         }
         (command.run)(self, argument)

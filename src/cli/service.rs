@@ -46,7 +46,7 @@ Environment={home}
 #LoadCredential=telegram-token:/etc/bantam/telegram-token
 Restart=on-failure
 RestartSec=5
-# A restart does not mend wrong usage (2), a wrong configuration (3) or refused credentials (4).
+# A restart does not fix wrong usage (2), a wrong configuration (3) or refused credentials (4).
 RestartPreventExitStatus=2 3 4
 # The gateway reports after every poll, and while it waits for the network.
 WatchdogSec=180
@@ -108,7 +108,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     print(&unit)?;
     if !root.exists() {
         notice(&format!(
-            "{} does not exist yet; bantam onboard makes it",
+            "{} does not exist yet; bantam onboard creates it",
             root.display()
         ));
     }

@@ -41,7 +41,7 @@ pub(super) const COMMANDS: &[Command] = &[
         ),
         (
             "--after SEQ",
-            "print only what follows line SEQ, in earlier segments too",
+            "print only what follows line SEQ, in archived parts, too",
         ),
     ])
     .with_examples(&[
@@ -52,7 +52,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions search",
         "WORDS...",
         search,
-        "find the conversations that hold all the words, archived parts included, newest first",
+        "find the conversations that contain all the words, also in archived parts, newest first",
     )
     .with_flags(&[("--json", "print one JSON object")])
     .with_examples(&["bantam sessions search tomatoes water"]),
@@ -78,7 +78,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions erase",
         "KEY",
         erase,
-        "remove a conversation and its earlier segments",
+        "delete a conversation and its archived parts",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam sessions erase garden"]),
@@ -183,7 +183,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
     }
     if found.is_empty() {
-        notice("no conversation holds all of that");
+        notice("no conversation contains all of that");
         return Ok(0);
     }
     let zone = zone(env);
@@ -321,7 +321,7 @@ fn prune(args: &Args, env: &Env) -> Result<u8> {
     let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
     let removed = archive::prune(&config::home(env)?, age, SystemTime::now())?;
     if removed.is_empty() {
-        notice(&format!("no earlier segment is older than {days} days"));
+        notice(&format!("no archived part is older than {days} days"));
     }
     print(&lines(removed.iter().map(|path| {
         format!("Removed {}", printable(&path.to_string_lossy()))
@@ -338,7 +338,7 @@ fn erase(args: &Args, env: &Env) -> Result<u8> {
     let key = archive::find(&home, &args.words[0])?;
     if !confirm(
         args,
-        &format!("Erase {key} and its earlier segments for good?"),
+        &format!("Erase {key} and its archived parts for good?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);
     }

@@ -32,7 +32,7 @@ pub(super) const COMMANDS: &[Command] = &[
         "skills install",
         "DIR|FILE.zip|URL[#NAME]",
         install,
-        "add a skill from a folder, a zip file, the address of one, or a git repository; #NAME is one of many",
+        "add a skill from a folder, a zip file, the address of one, or a git repository; #NAME chooses one of several",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&[
@@ -143,7 +143,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
     let skill = chosen(&found, source, wanted)?;
     print(&format!("{}\n", skill.shown()))?;
     if !skill.has_description {
-        let what = "its SKILL.md has no description, by which the agent chooses it; the first line of its text is used";
+        let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
         notice(&format!("{}: {what}", one_line(&skill.name, 64)));
     }
     let is_asked = is_remote(source) || io::stdin().is_terminal();

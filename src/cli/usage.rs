@@ -51,7 +51,10 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         return print(&json_line(all)).map(|()| 0);
     }
     if report.rows.is_empty() {
-        notice(&format!("no model was asked since {}", clip(&since, 10)));
+        notice(&format!(
+            "no model has been asked since {}",
+            clip(&since, 10)
+        ));
         return Ok(0);
     }
     let bars = if io::stdout().is_terminal() {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::cancel::Cancel;
 use crate::telegram::api::{Api, Failure};
-use crate::text::one_line;
+use crate::text::{counted, one_line};
 
 const NAME: &str = "telegram";
 /// For all requests together.
@@ -47,7 +47,8 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
             .and_then(Value::as_u64)
             .unwrap_or(0);
         if waiting > 0 {
-            let what = format!("{waiting} messages wait at Telegram; bantam gateway fetches them");
+            let waiting = counted(waiting as usize, "message");
+            let what = format!("{waiting} waiting at Telegram until bantam gateway runs");
             checks.push(Check::info(NAME, what).fix("bantam gateway"));
         }
     }

@@ -92,7 +92,7 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
                 .fix(
                     "until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
                 )
-                .fix("namespaces, or Landlock from Linux 6.12 on, hold more: see their lines above"),
+                .fix("namespaces, or Landlock from Linux 6.12 on, stop more: see their lines above"),
             (true, false) => Check::ok(NAME, format!("{tries}: stopped")),
             (false, false) => {
                 Check::info(NAME, format!("{tries}: not tested, because it fails here without a jail, too"))

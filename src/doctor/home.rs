@@ -35,7 +35,7 @@ pub(crate) fn directory(home: &Home) -> Check {
     if owner != geteuid().as_raw() && geteuid().is_root() {
         Check::info(
             NAME,
-            format!("{shown} belongs to user {owner}, but what root writes there will be root's"),
+            format!("{shown} belongs to user {owner}, but files that root creates there will belong to root"),
         )
         .fix(format!("sudo -u '#{owner}' bantam doctor"))
     } else if owner != geteuid().as_raw() {
@@ -82,8 +82,7 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
         .flatten()
         .and_then(|text| parse_json(&text).ok());
     if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
-        let found =
-            format!("{setting} is not used: the jail holds commands, whatever their text is");
+        let found = format!("{setting} is not used: the jail confines commands, whatever they say");
         checks.push(
             Check::info(NAME, found)
                 .fix("remove it; only a short fixed list of destructive commands is refused"),
@@ -204,7 +203,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
             };
             let file = quoted(path);
             checks.push(Check::fail(NAME, format!("{first}{more}")).fix(format!(
-                "mv {file} {file}.damaged    # or go on: bantam reads every undamaged line"
+                "mv {file} {file}.damaged    # or continue: bantam reads every undamaged line"
             )));
         }
         if let Some(torn) = torn {

@@ -16,7 +16,7 @@ use crate::wire::{ExecJob, Header, Job};
 
 const NAME: &str = "jail";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
-    shared memory, so git init and clone, tar x, rsync -a, what gcc links, and servers fail: see `bantam help jail`";
+    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail: see `bantam help jail`";
 const ROOT: &str = "root, which bantam does not need; commands do not get root's rights, but where root owns the workspace they \
     read what only root may in /usr, /opt and /etc, and the kernel does not limit their number";
 
@@ -77,21 +77,24 @@ pub(crate) fn jail(
     });
     if !has_commands {
         report(if exec.sandbox == Sandbox::Off {
-            let found = "tools.exec.sandbox is \"off\": nothing holds a command; it can read, change and reach whatever you can";
-            Check::info(NAME, found).fix("take \"sandbox\": \"off\" out of config.json")
+            let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
+            Check::info(NAME, found).fix("remove \"sandbox\": \"off\" from config.json")
         } else {
             Check::info(NAME, "tools.exec.enabled is false: no commands run")
         });
         return Ok(false);
     }
     match run(hands, "true", Vec::new()).and_then(|_| active_layers(hands)) {
-        Ok(layers) => report(Check::ok(NAME, format!("commands are held by {layers}"))),
+        Ok(layers) => report(Check::ok(
+            NAME,
+            format!("commands are confined by {layers}"),
+        )),
         Err(e) => {
             report(
                 Check::fail(NAME, e.message)
                     .fixes(namespace_fixes())
                     .fixes(landlock_fix(&abi, &read_file))
-                    .fix("or, to go without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"),
+                    .fix("or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"),
             );
             return Ok(false);
         }

@@ -23,9 +23,8 @@ const DOCKER: &str = "start the container with: docker run --security-opt seccom
 const PODMAN: &str = "start the container with: podman run --security-opt seccomp=unconfined \
     --security-opt unmask=ALL ...";
 const CONTAINER: &str =
-    "let the container make user namespaces and mount in them (LXC: security.nesting=true)";
-const FILTER: &str = "a filter of system calls forbids namespaces to bantam: in a systemd unit, remove RestrictNamespaces= \
-    and let SystemCallFilter= have @mount";
+    "let the container create user namespaces and mount in them (LXC: security.nesting=true)";
+const FILTER: &str = "a filter of system calls forbids namespaces to bantam: in a systemd unit, remove RestrictNamespaces= and add @mount to SystemCallFilter=";
 /// Files that forbid namespaces when they say 0, and the setting that allows them.
 const SETTINGS: [(&str, &str); 2] = [
     (
@@ -104,7 +103,7 @@ fn profile(exe: &Path) -> [String; 2] {
 /// The line that would bring a Landlock that confines, from what the kernel said about it.
 pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<String> {
     match abi {
-        Ok(_) => Some("use a kernel from 6.2 on: the Landlock of this one is too old".to_owned()),
+        Ok(_) => Some("use Linux 6.2 or newer: the Landlock of this kernel is too old".to_owned()),
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             let modules = read("/sys/kernel/security/lsm")
                 .unwrap_or_else(|| "[the current modules]".to_owned());

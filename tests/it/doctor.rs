@@ -214,7 +214,7 @@ fn without_a_sandbox_it_says_that_nothing_holds() {
     )));
     run.exits(0);
     assert!(
-        line(&run, "--    jail: ").contains("nothing holds a command"),
+        line(&run, "--    jail: ").contains("nothing confines a command"),
         "{}",
         run.stdout
     );
@@ -515,7 +515,7 @@ fn a_bot_is_looked_up_and_what_keeps_messages_from_it_is_told() {
     api.text(1, "is anybody there?");
     let run = doctor(&home(TOKEN, json!([1])));
     line(&run, "FAIL  telegram: a webhook is set");
-    line(&run, "--    telegram: 1 messages wait");
+    line(&run, "--    telegram: 1 message waiting at Telegram");
     run.exits(1);
 }
 

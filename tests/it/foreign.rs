@@ -219,13 +219,13 @@ fn what_another_program_was_told_to_trust_is_asked_for_one_by_one() {
         })
     );
     for line in [
-        "model_list.0.api_key: it reads a variable of yours",
-        "model_list.1.api_key: it reads a variable of yours",
+        "model_list.0.api_key: it reads one of your variables",
+        "model_list.1.api_key: it reads one of your variables",
         "the model openai/b at https://b.example/v1",
         "the model openai/c at https://c.example/v1",
         "Telegram user 1, who may then use the bot",
         "Telegram user 2, who may then use the bot",
-        "mcpServers.one.env: it reads a variable of yours",
+        "mcpServers.one.env: it reads one of your variables",
         "the MCP server one, disabled: it runs npx -y one",
         "the MCP server two, disabled: it runs npx -y two",
     ] {

@@ -236,7 +236,7 @@ fn status_tells_how_the_gateway_is() {
     api.text(666, "again");
     gateway.wait_for_stderr("Telegram refused the token");
     until("it is written down", || {
-        status(&home).0.contains("polling fails since 20")
+        status(&home).0.contains("polling has failed since 20")
     });
     let (page, object) = status(&home);
     assert!(

@@ -262,7 +262,7 @@ fn an_export_typed_at_the_prompt_does_not_reach_the_model() {
         .spawn();
     talk.wait_for_stdout("> ");
     talk.types("export OPENAI_API_KEY=sk-typed-by-hand\n");
-    talk.wait_for_stdout("for a shell");
+    talk.wait_for_stdout("that is a shell command");
     talk.types("\u{4}");
     let run = talk.finish();
     run.exits(0);

@@ -462,7 +462,7 @@ fn a_picoclaw_home_comes_over_and_stays_as_it_was() {
         "copied   sessions/telegram_7.jsonl (2 messages, without tool calls) from workspace/sessions/telegram_7.json",
         "copied   sessions/cli_later.jsonl (2 messages, without tool calls) from workspace/sessions/cli_later.jsonl",
         "copied   sessions/cli_direct.jsonl (2 messages, without tool calls) from sessions/cli_direct.jsonl",
-        "skipped  workspace/sessions/empty.json: it holds no conversation",
+        "skipped  workspace/sessions/empty.json: it contains no conversation",
     ] {
         prints_line(&run, line);
     }

@@ -166,9 +166,9 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
     talk.wait_for_stdout("bantam: context: about ");
     talk.types("/thinking\n");
-    talk.wait_for_stdout("what the model thinks is shown");
+    talk.wait_for_stdout("the model's thoughts are shown");
     talk.types("/thinking\n");
-    talk.wait_for_stdout("what the model thinks is hidden");
+    talk.wait_for_stdout("the model's thoughts are hidden");
     talk.types("\n  \n/quit\n");
     talk.finish().exits(0);
 }
@@ -545,7 +545,7 @@ fn another_conversation_is_gone_on_with() {
     talk.wait_for_stdout("there is no conversation \"nobody\"");
     talk.types("/resume my\t\r");
     talk.wait_for_stdout(
-        "bantam: this is my%20garden now, with openai/test-model; you asked last: about basil",
+        "bantam: now in my%20garden, with openai/test-model; you asked last: about basil",
     );
     talk.types("and mint?\r");
     talk.wait_for_stdout("Two.");

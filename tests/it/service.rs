@@ -158,7 +158,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         .arg("service")
         .run()
         .exits(0)
-        .says("bantam onboard makes it");
+        .says("bantam onboard creates it");
     assert!(!nowhere.exists());
 
     home.config(

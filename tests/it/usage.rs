@@ -104,7 +104,7 @@ fn usage_is_added_up_by_day_and_model() {
         .run()
         .exits(0)
         .prints("")
-        .says("no model was asked since ");
+        .says("no model has been asked since ");
     for args in [
         &["-m", "one"][..],
         &["-m", "two"],
