@@ -147,7 +147,7 @@ impl Ledger {
         today.spent = spent;
         let used_up = |what: String, setting: &str| {
             Err(Error::new(Kind::Limit, format!("the day's budget is used up: {what}")).hint(format!(
-                "raise {setting} in config.json, or go on tomorrow; `bantam usage --days 1` shows where it went"
+                "raise {setting} in config.json, or continue tomorrow; `bantam usage --days 1` shows where it went"
             )))
         };
         if daily_tokens > 0 && tokens >= daily_tokens {
@@ -162,7 +162,7 @@ impl Ledger {
                 "the day's budget is {daily_tokens} tokens: {tokens} are spent, and this request needs about {expected}"
             );
             return Err(Error::new(Kind::Limit, message)
-                .hint("raise budget.daily_tokens in config.json, or go on tomorrow"));
+                .hint("raise budget.daily_tokens in config.json, or continue tomorrow"));
         }
         if daily_cost > 0.0 && cost >= daily_cost {
             return used_up(

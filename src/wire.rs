@@ -156,7 +156,7 @@ pub(crate) struct PdfPart {
 pub(crate) fn more_pages(more: &str, path: &str) -> String {
     match (more, path) {
         ("", _) => String::new(),
-        (_, "") => format!("\n[the rest is not here: pages {more}]"),
+        (_, "") => format!("\n[the rest is missing here: pages {more}]"),
         _ => format!("\n[there is more: read_file {path} with pages {more}]"),
     }
 }

@@ -323,9 +323,8 @@ fn noted(summary: &str, unread: usize) -> String {
     if unread == 0 {
         return summary.to_owned();
     }
-    let note = format!(
-        "[There were {unread} messages before that are too many to be read, and not in this summary.]"
-    );
+    let note =
+        format!("[{unread} earlier messages were too many to read, and are not in this summary.]");
     format!("{note}\n{summary}").trim_end().to_owned()
 }
 

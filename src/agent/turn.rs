@@ -261,7 +261,7 @@ impl Agent {
                     && turn.spending.calls_left(&self.limits) > 0;
                 let is_answer = has_text(&reply.text) || !reply.refused.is_empty();
                 if !may_ask_again && wants_tools && !is_answer {
-                    let limit = limit.unwrap_or_else(|| withheld("it had answered nothing"));
+                    let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
                     let outcome = Outcome::of_calls_alone(&limit, &session.messages);
                     if let Some(reply) = &outcome.reply {
                         (turn.events)(Event::Delta(reply.text.clone()));
@@ -277,7 +277,7 @@ impl Agent {
                 }
                 answered_nothing = true;
                 (turn.events)(Event::Trace(
-                    "the model answered nothing: asking again, without tools".to_owned(),
+                    "the model gave an empty answer: asking again, without tools".to_owned(),
                 ));
                 continue;
             }

@@ -176,7 +176,7 @@ impl Spending {
         let number = self.subagents.fetch_add(1, Ordering::Relaxed) + 1;
         if number > MAX_SUBAGENTS {
             return Err(Error::failed(format!(
-                "{MAX_SUBAGENTS} subagents have followed from one message: answer your user, who can ask for more"
+                "one message has already led to {MAX_SUBAGENTS} subagents: answer your user, who can ask for more"
             )));
         }
         Ok(number)

@@ -69,6 +69,6 @@ fn check_user(written: &str) -> Result<()> {
         "channels.telegram.allow_from: \"{written}\" is not a numeric id"
     ))
     .hint(
-        "the bot's owner is told the id of whoever writes to it; bantam status shows the last ones",
+        "the bot tells its owner the id of each stranger who writes to it; bantam status shows the latest",
     ))
 }

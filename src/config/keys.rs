@@ -242,7 +242,7 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
     let fail = |what: String| Error::config(format!("reading a key from a command: {what}"));
     if let Some((place, who)) = changeable(config)? {
         let hint = format!(
-            "only you or root should own {0}, and nobody else write it: chown, or chmod go-w {0}",
+            "only you or root should own {0}, and nobody else should be able to write it: chown, or chmod go-w {0}",
             place.display()
         );
         return Err(fail(format!(

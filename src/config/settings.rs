@@ -246,7 +246,7 @@ sections! {
 
     Transcribe at "tools.transcribe" {
         /// Empty: recordings stay as they are.
-        model: String = Text, "vendor/model that makes words of recordings, for example groq/whisper-large-v3-turbo";
+        model: String = Text, "vendor/model that transcribes recordings, for example groq/whisper-large-v3-turbo";
     }
 
     /// A server of tools: a program to start, or an address.

@@ -25,7 +25,7 @@ impl JobsFile {
         let path = home.cron_jobs();
         let broken = |what: String| {
             Error::config(format!("reading the jobs: {}: {what}", path.display()))
-                .hint("correct the file or move it away; until then nothing changes it")
+                .hint("correct the file or move it away; until then bantam leaves it alone")
         };
         let mut text = String::new();
         let read = fs_err::File::open(&path)
@@ -55,7 +55,7 @@ impl JobsFile {
         };
         let jobs: Vec<Job> = items.into_iter().map(Job).collect();
         if let Some(at) = jobs.iter().position(|job| job.id().is_empty()) {
-            return Err(broken(format!("job {} of the list has no id", at + 1)));
+            return Err(broken(format!("job {} in the list has no id", at + 1)));
         }
         Ok(Self { fields, jobs })
     }

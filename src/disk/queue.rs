@@ -371,7 +371,9 @@ impl Queue {
 
     fn full(&self, open: u64) -> Error {
         let (path, open) = (self.path.display(), size(open));
-        Error::failed(format!("{path} is full: {open} wait to be dealt with"))
+        Error::failed(format!(
+            "{path} is full: {open} of entries have not been dealt with"
+        ))
     }
 
     /// Opens the file, or creates it with its first lines, and compacts it if that is worth it.

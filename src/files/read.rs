@@ -116,7 +116,7 @@ fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply
     }
     let name = target.asked.display();
     Err(Error::failed(format!(
-        "{name} begins like an image ({mime}), and has no header that says how large it is"
+        "{name} begins like an image ({mime}), but has no header that gives its size"
     )))
 }
 

@@ -98,7 +98,7 @@ fn entry(archive: &[u8], at: usize, name: String) -> Result<Entry<'_>> {
         && parts.iter().all(is_plain)
         && !name.contains(|c: char| c == '\\' || c.is_control());
     if !is_safe {
-        return Err(broken(&format!("{shown} is no path for a file of it")));
+        return Err(broken(&format!("{shown} is not a safe path")));
     }
     let mode = long(archive, at + 38)? >> 16;
     if !matches!(mode & TYPE, 0 | REGULAR) {
@@ -140,7 +140,9 @@ impl Entry<'_> {
         };
         if content.len() as u64 != self.size || crc32fast::hash(&content) != self.crc {
             let name = one_line(&self.name, 80);
-            return Err(broken(&format!("{name} is not what its directory says")));
+            return Err(broken(&format!(
+                "{name} does not match its entry in the directory"
+            )));
         }
         Ok(content)
     }
@@ -214,12 +216,12 @@ mod tests {
         assert_eq!(found[0].content().unwrap(), b"hello");
         let deep = "a/".repeat(20) + "x";
         for (name, mode, says) in [
-            ("../x", 0, "no path"),
-            ("/etc/x", 0, "no path"),
-            ("a/../../x", 0, "no path"),
-            ("a\\..\\x", 0, "no path"),
-            ("a\0b", 0, "no path"),
-            (&deep, 0, "no path"),
+            ("../x", 0, "not a safe path"),
+            ("/etc/x", 0, "not a safe path"),
+            ("a/../../x", 0, "not a safe path"),
+            ("a\\..\\x", 0, "not a safe path"),
+            ("a\0b", 0, "not a safe path"),
+            (&deep, 0, "not a safe path"),
             ("link", 0o120_777, "a link or a device"),
             ("pipe", 0o010_644, "a link or a device"),
         ] {

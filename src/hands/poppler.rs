@@ -26,7 +26,7 @@ pub(super) fn read(
 ) -> Result<(PdfPart, String)> {
     if setup.confinement == Confinement::Unconfined {
         return Err(Error::failed(
-            "it is a PDF, and there is no jail here to read one in",
+            "it is a PDF, and there is no jail here to read it in",
         ));
     }
     limit(Resource::Data, MAX_MEMORY)?;
@@ -99,7 +99,7 @@ fn count_of(about: &Reply) -> Result<u32> {
             },
             _,
         ) => Err(Error::failed(
-            "it is a PDF, and no program to read one is installed: it takes pdfinfo and pdftotext, of the package poppler-utils",
+            "it is a PDF, and reading it takes pdfinfo and pdftotext, which are not installed (package poppler-utils)",
         )),
         (
             Header::Exited {
@@ -109,7 +109,7 @@ fn count_of(about: &Reply) -> Result<u32> {
             _,
         ) => Err(too_much()),
         _ if said.contains("Incorrect password") => Err(Error::failed(
-            "it is an encrypted PDF, which opens with a password alone",
+            "it is an encrypted PDF, which opens only with a password",
         )),
         _ => Err(Error::failed(
             "it is a broken PDF: its pages cannot be found",
@@ -186,7 +186,7 @@ fn laid_out(text: &str, extent: Extent, most: usize) -> Result<(PdfPart, String)
         } else {
             format!(", {first} to {last} of them")
         };
-        let text = format!("{head}{which} without text: pictures of pages, a scan perhaps]\n");
+        let text = format!("{head}{which} without text: pictures of pages, perhaps a scan]\n");
         return Ok((PdfPart::default(), text));
     }
     let mut out = head;

@@ -439,7 +439,7 @@ impl Client {
 
     /// Tells the server that nobody waits for an answer any more.
     fn give_up(&self, id: u64) {
-        let params = json!({"requestId": id, "reason": "nobody waits any more"});
+        let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
         let message =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         // A server that cannot be told anything has ended, which the next request finds out.

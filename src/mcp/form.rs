@@ -121,7 +121,7 @@ impl Field {
     fn read(name: &str, schema: &Value, is_required: bool) -> Result<Self, String> {
         let takes = Takes::read(schema)
             .filter(|_| !name.is_empty() && name.len() <= MAX_WORDS)
-            .ok_or_else(|| format!("the field {} cannot be asked here", one_line(name, 80)))?;
+            .ok_or_else(|| format!("the field {} cannot be asked for here", one_line(name, 80)))?;
         let text = |key: &str| schema[key].as_str().unwrap_or_default().trim();
         let about = match (text("title"), text("description")) {
             ("", about) => about.to_owned(),
@@ -160,7 +160,7 @@ impl Field {
         let typed = typed.trim();
         if typed.is_empty() {
             return match &self.default {
-                None if self.is_required => Err("this one has to be there".to_owned()),
+                None if self.is_required => Err("this field is required".to_owned()),
                 default => Ok(default.clone()),
             };
         }

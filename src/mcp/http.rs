@@ -180,7 +180,7 @@ impl Remote {
         let head = exchange.head(within)?;
         if !is_stream(&head) {
             return Err(Error::failed(format!(
-                "it does not go on with its stream (status {})",
+                "it does not resume its stream (status {})",
                 head.status
             )));
         }
@@ -203,7 +203,7 @@ impl Remote {
             }
             if asides > MAX_ASIDES {
                 return Err(Error::failed(format!(
-                    "{MAX_ASIDES} messages came, and none of them is the answer"
+                    "it sent {MAX_ASIDES} messages, none of which is the answer"
                 )));
             }
             if is_open {
@@ -214,7 +214,7 @@ impl Remote {
             };
             resumes += 1;
             if resumes > MAX_RESUMES {
-                return Err(Error::failed("it closes its stream over and over"));
+                return Err(Error::failed("it keeps closing its stream"));
             }
             let pause = stream.pause().min(wait.left());
             wait.cancel.sleep(pause).map_err(super::ended)?;

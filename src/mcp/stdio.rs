@@ -191,7 +191,7 @@ impl Shared {
             state.asides += 1;
             if state.asides > MAX_ASIDES {
                 return Err(format!(
-                    "{MAX_ASIDES} messages came, and none of them is the answer"
+                    "it sent {MAX_ASIDES} messages, none of which is the answer"
                 ));
             }
         }

@@ -217,7 +217,7 @@ const HINTS: [(&str, &str); 7] = [
     ),
     (
         "model",
-        "check the model's name and its entry in model_list; `bantam models` lists what there is",
+        "check the model's name and its entry in model_list; `bantam models` lists what the hosts offer",
     ),
 ];
 
@@ -251,7 +251,7 @@ impl ProviderError {
             ),
             Self::Auth(_) => (
                 Kind::Auth,
-                "check the key: `bantam status` tells where it comes from, and `bantam onboard model` sets one",
+                "check the key: `bantam status` says where it comes from, and `bantam onboard model` sets one",
             ),
             Self::RateLimited { .. } => (
                 Kind::Unavailable,
@@ -264,7 +264,7 @@ impl ProviderError {
             Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
             Self::Transient { message, .. } => {
                 let otherwise = if message.contains("the server answered") {
-                    "the host is in trouble: try again later, or use another model (--model, /model)"
+                    "the host has a problem: try again later, or use another model (--model, /model)"
                 } else {
                     "check the network and the model's api_base, or try again later"
                 };

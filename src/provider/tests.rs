@@ -45,6 +45,6 @@ fn a_hosts_name_is_no_reason_for_a_hint() {
     let network = "check the network and the model's api_base, or try again later";
     assert_eq!(hint("open.bigmodel.cn: io: Connection refused"), network);
     assert_eq!(hint("proxy.example.org: io: Connection refused"), network);
-    assert!(hint("the server answered 500: boom").starts_with("the host is in trouble"));
+    assert!(hint("the server answered 500: boom").starts_with("the host has a problem"));
     assert!(hint("example.org: the proxy refused the connection").starts_with("check HTTPS_PROXY"));
 }

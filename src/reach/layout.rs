@@ -193,7 +193,7 @@ impl Layout {
                         e.to_string()
                     };
                     Error::config(format!("{place} {why}"))
-                        .hint(format!("make it, or take it out of {}", setting.name))
+                        .hint(format!("create it, or remove it from {}", setting.name))
                 })?;
                 named.push((place, *access));
             }
@@ -323,5 +323,5 @@ fn overlap(place: &Place, other: &Place) -> Error {
     Error::config(format!(
         "{place} and {other} overlap, and tools may change only one of them"
     ))
-    .hint("choose trees that are apart from each other")
+    .hint("choose trees of which neither contains the other")
 }

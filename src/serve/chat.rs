@@ -88,7 +88,7 @@ pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, R
     let body = Body::deserialize(&fields)
         .map_err(|e| Refusal::new(400, format!("the body is not a chat completion: {e}")))?;
     if body.n != 1 {
-        return Err(Refusal::of_param("n", "bantam gives one choice"));
+        return Err(Refusal::of_param("n", "bantam returns one choice"));
     }
     if !body.functions.is_empty() {
         return Err(Refusal::of_param("functions", "send them as tools"));

@@ -185,7 +185,7 @@ impl Connection {
         })?;
         let permit = self.shared.permit()?;
         if self.shared.cancel.why().is_some() {
-            return Err(Refusal::new(503, "bantam is ending").retry_after(5));
+            return Err(Refusal::new(503, "bantam is shutting down").retry_after(5));
         }
         let served = self.run(request, responder);
         drop(permit);

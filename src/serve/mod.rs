@@ -264,7 +264,7 @@ impl Shared {
         while *running >= MAX_TURNS {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let why = "as many turns run as may run at once";
+                let why = "too many turns are running: try again later";
                 return Err(Refusal::new(429, why).code("queue_full").retry_after(5));
             }
             running = self

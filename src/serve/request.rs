@@ -111,7 +111,12 @@ impl<'a> Reader<'a> {
                 let continued = self.stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
                 continued.map_err(|e| unread(&e, "the body"))?;
             }
-            Some(_) => return Err(Refusal::new(417, "Expect takes 100-continue alone")),
+            Some(_) => {
+                return Err(Refusal::new(
+                    417,
+                    "the only Expect that bantam takes is 100-continue",
+                ));
+            }
         }
         match head.framing {
             Framing::Length(length) => {
@@ -269,7 +274,7 @@ fn parse(text: &[u8]) -> Result<Head, Refusal> {
         ]
         .contains(&name.as_str());
         if is_single && head.header(&name).is_some() {
-            return Err(bad(&format!("the header {name} stands twice")));
+            return Err(bad(&format!("the header {name} appears twice")));
         }
         head.headers.push((name, value));
     }
@@ -287,7 +292,7 @@ fn framing(head: &Head) -> Result<Framing, Refusal> {
         (Some(_), Some(_)) => bad("the body has both a length and an encoding"),
         (Some(_), _) if head.is_http_1_0 => bad("HTTP/1.0 has no Transfer-Encoding"),
         (Some(coding), None) if coding.eq_ignore_ascii_case("chunked") => Ok(Framing::Chunked),
-        (Some(_), None) => bad("Transfer-Encoding takes chunked alone"),
+        (Some(_), None) => bad("the only Transfer-Encoding that bantam takes is chunked"),
         (None, Some(length)) => {
             let is_number = !length.is_empty() && length.bytes().all(|b| b.is_ascii_digit());
             match length.parse::<usize>() {

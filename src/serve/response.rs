@@ -77,7 +77,7 @@ impl Refusal {
 /// The client is gone: nobody sees this.
 impl From<io::Error> for Refusal {
     fn from(e: io::Error) -> Self {
-        Self::new(408, format!("the client took no answer: {e}"))
+        Self::new(408, format!("the client did not take the answer: {e}"))
     }
 }
 

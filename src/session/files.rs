@@ -210,7 +210,7 @@ fn check_length(lines: &[Line]) -> Result<()> {
         if len > MAX_LINE - ROOM {
             let (len, most) = (size(len as u64), size((MAX_LINE - ROOM) as u64));
             return Err(Error::usage(format!(
-                "the message takes {len} in the conversation's file, and no more than {most} are loaded again"
+                "the message takes {len} in the conversation's file; the limit is {most}"
             ))
             .hint("put the text into a file of the workspace and name it"));
         }
@@ -264,10 +264,10 @@ pub(super) fn too_large(name: &str, path: &Path) -> Option<Error> {
     (bytes > disk::MAX_LOG).then(|| {
         let (bytes, most) = (size(bytes), size(disk::MAX_LOG));
         Error::failed(format!(
-            "the conversation {name} has grown to {bytes}, and no more than {most} are loaded: /new begins another"
+            "the conversation {name} has grown to {bytes}; the limit is {most}: /new starts another"
         ))
         .hint(format!(
-            "bantam sessions reset {name} begins another, and keeps the file of this one"
+            "bantam sessions reset {name} starts another, and keeps the file of this one"
         ))
     })
 }

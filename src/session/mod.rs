@@ -229,7 +229,7 @@ impl Session {
         }
         if let Some(last) = self.damage.iter_mut().rfind(lasts) {
             last.push_str(&format!(
-                "; the rest is intact and goes on (bantam sessions reset {} starts over)",
+                "; the rest is intact, and the conversation continues (bantam sessions reset {} starts over)",
                 self.name
             ));
         }
@@ -545,7 +545,7 @@ fn busy(name: &str, e: Error) -> Error {
     if e.kind != Kind::Busy {
         return e;
     }
-    e.doing(format_args!("waiting for session {name}"))
+    e.doing(format_args!("waiting for the conversation {name}"))
         .hint("another run is using it: wait for that, or use --session with another key")
 }
 

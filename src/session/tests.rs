@@ -669,7 +669,7 @@ fn a_conversation_too_large_for_its_words_stays_as_it_is() {
         .load("s", &Cancel::new(None), &|| ())
         .err()
         .unwrap();
-    assert!(e.message.contains("/new begins another"), "{}", e.message);
+    assert!(e.message.contains("/new starts another"), "{}", e.message);
     assert!(fs_err::read(scratch.live()).unwrap() == before);
     let files = fs_err::read_dir(scratch.home().sessions()).unwrap();
     assert_eq!(files.count(), 1);

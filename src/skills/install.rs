@@ -159,7 +159,7 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     }
     if skill.files > MAX_FILES || skill.bytes > MAX_BYTES {
         return Err(Error::failed(format!(
-            "the skill {name} has {} and {}: {MAX_FILES} files and {} are the most",
+            "the skill {name} has {} and {}: the limits are {MAX_FILES} files and {}",
             counted(skill.files, "file"),
             size(skill.bytes),
             size(MAX_BYTES)
@@ -229,7 +229,7 @@ impl Copying {
                 continue;
             }
             if !kind.is_file() {
-                let what = "a link, a pipe or a device, or lies too deep: skills hold files";
+                let what = "a link, a pipe or a device, or nested too deeply: a skill may contain only files";
                 return Err(Error::failed(format!("{} is {what}", path.display())));
             }
             // It may have been replaced by a link or a pipe since it was listed.

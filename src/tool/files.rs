@@ -181,7 +181,8 @@ fn plain_path(path: &str, workspace: &Tree) -> String {
 }
 
 fn shown(file: &[u8]) -> Result<ToolOutput> {
-    let image = Media::image(file).ok_or_else(|| Error::failed("the file is no image any more"))?;
+    let image =
+        Media::image(file).ok_or_else(|| Error::failed("the file is no longer an image"))?;
     let text = format!(
         "[an image, {}, {}: it follows the results]",
         image.mime,
@@ -198,7 +199,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &Turn) -> Result<ToolOutput> {
     let name = one_line(path, 200);
     let Some(transcribe) = &workshop.transcribe else {
         return Err(Error::failed(format!(
-            "{name} is a recording, and tools.transcribe.model, which makes words of one, is not set in config.json"
+            "{name} is a recording, and tools.transcribe.model, which would transcribe it, is not set in config.json"
         )));
     };
     let mut bytes = Vec::new();
@@ -209,11 +210,11 @@ fn heard(workshop: &Workshop, path: &str, turn: &Turn) -> Result<ToolOutput> {
     })?;
     let recording = Media::of(&bytes).filter(|media| media.kind() == MediaKind::Audio);
     let recording =
-        recording.ok_or_else(|| Error::failed(format!("{name} is no recording any more")))?;
+        recording.ok_or_else(|| Error::failed(format!("{name} is no longer a recording")))?;
     drop(bytes);
     let words = transcribe(&recording, turn.cancel, &turn.account)?;
     Ok(ToolOutput::text(format!(
-        "[what is said in {name}]\n{}",
+        "[transcript of {name}]\n{}",
         fenced(&words)
     )))
 }

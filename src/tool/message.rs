@@ -169,7 +169,7 @@ impl Sender<'_> {
             .count();
         if waiting >= MAX_PENDING {
             return Err(Error::failed(format!(
-                "{waiting} messages to {} wait for Telegram: send no more for now",
+                "{waiting} messages to {} are waiting for Telegram: send no more for now",
                 item.to
             )));
         }

@@ -93,7 +93,7 @@ impl Registry {
                 .map_err(|_| Error::failed(format!("the schema of {name} is not JSON")))?;
             // What takes any arguments has a schema of somebody else, which is theirs to mend.
             if let Some(flaw) = schema::flaw(&schema).filter(|_| !tool.takes_any()) {
-                let why = format!("the schema of {name} is not one of arguments: {flaw}");
+                let why = format!("the schema of {name} does not describe arguments: {flaw}");
                 return Err(Error::failed(why));
             }
         }

@@ -161,7 +161,9 @@ fn flaw_within(schema: &Value, name: &str) -> Option<String> {
     };
     let is_type = |kind: &&Value| kind.as_str().is_some_and(|kind| TYPES.contains(&kind));
     if let Some(kind) = named.into_iter().find(|kind| !is_type(kind)) {
-        return Some(format!("{name} has the type {kind}, which is none"));
+        return Some(format!(
+            "{name} has the type {kind}, which JSON Schema does not have"
+        ));
     }
     let is_names = |list: &Value| {
         let names = list.as_array();

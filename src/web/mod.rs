@@ -115,7 +115,7 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
     };
     if reply.header == Header::Image {
         let image = Media::image(&reply.body);
-        page.content = Content::Image(image.ok_or_else(|| Error::failed("it is no image"))?);
+        page.content = Content::Image(image.ok_or_else(|| Error::failed("it is not an image"))?);
         return Ok(page);
     }
     let told = reply.into_text()?;
@@ -196,7 +196,7 @@ fn follow(
         {
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
             address = address::normalize(&target).map_err(|_| {
-                let why = "the page redirects to what is no http or https address";
+                let why = "the page redirects to an address that is neither http nor https";
                 Error::failed(foreign(why, &one_line(&target, MAX_SHOWN)))
             })?;
             continue;

@@ -47,7 +47,7 @@ pub(crate) type ReadPdf<'a> = dyn FnMut(Vec<u8>, &str, usize) -> Result<(PdfPart
 pub(crate) fn perform(mut job: ReadingJob, read_pdf: &mut ReadPdf) -> Result<Reply> {
     if job.is_gzip {
         job.bytes = gunzip(&job.bytes, MAX_UNPACKED + 1)
-            .ok_or_else(|| Error::failed("the answer is not gzip as it says"))?;
+            .ok_or_else(|| Error::failed("the answer says that it is gzip, and is not"))?;
     }
     let kind = crate::message::media_type(&job.bytes);
     let body = match job.what {

@@ -365,7 +365,7 @@ fn a_voice_message_becomes_its_words_and_a_forwarded_one_those_of_somebody_else(
     assert!(said.contains("]\n[transcript]\nwater the basil"), "{said}");
     let said = model.request(1).last("user");
     assert!(
-        said.contains("]\n[its words]\n```\nwater the basil\n```"),
+        said.contains("]\n[transcript]\n```\nwater the basil\n```"),
         "{said}"
     );
 }

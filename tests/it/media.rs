@@ -472,6 +472,6 @@ fn a_conversation_just_small_enough_to_be_loaded_costs_little_memory_and_few_req
         assert!(kept.len() < 2 << 20, "{} bytes", kept.len());
         let summary = home.session("cli_x").lines[0]["summary"].clone();
         let told = summary.as_str().unwrap_or_default();
-        assert!(told.contains("too many to be read"), "{of_each}: {summary}");
+        assert!(told.contains("too many to read"), "{of_each}: {summary}");
     }
 }

@@ -452,7 +452,7 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
     for (name, says) in [
         ("linked", "a link, a pipe or a device"),
         ("many", "the skill many has 501 files and"),
-        ("large", "11.0 MB: 500 files and 10.0 MB are the most"),
+        ("large", "11.0 MB: the limits are 500 files and 10.0 MB"),
         ("open", "has no end: a line of --- is missing"),
         ("Wrong Name", "invalid skill name"),
         ("empty", "has no SKILL.md"),

@@ -240,7 +240,7 @@ fn tasks_that_come_of_tasks_end() {
     assert_eq!(model.requests().iter().filter_map(task_of).count(), 32);
     assert!(
         run.stdout
-            .contains("32 subagents have followed from one message"),
+            .contains("one message has already led to 32 subagents"),
         "{}",
         run.stdout
     );
