@@ -38,14 +38,14 @@ pub struct Inbound {
     pub kind: Kind,
     /// Its ids in its channel; several if messages were joined. Empty if nothing keeps it.
     pub ids: Vec<String>,
-    /// More of it follows.
+    /// More parts of this message follow.
     pub(crate) is_part: bool,
-    /// A turn of it never ended: such messages are answered one at a time.
+    /// A turn for it never ended: such messages are answered one at a time.
     pub(crate) is_alone: bool,
 }
 
 impl Inbound {
-    /// A message that nothing keeps.
+    /// A message that is not stored.
     pub fn message(origin: Origin, session: String, text: String) -> Self {
         Self {
             origin,
@@ -56,8 +56,8 @@ impl Inbound {
     }
 
     /// A line that somebody wrote in a chat of a channel: `/stop`, `/new` and `/status` are commands, all else is for the model.
-    /// It has an id that no other has, so [`serve`](crate::serve()) keeps it until it is answered. The key of its conversation is
-    /// made of both names; whatever is in them, it leads to no other's.
+    /// It has a unique id, so [`serve`](crate::serve()) keeps it until it is answered. The key of its conversation is
+    /// made from both names, escaped so that no two chats share one.
     ///
     /// ```
     /// use bantam::bus::{Inbound, Kind};
@@ -109,7 +109,7 @@ pub enum Kind {
     Report,
     /// Ends the running turn at once.
     Stop,
-    /// Ends it and starts a new conversation.
+    /// Ends the running turn and starts a new conversation.
     New,
     /// Takes back the last question, its answer, and the files that its file tools changed. Only `bantam` has it, not
     /// [`serve`](crate::serve()).
@@ -132,7 +132,7 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// What a channel shows that shows texts alone: an answer, or why there is none, and what the user should know.
+    /// The text to show in a channel that shows only texts: an answer, or why there is none, and what the user should know.
     pub fn text(&self) -> Option<String> {
         match &self.event {
             Event::Done(response) => Some(match &response.error {
@@ -154,7 +154,7 @@ pub enum Event {
     TurnStarted,
     /// The next piece of the answer's text.
     Delta(String),
-    /// The next piece of what the model thinks, where its host tells.
+    /// The next piece of the model's thoughts, if its host sends them.
     Thought(String),
     /// The text so far is not the answer: the model said this beside tool calls.
     Progress(String),
@@ -174,11 +174,11 @@ pub enum Event {
         /// Milliseconds from dispatch to result.
         ms: u64,
     },
-    /// A call has changed a file: the lines that it took away, with `-` before them, and those that it added, with `+`.
+    /// A call has changed a file: the lines that it removed, prefixed with `-`, and those that it added, prefixed with `+`.
     Changed(Vec<String>),
     /// Something the user should know that is not part of the answer.
     Notice(String),
-    /// Something that is broken, and that the user should mend. Shown in a pipe, too.
+    /// Something is broken, and the user should fix it. Shown in a pipe, too.
     Warning(String),
     /// What `-v` shows: retries, timings.
     Trace(String),
@@ -234,16 +234,16 @@ pub struct CallReport {
 /// The result of a turn. A failed one has an `error`, and still its output so far.
 #[derive(Clone, Debug, Default)]
 pub struct Response {
-    /// The answer, or what there is of it.
+    /// The answer, or as much of it as arrived.
     pub output: String,
-    /// The output broke off: the session has it, marked so, and it is not an answer.
+    /// The output broke off: the session stores it, marked as partial, and it is not an answer.
     pub partial: bool,
     /// The key of its conversation.
     pub session: String,
     /// The messages of the turn, as the next one will see them: the question, replies and results. Empty if the turn could not
     /// begin, left no trace, or was over already.
     pub stored: Vec<Message>,
-    /// That of its request.
+    /// The metadata of its request.
     pub metadata: BTreeMap<String, String>,
     /// `vendor/model`.
     pub model: String,
@@ -253,9 +253,9 @@ pub struct Response {
     pub steps: u32,
     /// The tool calls, in the order of their results.
     pub tool_calls: Vec<CallReport>,
-    /// Of all its requests, those of its subagents included.
+    /// Of all its requests, including those of its subagents.
     pub usage: Usage,
-    /// Of the calls whose price is known; `None` without any.
+    /// The cost of the calls whose price is known; `None` if there are none.
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,
@@ -301,15 +301,15 @@ impl Response {
 ///
 /// Contract: `start` returns at once. The channel sends messages to `inbound`, and drops it when no more can come. The sender
 /// that it returns gets the events of all channels; it shows those of its own, and ends when all clones of it are dropped.
-/// Once serving is stopped, `inbound` takes no more. [`channel`] makes one of two functions.
+/// Once serving is stopped, `inbound` accepts nothing more. [`channel`] makes one from two functions.
 pub trait Channel: Send {
     /// # Errors
     /// It cannot start, for example because no thread can be created.
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>>;
 
-    /// What [`serve`](crate::serve()) waits for before it returns: the other end of this, which is dropped after the last event was
-    /// shown. An error that comes through it ends serving, since nobody knows any more what was shown or read. Called before
-    /// `start`. Default: nothing, so that the last events may be lost.
+    /// What [`serve`](crate::serve()) waits for before it returns: the channel drops the other end after it has shown the last
+    /// event. An error sent through it ends serving, because then it is unknown what was shown or read. Called before `start`.
+    /// Default: `None`, so the last events may be lost.
     fn last_shown(&mut self) -> Option<Receiver<Error>> {
         None
     }

@@ -57,14 +57,14 @@ impl Kind {
 
 /// An error on its way to the user. `message` is lower case, one line, without a full stop.
 ///
-/// `{}` shows the message, and `{:?}` also the kind and the hint: so it reads well when `main` returns it.
+/// `{}` shows the message, `{:?}` also the kind and the hint, so that it reads well when `main` returns it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     /// What it means to the caller.
     pub kind: Kind,
     /// What was being done, and what went wrong.
     pub message: String,
-    /// What to type or change, in the words of the command line: a program may have better ones for its users.
+    /// What to type or change, worded for the command line; a program may have a better hint for its users.
     pub hint: Option<String>,
 }
 
@@ -109,9 +109,9 @@ impl Error {
     }
 }
 
-/// Does `what` and, where the program unwinds, turns a panic in it into an error.
+/// Runs `what`; if the program is built to unwind, a panic in it becomes an error.
 ///
-/// What it was about to change is no longer used, or is behind locks that stand a panic.
+/// Whatever it was changing is no longer used, or is behind locks that tolerate a panic.
 pub(crate) fn contained<T>(who: &str, what: impl FnOnce() -> Result<T>) -> Result<T> {
     std::panic::catch_unwind(AssertUnwindSafe(what)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -151,7 +151,7 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// What the system says, without its number and without the wording of our libraries:
+/// What the system says, without the error number and without our libraries' wording:
 /// "failed to open file `/x`: No such file or directory (os error 2)".
 fn plain(text: &str) -> String {
     let text = text

@@ -19,25 +19,28 @@
 //! }
 //! ```
 //!
-//! In Cargo.toml: `bantam`, `serde_json` for settings and schemas, and `serde` with `derive` for the arguments of your own tools. The
-//! model is any that speaks OpenAI's or Anthropic's API; [`provider::demo::Demo`] needs neither a model nor a network.
+//! In Cargo.toml: `bantam`, `serde_json` for settings and schemas, and `serde` with `derive` for the arguments of your own
+//! tools. Any model works whose host speaks OpenAI's or Anthropic's API; [`provider::demo::Demo`] needs neither a model nor a
+//! network.
 //!
-//! - [`agent::Agent`] runs turns: [`agent::Builder`] makes one, [`agent::Request`] and [`bus::Response`] are what goes in and
-//!   comes out, and [`bus::Event`]s show it happen.
+//! - [`agent::Agent`] runs turns: [`agent::Builder`] builds one, an [`agent::Request`] goes in, a [`bus::Response`] comes out,
+//!   and [`bus::Event`]s report progress.
 //! - [`provider`] has models ([`provider::OpenAi`], [`provider::Anthropic`]) and the trait for your own.
-//! - [`tool::Function`] makes a tool of a function, and [`tools`] are those of `bantam`, in their jail.
-//!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] is what the built-in ones may reach.
+//! - [`tool::Function`] makes a tool from a function, and [`tools`] has the tools of `bantam`, in their jail.
+//!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] says what the built-in ones may reach.
 //! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or [`session::Lines`] of your own.
-//! - [`serve()`] answers the messages of channels; [`bus::channel`] makes one of two functions.
-//! - [`error::Error`] has a message for people, and a [`error::Kind`] to decide by.
+//! - [`serve()`] answers the messages of channels; [`bus::channel`] makes one from two functions.
+//! - [`error::Error`] has a message for people, and an [`error::Kind`] for code.
 //!
-//! `docs/embedding.md` tells more, with what a process shares and a table for those who come from another library, and
-//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the jail, MCP, stores, a turn that goes
-//! on after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the thread that calls it.
+//! `docs/embedding.md` says more, including what a process shares, and has a table for people who come from another library.
+//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the jail, MCP, stores, a turn that
+//! resumes after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the
+//! thread that calls it.
 //!
 //! # Code map
 //!
-//! For those who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`], [`session`], [`tool`] and [`tools`]. The rest is private.
+//! For people who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`],
+//! [`session`], [`tool`] and [`tools`]. The rest is private.
 //!
 //! Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
 //! never in a circle (`tests/house.rs` proves it).

@@ -26,7 +26,7 @@ pub enum Message {
     User(User),
     /// What the model said.
     Assistant(Reply),
-    /// What a tool call came to.
+    /// The result of a tool call.
     ToolResult(ToolResult),
 }
 
@@ -45,13 +45,13 @@ pub struct User {
     /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.
     #[serde(skip_serializing)]
     pub time: String,
-    /// The same as clocks showed it there and then, with weekday, offset and zone; empty if unknown.
+    /// The same time as local clocks showed it, with weekday, offset and zone; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub local_time: String,
     /// The channel's id of the message; empty if it has none. The model does not see it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
-    /// What lists show of a conversation that begins with this message; empty: the text. The model does not see it.
+    /// The title that lists show for a conversation that begins with this message; empty: the text. The model does not see it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// Text that goes below the message while it is the newest. Not stored; it comes last, so that the message without it is
@@ -76,7 +76,7 @@ impl User {
 #[serde(default)]
 pub struct Reply {
     #[serde(rename = "content")]
-    /// The answer; beside calls, what the model said of them.
+    /// The answer; if there are calls, what the model said about them.
     pub text: String,
     /// Thinking that the vendor shows; never the answer.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -96,10 +96,11 @@ pub struct Reply {
     /// Vendor fields to echo back on the next request, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
-    /// Why the host refused the reply, in its words; empty if it did not, or if `text` is the model's own refusal. Not stored.
+    /// Why the host refused the reply, in the host's words; empty if it did not, or if `text` is the model's own refusal. Not
+    /// stored.
     #[serde(skip)]
     pub refused: String,
-    /// The calls stood in the text. Not stored.
+    /// The calls were written in the text. Not stored.
     #[serde(skip)]
     pub written: bool,
 }
@@ -126,8 +127,8 @@ impl ToolCall {
             && serde_json::from_str::<IgnoredAny>(&self.arguments).is_ok()
     }
 
-    /// The arguments as a request carries them. Some hosts refuse a whole conversation for arguments that are no object, even the
-    /// model's own, or for half of a UTF-16 pair in them.
+    /// The arguments as a request carries them. Some hosts refuse a whole conversation if arguments are not an object, even
+    /// when the model wrote them, or if they contain half of a UTF-16 pair.
     pub(crate) fn object(&self) -> Cow<'_, str> {
         if !self.is_object() {
             return Cow::Borrowed("{}");
@@ -160,7 +161,7 @@ pub struct ToolResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stop {
-    /// It was done, or wants its calls run.
+    /// It finished, or wants its calls run.
     #[default]
     Done,
     /// It reached the limit on one reply; its calls may be cut short and are not run.
@@ -219,7 +220,7 @@ pub struct Price {
     pub input: Option<f64>,
     /// For tokens that the model writes.
     pub output: Option<f64>,
-    /// For tokens read from a cache; unknown, it is the input's.
+    /// For tokens read from a cache; `None`: the same as for input.
     pub cached: Option<f64>,
 }
 
@@ -269,7 +270,7 @@ impl Message {
         })
     }
 
-    /// Whether it belongs to no turn: a note of what was sent to the chat.
+    /// Whether it is a note of what was sent to the chat, which belongs to no turn.
     pub(crate) fn is_note(&self) -> bool {
         matches!(self, Self::User(user) if user.id.starts_with(NOTE))
     }

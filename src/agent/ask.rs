@@ -13,11 +13,11 @@ use crate::text::millis;
 use crate::tool::Registry;
 use crate::usage::Call;
 
-/// What a request says of the agent's tools.
+/// How a request declares the agent's tools.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tools<'a> {
     pub offers: &'a [ToolOffer],
-    /// They stay in the request, whose beginning the host has cached, but none may be called.
+    /// The tools stay in the request, because the host has cached its beginning, but none may be called.
     pub withheld: bool,
 }
 
@@ -113,7 +113,7 @@ impl Agent {
                     .begin_call(&self.limits, || request_tokens(&request))
             })
             .map_err(|e| (ProviderError::Unasked(e), String::new()))?;
-        // Of the reply, and of those that broke off before it.
+        // The text that arrived: of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
             arrived.borrow_mut().push_str(text);

@@ -1,4 +1,4 @@
-//! Breaks repetition: refuses a call whose result the model has already.
+//! Stops repetition: refuses a call whose result the model already has.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ struct Repeats {
     /// The values of [`Breaker::changes`] and [`Breaker::new_changes`] at the last call.
     changes: u32,
     new_changes: u32,
-    /// The last one failed, and may not the next time.
+    /// The last call failed; the next may succeed.
     failed: bool,
 }
 
@@ -46,7 +46,7 @@ impl Breaker {
         self.warned = false;
     }
 
-    /// Whether the model has been warned and repeats itself all the same.
+    /// Whether the model has been warned and still repeats itself.
     pub(super) fn is_stuck(&self) -> bool {
         self.warnings >= MOST_WARNINGS
     }
@@ -75,7 +75,7 @@ impl Breaker {
             .filter(|seen| !fits || still_holds(seen))
             .unwrap_or_default();
         let acts_elsewhere = !call.is_built_in() && call.risk() != Risk::Safe;
-        // Something that is not new may have undone what the result depends on.
+        // A repeated call may have undone what the result depends on.
         let is_same = repeats.changes == self.changes && !repeats.failed;
         let most = if fits && !acts_elsewhere && is_same {
             1

@@ -29,7 +29,7 @@ pub struct Builder {
     /// The home that keeps what files were before a turn; `None` where nobody can take a turn back.
     /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
     pub(crate) undo_in: Option<(Home, &'static str)>,
-    /// Makes tools again that change while a turn runs.
+    /// Rebuilds tools that change while a turn runs.
     pub(crate) renewal: Option<Renewal>,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
@@ -41,19 +41,19 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a provider; there is no default. Further ones are asked when those before them fail.
+    /// Adds a provider; there is no default. Each further one is asked when those before it fail.
     pub fn provider(mut self, provider: impl Provider + 'static) -> Self {
         self.chain = self.chain.then(provider);
         self
     }
 
-    /// The models to ask, in place of those that were added before.
+    /// Sets the models to ask, replacing those added before.
     pub fn chain(mut self, chain: Chain) -> Self {
         self.chain = chain;
         self
     }
 
-    /// Adds a tool. The model is offered it under the name in its spec.
+    /// Adds a tool, which is offered to the model under the name in its spec.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
         self.tools.push(Box::new(tool));
         self
@@ -65,14 +65,14 @@ impl Builder {
         self
     }
 
-    /// Offers only the tools of these names; none if the list is empty.
+    /// Offers only the tools with these names; none if the list is empty.
     pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.only = Some(names.into_iter().map(Into::into).collect());
         self
     }
 
-    /// The calls to ask the user about, by [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`. Where nobody can
-    /// be asked, they are refused. In place of the names that were given before; default: none.
+    /// Sets the calls to ask the user about with [`Request::confirm`]: `writes`, `runs`, names of tools or `SERVER__*`. Where
+    /// nobody can be asked, such calls are refused. Replaces the names given before; default: none.
     pub fn confirm(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.confirm = names.into_iter().map(Into::into).collect();
         self
@@ -95,7 +95,7 @@ impl Builder {
         self
     }
 
-    /// The same, with a look at the conversation before the turn and at its request.
+    /// Adds a section that depends on the conversation before the turn and on its request.
     pub fn context_of(
         mut self,
         title: &str,

@@ -26,10 +26,11 @@ use crate::tool::pages::Pages;
 use crate::tool::{PreparedCall, Registry, ToolOutput, Turn};
 use crate::usage::Account;
 
-/// Calls that run at once: each may be a process, and hold a result of a megabyte until those before it are stored.
+/// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
+/// stored.
 const AT_ONCE: usize = 8;
 
-/// Characters of a result that those see who look closely.
+/// Characters of a result that `-v` shows.
 const SHOWN_OF_A_RESULT: usize = 200;
 /// The most characters shown of a line that a running command has printed.
 const SHOWN_OF_A_LINE: usize = 200;
@@ -53,9 +54,9 @@ pub(super) struct Calls<'a> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Called {
-    /// The key of its conversation, which is new if the request named none.
+    /// The key of its conversation; a new one if the request named none.
     pub session: String,
-    /// What the model would read, errors included.
+    /// What the model would read, including errors.
     pub output: ToolOutput,
 }
 
@@ -67,7 +68,7 @@ struct Admitted<'a> {
 
 enum Permission {
     Granted,
-    /// By the user, who has seen what it changes.
+    /// The user allowed it, after seeing what it changes.
     GrantedByUser,
     /// In words for the model.
     Refused(String),
@@ -204,7 +205,7 @@ impl<'a> Calls<'a> {
             .append(session, entries, Durability::Now, now)
     }
 
-    /// Runs calls side by side and passes their results to `append` in order.
+    /// Runs calls in parallel and passes their results to `append` in order.
     fn run_together(
         &self,
         calls: &[Admitted],
@@ -247,7 +248,7 @@ impl<'a> Calls<'a> {
         });
         let events = |event| {
             (turn.events)(match event {
-                // Struck as a whole: the beginning of a key is not known as one.
+                // Redact the whole line: the beginning of a key is not recognised as a key.
                 Event::Printed(line) => {
                     let line = self.agent.redactor.strike(line, "");
                     Event::Printed(one_line(&line, SHOWN_OF_A_LINE))
@@ -282,7 +283,7 @@ impl<'a> Calls<'a> {
                 is_handed_over: &self.is_handed_over,
             }),
         };
-        // At once: the results of calls that run side by side are all in memory until the first of them has ended.
+        // Limit it now: the results of parallel calls all stay in memory until the first call has ended.
         self.shown.limit(&mut result);
         if !result.is_error && !matches!(permission, Permission::GrantedByUser) {
             let change = call.change();
@@ -337,8 +338,8 @@ impl<'a> Calls<'a> {
 }
 
 impl Agent {
-    /// Calls a tool as its model would, without a model: in the conversation `library_default`, whose values it can use. Returns
-    /// what the model would read, errors included, but whole where that would be the first page.
+    /// Calls a tool as the model would, in the conversation `library_default`, whose values it can use. Returns what the model
+    /// would read, including errors, but all of it where the model would get a first page.
     ///
     /// ```
     /// use bantam::agent::Agent;
@@ -365,9 +366,10 @@ impl Agent {
         Ok(called.output)
     }
 
-    /// The same in the conversation of a request, whose origin, metadata, stop and limits count. Values that the tool sets are
-    /// stored; its result is not. Nobody is asked about the call ([`Builder::confirm`](super::Builder::confirm)): this program
-    /// makes it. Waits for a turn under way, so no tool can use it in a conversation of its own.
+    /// Calls a tool in the conversation of a request, with the request's origin, metadata, cancellation and limits. Values that
+    /// the tool sets are stored; its result is not. The user is not asked about the call
+    /// ([`Builder::confirm`](super::Builder::confirm)), because the program makes it. Waits for a turn that is running, so a
+    /// tool cannot use it for its own conversation.
     ///
     /// # Errors
     /// Those of [`Agent::call`].
@@ -418,7 +420,7 @@ impl Agent {
     }
 }
 
-/// All that the user wrote.
+/// Everything that the user wrote.
 fn said(messages: &[Message]) -> String {
     let texts = messages.iter().filter_map(|message| match message {
         Message::User(user) => Some(user.content.as_str()),

@@ -1,7 +1,5 @@
-//! Measures, cuts and shortens a conversation.
-//!
-//! Weights are estimated tokens, for only the host can count them. Three bytes to a token are more tokens than most texts
-//! have (English has about one for four bytes), so the estimate is on the safe side.
+//! Measures, cuts and shortens a conversation. Weights are estimated tokens, because only the host can count them. Three bytes
+//! per token overestimates most texts (English has about four bytes per token), so the estimate is on the safe side.
 
 use crate::message::{MAX_MEDIA, Media, Message, Reply, ToolResult, Usage, User};
 use crate::provider::ToolOffer;
@@ -10,7 +8,7 @@ use crate::text::clip;
 
 /// Bytes of one token.
 pub(super) const TOKEN: u64 = 3;
-/// A count with more bytes to a token than this is not believed.
+/// A count with more bytes per token than this is not believed.
 const MOST_PER_TOKEN: u64 = 6;
 /// Tokens of an image; hosts count from a few hundred up to about this.
 const IMAGE: u64 = 1600;
@@ -172,7 +170,7 @@ pub(super) fn has_lost_result(messages: &[Message], id: &str) -> bool {
     if let Some(result) = result {
         return result.content.ends_with(&format!("{DROPPED}]"));
     }
-    // It may be under way in the same reply.
+    // It may be running, in the same reply.
     let last = messages.iter().rev().find_map(|message| match message {
         Message::Assistant(reply) => Some(reply),
         _ => None,
@@ -227,7 +225,7 @@ pub(super) fn forget_usage(messages: &mut [Message]) {
 }
 
 /// The newest of the messages as a text to summarise, of about `most` bytes, and how many before them are not in it. Of the
-/// first one the beginning may be all that fits.
+/// oldest one, only the beginning may fit.
 pub(super) fn newest_transcript(messages: &[Message], most: usize) -> (usize, String) {
     let mut parts = Vec::new();
     let mut left = most;

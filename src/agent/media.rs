@@ -1,4 +1,4 @@
-//! How many images, and what else is no text, the tools of a turn may show.
+//! Limits the images and other media that the tools of a turn may show.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ pub(super) struct Shown(Mutex<Count>);
 #[derive(Default)]
 struct Count {
     files: usize,
-    /// Of base64: they stay in memory, and go out with every request of some turns.
+    /// In base64: they stay in memory, and are sent with every request for several turns.
     bytes: usize,
 }
 
 impl Shown {
-    /// Takes out of a result what is beyond a limit, and says so in its place.
+    /// Removes from a result what exceeds a limit, and says so in its place.
     pub(super) fn limit(&self, result: &mut ToolResult) {
         if result.images.is_empty() {
             return;

@@ -59,14 +59,14 @@ use prompt::Prompt;
 pub struct Limits {
     /// Requests to the model. The last one offers no tools.
     pub max_steps: u32,
-    /// Time from first to last, retries and tools included.
+    /// Time for the whole turn, including retries and tools.
     pub timeout: Duration,
     /// Tokens of all requests together, as the provider counts them; `None` for no limit. A request whose size would exceed
     /// it is not made; its reply may.
     pub budget_tokens: Option<u64>,
     /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools.
     pub max_calls: u32,
-    /// How often and how soon to ask again after a fault that may pass.
+    /// How often and how soon to ask again after a temporary failure.
     pub retry: Retry,
 }
 
@@ -126,12 +126,12 @@ impl History {
     }
 }
 
-/// How tools that have changed come into a turn that runs.
+/// How changed tools reach a turn that is running.
 #[derive(Clone)]
 pub(crate) struct Renewal {
-    /// Of the tools that the agent was built with.
+    /// The generation of the tools that the agent was built with.
     pub generation: u64,
-    /// The names of those that are asked again.
+    /// The names of the servers to ask again.
     pub servers: Vec<String>,
     pub renew: Arc<Renew>,
 }
@@ -164,33 +164,33 @@ type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 /// Asks the user whether a call may run, and waits for the answer.
 pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
 
-/// A call that waits for the user's word. Of the texts in it only the secrets of the configuration are gone, and characters that
-/// nobody could see are written as their codes.
+/// A call that waits for the user's decision. Its texts are complete, except that secrets of the configuration are removed and
+/// invisible characters are written as their codes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Pending {
-    /// Its id, which no other call of the conversation has. A turn that is resumed asks about the same call again.
+    /// Its id, unique in the conversation. A resumed turn asks about the same call again.
     pub id: String,
     /// The name of its tool.
     pub tool: String,
     /// What it would do, in one line, which may be cut.
     pub summary: String,
-    /// Its arguments, each as `name: value` and whole, but for those that the change shows.
+    /// Its arguments, each complete as `name: value`, except those that `change` shows.
     pub arguments: Vec<String>,
-    /// The lines that it would take away, with `-` before them, and add, with `+`.
+    /// The lines that it would remove, prefixed with `-`, and add, prefixed with `+`.
     pub change: Vec<String>,
 }
 
-/// What the user says to a call.
+/// The user's decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To this call.
+    /// Allow this call.
     Yes,
-    /// To this tool in this conversation from now on.
+    /// Allow this tool in this conversation from now on.
     Always,
-    /// Not to this call: the model is told that the user said no.
+    /// Refuse this call: the model is told that the user said no.
     No,
-    /// Nothing: nobody has answered in time, or the turn was stopped meanwhile.
+    /// No decision: nobody answered in time, or the turn was stopped.
     Unanswered,
 }
 
@@ -199,36 +199,36 @@ pub enum Verdict {
 pub struct Request {
     /// The user's message.
     pub input: String,
-    /// What lists show of a conversation that begins with the message; empty: the message.
+    /// The title that lists show for a conversation that begins with this message; empty: the message.
     pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
-    /// The key of the conversation to continue: `cli_default`. Empty: one that is new, whose key [`Response::session`] has. Its
-    /// store may refuse a key, as [`crate::session::Files`] does one with a slash or a dot.
+    /// The key of the conversation to continue, for example `cli_default`. Empty: a new one, whose key is in
+    /// [`Response::session`]. A store may refuse a key: [`crate::session::Files`] refuses one with a slash or a dot.
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
     pub origin: Origin,
     /// The channel's id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is
     /// over, its answer is returned again.
     pub id: String,
-    /// For tools, as [`crate::tool::Turn::metadata`]; the model does not see it.
+    /// Passed to tools as [`crate::tool::Turn::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
     /// The model to ask first, by its name (`vendor/model`); empty for the agent's first choice.
     pub model: String,
-    /// What the requests of this turn want in place of the models' own settings.
+    /// Overrides the models' own settings for the requests of this turn.
     pub sampling: Sampling,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// What has been spent already, if it is shared with other turns.
+    /// What has been spent so far, if it is shared with other turns.
     pub spending: Option<Arc<Spending>>,
-    /// Asks the user about calls of [`Builder::confirm`] or `tools.confirm`; `None` if nobody can be asked.
+    /// Asks the user about the calls that [`Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,
-    /// Runs tasks that tools start and do not wait for; `None` if that is not possible.
+    /// Runs tasks that tools start without waiting for them; `None` if there can be none.
     pub background: Option<Arc<Background>>,
 }
 
 impl Request {
-    /// A turn of the channel `library`, which nothing stops.
+    /// A turn of the channel `library`, with no way to stop it.
     pub fn new(input: impl Into<String>, session: impl Into<String>) -> Self {
         let session = session.into();
         let origin = Origin {
@@ -273,7 +273,7 @@ impl Request {
 }
 
 impl Agent {
-    /// An agent without a provider, tools and store.
+    /// Starts an agent without a provider, tools or store.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -288,7 +288,7 @@ impl Agent {
         error.map_or(Ok(output), Err)
     }
 
-    /// `vendor/model` of the first choice.
+    /// The first model to be asked, as `vendor/model`.
     pub fn model(&self) -> &str {
         self.chain.first().map_or("", Provider::model)
     }
@@ -303,7 +303,7 @@ impl Agent {
         &self.redactor
     }
 
-    /// The first request of a turn, as JSON for people. Sends and stores nothing.
+    /// The first request of a turn, as JSON for people to read. Sends and stores nothing.
     ///
     /// # Errors
     /// The conversation cannot be read.
@@ -351,7 +351,7 @@ impl Agent {
         self.store.peek(key)
     }
 
-    /// A named value of a conversation; `None` if it has none of this name.
+    /// A named value of a conversation; `None` if there is none with this name.
     ///
     /// # Errors
     /// The conversation cannot be read.
@@ -359,8 +359,8 @@ impl Agent {
         Ok(self.session(key)?.values.remove(name))
     }
 
-    /// Sets a named value of a conversation; null removes it. Waits for a turn under way; its tools use
-    /// [`crate::tool::Turn::values`].
+    /// Sets a named value of a conversation; null removes it. Waits for a turn that is running; the turn's own tools use
+    /// [`crate::tool::Turn::values`] instead.
     ///
     /// # Errors
     /// Those of [`Store::load`] and [`Store::append`].
@@ -381,7 +381,7 @@ impl Agent {
         self.set(key, name, Value::Null)
     }
 
-    /// Starts a conversation over; its model stays. Waits for a turn under way.
+    /// Starts a conversation over, but keeps its model. Waits for a turn that is running.
     ///
     /// # Errors
     /// Those of [`Store::load`] and [`Store::renew`].
@@ -392,12 +392,12 @@ impl Agent {
         old.map(drop)
     }
 
-    /// What it offers to its model, by name.
+    /// The tools that it offers to the model, by name.
     pub fn tools(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.specs()
     }
 
-    /// The same agent with these tools alone.
+    /// The same agent with only these tools.
     ///
     /// # Errors
     /// Of the kind [`crate::error::Kind::Usage`]: no tool has one of these names.
@@ -413,7 +413,7 @@ impl Agent {
         Ok(agent.with_tools(tools))
     }
 
-    /// The same agent with these tools besides.
+    /// The same agent with these tools in addition.
     ///
     /// # Errors
     /// A tool's name or schema is not valid, or its name is taken.
@@ -422,7 +422,7 @@ impl Agent {
         Ok(self.clone().with_tools(tools))
     }
 
-    /// How full the model's window is with a conversation: "about 3100 of 131072 tokens (2 %)".
+    /// How much of the model's window a conversation fills: "about 3100 of 131072 tokens (2 %)".
     ///
     /// # Errors
     /// The conversation cannot be read.
@@ -454,8 +454,8 @@ impl Agent {
     }
 }
 
-/// Fills a prompt template: `{{name}}` by the value of that name, and `{{name:default}}` by the default where there is none. A
-/// value that looks like a place stays as it is.
+/// Fills a prompt template: replaces `{{name}}` with the value of that name, and `{{name:default}}` with the default if there
+/// is no value. Placeholders inside a value stay as they are.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -473,8 +473,8 @@ pub fn fill<'t>(template: &'t str, values: &BTreeMap<&str, &'t str>) -> Result<S
     filled.map_err(|name| Error::usage(format!("the template needs a value for {name}")))
 }
 
-/// About as many tokens as these messages and tools have in a request: three bytes are taken for one, which is more than most
-/// texts have, and only the host can count them. It is what compaction goes by.
+/// Estimates the tokens that these messages and tools take in a request, at three bytes per token, which overestimates most
+/// texts; only the host can count exactly. Compaction uses this estimate.
 pub fn count_tokens(messages: &[Message], tools: &[ToolSpec]) -> u64 {
     history::weight(messages)
         + history::weight_of_offers(&tools.iter().map(offer).collect::<Vec<_>>())
@@ -488,7 +488,7 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
     }
 }
 
-/// What requests say of these tools.
+/// These tools as requests declare them.
 fn offers(tools: &Registry) -> Vec<ToolOffer> {
     tools.specs().map(offer).collect()
 }

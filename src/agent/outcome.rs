@@ -1,4 +1,4 @@
-//! How a turn ends: its last reply, its error, and what of it is stored.
+//! How a turn ends: its last reply, its error, and what is stored.
 
 use crate::bus::TurnStop;
 use crate::error::{Error, Kind};
@@ -51,7 +51,7 @@ impl Outcome {
         }
     }
 
-    /// The host has cut the reply off, or given none, because of what it says or would have said.
+    /// The host cut the reply off, or gave none, because of its content.
     fn of_refusal(reply: Reply) -> Self {
         let why = one_line(&reply.refused, 300);
         let error = Error::failed(format!("the model's host refused this answer ({why})"))
@@ -68,7 +68,8 @@ impl Outcome {
         }
     }
 
-    /// The model was to answer without tools and only called more of them. What the turn has done stands in for an answer.
+    /// The model was asked to answer without tools and only called more of them. What the turn has done stands in for an
+    /// answer.
     pub(super) fn of_calls_alone(limit: &Error, messages: &[Message]) -> Self {
         let done = done_in_turn(messages);
         let text = match done.len() {
@@ -98,7 +99,7 @@ impl Outcome {
     }
 
     /// A request that failed after the text `arrived`, of which the beginning is kept. The turn is undone if it is `unanswered` and was not asked, or was
-    /// refused for good: sent again, it would be refused again.
+    /// refused for good: it would only be refused again.
     pub(super) fn of_failure(
         error: ProviderError,
         arrived: &str,

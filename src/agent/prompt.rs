@@ -46,13 +46,13 @@ pub(crate) struct PromptFiles {
     /// The files that the agent obeys. Without this folder, those that are compiled in.
     pub agent_dir: PathBuf,
     pub workspace: Tree,
-    /// Where USER.md and memory/ are, if tools work elsewhere: in the home's own workspace.
+    /// Where USER.md and memory/ are if tools work elsewhere: in the home's own workspace.
     pub own: Option<Tree>,
     /// Tools reach beyond the workspace.
     pub unrestricted: bool,
     /// Listed if the model has the tool to read them.
     pub skills: Skills,
-    /// Decides which notes belong to a day.
+    /// Tells the local date, which decides whose day a note belongs to.
     pub local_time: LocalTime,
 }
 
@@ -263,7 +263,7 @@ impl PromptFiles {
         &self.own.as_ref().unwrap_or(&self.workspace).path
     }
 
-    /// What differs between conversations comes last, so that they share what hosts cache.
+    /// What differs between conversations comes last, so that they share the part that hosts cache.
     fn runtime(&self, origin: &Origin) -> String {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let beyond = if self.unrestricted {

@@ -1,8 +1,8 @@
 //! Subagents: the one engine for every tool that hands a task to another agent.
 //!
-//! A subagent is this agent with a context of its own: it sees its task and nothing of the conversation, lacks the tools
-//! that talk or start others, has the same limits, shares the turn's spending, and remembers nothing. Its caller waits for
-//! it, or hands the task to a [`Background`].
+//! A subagent is this agent with its own context: it sees its task but not the conversation, lacks the tools that send messages
+//! or start other agents, has the same limits, shares the turn's spending, and stores nothing. Its caller waits for it, or
+//! hands the task to a [`Background`].
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::tool::{NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 /// The longest report of a background task that goes to the model, in bytes.
 const MAX_REPORT: usize = 64 << 10;
 
-/// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An
-/// error is in words for the model: too many tasks are waiting, say.
+/// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An error is worded
+/// for the model: too many tasks are waiting, say.
 pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
 
 impl Agent {

@@ -93,7 +93,7 @@ impl Agent {
         response
     }
 
-    /// For a request of a scheduled job, the agent without the tools that no job may use; `None` if it has none of them.
+    /// For a request of a scheduled job: the agent without the tools that jobs may not use; `None` if it has none of those.
     pub(super) fn of_job(&self, request: &Request) -> Option<Self> {
         let is_job = request.origin.channel == JOB;
         let is_less = is_job && NOT_FOR_JOBS.iter().any(|name| self.tools.has(name));
@@ -170,7 +170,7 @@ impl Agent {
         Ok(outcome)
     }
 
-    /// Stores the results of calls that wait for a word of the user: another message has come.
+    /// Stores results for calls that wait for the user's decision: another message has come instead.
     fn give_up_calls(&self, session: &mut Session) -> Result<()> {
         let results = session.give_up_not_begun();
         let entries: Vec<Entry> = results.iter().map(Entry::Message).collect();
@@ -333,7 +333,7 @@ impl Agent {
         Some(Outcome::of_error(error))
     }
 
-    /// Why this step gets no tools, if so.
+    /// Why this step gets no tools; `None` if it gets them.
     fn limit_reached(&self, turn: &TurnContext, step: u32, stuck: bool) -> Option<Error> {
         let limit = self.limits.max_steps;
         if stuck {

@@ -11,7 +11,7 @@ use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
 use crate::tool::PreparedCall;
 
-/// The most subagents, those in the background included, for one message: each may begin others by what it reports.
+/// The most subagents for one message, including background ones: the report of each may lead to more.
 const MAX_SUBAGENTS: u32 = 32;
 
 /// Shows an event.
@@ -23,7 +23,7 @@ pub(super) struct TurnContext<'a> {
     pub cancel: Cancel,
     pub events: Events<'a>,
     pub spending: Arc<Spending>,
-    /// It answers what followed from another turn: nobody would ask its question again.
+    /// The turn answers something that followed from another turn, so nobody would ask its question again.
     pub follows: bool,
     /// The model that was asked last; before that, the first choice.
     model: Mutex<String>,
@@ -110,9 +110,9 @@ pub struct Spending {
     subagents: AtomicU32,
     /// The user knows that no call is left.
     is_told: AtomicBool,
-    /// What the files were that the turn has changed.
+    /// The files that the turn has changed, as they were before.
     versions: OnceLock<Versions>,
-    /// What no response of a turn has told yet, as hosts count it.
+    /// Usage and cost that no response has reported yet, as hosts count them.
     untold: Mutex<(Usage, Option<f64>)>,
 }
 
@@ -125,7 +125,7 @@ impl Spending {
         }
     }
 
-    /// Keeps what files were from now on, for the turn that began all this.
+    /// Keeps earlier versions of files from now on, for the turn that started all this.
     pub(super) fn keep_versions(&self, versions: Versions) {
         // An answer to a report belongs to the turn before it.
         self.versions.set(versions).ok();
@@ -166,7 +166,7 @@ impl Spending {
         limits.max_calls.saturating_sub(self.calls())
     }
 
-    /// Whether no call is left and the user knows; they do from now on.
+    /// Whether no call is left and the user has been told before; from now on they have.
     pub(crate) fn is_told_again(&self, limits: &Limits) -> bool {
         self.calls_left(limits) == 0 && self.is_told.swap(true, Ordering::Relaxed)
     }

@@ -56,8 +56,11 @@ fn lock(home: &Home) -> Result<Lock> {
     // A program that checks for a gateway holds it for a moment.
     let wait = Duration::from_millis(300);
     Lock::acquire(&home.lock("gateway"), wait, &Cancel::new(None)).map_err(|e| match e.kind {
-        ErrorKind::Busy => Error::new(ErrorKind::Busy, "a gateway of this home is already running")
-            .hint("stop that one first, or set BANTAM_HOME to another home"),
+        ErrorKind::Busy => Error::new(
+            ErrorKind::Busy,
+            "a gateway is already running for this home",
+        )
+        .hint("stop that one first, or set BANTAM_HOME to another home"),
         _ => e,
     })
 }
@@ -178,7 +181,7 @@ impl Handler for OneAgent {
         match kind {
             Kind::New => {
                 agent.reset(session)?;
-                Ok("A new conversation begins.".to_owned().into())
+                Ok("This is a new conversation.".to_owned().into())
             }
             Kind::Status => {
                 let (model, window) = (agent.model(), agent.window_use(session)?);

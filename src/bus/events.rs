@@ -1,4 +1,4 @@
-//! The events of turns, kept for whoever comes late.
+//! The events of turns, kept for readers that join late.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{Event, Response};
 
-/// Keeps the events of turns, each turn in a stream of its own, for readers that come and go: several threads may read a
-/// stream while its turn runs, each from the number on that it saw last.
+/// Keeps the events of each turn in a stream, for readers that come and go: several threads may read a stream while its turn
+/// runs, each from the last number that it saw.
 ///
 /// Events are numbered from 1, and the last one of a stream is [`Event::Done`]. A stream is forgotten some time after that.
 ///
@@ -32,7 +32,7 @@ pub struct EventLog {
     changed: Condvar,
 }
 
-/// How far a stream is.
+/// The status of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// More events may come.
@@ -51,7 +51,7 @@ struct Stream {
     at: Instant,
 }
 
-/// The most events of a stream that are kept: of a longer one, the first are forgotten.
+/// The most events kept per stream; beyond that, the oldest are dropped.
 const MOST: usize = 10_000;
 
 impl Stream {
@@ -68,7 +68,7 @@ impl Stream {
 }
 
 impl EventLog {
-    /// Keeps each stream for so long after its end.
+    /// Creates a log that keeps each stream for this long after its end.
     pub fn new(keep: Duration) -> Self {
         Self {
             keep,
@@ -87,8 +87,8 @@ impl EventLog {
         streams
     }
 
-    /// Adds an event to a stream, which begins with it, and returns its number. After [`Event::Done`] nothing is added, and the
-    /// number is that of the last event.
+    /// Adds an event to a stream, creating it if needed, and returns the event's number. After [`Event::Done`] nothing is
+    /// added, and the number is that of the last event.
     pub fn add(&self, stream: &str, event: Event) -> u64 {
         let status = match &event {
             Event::Done(response) if response.error.is_some() => Status::Failed,
@@ -116,19 +116,19 @@ impl EventLog {
         number
     }
 
-    /// What [`Agent::run`](crate::agent::Agent::run) shows the events of a turn to, for them to be added to a stream.
+    /// A receiver of events for [`Agent::run`](crate::agent::Agent::run), which adds them to a stream.
     pub fn writer<'l>(&'l self, stream: &'l str) -> impl Fn(Event) + Sync + 'l {
         move |event| {
             self.add(stream, event);
         }
     }
 
-    /// Ends a stream by the response of its turn.
+    /// Ends a stream with the response of its turn.
     pub fn end(&self, stream: &str, response: &Response) -> u64 {
         self.add(stream, Event::Done(Box::new(response.clone())))
     }
 
-    /// The events of a stream after this number, with theirs: 0 for all. None of a stream that is not known.
+    /// The events of a stream after this number, each with its own number; 0 for all. Empty if the stream is unknown.
     pub fn after(&self, stream: &str, number: u64) -> Vec<(u64, Event)> {
         let streams = self.streams();
         streams
@@ -136,7 +136,8 @@ impl EventLog {
             .map_or_else(Vec::new, |stream| stream.after(number))
     }
 
-    /// The same, and waits for so long until there is one. An empty list is the end: nothing came, or nothing will.
+    /// Like [`EventLog::after`], but waits up to `most` until there is one. An empty list means that none came in time, or that
+    /// none will come.
     pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
         let started = Instant::now();
         let mut streams = self.streams();
@@ -153,7 +154,7 @@ impl EventLog {
         }
     }
 
-    /// How far a stream is; `None` if it is not known.
+    /// The status of a stream; `None` if it is unknown.
     pub fn status(&self, stream: &str) -> Option<Status> {
         self.streams().get(stream).map(|stream| stream.status)
     }

@@ -12,11 +12,11 @@ struct Pair<R, S> {
     ended: Option<Sender<Error>>,
 }
 
-/// A channel of two functions, each on a thread of its own: `read` sends messages until there are no more, and `show` gets the
-/// events, of its own channel and of all others, one after the other.
+/// A channel made from two functions, each on its own thread: `read` sends messages until there are no more, and `show` gets
+/// the events of all channels, one after the other.
 ///
-/// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); the events after it are shown all the
-/// same. A `read` that waits for something else than `inbound` learns from the `cancel` of `serve` that nobody listens any more:
+/// A panic in one of them ends serving ([`serve`](crate::serve()) returns it as an error); later events are still shown. A
+/// `read` that waits for something other than `inbound` learns from the `cancel` of `serve` that nobody is listening any more:
 /// [`Cancel::on_stop`](crate::agent::Cancel::on_stop) runs a hook that wakes it.
 ///
 /// ```

@@ -47,7 +47,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
             .and_then(Value::as_u64)
             .unwrap_or(0);
         if waiting > 0 {
-            let waiting = counted(waiting as usize, "message");
+            let waiting = counted(usize::try_from(waiting).unwrap_or(usize::MAX), "message");
             let what = format!("{waiting} waiting at Telegram until bantam gateway runs");
             checks.push(Check::info(NAME, what).fix("bantam gateway"));
         }

@@ -30,7 +30,7 @@ const MAX_QUESTIONS: usize = 5;
 const CLOSING: Duration = Duration::from_secs(5);
 /// The least time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a server has to take the word that nobody waits any more.
+/// How long a server has to take the word that nobody is waiting any more.
 const GIVE_UP: Duration = Duration::from_millis(100);
 
 /// How long to wait for an answer.

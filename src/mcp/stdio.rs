@@ -182,7 +182,7 @@ impl Shared {
             if let Some(waiter) = answered {
                 state.asides = 0;
                 drop(state);
-                // Fails when nobody waits any more.
+                // Fails when nobody is waiting any more.
                 drop(waiter.send(Line::Message(message)));
                 return Ok(());
             }

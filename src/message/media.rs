@@ -1,4 +1,4 @@
-//! Images, PDFs and recordings: what they are by their first bytes, and what stands in for them.
+//! Images, PDFs and recordings: recognises them by their first bytes, and replaces them by text.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,7 +18,7 @@ pub struct Media {
     /// The name under which [`crate::session::Files`] keeps the bytes beside the log, in a line that does not hold them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// The text of a PDF, for models that take none; empty if it is unknown.
+    /// The text of a PDF, for models that do not take PDFs; empty if it is unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
 }
@@ -44,7 +44,7 @@ pub(crate) const MAX_MEDIA: usize = 12 << 20;
 const MAX_PIXELS: u64 = 100_000_000;
 
 impl Media {
-    /// Recognises a file by its first bytes. An image needs the whole header of its kind, and no more pixels than one can have.
+    /// Recognises a file by its first bytes. An image needs a complete header of its format, and at most [`MAX_PIXELS`] pixels.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let mime = media_type(bytes)?.to_owned();
         if image_type(bytes).is_some() && !is_shown(bytes) {
@@ -137,14 +137,14 @@ pub(crate) fn image_type(start: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether these bytes are an image whose header says how large it is, and that is possible.
+/// Whether these bytes are an image whose header gives a possible size.
 pub(crate) fn is_shown(image: &[u8]) -> bool {
     let pixels =
         dimensions(image).map_or(0, |(width, height)| u64::from(width) * u64::from(height));
     (1..=MAX_PIXELS).contains(&pixels)
 }
 
-/// Width and height of an image, as its header has them.
+/// Width and height of an image, as its header gives them.
 fn dimensions(image: &[u8]) -> Option<(u32, u32)> {
     match image_type(image)? {
         "image/png" => {

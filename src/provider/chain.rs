@@ -1,7 +1,7 @@
 //! Decides which model and key to ask, and when to ask again: the only place that retries.
 //!
-//! A failure leads, in this order, to another key of the same model if the key is the trouble, to the same request after a
-//! wait if the fault may pass, and to the next model. Once part of a reply was shown, the failure is final.
+//! A failure leads, in this order, to another key of the same model if the key was refused, to the same request after a wait if
+//! the failure may be temporary, and to the next model. Once part of a reply was shown, the failure is final.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,18 +18,18 @@ pub struct Retry {
     pub max: u32,
     /// The longest wait before the first retry; it doubles with each further one.
     pub first_wait: Duration,
-    /// Also after a part of the reply has arrived: nobody was shown it.
+    /// Retry even after part of the reply has arrived, because it was shown to nobody.
     pub partial: bool,
 }
 
 /// What happens before there is a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// A fault that may pass: a retry, a key that rests.
+    /// A temporary failure: a retry, or a key that is rested.
     Notice(String),
-    /// What the user should know of the reply or mend: what it was made without, a refused key, a model that fails.
+    /// What the user should know or fix: what the reply was made without, a refused key, a failing model.
     Warning(String),
-    /// What has arrived of the reply is void: it is asked for again.
+    /// Discard what has arrived of the reply: it is requested again.
     Void,
 }
 
@@ -44,13 +44,13 @@ const QUOTA_REST: Duration = Duration::from_secs(3600);
 /// How long a model that failed is asked after the others.
 const MODEL_REST: Duration = Duration::from_secs(60);
 
-/// The models that may answer, the first choice first. The next one is asked when those before it have failed.
+/// The models that may answer, in order of preference. Each is asked when those before it have failed.
 ///
 /// A model that has just failed is asked after the others for a minute, and a key that is refused or used up rests longer.
 #[derive(Default)]
 pub struct Chain {
     models: Vec<Model>,
-    /// So many of the first models stand for each other and share the turns.
+    /// The first so many models are equivalent and share the turns.
     alike: usize,
 }
 
@@ -95,7 +95,7 @@ impl Chain {
         self
     }
 
-    /// What the models do not want to be seen.
+    /// The models' secrets.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = String> {
         let keys = self.models.iter().flat_map(|model| &model.keys);
         keys.flat_map(|key| key.secrets())
@@ -239,7 +239,7 @@ impl Model {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first key that is ready, else the one that will be.
+    /// The first key that is ready, else the one that will be ready first.
     fn pick_key(&self, now: Instant) -> usize {
         let keys = &self.health().keys;
         (0..keys.len())
@@ -319,7 +319,7 @@ impl Model {
 }
 
 impl Attempt<'_> {
-    /// Whether part of a reply was shown, so that it cannot be asked for again.
+    /// Whether part of a reply was shown, so that it cannot be requested again.
     fn is_shown(&self) -> bool {
         self.begun && !self.retry.partial
     }
@@ -337,7 +337,7 @@ impl Attempt<'_> {
         result.unwrap_or_else(|e| Err(ProviderError::Rejected(e.message)))
     }
 
-    /// How long to wait before the next try; `None` if there is to be none.
+    /// How long to wait before the next try; `None` if there is none.
     fn wait_before_retry(&self, error: &ProviderError, tries: u32) -> Option<Duration> {
         if !error.may_pass() || tries >= self.retry.max {
             return None;
@@ -355,7 +355,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Full jitter, from nothing to `most`, so that clients that failed together do not come back together.
+/// Full jitter, from zero to `most`, so that clients that failed together do not retry together.
 fn jitter(most: Duration) -> Duration {
     let thousandths = u32::try_from(random() % 1001).unwrap_or(1000);
     most * thousandths / 1000

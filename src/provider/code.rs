@@ -1,4 +1,4 @@
-//! Models that a program names in its code: the address of an API, a key, and the model's name.
+//! Models that a program defines in its code: the address of an API, a key, and the model's name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use crate::error::{Error, Result};
 use crate::message::{Price, Reply};
 use crate::secret::Secret;
 
-/// How a model is asked. The default is what `bantam` does without a configuration.
+/// Options for requests to a model. The default is what `bantam` does without a configuration.
 #[derive(Clone)]
 pub struct Options {
     /// `vendor/model`, as users see it; empty: the model's name at its host.
     pub name: String,
-    /// Sent with every request. They win over those of the API.
+    /// Sent with every request. They override the API's own headers.
     pub headers: BTreeMap<String, String>,
-    /// Fields that are added to every request. They win over those of the API.
+    /// Fields that are added to every request. They override the API's own fields.
     pub extra_body: Map<String, Value>,
     /// The longest reply, in tokens.
     pub max_tokens: u64,
-    /// How freely the model chooses its words; `None`: as its host does.
+    /// Randomness of the answer; `None`: the host's default.
     pub temperature: Option<f64>,
-    /// How much the model thinks: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; empty: its host decides.
+    /// How much the model thinks: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`; empty: the host decides.
     pub reasoning_effort: String,
-    /// Give up after so long without content, rounded up to whole seconds; zero: after 90 seconds, and on this machine or a private
-    /// network after the turn's time before the first content.
+    /// Give up after this long without content, rounded up to whole seconds. Zero: after 90 seconds; on this machine or a
+    /// private network the first content may take the turn's whole time.
     pub silence: Duration,
     /// `http://HOST:PORT`; empty: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY` decide.
     pub proxy: String,
@@ -78,8 +78,8 @@ fn whole_seconds(time: Duration) -> u64 {
 pub struct OpenAi(Named);
 
 impl OpenAi {
-    /// `api_base` is the address up to `/chat/completions`, `key` is empty where none is needed, and `model` is the model's
-    /// name at its host. What cannot be used, such as `http://` to a public host, is an error of the first request.
+    /// `api_base` is the address up to `/chat/completions`, `key` is empty if none is needed, and `model` is the model's name at
+    /// its host. Values that cannot be used, such as `http://` to a public host, fail at the first request.
     pub fn new(api_base: &str, key: &str, model: &str) -> Self {
         Self::with(api_base, key, model, Options::default())
     }
@@ -101,7 +101,7 @@ impl OpenAi {
 pub struct Anthropic(Named);
 
 impl Anthropic {
-    /// `api_base` is `https://api.anthropic.com`, or where else the API is spoken. See [`OpenAi::new`].
+    /// `api_base` is `https://api.anthropic.com`, or the address of another server with this API. See [`OpenAi::new`].
     pub fn new(api_base: &str, key: &str, model: &str) -> Self {
         Self::with(api_base, key, model, Options::default())
     }

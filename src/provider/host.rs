@@ -27,10 +27,10 @@ use crate::text::parse_json;
 
 /// How long a host may be silent unless its entry says otherwise.
 const SILENCE: Duration = Duration::from_secs(90);
-/// How long an answer beside the chat may take.
+/// How long an answer from another endpoint than the chat may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A kind of media, the quirk of a model that takes none, and what they are for the user.
+/// A kind of media, the quirk of a model that does not take it, and its name for the user.
 const MEDIA: [(MediaKind, &str, &str); 3] = [
     (MediaKind::Image, NO_IMAGES, "images"),
     (MediaKind::Pdf, NO_FILES, "PDF files"),
@@ -83,7 +83,7 @@ impl Host {
         outgoing.body(self.dialect)
     }
 
-    /// Gets a page beside the API: its list of models, or what stands at `path` of the same server.
+    /// Gets another page of the server: its list of models, or what is at `path`.
     pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
         let root = self
             .url
@@ -144,7 +144,7 @@ impl Host {
         }
     }
 
-    /// The user's headers win over ours.
+    /// The user's headers override ours.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
         let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new("application/json"))]);
         headers.extend(
@@ -232,7 +232,7 @@ impl Host {
         )
     }
 
-    /// Learns from the refusal of a request what changes it; true if that was not among the quirks `tried` for it.
+    /// Learns a quirk from the refusal of a request; true if it is not among those `tried` for this request.
     fn learns(&self, refusal: &str, request: &Request, tried: &mut Vec<String>) -> bool {
         let sent = self.body(request);
         let fields = parse_json(&sent).unwrap_or_default();
@@ -302,7 +302,7 @@ impl Provider for Host {
         ))
     }
 
-    /// Asks once more for each quirk that a refusal teaches. What does not help is forgotten.
+    /// Asks once more for each quirk that a refusal teaches. A quirk that does not help is forgotten.
     fn chat(
         &self,
         request: &Request,

@@ -1,6 +1,6 @@
-//! What is known of models at their hosts, kept between runs in `state/quirks.json`, so that no run pays twice for the same
-//! refusal: `{"learned":[{"host","model","quirk","at"}]}`. All of it can be learned again: a file that cannot be read counts
-//! as empty, and a failed write is ignored.
+//! What is known about models at their hosts, kept in `state/quirks.json`, so that no run pays for the same refusal again:
+//! `{"learned":[{"host","model","quirk","at"}]}`. All of it can be learned again: a file that cannot be read counts as empty,
+//! and a failed write is ignored.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ fn now() -> u64 {
         .as_secs()
 }
 
-/// Differs when the entry asks for something else: then what was refused is tried again. Limits do not count.
+/// Changes when the model's entry changes, so that what was refused is tried again. Limits do not count.
 fn fingerprint(model: &Model) -> u64 {
     let mut hasher = DefaultHasher::new();
     let entry = &model.entry;

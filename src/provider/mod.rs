@@ -1,7 +1,7 @@
 //! The seam between the agent and a model, and the kinds of failure.
 //!
 //! A request goes down this way: `chain` chooses a model and a key, `host` sends to one of them, and its `dialect` (`openai`,
-//! `anthropic`) writes the `json`. What comes back goes up: `response` reads bytes, `reply` builds a reply of its events,
+//! `anthropic`) writes the `json`. The response comes back up: `response` reads bytes, `reply` builds a reply from its events,
 //! `shapes` knows the forms of their fields.
 
 pub(crate) mod anthropic;
@@ -51,9 +51,9 @@ pub struct ToolOffer {
 /// The system prompt: `stable` stays the same from turn to turn, so that hosts can cache it; `changing` follows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System<'a> {
-    /// What is the same from turn to turn.
+    /// The part that is the same from turn to turn.
     pub stable: &'a str,
-    /// What differs.
+    /// The part that differs.
     pub changing: &'a str,
 }
 
@@ -70,14 +70,14 @@ impl<'a> System<'a> {
     }
 }
 
-/// What one request wants in place of its model's own settings.
+/// Overrides the model's own settings for one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sampling {
-    /// How freely the model chooses its words: 0 is the least.
+    /// Randomness of the answer; 0 is the least.
     pub temperature: Option<f64>,
     /// The longest reply, in tokens.
     pub max_tokens: Option<u64>,
-    /// Further fields of the request's body; they win over all others.
+    /// Further fields of the request's body; they override all others.
     pub extra_body: Map<String, Value>,
 }
 
@@ -93,11 +93,11 @@ pub struct Request<'a> {
     pub withheld: bool,
     /// Whether to ask for the reply piece by piece.
     pub stream: bool,
-    /// What this request wants otherwise than the others.
+    /// Overrides for this request.
     pub sampling: &'a Sampling,
     /// Gets the model's thoughts as they arrive.
     pub on_thought: &'a dyn Fn(&str),
-    /// Gets what only those want to know who look closely.
+    /// Gets details that `-v` shows.
     pub on_trace: &'a dyn Fn(&str),
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
@@ -113,7 +113,7 @@ pub trait Provider: Send + Sync {
         Price::default()
     }
 
-    /// What must not appear in results of tools, in errors and in logs: the key, if there is one.
+    /// What must not appear in tool results, errors or logs: the key, if there is one.
     fn secrets(&self) -> Vec<String> {
         Vec::new()
     }
@@ -128,7 +128,7 @@ pub trait Provider: Send + Sync {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError>;
 
-    /// What a reply was made without because the model takes none of it, as a sentence for the user.
+    /// What a reply was made without because the model does not support it, as a sentence for the user.
     fn left_out(&self, _request: &Request) -> Option<String> {
         None
     }
@@ -162,11 +162,11 @@ pub enum ProviderError {
         /// How long the host asks to wait.
         retry_after: Option<Duration>,
     },
-    /// The account is used up; a retry does not help.
+    /// The account has no credit left; a retry does not help.
     Quota(String),
     /// The request is longer than the model can read.
     ContextTooLong(String),
-    /// A fault that may pass: no connection, silence, a cut reply, a server error.
+    /// A temporary failure: no connection, silence, a reply that broke off, a server error.
     Transient {
         /// What went wrong.
         message: String,

@@ -124,7 +124,8 @@ impl<'a> Response<'a> {
                 Ok(None) => break,
                 // Once the reply is complete, it does not matter how the connection ends.
                 Err(ProviderError::Transient { .. }) if reply.is_complete() => break,
-                // The user keeps all that came, also what was held back because it could become a call.
+                // The user keeps everything that arrived, including text that was held back because it could have become a
+                // call.
                 Err(e @ ProviderError::Cancelled(_)) => {
                     let (_, text) = reply.finish();
                     show(&Shown {

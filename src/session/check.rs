@@ -1,4 +1,4 @@
-//! Whether a store is one.
+//! The tests that every store must pass.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,7 +16,7 @@ const NAMES: [&str; 3] = ["check_default", "check_日本 +1", "check_a%2Eb"];
 /// Names that a path could be read from. A store takes them as they are, or refuses them.
 const PATHS: [&str; 3] = ["./check_default", "check_a/../check_default", "check_a/b"];
 
-/// Tries a store of your own: `open` opens it, the same one each time, as another part of the program or another process would.
+/// Tests a store of your own: `open` opens it, the same one each time, as another part of the program or another process would.
 /// It writes conversations whose names begin with `check_`, and expects that there are none yet.
 ///
 /// ```
@@ -27,7 +27,7 @@ const PATHS: [&str; 3] = ["./check_default", "check_a/../check_default", "check_
 /// ```
 ///
 /// # Panics
-/// At the first thing that a store must do and this one does not, with a sentence that says it.
+/// At the first requirement that the store does not meet, with a sentence that names it.
 pub fn check_store<S: Store>(open: impl Fn() -> S + Sync) {
     for name in NAMES {
         keeps(&open, name);

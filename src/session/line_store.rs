@@ -1,4 +1,4 @@
-//! A store that needs no more than a place for lines, and locks that hold within a process.
+//! A store built from a place for lines, with locks that hold within a process.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ impl Locks {
     }
 }
 
-/// A place for the lines of conversations: all that a store needs ([`LineStore`]).
+/// Storage for the lines of conversations: all that a store needs ([`LineStore`]).
 pub trait Lines: Send + Sync {
     /// The lines of a conversation in their order; none if it is new. The key is one plain file name, at most 200 bytes long.
     ///
@@ -43,15 +43,15 @@ pub trait Lines: Send + Sync {
     /// Errors of the storage.
     fn read(&self, key: &str) -> Result<Vec<Line>>;
 
-    /// Puts `lines` in the place of all from the line `from` on, counted from 0: mostly behind the last, at times in the place of
-    /// all. A conversation is written by one thread at a time.
+    /// Replaces all lines from number `from` on, counted from 0, by `lines`: usually this appends, sometimes it replaces
+    /// everything. Only one thread at a time writes a conversation.
     ///
     /// # Errors
     /// Errors of the storage; then nothing has changed.
     fn write(&self, key: &str, from: usize, lines: &[Line]) -> Result<()>;
 
-    /// Locks a conversation against other processes until what it returns is dropped; `None` if another holds it. Against other
-    /// threads it is locked already. Default: one process is all that uses these lines.
+    /// Locks a conversation against other processes until the returned value is dropped; `None` if another process holds it. It
+    /// is already locked against other threads. The default assumes that only one process uses these lines.
     ///
     /// # Errors
     /// Errors of the storage.
@@ -60,8 +60,8 @@ pub trait Lines: Send + Sync {
     }
 }
 
-/// A store of [`Lines`]. Clones share the locks of its conversations. It refuses a key that is no plain file name with an error of
-/// the kind [`Kind::Usage`](crate::error::Kind::Usage), as [`Files`](super::Files) does.
+/// A store made from [`Lines`]. Clones share the locks of its conversations. It refuses a key that is not a plain file name
+/// with an error of the kind [`Kind::Usage`](crate::error::Kind::Usage), as [`Files`](super::Files) does.
 ///
 /// ```
 /// use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Media beside the log: the bytes of images, PDFs and recordings lie in files of their own, `KEY.CHECKSUM-SIZE.media`, each
-//! content once, and a line names them. They end with the turn that shows them last. What versions before wrote has its bytes
-//! in the line.
+//! content once, and a line names them. They are deleted after the last turn that shows them. Earlier versions wrote the bytes
+//! into the line.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
@@ -17,11 +17,11 @@ use crate::message::Message;
 
 /// How many turns show their media: the current one, and those before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
-/// What stands for media that is not shown any more.
+/// The text in place of media that is no longer shown.
 pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
 /// The most bytes of a file that is read: none is written that is larger.
 const MAX_FILE: u64 = 64 << 20;
-/// Files of one checksum and size that differ, which only somebody's malice makes so many.
+/// The most different files with one checksum and size; only an attacker makes more.
 const MAX_SAME: u32 = 100;
 
 /// Which files the lines of a segment name, and in which turn.
@@ -45,7 +45,7 @@ impl Named {
     /// Takes over a line.
     pub(super) fn line(&mut self, line: &Line) {
         if line.get("undo").is_some() {
-            // What the turn named is named by nothing now.
+            // The turn was taken back, so nothing names its files any more.
             let turn = self.turns;
             let of_turn = self.files.iter_mut().filter(|(of, _)| *of == turn);
             of_turn.for_each(|file| file.0 = 0);
@@ -153,7 +153,7 @@ fn put(live: &Path, bytes: &[u8]) -> Result<String> {
             }
         }
     }
-    // None of these may stand in for it: checksums are easily made the same.
+    // None of these files may replace it: checksums are easy to forge.
     Err(Error::failed(format!(
         "{MAX_SAME} other files have the checksum {sum:08x}"
     )))
@@ -183,7 +183,7 @@ pub(super) fn fetch(live: &Path, messages: &mut [Message]) {
             if media.file.is_empty() || !media.base64.is_empty() {
                 continue;
             }
-            // What cannot be read is not shown, and its turn goes on.
+            // A file that cannot be read is not shown, and the turn continues.
             let Ok(Some(bytes)) = read(&path_of(live, &media.file)) else {
                 continue;
             };

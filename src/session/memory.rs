@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::Result;
 
-/// Keeps conversations in memory: of each the lines that the live file would have. Clones share them.
+/// Keeps conversations in memory, as the lines that their file would have. Clones share them.
 #[derive(Clone, Default)]
 pub struct Memory {
     all: Arc<Mutex<HashMap<String, Vec<Line>>>>,

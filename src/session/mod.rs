@@ -53,10 +53,10 @@ use replay::{Replay, undone};
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
-/// How much of that passes before the user is told.
+/// How long to wait before the user is told.
 const QUIET_WAIT: Duration = Duration::from_secs(1);
 
-/// The result of a call that waited for the user's word when the program ended, and of those behind it.
+/// The result of a call that waited for the user's decision when the program ended, and of the calls after it.
 const NOT_BEGUN: &str = "not run: the program ended before the user could say whether it may";
 
 /// The longest title, in characters.
@@ -74,7 +74,7 @@ pub enum TurnEnd {
 }
 
 impl TurnEnd {
-    /// The word for it in a session's file.
+    /// Its name in a session's file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -90,7 +90,7 @@ impl TurnEnd {
     }
 }
 
-/// One line of a conversation as a [`Store`] keeps it: a JSON object, whose content is for [`Session::read`].
+/// One line of a conversation as a [`Store`] keeps it: a JSON object, which [`Session::read`] understands.
 pub type Line = serde_json::Map<String, Value>;
 
 /// One entry of a conversation, to be appended.
@@ -103,19 +103,20 @@ pub enum Entry<'a> {
     TurnEnd(TurnEnd),
     /// Sets [`Session::model`].
     Model(&'a str),
-    /// Takes back the lines from this one on; see [`Session::next`].
+    /// Takes back all lines from this number on; see [`Session::next`].
     Undo(u64),
     /// Sets [`Session::allowed`].
     Allow(&'a [String]),
-    /// The user is asked about the call with this id: neither it nor any behind it in its reply has begun. Empty: they have said.
+    /// The user is being asked about the call with this id; neither it nor any call after it in the reply has begun. Empty: the
+    /// user has decided.
     Asked(&'a str),
     /// Sets the value of this name in [`Session::values`]; null removes it.
     Value(&'a str, &'a Value),
-    /// The user has been told of so many damaged places in the segment.
+    /// The user has been told about this many damaged places in the segment.
     DamageTold(usize),
 }
 
-/// A conversation, made by [`Session::read`]. [`Store::load`] locks it until this is dropped; [`Store::peek`] does not.
+/// A conversation, built by [`Session::read`]. [`Store::load`] locks it until this value is dropped; [`Store::peek`] does not.
 pub struct Session {
     /// The key of the conversation.
     pub name: String,
@@ -125,7 +126,7 @@ pub struct Session {
     pub summary: Option<String>,
     /// The model chosen for this conversation, as `--model` takes it.
     pub model: Option<String>,
-    /// The tools that the user is not asked about any more in this conversation.
+    /// The tools that the user is no longer asked about in this conversation.
     pub allowed: Vec<String>,
     /// What programs and tools keep beside the messages, by name.
     pub values: Line,
@@ -180,12 +181,12 @@ fn is_unnamed(key: &str) -> bool {
 }
 
 impl Session {
-    /// The number of the next line in its segment. [`Entry::Undo`] with it takes back what is appended from now on.
+    /// The number of the next line in its segment. [`Entry::Undo`] with this number takes back everything appended from now on.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// The number of the next line in the conversation: no other line of it, in any segment, has the same.
+    /// The number of the next line in the conversation, unique across all its segments.
     pub fn place(&self) -> u64 {
         self.base + self.next
     }
@@ -200,7 +201,8 @@ impl Session {
         Entry::Undo(self.asked)
     }
 
-    /// Says what became of the last question if it has no answer: next to another one, a model would answer both.
+    /// Says what happened to the last question if it has no answer; otherwise a model would answer it together with the next
+    /// one.
     pub(crate) fn close_turn(&mut self) {
         let text = match (
             self.messages.iter().rfind(|message| !message.is_note()),
@@ -245,7 +247,7 @@ impl Session {
         )
     }
 
-    /// A conversation of the lines that a [`Store`] has kept of it.
+    /// Builds a conversation from the lines that a [`Store`] has kept.
     ///
     /// # Errors
     /// [`Kind::Config`] when a newer program wrote them.
@@ -270,7 +272,7 @@ impl Session {
         self.left_out
     }
 
-    /// Drops `lock` when this is dropped.
+    /// Keeps `lock` until this value is dropped.
     pub fn locked_by(mut self, lock: impl Any + Send + Sync) -> Self {
         self.lock = Some(Box::new(lock));
         self
@@ -301,7 +303,7 @@ impl Session {
         }
     }
 
-    /// Takes the calls at the end that have not begun, for a turn that goes on with them.
+    /// Takes the calls at the end that have not begun, for a turn that continues with them.
     pub(crate) fn take_not_begun(&mut self) -> Vec<ToolCall> {
         let count = std::mem::take(&mut self.not_begun);
         self.messages.truncate(self.messages.len() - count);
@@ -429,12 +431,12 @@ impl Session {
     }
 }
 
-/// Where conversations are kept: of each, its lines since the last [`Store::replace`], and a lock.
+/// Where conversations are kept: the lines of each since the last [`Store::replace`], and a lock for each.
 ///
-/// A store of your own keeps the lines that it is given, in their order, and needs to know nothing of what is in them.
-/// [`LineStore`] makes one of two functions, or of three where several processes share it (`docs/examples/store.rs` and
-/// `sqlite.rs`). This trait has four to write, for one that waits for its locks or keeps old segments in a way of its own.
-/// [`check_store`] tries one out.
+/// A store of your own keeps the lines that it is given, in order, and need not know what is in them. [`LineStore`] makes one
+/// from two functions, or from three if several processes share it (`docs/examples/store.rs` and `sqlite.rs`). Implement this
+/// trait, with its four functions, only if the store waits for its locks or keeps old segments in its own way. [`check_store`]
+/// tests one.
 pub trait Store: Send + Sync {
     /// Locks the conversation `name`, and loads it as [`Store::peek`] does; hand the lock to [`Session::locked_by`]. Calls
     /// `waiting` when somebody else has held it for a second. `cancel` ends the wait: [`Cancel::sleep`] returns an error then.
@@ -444,19 +446,20 @@ pub trait Store: Send + Sync {
     /// a newer program wrote it, and errors of the storage.
     fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session>;
 
-    /// Reads the conversation `name` without locking or changing it: [`Session::read`] makes it of its lines, of none if it is new.
+    /// Reads the conversation `name` without locking or changing it: [`Session::read`] builds it from its lines; a new one has
+    /// none.
     ///
     /// # Errors
     /// [`Kind::Config`] when a newer program wrote it, and errors of the storage.
     fn peek(&self, name: &str) -> Result<Session>;
 
-    /// Keeps these lines of a loaded conversation, behind those that it has.
+    /// Appends these lines to a loaded conversation.
     ///
     /// # Errors
     /// Errors of the storage; then none of them is kept.
     fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()>;
 
-    /// Puts these lines in the place of all that the conversation has. Returns the path of what it had, if that is kept.
+    /// Replaces all lines of the conversation by these. Returns the path of the old ones, if they are kept.
     ///
     /// # Errors
     /// Errors of the storage; then nothing has changed, or nothing can be written any more.
@@ -479,8 +482,8 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Nothing is
-    /// begun where nothing is stored yet. Returns the path of the segment before it, if there is one.
+    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Does
+    /// nothing if nothing is stored yet. Returns the path of the segment before it, if there is one.
     ///
     /// # Errors
     /// Those of [`Store::replace`].

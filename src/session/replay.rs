@@ -1,5 +1,5 @@
-//! A conversation made of its lines, one after the other. What was said long ago is left out where there is more than any model
-//! could be sent, so that what is in memory does not grow with the log.
+//! Builds a conversation from its lines, one after the other. The oldest messages are left out if there are more than any model
+//! could be sent, so that memory does not grow with the log.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,7 +32,7 @@ struct Loaded {
 
 /// Takes the lines of a segment, and makes a conversation of them.
 pub(super) struct Replay {
-    /// What the lines up to the kept ones came to.
+    /// The state after the lines before the kept ones.
     session: Session,
     asked_about: String,
     has_header: bool,
@@ -40,7 +40,7 @@ pub(super) struct Replay {
     weight: usize,
     /// The numbers of the lines that were taken back.
     undone: Vec<Range<u64>>,
-    /// Lines were left out for some that were taken back later.
+    /// Lines were left out to make room for some that were taken back later.
     has_gap: bool,
     /// Lines that were too long to be read.
     pub(super) long: usize,
@@ -74,7 +74,7 @@ impl Replay {
         }
     }
 
-    /// What has to read the lines again, if any were left out for some that were taken back later.
+    /// A replay that reads the lines again, if any were left out to make room for some that were taken back later.
     pub(super) fn again(&mut self) -> Option<Self> {
         let undone = std::mem::take(&mut self.undone);
         self.has_gap

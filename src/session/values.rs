@@ -9,8 +9,7 @@ use serde_json::{Value, json};
 
 use super::Line;
 
-/// The named values of a conversation, as a turn and its tools use them. What they set is stored with the results of their
-/// calls.
+/// The named values of a conversation, for a turn and its tools. What tools set is stored with the results of their calls.
 #[derive(Default)]
 pub struct Values(Mutex<State>);
 
@@ -26,7 +25,7 @@ impl Values {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value of this name.
+    /// The value with this name.
     pub fn get(&self, name: &str) -> Option<Value> {
         self.lock().all.get(name).cloned()
     }

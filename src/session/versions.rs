@@ -1,5 +1,6 @@
-//! What the files were that the tools of a turn have changed, for as long as the user may take the turn back. They lie in
-//! `state/undo/KEY/PLACE/`, where no tool can write, in a folder for each turn: `index.json`, and the contents by number.
+//! The earlier versions of files that a turn's tools have changed, kept for as long as the user may take the turn back. They
+//! lie in `state/undo/KEY/PLACE/`, where no tool can write, in a folder for each turn: `index.json`, and the contents by
+//! number.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,7 @@ impl Versions {
     /// The same for a turn that goes on after the program's end, with what is kept of it already.
     pub(crate) fn resumed(dir: PathBuf, place: u64) -> Self {
         let versions = Self::of(dir, place);
-        // One that cannot be read is written anew.
+        // An index that cannot be read is written again.
         *versions.lock() = versions.read().unwrap_or_default();
         versions
     }
@@ -85,7 +86,7 @@ impl Versions {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is known what the file was before the turn.
+    /// Whether the file's earlier version is known.
     pub(crate) fn has(&self, path: &str) -> bool {
         self.lock().iter().any(|version| version.path == path)
     }
@@ -126,8 +127,8 @@ impl Versions {
         disk::replace(&self.turn().join(INDEX), &index, Durability::Later)
     }
 
-    /// Records that a file is again what it was before this turn, with a new stamp: the turn before that left it so may be taken
-    /// back, too.
+    /// Records that a file is again as it was before this turn, with a new stamp, so that the turn before can be taken back,
+    /// too.
     pub(crate) fn put_back(&self, version: &Version, stamp: &str) -> Result<()> {
         let mut turns = self.turns()?;
         turns.retain(|place, _| *place < self.place);

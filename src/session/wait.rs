@@ -7,7 +7,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::pace::paced;
 
-/// Between two looks whether a conversation is free.
+/// Poll interval while a conversation is locked.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Locks a conversation as [`Store::load`](super::Store::load) must: calls `lock` until it returns one,

@@ -31,7 +31,7 @@ pub(crate) struct BuiltIn<R = InWorkshop> {
 pub(crate) type InWorkshop = fn(&Workshop, &Value, &Turn) -> Result<ToolOutput>;
 pub(crate) type Alone = fn(&Value, &Turn) -> Result<ToolOutput>;
 
-/// What the built-in tools of an agent work with. A call takes from it what it needs: a tool that is not called makes nothing.
+/// What the built-in tools of an agent work with. A call creates only what it needs, so tools that are not called cost nothing.
 pub(crate) struct Workshop {
     pub home: Home,
     pub config: Arc<Config>,
@@ -40,7 +40,7 @@ pub(crate) struct Workshop {
     /// Those of the home's own workspace, where notes are, if tools work elsewhere.
     pub notes: Option<Arc<Hands>>,
     pub local_time: LocalTime,
-    /// Makes words of recordings, if there is a model for it.
+    /// Transcribes recordings, if there is a model for it.
     pub transcribe: Option<Arc<Transcribe>>,
     /// Finds notes by their meaning, if there is a model for it.
     pub meaning: Option<Meaning>,

@@ -114,7 +114,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
     ),
 ];
 
-/// Makes words of a recording.
+/// Transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
 
 fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
@@ -194,7 +194,7 @@ fn shown(file: &[u8]) -> Result<ToolOutput> {
     })
 }
 
-/// The words of a recording, which are somebody's and no instructions.
+/// The transcript of a recording, which is data and not instructions.
 fn heard(workshop: &Workshop, path: &str, turn: &Turn) -> Result<ToolOutput> {
     let name = one_line(path, 200);
     let Some(transcribe) = &workshop.transcribe else {

@@ -1,4 +1,4 @@
-//! Tools that are functions: their arguments match the schema when they are called.
+//! Tools made from functions, which are called only with arguments that match the schema.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use crate::text::one_line;
 
 pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
-/// A tool that is a function.
+/// A tool made from a function.
 ///
 /// ```
 /// use bantam::tool::{Function, Risk};
@@ -39,9 +39,9 @@ pub struct Function {
 }
 
 impl Function {
-    /// A tool of this name, description and JSON Schema of its arguments, which is an object. `run` gets the arguments as a
-    /// type of its own, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are for the model, in
-    /// words. Its risk is [`Risk::Writes`]: calls follow each other.
+    /// Makes a tool with this name, description and JSON Schema of its arguments, which must be an object. `run` gets the
+    /// arguments as its own type, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are shown to
+    /// the model. Its risk is [`Risk::Writes`]: calls run one after the other.
     pub fn new<A: DeserializeOwned, O: Into<ToolOutput>>(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
@@ -60,7 +60,7 @@ impl Function {
         })
     }
 
-    /// Changes what calls may do to the world; those of a safe tool run in parallel.
+    /// Sets what calls may do to the world; calls of a safe tool run in parallel.
     pub fn risk(mut self, risk: Risk) -> Self {
         self.spec.risk = risk;
         self

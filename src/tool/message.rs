@@ -16,8 +16,7 @@ use crate::text::one_line;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
-/// The most messages that may wait for one chat: a model that goes on sending what Telegram does not take would fill the
-/// disk.
+/// The most messages that may wait for one chat: a model that keeps sending what Telegram does not accept would fill the disk.
 const MAX_PENDING: usize = 20;
 /// The free space that copying a file must leave, in bytes.
 const MIN_FREE: u64 = 64 << 20;
@@ -173,7 +172,7 @@ impl Sender<'_> {
                 item.to
             )));
         }
-        // Held until the item is posted, so that nobody cleans it up before.
+        // Held until the item is posted, so that it is not cleaned up before.
         let attached = if path.is_empty() {
             None
         } else {

@@ -1,4 +1,4 @@
-//! Tools: the seam that each implements. The registry checks calls (`registry`, `schema`), which then run (`prepared`); long
+//! Tools: the trait that each implements. The registry checks calls (`registry`, `schema`), which then run (`prepared`); long
 //! results come in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
 //! a `Workshop` (`built_in`). Every other file is a family of tools.
 
@@ -111,8 +111,8 @@ pub struct ToolSpec {
     pub schema: Cow<'static, str>,
     /// What its calls may do to the world.
     pub risk: Risk,
-    /// Where the tool comes from, for people: the name of your program, say. `built in` is that of bantam's own tools, and the
-    /// name of a server that of its tools; other programs use neither.
+    /// Where the tool comes from, for people: the name of your program, for example. bantam's own tools have `built in`, and MCP
+    /// tools the name of their server; do not use these for others.
     pub source: Cow<'static, str>,
 }
 
@@ -174,11 +174,11 @@ pub(crate) const SUBAGENT: &str = "subagent";
 
 /// The turn that a call belongs to.
 pub struct Turn<'a> {
-    /// The conversation, by its channel.
+    /// The channel and the chat of the conversation.
     pub origin: &'a Origin,
-    /// What the embedding program says of the turn.
+    /// What the embedding program attached to the turn.
     pub metadata: &'a BTreeMap<String, String>,
-    /// Tells when the turn is stopped, or its time is up.
+    /// Tells when the turn is stopped or out of time.
     pub cancel: &'a Cancel,
     /// The named values of the conversation.
     pub values: &'a Values,
@@ -190,12 +190,11 @@ pub struct Turn<'a> {
     pub(crate) pages: &'a Pages,
     /// Shows something to the user.
     pub events: &'a (dyn Fn(Event) + Sync),
-    /// Runs a subagent and waits for it: how a tool reaches the agent without knowing it. Errors are in words for the
-    /// model.
+    /// Runs a subagent and waits for it: how a tool reaches the agent without depending on it. Errors are worded for the model.
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// The same in the background: the result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
-    /// Keeps what files were before; `None` where nobody can take a turn back.
+    /// Keeps earlier versions of files; `None` where nobody can take a turn back.
     pub(crate) versions: Option<&'a Versions>,
     /// Set by a call that somebody else answers: the turn ends when the calls of this reply have run.
     pub(crate) is_handed_over: &'a AtomicBool,
@@ -203,9 +202,9 @@ pub struct Turn<'a> {
 
 /// The task of a subagent.
 pub struct Task {
-    /// Names it where its tool calls and its report are shown.
+    /// Its name where its tool calls and its report are shown.
     pub label: String,
-    /// All that the subagent is told.
+    /// Everything that the subagent is told.
     pub text: String,
 }
 
@@ -222,9 +221,9 @@ pub(crate) const NOT_FOR_JOBS: [&str; 2] = ["cron", "spawn"];
 /// Tools that pass words on. What others write ends in files and forms, where a struck secret must not stand for itself.
 const PASSES_WORDS_ON: [&str; 5] = ["message", "subagent", "run_skill", "spawn", "cron"];
 
-/// Something that the model can call. It keeps no state of a turn: the turn is an argument.
+/// Something that the model can call. It keeps no state between turns: the turn is an argument.
 pub trait Tool: Send + Sync {
-    /// What the model and people are told of it.
+    /// Describes the tool to the model and to people.
     fn spec(&self) -> &ToolSpec;
 
     /// The risk of a call with these arguments: that of the tool, or less.
@@ -237,7 +236,7 @@ pub trait Tool: Send + Sync {
         self.risk(args) == Risk::Safe
     }
 
-    /// Whether arguments that the schema does not name are passed on: what takes them checks them itself.
+    /// Whether arguments that the schema does not name are passed on; such a tool checks them itself.
     fn takes_any(&self) -> bool {
         false
     }
@@ -250,7 +249,7 @@ pub trait Tool: Send + Sync {
     /// Runs a call whose arguments match the schema.
     ///
     /// # Errors
-    /// In words for the model: what went wrong and, where it helps, what to do instead.
+    /// Worded for the model: what went wrong and, where it helps, what to do instead.
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput>;
 }
 

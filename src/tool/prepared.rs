@@ -1,4 +1,4 @@
-//! A call that is checked: what is told about it, and to whom, and how it runs.
+//! A checked call: what is shown about it, and to whom, and how it runs.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -13,7 +13,7 @@ use crate::text::{clip, one_line, spelled_out};
 /// How much of one argument a summary may use, in bytes.
 const MAX_SUMMARIZED: usize = 16 << 10;
 
-/// A call after its checks. Whatever happens to it, it has one result.
+/// A call after its checks. Whatever happens to it, it gets exactly one result.
 pub(crate) struct PreparedCall<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) checked: Result<(&'a dyn Tool, Value)>,
@@ -88,7 +88,7 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// Whether the user wants to be asked before it: these name tools, MCP servers, and what tools do.
+    /// Whether `names` (tools, MCP servers, `writes`, `runs`) includes this call, so that the user is asked first.
     pub(crate) fn is_among(&self, names: &[String]) -> bool {
         let server = self.call.name.split_once("__").map(|(server, _)| server);
         let does = match self.risk() {

@@ -91,7 +91,7 @@ impl Registry {
         if spec.source != BUILT_IN {
             let schema = parse_json(spec.schema.as_bytes())
                 .map_err(|_| Error::failed(format!("the schema of {name} is not JSON")))?;
-            // What takes any arguments has a schema of somebody else, which is theirs to mend.
+            // A tool that takes any arguments has somebody else's schema, which they must fix.
             if let Some(flaw) = schema::flaw(&schema).filter(|_| !tool.takes_any()) {
                 let why = format!("the schema of {name} does not describe arguments: {flaw}");
                 return Err(Error::failed(why));

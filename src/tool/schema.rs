@@ -11,7 +11,7 @@ use crate::text::{nearest, one_line, parse_json};
 /// The sentence has to be short, and one error often causes others.
 const MAX_ERRORS: usize = 3;
 
-/// What becomes of arguments that a schema does not name.
+/// What to do with arguments that a schema does not name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
     /// They are left out, and refused where one may be a slip.
@@ -116,14 +116,14 @@ fn sized(schema: &Value, value: &Value, path: &str, unknown: Unknown) -> Result<
             &format!("at most {most} {unit} long"),
         ));
     }
-    // A pattern of somebody else's can take minutes with a long text: the server judges it.
+    // A foreign pattern can take minutes with a long text, so the server checks it.
     let is_own = unknown == Unknown::LeaveOut;
     let pattern = schema.get("pattern").and_then(Value::as_str);
     let pattern = pattern.filter(|_| is_own);
     let (Some(pattern), Some(text)) = (pattern, value.as_str()) else {
         return Ok(());
     };
-    // One that is none to this engine, with look-around say, is left to the tool.
+    // A pattern that this engine does not support, for example with look-around, is left to the tool.
     match Regex::new(pattern) {
         Ok(regex) if !regex.is_match(text) => Err(mismatch(
             path,

@@ -208,7 +208,7 @@ fn what_stopped_the_program_three_times_is_set_aside() {
         assert_eq!(ended.status.code(), Some(7));
         assert_eq!(String::from_utf8(ended.stdout).unwrap(), "asked\n");
     }
-    let said = "This message stopped me three times, so I have set it aside.\n";
+    let said = "This message crashed me three times, so I have set it aside.\n";
     assert_eq!(place.run("serving", &model), said);
     // It is over, and known.
     assert_eq!(place.run("serving", &model), "");
