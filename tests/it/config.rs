@@ -668,7 +668,7 @@ fn files_that_nothing_reads_are_told_by_doctor_and_once_by_a_run() {
     let told = "IDENTITY.md, SOUL.md in ";
     let doctor = home.bantam().arg("doctor").run();
     assert!(
-        doctor.stdout.contains(told) && doctor.stdout.contains("are not read"),
+        doctor.stdout.contains(told) && doctor.stdout.contains("are not used"),
         "{}",
         doctor.stdout
     );
@@ -677,5 +677,5 @@ fn files_that_nothing_reads_are_told_by_doctor_and_once_by_a_run() {
     std::fs::remove_file(home.path("workspace/SOUL.md")).unwrap();
     home.agent(["-m", "hi"])
         .exits(0)
-        .says("is not read: what bantam obeys is in ");
+        .says("is not used: the files that bantam obeys are in ");
 }
