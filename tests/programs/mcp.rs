@@ -191,7 +191,7 @@ fn whatever_a_server_says_the_turn_goes_on() {
         ),
         (
             "flood",
-            "MCP server fake: 10000 messages came, and none of them is the answer",
+            "MCP server fake: it sent 10000 messages, none of which is the answer",
         ),
         ("error", "MCP server fake: it refused: no such thing"),
         ("error_7", "MCP server fake: it refused: no reason given"),
@@ -376,7 +376,7 @@ fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
         ),
         (
             &["mcp", "add", "x", "http://h", "--header", "hush"],
-            "--header: no : in it",
+            "--header needs a : in its value",
         ),
         (&["mcp", "add", "x"], "needs URL|COMMAND..."),
         (
