@@ -4,13 +4,18 @@
 use serde_json::Value;
 
 use super::onboard::offer;
-use crate::config::proxy::host;
+use super::tell;
+use crate::config::proxy::shown;
 use crate::config::vendors::{self, Vendor};
 use crate::error::Result;
-use crate::text::one_line;
+use crate::text::{one_line, spelled_out};
 
 /// The variables that may hold the key of a search engine.
 const SEARCH_KEYS: [&str; 3] = ["${TAVILY_API_KEY}", "${BRAVE_API_KEY}", "${SERPER_API_KEY}"];
+
+/// The most characters of what is asked about: in the question itself, and above it.
+const SHORT: usize = 300;
+const MAX_SHOWN: usize = 4_000;
 
 pub(super) struct Consent {
     pub can_ask: bool,
@@ -30,12 +35,21 @@ impl Consent {
         Ok(())
     }
 
-    /// Whether the user agrees to `what`: "the model x at y".
+    /// Whether the user agrees to `what`: "the model x at y". They see all of it, or how much there is.
     fn agrees(&mut self, what: &str) -> Result<bool> {
-        let what = one_line(what, 300);
-        let agreed = self.can_ask && offer(&format!("Take over {what}? [y/N] "), false)?;
+        let what = spelled_out(&what.replace('\n', "\\n"));
+        let length = what.chars().count();
+        let agreed = self.can_ask && {
+            let question = if length > SHORT {
+                tell(&beginning(&what, MAX_SHOWN));
+                format!("Take over this ({length} characters)? [y/N] ")
+            } else {
+                format!("Take over {what}? [y/N] ")
+            };
+            offer(&question, false)?
+        };
         if !agreed {
-            self.refused.push(what);
+            self.refused.push(beginning(&what, SHORT));
         }
         Ok(agreed)
     }
@@ -110,10 +124,19 @@ impl Consent {
         for (name, mut server) in std::mem::take(servers) {
             let place = format!("mcpServers.{name}");
             self.keep_variables(&mut server, &place, &["env", "headers"], |_| false);
-            let what = match text(&server, "url") {
+            let mut what = match text(&server, "url") {
                 "" => format!("runs {}", command(&server)),
                 url => format!("is at {}", shown(url)),
             };
+            if !text(&server, "cwd").is_empty() {
+                what.push_str(&format!(", in {}", text(&server, "cwd")));
+            }
+            for (member, called) in [("env", "variables"), ("headers", "headers")] {
+                let names = names(&server[member]);
+                if !names.is_empty() {
+                    what.push_str(&format!(", with the {called} {names}"));
+                }
+            }
             if self.agrees(&format!("the MCP server {name}, disabled: it {what}"))? {
                 server["enabled"] = false.into();
                 servers.insert(name, server);
@@ -183,20 +206,28 @@ fn is_base_of(base: &str, vendor: &Vendor) -> bool {
     base.is_empty() || base.trim_end_matches('/') == vendor.base.trim_end_matches('/')
 }
 
-/// An address without what may be a password in it.
-fn shown(address: &str) -> String {
-    if address.contains('@') {
-        host(address)
-    } else {
-        address.to_owned()
-    }
-}
-
 /// The command line of a local server.
 fn command(server: &Value) -> String {
     let args = server["args"].as_array().into_iter().flatten();
     let words = args.filter_map(Value::as_str);
     shell_words::join(std::iter::once(text(server, "command")).chain(words))
+}
+
+/// The names of members, whose values may be secrets.
+fn names(members: &Value) -> String {
+    let members = members.as_object().into_iter().flatten();
+    let names: Vec<&str> = members.map(|(name, _)| name.as_str()).collect();
+    names.join(", ")
+}
+
+/// A text of at most `most` characters, and how many it has if that is more.
+fn beginning(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.to_owned();
+    }
+    let shown: String = text.chars().take(most).collect();
+    format!("{shown}… ({length} characters)")
 }
 
 /// Takes out what is null or empty.
@@ -231,6 +262,25 @@ mod tests {
     }
 
     #[test]
+    fn all_that_a_server_is_given_is_named_and_what_is_cut_is_counted() {
+        let hidden = format!("{} --run=evil", "x".repeat(400));
+        let (_, refused) = without_a_terminal(json!({ "mcpServers": {
+            "cut": {"command": "npx", "args": ["-y", hidden]},
+            "far": {"url": "https://me:hush@far.example/mcp?key=hush#hush", "headers": {"X-Key": "hush"}},
+            "near": {"command": "sh", "args": ["-c", "a\nb\u{202e}"], "cwd": "/srv/x", "env": {"NODE_OPTIONS": "hush", "TZ": "hush"}},
+        }}));
+        let refused = refused.join("\n");
+        for told in [
+            "it is at https://far.example/mcp?..., with the headers X-Key",
+            "it runs sh -c 'a\\nb\\u{202e}', in /srv/x, with the variables NODE_OPTIONS, TZ",
+            "x… (458 characters)",
+        ] {
+            assert!(refused.contains(told), "{told}: {refused}");
+        }
+        assert!(!refused.contains("hush"), "{refused}");
+    }
+
+    #[test]
     fn nothing_that_others_chose_comes_over_without_a_word() {
         let (config, refused) = without_a_terminal(json!({
             "agents": {"defaults": {"model_name": "openai/gpt-5"}},
@@ -258,7 +308,7 @@ mod tests {
             "model_list.0.api_key: it reads one of your variables",
             "model_list.0.headers: it reads one of your variables",
             "the model openai/x at https://evil.example/v1",
-            "groq/y: the proxy evil.example",
+            "groq/y: the proxy http://evil.example:1",
             "channels.telegram.token: it reads one of your variables",
             "Telegram user 1, who may then use the bot",
             "Telegram user 2, who may then use the bot",

@@ -3,6 +3,7 @@
 //!
 //! PATH is only read. Symbolic links are not followed, and only regular files are opened. Nothing here is overwritten.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::FileType;
 use std::io::Read;
@@ -19,7 +20,7 @@ use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::reach::{Dir, Links};
-use crate::text::{counted, one_line, parse_json};
+use crate::text::{counted, one_line, parse_json, size};
 
 /// Parts of an agent: the name elsewhere, in the workspace or beside it; the directory of our home, and the name there. Of two
 /// with the same name here, the first one that exists is copied.
@@ -36,6 +37,9 @@ const PARTS: [(&str, &str, &str); 10] = [
     ("cron", "cron", "jobs.json"),
 ];
 const WORKSPACE: &str = "workspace";
+/// The most bytes of a file, and of all files. A few bytes on their disk may be read as any number.
+const MAX_FILE: u64 = 100 << 20;
+const MAX_ALL: u64 = 1 << 30;
 /// What other programs keep beside their agent's work.
 const FOREIGN: [&str; 1] = ["state"];
 
@@ -57,6 +61,8 @@ pub(super) struct ForeignHome {
     pub(super) dir: Dir,
     /// Its workspace, relative to it: `workspace`, or nothing if the directory itself is one.
     workspace: PathBuf,
+    /// Bytes of files that were copied.
+    copied: Cell<u64>,
 }
 
 impl Import {
@@ -89,6 +95,7 @@ impl Import {
             dir: Dir::open(&path).map_err(usage)?,
             workspace: WORKSPACE.into(),
             path,
+            copied: Cell::new(0),
         };
         let is_file = |name: &str| {
             home.kind(Path::new(name))
@@ -338,14 +345,29 @@ impl ForeignHome {
         if !self.kind(from).is_some_and(|kind| kind.is_file()) {
             return self.skip(from, "not a file");
         }
-        let mut file = match self.dir.read(from, Path::new("it"), Links::Refuse) {
+        let file = match self.dir.read(from, Path::new("it"), Links::Refuse) {
             Ok(file) => file,
             Err(e) => return self.skip(from, &e.message),
         };
-        let runs = file.metadata()?.permissions().mode() & 0o100 != 0;
+        let meta = file.metadata()?;
+        let all = self.copied.get() + meta.len();
+        for (bytes, most, what) in [
+            (meta.len(), MAX_FILE, "it has"),
+            (all, MAX_ALL, "with it, all files have"),
+        ] {
+            if bytes > most {
+                let most = size(most);
+                return self.skip(from, &format!("{what} more than {most}: copy it yourself"));
+            }
+        }
+        let runs = meta.permissions().mode() & 0o100 != 0;
         let mode = if runs { disk::PROGRAM } else { disk::PLAIN };
-        match disk::copy_new(root, to, &mut file, mode)? {
-            CopyOutcome::Created => counts[0] += 1,
+        // It may grow meanwhile.
+        match disk::copy_new(root, to, &mut file.take(meta.len()), mode)? {
+            CopyOutcome::Created => {
+                counts[0] += 1;
+                self.copied.set(all);
+            }
             CopyOutcome::Exists => counts[1] += 1,
             CopyOutcome::Blocked => return self.skip(from, "a link or a file is in the way"),
         }

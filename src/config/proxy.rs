@@ -59,6 +59,19 @@ pub(crate) fn host(url: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
+/// An address for people, without what may be a secret in it: the user and the password before its host, and its query.
+pub(crate) fn shown(url: &str) -> String {
+    let (address, query) = match url.split_once(['?', '#']) {
+        Some((address, _)) => (address, "?..."),
+        None => (url, ""),
+    };
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}{separator}{host}{path}{query}")
+}
+
 fn is_loopback(host: &str) -> bool {
     let loopback = host.parse::<Ipv4Addr>().is_ok_and(|ip| ip.is_loopback());
     loopback || matches!(host, "localhost" | "::1") || host.ends_with(".localhost")

@@ -253,3 +253,20 @@ fn what_another_program_was_told_to_trust_is_asked_for_one_by_one() {
         })
     );
 }
+
+/// A file of nothing takes no room where it lies, and would take all of it here.
+#[test]
+fn a_file_that_is_far_larger_than_any_note_is_named_and_left() {
+    let home = Home::empty();
+    let dir = fixture(&home, "picoclaw-v3", "http://localhost:1/v1");
+    let large = dir.join("workspace/large.bin");
+    fs::File::create(&large)
+        .unwrap()
+        .set_len((100 << 20) + 1)
+        .unwrap();
+    let run = home.bantam().args(["onboard", "--import"]).arg(&dir).run();
+    run.exits(0);
+    let told = "large.bin: it has more than 100.0 MB: copy it yourself";
+    assert!(run.stdout.contains(told), "{}", run.stdout);
+    assert!(!home.path("workspace/large.bin").exists());
+}
