@@ -33,6 +33,9 @@ const PROC_MACHINE: &[&str] = &[
     "mtrr",
 ];
 
+/// Parts of /proc that tell of other users' keys in the kernel, and hide behind /dev/null.
+const PROC_KEYS: &[&str] = &["keys", "key-users"];
+
 const DEVICE_LINKS: &[(&str, &str)] = &[
     ("dev/fd", "/proc/self/fd"),
     ("dev/stdin", "/proc/self/fd/0"),
@@ -50,6 +53,11 @@ const SCRATCH_SIZE: &str = "32m";
 const GUARDED: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV);
 const GUARDED_READ_ONLY: MountAttrFlags = GUARDED.union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
+/// A read-only mount keeps the mode and the owner of a device, and lets it be written all the same.
+const DEVICE: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
+    .union(MountAttrFlags::MOUNT_ATTR_RDONLY);
 
 const CLONE_TREE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE
     .union(OpenTreeFlags::OPEN_TREE_CLOEXEC)
@@ -116,12 +124,8 @@ fn take_trees<'a>(
             Err(_) => {}
         }
     }
-    // A read-only mount keeps their modes and owners, and lets them be written all the same.
-    let device = MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC
-        | MountAttrFlags::MOUNT_ATTR_RDONLY;
     for path in paths::DEVICES.iter().map(Path::new) {
-        mounts.push(take(CWD, path, path, device)?);
+        mounts.push(take(CWD, path, path, DEVICE)?);
     }
     let take_held = |tree: &'a Tree, attributes| {
         tree.open()?
@@ -264,6 +268,13 @@ fn mount_proc(root: &Dir) -> Result<()> {
         };
         attach(&tree, root, &Path::new("proc").join(name))
             .doing(format_args!("attaching /proc/{name}"))?;
+    }
+    for name in PROC_KEYS {
+        let nothing = take_mount(CWD, Path::new("/dev/null"), DEVICE).doing("taking /dev/null")?;
+        match attach(&nothing, root, &Path::new("proc").join(name)) {
+            Err(Errno::NOENT) => {}
+            result => result.doing(format_args!("hiding /proc/{name}"))?,
+        }
     }
     Ok(())
 }

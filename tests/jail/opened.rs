@@ -169,3 +169,28 @@ fn other_disks_are_watched_in_namespaces() {
 fn other_disks_are_watched_under_landlock() {
     LANDLOCK_ALONE.into_iter().for_each(other_disks_are_watched);
 }
+
+/// The kernel tells of its keys whoever asks, and has one of the machine's own for each user.
+#[test]
+fn the_kernels_keys_are_not_told_in_namespaces() {
+    for column in IN_NAMESPACES {
+        let ground = ground(column);
+        netns::enter(ground.owner, "nothing", |netns| {
+            let ask = |_: &Fixture, _: &[String]| {
+                let command = "cat /proc/keys /proc/key-users; echo read";
+                vec![call("read", "exec", &json!({ "command": command }))]
+            };
+            told_in(
+                netns,
+                ground,
+                &json!({}),
+                |_| (),
+                ask,
+                |_, told| {
+                    let said = &told[0].1;
+                    assert!(said.contains("read") && !said.contains(':'), "{said}");
+                },
+            );
+        });
+    }
+}
