@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::function::Function;
+use super::pages::MAX_RAW;
 use super::registry::{MAX_NAME, valid_name};
 use super::{Risk, ToolOutput, ToolSpec, schema};
 use crate::bus::Event;
@@ -86,14 +87,14 @@ fn output(result: &Value) -> ToolOutput {
         failed: result["isError"] == true,
         ..ToolOutput::default()
     };
-    let mut texts = Vec::new();
+    let mut texts = Texts::default();
     for part in result["content"].as_array().into_iter().flatten() {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
-            "text" => texts.push(text("text").to_owned()),
+            "text" => texts.push(text("text")),
             "image" | "audio" => match media(text("data")) {
                 Some(media) => output.images.push(media),
-                None => texts.push(format!(
+                None => texts.push(&format!(
                     "[{} of a kind that cannot be shown]",
                     if text("type") == "image" {
                         "an image"
@@ -106,33 +107,51 @@ fn output(result: &Value) -> ToolOutput {
                 let resource = &part["resource"];
                 let uri = one_line(resource["uri"].as_str().unwrap_or_default(), 500);
                 let shown = resource["blob"].as_str().and_then(media);
-                let content = match (&shown, resource["text"].as_str()) {
-                    (Some(media), _) => format!("[{}]", media.mime),
-                    (None, Some(text)) => text.to_owned(),
-                    (None, None) => {
-                        let kind = resource["mimeType"].as_str().unwrap_or("not text");
-                        format!("[{}: cannot be shown]", one_line(kind, 60))
-                    }
-                };
-                texts.push(format!("{uri}:\n{content}"));
+                let kind = || one_line(resource["mimeType"].as_str().unwrap_or("not text"), 60);
+                texts.push(&format!("{uri}:\n"));
+                match (&shown, resource["text"].as_str()) {
+                    (Some(media), _) => texts.append(&format!("[{}]", media.mime)),
+                    (None, Some(text)) => texts.append(text),
+                    (None, None) => texts.append(&format!("[{}: cannot be shown]", kind())),
+                }
                 output.images.extend(shown);
             }
             "resource_link" => {
                 let about = [text("name"), text("uri"), text("description")]
                     .map(|text| one_line(text, 500));
-                texts.push(about.join(" "));
+                texts.push(&about.join(" "));
             }
-            kind => texts.push(format!("[{}: cannot be shown]", one_line(kind, 40))),
+            kind => texts.push(&format!("[{}: cannot be shown]", one_line(kind, 40))),
         }
     }
-    if texts.is_empty() && !result["structuredContent"].is_null() {
-        texts.push(serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
+    if texts.all.is_empty() && !result["structuredContent"].is_null() {
+        texts.push(&serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
     }
-    output.text = fenced(&texts.join("\n\n"));
+    output.text = fenced(&texts.all);
     if output.text.is_empty() && output.images.is_empty() {
         "(no output)".clone_into(&mut output.text);
     }
     output
+}
+
+/// The texts of a result, one below the other, and no more of them than it may hold.
+#[derive(Default)]
+struct Texts {
+    all: String,
+}
+
+impl Texts {
+    fn push(&mut self, text: &str) {
+        if !self.all.is_empty() {
+            self.append("\n\n");
+        }
+        self.append(text);
+    }
+
+    fn append(&mut self, text: &str) {
+        let left = MAX_RAW.saturating_sub(self.all.len());
+        self.all.push_str(clip(text, left));
+    }
 }
 
 /// An image, a recording or a PDF, known by its bytes.

@@ -8,14 +8,35 @@ use serde_json::Value;
 use super::built_in::Alone;
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::error::{Error, Result};
-use crate::text::{clip, fence_of, one_line};
+use crate::text::{clip, fence_of, one_line, size};
 
 /// The most bytes of one result in the conversation, the page notice included.
 const MAX_RESULT: usize = 30_000;
 /// The most bytes of text on a page.
 const PAGE: usize = MAX_RESULT - 300;
+/// The most bytes of one result. It may be another's, who chooses how long it is.
+const MAX_TEXT: usize = 1 << 20;
+/// What may be longer while secrets are looked for: one that is cut in half is not known as one.
+const SLACK: usize = 64 << 10;
+/// The most bytes of a result before its secrets are removed.
+pub(crate) const MAX_RAW: usize = MAX_TEXT + SLACK;
 /// The most bytes kept for one turn. Beyond it the oldest results go; the newest always stays.
-const MAX_KEPT: usize = 8 << 20;
+const MAX_KEPT: usize = 2 << 20;
+
+/// A result within bounds: `strike` removes its secrets.
+pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -> String {
+    if text.len() <= MAX_TEXT {
+        return strike(text);
+    }
+    let fence = fence_of(&text).to_owned();
+    text.truncate(clip(&text, MAX_RAW).len());
+    let mut text = strike(text);
+    text.truncate(clip(&text, MAX_TEXT).len());
+    let close = if fence.is_empty() { "" } else { "\n" };
+    let most = size(MAX_TEXT as u64);
+    text.push_str(&format!("{close}{fence}\n[cut: a result holds {most}]"));
+    text
+}
 
 /// The long results of one turn: the id and the text of each.
 #[derive(Default)]
@@ -142,6 +163,26 @@ fn read_more(args: &Value, turn: &Turn) -> Result<ToolOutput> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_that_another_made_too_long_is_cut_and_says_so() {
+        let short = "a".repeat(MAX_TEXT);
+        assert_eq!(bounded(short.clone(), |text| text), short);
+        let key = "sk-secret";
+        let long = format!(
+            "```\n{}{key}{}\n```",
+            "é".repeat(MAX_TEXT / 2 - 4),
+            "b".repeat(8 << 20)
+        );
+        let cut = bounded(long, |text| text.replace(key, "[secret removed]"));
+        assert!(cut.len() < MAX_TEXT + 100, "{}", cut.len());
+        assert!(!cut.contains("sk-"));
+        assert!(
+            cut.ends_with("\n```\n[cut: a result holds 1.0 MB]"),
+            "{}",
+            &cut[cut.len() - 60..]
+        );
+    }
 
     /// The pages of `text` without the lines that say which they are.
     fn read(text: &str) -> Vec<String> {

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde_json::Value;
 
-use super::{BUILT_IN, Risk, Tool, ToolOutput, Turn, change};
+use super::{BUILT_IN, Risk, Tool, ToolOutput, Turn, change, pages};
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::Redactor;
@@ -160,7 +160,8 @@ impl PreparedCall<'_> {
     }
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
-        let mut content = self.redactor.strike(output.text, said);
+        let strike = |text| self.redactor.strike(text, said);
+        let mut content = pages::bounded(output.text, strike);
         // Some servers refuse it.
         content.retain(|c| c != '\0');
         ToolResult {
