@@ -12,12 +12,13 @@ use crate::app::{self, Parts};
 use crate::cancel::Cancel;
 use crate::child;
 use crate::config::edit::{self, Change};
-use crate::config::{self, Config, Env, McpServer};
+use crate::config::{self, Config, Env, McpServer, proxy};
 use crate::disk;
 use crate::doctor::Check;
 use crate::error::{Error, Result};
 use crate::mcp::{RemoteTool, Servers, brief};
 use crate::paths::Home;
+use crate::secret::Redactor;
 use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -81,11 +82,15 @@ pub(super) const COMMANDS: &[Command] = &[
 fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     app::make_workspace(parts)?;
     let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
-    let (tools, changes) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
-    for change in changes {
+    let (tools, change) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
+    if let Some(change) = change {
         notice(&change);
     }
-    tools
+    // A program may print its variables.
+    tools.map_err(|e| Error {
+        message: Redactor::new(parts.config.secrets(parts.env)).redact(e.message),
+        ..e
+    })
 }
 
 /// Shows the last lines that a server said, and leaves the first of the error.
@@ -106,6 +111,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     let parts = parts(&home, &loaded.config, env);
     let servers = &loaded.config.mcp_servers;
+    let redactor = Redactor::new(loaded.config.secrets(env));
     if servers.is_empty() {
         notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
     }
@@ -121,12 +127,12 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         let what = if entry.url.is_empty() {
             format!("{} {}", entry.command, entry.args.join(" "))
         } else {
-            entry.url.clone()
+            proxy::shown(&entry.url)
         };
         [
             name.clone(),
             one_line(&outcome, 200),
-            one_line(&what, 80),
+            one_line(&redactor.strike(what, ""), 80),
             network(entry).0.to_owned(),
         ]
     };
