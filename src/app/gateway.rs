@@ -27,6 +27,7 @@ use crate::gateway::systemd::ServiceManager;
 use crate::gateway::turn_log::TurnLog;
 use crate::hands::Hands;
 use crate::log::{Level, Log};
+use crate::mcp::Servers;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -60,6 +61,7 @@ impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
         let mut factory = AgentFactory::new(home, env)?;
         factory.options.undo_of = Some("telegram_");
+        factory.options.servers = Arc::new(Servers::in_background());
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
         let http = endpoint_settings(&loaded.config, env, home)?;
@@ -175,6 +177,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .as_ref()
         .map(|bot| chats(parts, bot, &outbox, hands, cancel, log))
         .transpose()?;
+    pool.ask_servers(cancel, chats.clone(), log);
     let queue = outbox.queue().clone();
     let runs = Arc::new(runs(parts, outbox, cancel, log));
     let pool = Arc::new(pool);

@@ -15,14 +15,14 @@ use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, McpServer, keys};
 use crate::disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::hands::{Confinement, Hands};
 use crate::http::Client;
 use crate::jail;
 use crate::mcp::{
-    Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList, Transport,
-    brief, refresh,
+    Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
+    Transport, brief,
 };
 use crate::reach::{Access, Resolved, Tree};
 use crate::secret::Secret;
@@ -40,15 +40,28 @@ pub(super) fn add_tools(
     notices: &mut Vec<String>,
 ) {
     let mut offers = Vec::new();
-    for (name, entry) in enabled(parts.config) {
-        let offered = server(servers, parts, name, entry).and_then(|server| {
-            let list = list(&server, parts, entry, notices)?;
-            let mut chosen = chosen(name, entry, list, notices);
-            chosen.retain(|tool| is_sound(name, tool, notices));
-            Ok((server, chosen))
+    for (name, entry, found) in lists(servers, parts) {
+        let (server, answer) = match found {
+            Ok((server, Some(answer))) => (server, answer),
+            // It is asked in the background.
+            Ok((_, None)) => continue,
+            Err(e) => {
+                notices.push(missing(name, &e));
+                continue;
+            }
+        };
+        let offered = answer.and_then(|(tools, change)| {
+            notices.extend(change);
+            tools
         });
         match offered {
-            Ok(offered) => offers.push(offered),
+            Ok(list) => {
+                let mut chosen = chosen(name, entry, list, notices);
+                chosen.retain(|tool| is_sound(name, tool, notices));
+                offers.push((server, chosen));
+            }
+            // The user knows.
+            Err(e) if e.kind == Kind::Interrupted => {}
             Err(e) => notices.push(missing(name, &e)),
         }
     }
@@ -145,7 +158,7 @@ pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
     let env = parts.env.clone();
     let generation = servers.generation();
     let renew = move |known: u64, cancel: &Cancel, events: &dyn Fn(Event)| {
-        let tell = |text| events(Event::Notice(text));
+        let tell = |text: &str| events(Event::Warning(text.to_owned()));
         servers.renew(cancel, &tell);
         let now = servers.generation();
         if now == known {
@@ -158,7 +171,9 @@ pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
         };
         let (mut tools, mut notices) = (Vec::new(), Vec::new());
         add_tools(&servers, parts, &mut tools, &mut notices);
-        notices.into_iter().for_each(tell);
+        for text in notices {
+            events(Event::Notice(text));
+        }
         Some((now, tools))
     };
     Some(Renewal {
@@ -176,26 +191,70 @@ fn missing(name: &str, e: &Error) -> String {
     format!("the tools of the MCP server {name} are missing: {why}{hint}")
 }
 
-/// The tools in the list on disk, or in a fresh one. A failure is kept for a while, and told in each run that misses the tools.
-fn list(
-    server: &Arc<Server>,
-    parts: Parts,
-    entry: &McpServer,
-    notices: &mut Vec<String>,
-) -> Result<Vec<RemoteTool>> {
+/// A server, and what it has answered to the question for its tools.
+type Asked = (Arc<Server>, Option<Result<Answer>>);
+
+/// The servers that are switched on, each with its list on disk, or a fresh one. A failure is kept for a while, and told in
+/// each run that misses the tools.
+fn lists<'a>(
+    servers: &Servers,
+    parts: Parts<'a>,
+) -> Vec<(&'a String, &'a McpServer, Result<Asked>)> {
     let now = SystemTime::now();
-    if let Some(known) = ToolList::read(&parts.home.mcp_tools(&server.name), entry, now) {
-        return known.into_tools();
+    let known = |(name, entry): (&'a String, &'a McpServer)| {
+        let asked = server(servers, parts, name, entry).map(|server| {
+            let known = ToolList::read(&server, now);
+            (server, known.map(|list| Ok((list.into_tools(), None))))
+        });
+        (name, entry, asked)
+    };
+    let mut lists: Vec<_> = enabled(parts.config).map(known).collect();
+    let asked = lists
+        .iter_mut()
+        .filter_map(|(.., asked)| asked.as_mut().ok());
+    let unknown: Vec<&mut Asked> = asked.filter(|(_, list)| list.is_none()).collect();
+    if unknown.is_empty() {
+        return lists;
     }
-    make_workspace(parts)?;
-    let (tools, changes) = refresh(server, now, &Cancel::new(None))?;
-    notices.extend(changes);
-    tools
+    if let Err(e) = make_workspace(parts) {
+        for (_, list) in unknown {
+            *list = Some(Err(e.clone()));
+        }
+        return lists;
+    }
+    let to_ask: Vec<Arc<Server>> = unknown.iter().map(|(server, _)| server.clone()).collect();
+    for ((_, list), answer) in unknown.into_iter().zip(servers.ask_for_tools(&to_ask)) {
+        *list = answer;
+    }
+    lists
+}
+
+/// Asks the servers whose tools are not known while other work goes on: one that does not answer delays nobody. `tell` hears
+/// of those that cannot be used.
+pub(super) fn ask_in_background(
+    servers: &Servers,
+    cancel: &Cancel,
+    tell: impl Fn(String) + Send + Sync + 'static,
+) {
+    let answered = move |name: &str, tools: Result<Vec<RemoteTool>>| {
+        if let Err(e) = tools {
+            tell(missing(name, &e));
+        }
+    };
+    servers.begin(cancel, Box::new(answered));
 }
 
 /// The name begins those of the tools, and is a file name.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.contains("__") || name.ends_with('_') {
+        // The tool a__b__x would be that of a server a as well as of a server a__b.
+        return Err(Error::usage(format!(
+            "{}: not a name for an MCP server, because __ is between a server and its tool",
+            one_line(name, 80)
+        ))
+        .hint("use another name, with single _ and none at the end"));
+    }
     if !name.is_empty() && name.len() <= 40 && name.chars().all(is_plain) {
         return Ok(());
     }

@@ -6,14 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::factory::AgentFactory;
-use super::local_time;
+use super::{local_time, mcp};
 use crate::agent::Agent;
 use crate::bus::Kind;
+use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
+use crate::log::{Level, Log};
 use crate::provider::offers;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
+use crate::telegram::Chats;
 use crate::text::clip;
 use crate::usage;
 
@@ -44,6 +47,19 @@ impl AgentPool {
         }
     }
 
+    /// Asks MCP servers for tools that are not known; the next turns have them. Changes are told to the owner, too.
+    pub(super) fn ask_servers(&self, cancel: &Cancel, chats: Option<Arc<Chats>>, log: Log) {
+        let servers = &self.factory.options.servers;
+        servers.tell_changes_by(Box::new(move |text| {
+            log.write(Level::Warn, text);
+            let owner = chats.as_ref().and_then(|chats| Some((chats, chats.owner?)));
+            if let Some((chats, owner)) = owner {
+                chats.post(&owner.to_string(), text, &[]);
+            }
+        }));
+        mcp::ask_in_background(servers, cancel, move |text| log.write(Level::Warn, &text));
+    }
+
     /// The agent for a model, and notices about a new one.
     pub(super) fn get(&self, model: Option<&str>) -> Result<(Arc<Agent>, Vec<String>)> {
         let key = model.map(str::to_owned);
@@ -57,7 +73,6 @@ impl AgentPool {
                 return Ok((agent.clone(), Vec::new()));
             }
         }
-        // Building may wait for an MCP server, which only the conversation that needs it waits for.
         let mut loaded = self.factory.load(model)?;
         if let Some(token) = &self.bot_token {
             Arc::make_mut(&mut loaded.config).channels.telegram.token = token.clone();

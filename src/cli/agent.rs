@@ -182,6 +182,7 @@ impl Run<'_> {
         }
         loaded.config.choose_model(&self.factory.env)?;
         let printer = Arc::new(Printer::new(self.output, screen));
+        self.factory.options.servers.end_with(&request.cancel);
         signals.turn_begins(&request.cancel);
         let waiting = || printer.event(Event::Warning(WAITING.to_owned()));
         let session = match self

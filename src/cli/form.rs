@@ -2,6 +2,9 @@
 //! may be sent.
 
 use std::io::{self, IsTerminal};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::Map;
 
@@ -12,6 +15,8 @@ use crate::text::one_line;
 
 /// How often a value may be typed that does not fit.
 const TRIES: usize = 3;
+/// How often a form looks whether the one before it is gone.
+const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Has servers ask here, if somebody sits at this terminal.
 pub(super) fn offer(servers: &Servers, screen: &Screen) {
@@ -19,7 +24,12 @@ pub(super) fn offer(servers: &Servers, screen: &Screen) {
         return;
     }
     let screen = screen.clone();
+    let terminal = Mutex::new(());
     servers.ask_by(Box::new(move |server, form, is_over| {
+        // Calls of several servers run side by side.
+        let Some(_alone) = alone(&terminal, is_over) else {
+            return Reply::Cancel;
+        };
         screen.end_line();
         let reply = fill(&screen, server, form, is_over);
         if reply.is_none() && is_over() {
@@ -27,6 +37,18 @@ pub(super) fn offer(servers: &Servers, screen: &Screen) {
         }
         reply.unwrap_or(Reply::Cancel)
     }));
+}
+
+/// Waits until no other form is open. `None` if the call is over before.
+fn alone<'m>(terminal: &'m Mutex<()>, is_over: &dyn Fn() -> bool) -> Option<MutexGuard<'m, ()>> {
+    loop {
+        match terminal.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(e)) => return Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) if is_over() => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(INTERVAL),
+        }
+    }
 }
 
 /// `None` if the user gives up in the middle, or the call is over.

@@ -25,7 +25,7 @@ const INVALID_PARAMS: i64 = -32602;
 /// The longest id of a request of the server, in bytes.
 const MAX_ID: usize = 200;
 /// What a server may ask of the user from the beginning of a call to its end.
-const MAX_QUESTIONS: usize = 5;
+const MAX_QUESTIONS: usize = 3;
 /// How long a form has to leave the terminal when its call is over.
 const CLOSING: Duration = Duration::from_secs(5);
 /// The least time between two reports of progress.
@@ -154,6 +154,10 @@ impl Asides {
             return None;
         };
         let call = call.clone();
+        // One at a time: nobody can answer several.
+        if !questions.open.is_empty() {
+            return None;
+        }
         if call.asked.fetch_add(1, Ordering::SeqCst) >= MAX_QUESTIONS {
             return None;
         }

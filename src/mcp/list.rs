@@ -1,6 +1,5 @@
 //! What the tools of a server are, kept on disk under its entry's checksum.
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +17,8 @@ const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
 /// What a request says around a tool, in bytes: the names of fields, and of the server twice.
 const FRAME: usize = 150;
+/// The most tools that a line about changes names.
+const MAX_NAMED: usize = 5;
 /// How long a server that could not be asked for its tools is left alone.
 const RETRY_AFTER: Duration = Duration::from_secs(600);
 /// Longer than any program holds the lock of a list.
@@ -61,11 +62,11 @@ pub(crate) struct ToolList {
 
 impl ToolList {
     /// The list of a server with this entry, if it was made and can still be used.
-    pub(crate) fn read(path: &Path, entry: &McpServer, now: SystemTime) -> Option<Self> {
-        let list: Self = from_json(&fs_err::read(path).ok()?).ok()?;
+    pub(crate) fn read(server: &Server, now: SystemTime) -> Option<Self> {
+        let list: Self = from_json(&fs_err::read(&server.list).ok()?).ok()?;
         let age = seconds(now).saturating_sub(list.at);
         let is_usable = list.error.is_none() || age < RETRY_AFTER.as_secs();
-        (list.entry == checksum(entry) && is_usable).then_some(list)
+        (list.entry == server.checksum && is_usable).then_some(list)
     }
 
     /// The tools, or why there are none.
@@ -80,8 +81,8 @@ impl ToolList {
     }
 }
 
-/// What a server answered when it was asked for its tools, and what is to be told of them.
-pub(crate) type Answer = (Result<Vec<RemoteTool>>, Vec<String>);
+/// What a server answered when it was asked for its tools, and what is to be told of changes.
+pub(crate) type Answer = (Result<Vec<RemoteTool>>, Option<String>);
 
 /// Asks a server for its tools and keeps what it says; see [`keep`].
 ///
@@ -89,17 +90,21 @@ pub(crate) type Answer = (Result<Vec<RemoteTool>>, Vec<String>);
 /// It cannot be kept.
 pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Result<Answer> {
     let found = server.tools(cancel);
-    let (_, changes) = keep(server, found.clone(), now)?;
-    Ok((found, changes))
+    if found.is_err() && cancel.why().is_some() {
+        // It was not given the time to answer.
+        return Ok((found, None));
+    }
+    let (_, change) = keep(server, found.clone(), now)?;
+    Ok((found, change))
 }
 
-/// Keeps what a server has said of its tools. Returns the list, and a sentence for each tool whose description has changed:
-/// a server can change what the model is told about a tool that its user has come to trust.
+/// Keeps what a server has said of its tools. Returns the list, and a line about what is new in it: a server can change what the
+/// model is told about a tool that its user has come to trust, and add one that they have never seen.
 pub(super) fn keep(
     server: &Server,
     found: Result<Vec<RemoteTool>>,
     now: SystemTime,
-) -> Result<(ToolList, Vec<String>)> {
+) -> Result<(ToolList, Option<String>)> {
     let Server {
         name,
         list: path,
@@ -116,18 +121,7 @@ pub(super) fn keep(
         Ok(tools) => (tools, None, None),
         Err(e) => (before.clone(), Some(brief(&e.message)), e.hint),
     };
-    let is_changed = |tool: &&RemoteTool| {
-        before
-            .iter()
-            .any(|old| old.name == tool.name && old != *tool)
-    };
-    let told = |tool: &RemoteTool| {
-        let tool = one_line(&tool.name, 80);
-        format!(
-            "MCP server {name}: the description of its tool {tool} has changed; bantam mcp test {name} shows it"
-        )
-    };
-    let changes = tools.iter().filter(is_changed).map(told).collect();
+    let change = change(name, &before, &tools);
     let list = ToolList {
         entry: checksum.clone(),
         at: seconds(now),
@@ -137,7 +131,46 @@ pub(super) fn keep(
     };
     let text = serde_json::to_vec(&list).unwrap_or_default();
     disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
-    Ok((list, changes))
+    Ok((list, change))
+}
+
+/// What is new in a list of tools, in one line. All is new in the first one, of which nothing is told.
+fn change(server: &str, before: &[RemoteTool], now: &[RemoteTool]) -> Option<String> {
+    let known = |tool: &RemoteTool| before.iter().find(|old| old.name == tool.name);
+    let (old, new): (Vec<_>, Vec<_>) = now.iter().partition(|tool| known(tool).is_some());
+    let changed: Vec<_> = old
+        .into_iter()
+        .filter(|tool| known(tool) != Some(tool))
+        .collect();
+    let mut said = Vec::new();
+    match changed[..] {
+        [] => {}
+        [tool] => said.push(format!(
+            "the description of its tool {} has changed",
+            listed(&[tool])
+        )),
+        _ => said.push(format!(
+            "the descriptions of its tools {} have changed",
+            listed(&changed)
+        )),
+    }
+    if !new.is_empty() && !before.is_empty() {
+        said.push(format!("new tools: {}", listed(&new)));
+    }
+    let said = said.join("; ");
+    (!said.is_empty())
+        .then(|| format!("MCP server {server}: {said}; bantam mcp test {server} shows them"))
+}
+
+/// The names of tools; of many, the first ones.
+fn listed(tools: &[&RemoteTool]) -> String {
+    let shown = tools.iter().take(MAX_NAMED);
+    let names: Vec<String> = shown.map(|tool| one_line(&tool.name, 80)).collect();
+    let names = names.join(", ");
+    match tools.len().saturating_sub(MAX_NAMED) {
+        0 => names,
+        more => format!("{names} and {more} more"),
+    }
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -276,15 +309,18 @@ mod tests {
             url: "http://127.0.0.1:1".to_owned(),
             ..McpServer::default()
         };
-        let list = || {
+        let server = || {
             let connect = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
-            let server = Servers::default().get("fake", &entry, dir.join("fake.json"), connect);
+            Servers::default().get("fake", &entry, dir.join("fake.json"), connect)
+        };
+        let list = || {
+            let server = server();
             for _ in 0..200 {
                 keep(&server, Ok(Vec::new()), SystemTime::now()).unwrap();
             }
         };
         std::thread::scope(|scope| (0..4).map(|_| scope.spawn(list)).for_each(drop));
-        assert!(ToolList::read(&dir.join("fake.json"), &entry, SystemTime::now()).is_some());
+        assert!(ToolList::read(&server(), SystemTime::now()).is_some());
         fs_err::remove_dir_all(dir).unwrap();
     }
 }

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ pub(crate) use client::Client;
 use client::{Asides, AskUser, Patience, Wait};
 pub(crate) use form::{Ask, Field, Form, Reply, shown};
 pub(crate) use http::Http;
-pub(crate) use list::{RemoteTool, ToolList, refresh};
+pub(crate) use list::{Answer, RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
 pub(crate) use trust::{Changeable, Launch, hidden};
 
@@ -46,8 +47,8 @@ const PERIOD: Duration = Duration::from_secs(600);
 
 /// How often a call looks whether the one before it has ended.
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
-/// The most bytes of one message, which hold an image of 8 MB in base64, and the most values in it: in memory a value may take
-/// hundreds of bytes. A message that is larger is skipped.
+/// The most bytes of one message, which hold the largest image that is shown in base64, and the most values in it: in memory a
+/// value may take hundreds of bytes. A message that is larger is skipped.
 const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
 
@@ -95,6 +96,8 @@ pub(crate) struct Server {
     calls: RwLock<()>,
     /// Set when it says that its tools have changed; see [`Servers::renew`].
     changed: Arc<AtomicBool>,
+    /// It is being asked for its tools in the background.
+    is_asked: AtomicBool,
     ask: Arc<OnceLock<Box<Ask>>>,
 }
 
@@ -114,12 +117,122 @@ pub(crate) struct Servers {
     /// A server has said that its tools have changed.
     changed: Arc<AtomicBool>,
     /// How often lists have changed.
-    generation: AtomicU64,
+    generation: Arc<AtomicU64>,
     /// Asks the user what a server wants to know; not set where nobody can be asked.
     ask: Arc<OnceLock<Box<Ask>>>,
+    /// Ends the wait for servers that are asked for their tools.
+    ending: OnceLock<Cancel>,
+    /// Nobody waits for them: see [`Servers::in_background`].
+    is_background: bool,
+    background: Arc<OnceLock<Background>>,
+    tell_change: Arc<OnceLock<Box<TellChange>>>,
 }
 
+type TellChange = dyn Fn(&str) + Send + Sync;
+
+/// For servers that are asked for their tools while other work goes on.
+struct Background {
+    cancel: Cancel,
+    answered: Box<Answered>,
+}
+
+/// Hears what the server of this name has answered.
+type Answered = dyn Fn(&str, Result<Vec<RemoteTool>>) + Send + Sync;
+
 impl Servers {
+    /// Servers whose tools nobody waits for. They are asked from [`Servers::begin`] on.
+    pub(crate) fn in_background() -> Self {
+        Self {
+            is_background: true,
+            ..Self::default()
+        }
+    }
+
+    /// Starts asking in the background.
+    pub(crate) fn begin(&self, cancel: &Cancel, answered: Box<Answered>) {
+        let background = Background {
+            cancel: cancel.clone(),
+            answered,
+        };
+        drop(self.background.set(background));
+        let now = SystemTime::now();
+        let is_unknown = |server: &Arc<Server>| ToolList::read(server, now).is_none();
+        for server in self.all().into_iter().filter(is_unknown) {
+            self.ask_in_background(server);
+        }
+    }
+
+    /// The end of this turn ends the wait for servers that are asked for their tools.
+    pub(crate) fn end_with(&self, turn: &Cancel) {
+        drop(self.ending.set(turn.clone()));
+    }
+
+    /// Asks servers for their tools, side by side: one that does not answer must not keep the others waiting. `None` for one
+    /// that is asked in the background.
+    pub(crate) fn ask_for_tools(&self, servers: &[Arc<Server>]) -> Vec<Option<Result<Answer>>> {
+        if self.is_background {
+            let asked = servers.iter().cloned();
+            asked.for_each(|server| self.ask_in_background(server));
+            return servers.iter().map(|_| None).collect();
+        }
+        let cancel = self.ending.get().cloned().unwrap_or_default();
+        let ask = &|server: &Arc<Server>| refresh(server, SystemTime::now(), &cancel);
+        thread::scope(|scope| {
+            let spawn = |server| {
+                let thread = thread::Builder::new().name("mcp".to_owned());
+                thread.spawn_scoped(scope, move || ask(server))
+            };
+            let asked: Vec<_> = servers
+                .iter()
+                .map(|server| (server, spawn(server)))
+                .collect();
+            let answer = |(server, thread): (_, std::io::Result<ScopedJoinHandle<_>>)| {
+                let Ok(thread) = thread else {
+                    // The process may start no more threads: asking here only takes longer.
+                    return Some(ask(server));
+                };
+                let panicked = |_| Err(Error::failed("asking it for its tools panicked"));
+                Some(thread.join().unwrap_or_else(panicked))
+            };
+            asked.into_iter().map(answer).collect()
+        })
+    }
+
+    fn ask_in_background(&self, server: Arc<Server>) {
+        if self.background.get().is_none() || server.is_asked.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let (background, generation) = (self.background.clone(), self.generation.clone());
+        let tell_change = self.tell_change.clone();
+        let asked = server.clone();
+        let work = move || {
+            let Some(Background { cancel, answered }) = background.get() else {
+                return;
+            };
+            let answer = refresh(&server, SystemTime::now(), cancel);
+            server.is_asked.store(false, Ordering::SeqCst);
+            if cancel.why().is_some() {
+                return;
+            }
+            generation.fetch_add(1, Ordering::SeqCst);
+            let tools = answer.and_then(|(tools, change)| {
+                if let (Some(change), Some(tell)) = (change, tell_change.get()) {
+                    tell(&change);
+                }
+                tools
+            });
+            answered(&server.name, tools);
+        };
+        if thread::Builder::new()
+            .name("mcp".to_owned())
+            .spawn(work)
+            .is_err()
+        {
+            // The next agent that is built tries again.
+            asked.is_asked.store(false, Ordering::SeqCst);
+        }
+    }
+
     /// Servers that start from now on may ask the user by this while a call is under way.
     pub(crate) fn ask_by(&self, ask: Box<Ask>) {
         drop(self.ask.set(ask));
@@ -148,6 +261,7 @@ impl Servers {
             state: Mutex::default(),
             calls: RwLock::default(),
             changed: self.changed.clone(),
+            is_asked: AtomicBool::new(false),
             ask: self.ask.clone(),
         });
         servers.insert(name.to_owned(), server.clone());
@@ -164,16 +278,23 @@ impl Servers {
         servers.values().cloned().collect()
     }
 
-    /// Asks the servers that have said so for their new lists, and tells of tools that describe themselves otherwise than
-    /// before.
-    pub(crate) fn renew(&self, cancel: &Cancel, tell: &dyn Fn(String)) {
+    /// Changes of tools are told by this, and not by the turn that learns of them.
+    pub(crate) fn tell_changes_by(&self, tell: Box<TellChange>) {
+        drop(self.tell_change.set(tell));
+    }
+
+    /// Asks the servers that have said so for their new lists, and tells what is new in them.
+    pub(crate) fn renew(&self, cancel: &Cancel, tell: &dyn Fn(&str)) {
         if !self.changed.swap(false, Ordering::SeqCst) {
             return;
         }
         for server in self.all() {
-            if let Some(changes) = server.list_again(cancel) {
+            if let Some(change) = server.list_again(cancel) {
                 self.generation.fetch_add(1, Ordering::SeqCst);
-                changes.into_iter().for_each(tell);
+                let tell = self.tell_change.get().map_or(tell, |own| &**own);
+                if let Some(change) = change {
+                    tell(&change);
+                }
             }
         }
     }
@@ -216,9 +337,9 @@ impl Server {
         self.with_client(cancel, |client| client.list_tools(START, cancel))
     }
 
-    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` where there is
-    /// nothing new.
-    fn list_again(&self, cancel: &Cancel) -> Option<Vec<String>> {
+    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` if it has not.
+    #[allow(clippy::option_option)]
+    fn list_again(&self, cancel: &Cancel) -> Option<Option<String>> {
         let client = take(|| self.state.try_lock(), cancel)
             .ok()?
             .client
@@ -227,8 +348,8 @@ impl Server {
             return None;
         }
         let tools = client.list_tools(LIST_AGAIN, cancel).ok()?;
-        let (_, changes) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
-        Some(changes)
+        let (_, change) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
+        Some(change)
     }
 
     fn with_client<T>(&self, cancel: &Cancel, work: impl Fn(&Client) -> Result<T>) -> Result<T> {

@@ -26,6 +26,8 @@ const MAX_SKIPPED: usize = 64 << 20;
 const MAX_UNASKED: usize = 64 << 10;
 /// The longest line of what a server said at its end, in characters.
 const MAX_LINE: usize = 300;
+/// The longest part of the jail's last reply.
+const MAX_LAST_REPLY: usize = 64 << 10;
 /// Messages on their way to the server, and to one that waits.
 const QUEUE: usize = 64;
 
@@ -155,6 +157,9 @@ impl Shared {
                 }
                 // The length of the jail's last reply may hold a line feed.
                 before = std::mem::take(&mut pending);
+                if before.len() > MAX_LAST_REPLY {
+                    before = Vec::new();
+                }
             }
         }
     }
