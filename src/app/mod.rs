@@ -59,6 +59,8 @@ pub(crate) struct Options {
     pub undo_of: Option<&'static str>,
     /// A program names the models if the settings do not.
     pub models_in_code: bool,
+    /// The demo does not stand in for a model that nobody has configured.
+    pub no_demo: bool,
     /// A section of the system prompt.
     pub system: Option<String>,
     /// Shared by all agents of a program.
@@ -218,7 +220,7 @@ fn builder(
     let (chain, window) = if options.models_in_code && !names_model {
         (Chain::default(), defaults.context_window)
     } else {
-        chain(parts, &redactor, notices)?
+        chain(parts, options.no_demo, &redactor, notices)?
     };
     if config.budget.daily_cost > 0.0 {
         let unpriced = |name| {

@@ -1,4 +1,5 @@
-//! Builds the model chain: the configured model and its fallbacks, else an Ollama that answers, else the demo.
+//! Builds the model chain: the configured model and its fallbacks, else an Ollama that answers, else the demo, which does not
+//! answer in the name of another program.
 
 use crate::config::vendors::Protocol;
 use crate::config::{Model, Parts};
@@ -16,10 +17,14 @@ use crate::secret::Redactor;
 /// what the user should know about the choice.
 pub(crate) fn chain(
     parts: Parts,
+    no_demo: bool,
     redactor: &Redactor,
     notices: &mut Vec<String>,
 ) -> Result<(Chain, u64)> {
     let Some(first) = first(parts, notices)? else {
+        if no_demo {
+            return Err(no_model());
+        }
         return Ok((Chain::default().then(Demo), 0));
     };
     let rows = learned::read(parts.home);
@@ -50,12 +55,7 @@ pub(crate) fn chain(
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
         Some(model) => return Ok(Some(model)),
-        None if parts.config.has_file => {
-            return Err(Error::config(
-                "choosing the model: no model is configured and no key was found",
-            )
-            .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)"));
-        }
+        None if parts.config.has_file => return Err(no_model()),
         None => {}
     }
     if let Some(id) = ollama::pick_model(parts.env) {
@@ -71,6 +71,11 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
         "no key is set, so the built-in demo answers; for a real model: bantam onboard, or export OPENROUTER_API_KEY=...".to_owned(),
     );
     Ok(None)
+}
+
+fn no_model() -> Error {
+    Error::config("choosing the model: no model is configured and no key was found")
+        .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")
 }
 
 /// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked

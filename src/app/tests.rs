@@ -274,6 +274,19 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     fs_err::remove_dir_all(dir).unwrap();
 }
 
+/// A program that answers people must not answer with the demo because a key is missing.
+#[test]
+fn an_agent_from_a_home_without_a_model_is_an_error() {
+    let dir = std::env::temp_dir().join(format!("bantam-bare-{}", std::process::id()));
+    let nobody = ("OLLAMA_HOST".to_owned(), "127.0.0.1:1".to_owned());
+    let (home, env) = (Home::new(dir.clone()), Env::from([nobody]));
+    let e = of_home(&home, &env).err().unwrap();
+    assert_eq!(e.kind, crate::error::Kind::Config);
+    assert!(e.message.contains("no model"), "{e}");
+    assert!(e.hint.unwrap().contains("bantam onboard model"));
+    fs_err::remove_dir_all(dir).unwrap();
+}
+
 #[test]
 fn every_built_in_schema_names_what_it_requires() {
     let home = Home::new(std::env::temp_dir());

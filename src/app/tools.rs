@@ -93,7 +93,7 @@ impl Policy {
     /// Those of [`Policy::with`], but for an unknown setting: as in `bantam`, it counts for nothing.
     pub fn from_home() -> Result<Self> {
         let env = config::environment();
-        Self::of(AgentFactory::new(&config::home(&env)?, &env)?)
+        Self::of(factory_of_home(&config::home(&env)?, &env)?)
     }
 
     fn of(factory: AgentFactory) -> Result<Self> {
@@ -389,7 +389,8 @@ impl Agent {
 
 impl Builder {
     /// An agent with the configuration of `$BANTAM_HOME`: its models and limits, what the agent obeys and remembers, its
-    /// conversations and its budget. It has no tools; [`Policy::from_home`] gives those, too.
+    /// conversations and its budget. It has no tools; [`Policy::from_home`] gives those, too. Where nothing is configured and no
+    /// key is set, it asks an Ollama of this machine. The demo answers only if the settings name it (`demo/demo`).
     ///
     /// # Errors
     /// Of the kind [`crate::error::Kind::Config`]: no model, or a configuration that cannot be used.
@@ -400,5 +401,11 @@ impl Builder {
 }
 
 pub(super) fn of_home(home: &Home, env: &Env) -> Result<Builder> {
-    Policy::without_jail(AgentFactory::new(home, env)?)?.builder()
+    Policy::without_jail(factory_of_home(home, env)?)?.builder()
+}
+
+fn factory_of_home(home: &Home, env: &Env) -> Result<AgentFactory> {
+    let mut factory = AgentFactory::new(home, env)?;
+    factory.options.no_demo = true;
+    Ok(factory)
 }

@@ -184,7 +184,7 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
         config: &config,
         env,
     };
-    match app::chain(parts, &redactor, &mut Vec::new()) {
+    match app::chain(parts, false, &redactor, &mut Vec::new()) {
         Ok((chain, _)) => {
             let mut checks = chain
                 .first()
