@@ -52,6 +52,14 @@ impl Lines for Sqlite {
         change.commit().map_err(failed)
     }
 
+    fn keys(&self) -> Result<Vec<String>> {
+        let db = self.1.lock().unwrap();
+        let select = db.prepare_cached("SELECT DISTINCT key FROM lines");
+        let mut select = select.map_err(failed)?;
+        let keys = select.query_map([], |row| row.get(0)).map_err(failed)?;
+        keys.map(|key| key.map_err(failed)).collect()
+    }
+
     /// The lock of a database of its own: it ends with this process, however that ends.
     fn lock(&self, key: &str) -> Result<Option<Box<dyn Any + Send + Sync>>> {
         let lock = Connection::open(self.0.join(format!("{key}.lock"))).map_err(failed)?;

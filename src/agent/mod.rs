@@ -48,7 +48,7 @@ use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
-use crate::session::{Durability, Entry, MAX_TITLE, Session, Store};
+use crate::session::{Durability, Entry, MAX_TITLE, Session, Store, Summary};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, Renew, Tool, ToolSpec};
 use crate::usage::Ledger;
@@ -343,7 +343,36 @@ impl Agent {
         Ok(self.redactor.redact(format!("{body:#}")))
     }
 
-    /// A conversation as it is now, without locking it.
+    /// All conversations of its store, the one used last first, without locking any: what a list or a menu shows.
+    ///
+    /// ```
+    /// use bantam::agent::{Agent, Request};
+    /// use bantam::provider::demo::Demo;
+    ///
+    /// let agent = Agent::builder().provider(Demo).build()?;
+    /// agent.run(&Request::new("time", "notes"), &|_event| ());
+    /// let all = agent.sessions()?;
+    /// assert_eq!((all[0].key.as_str(), all[0].title.as_str(), all[0].messages), ("notes", "time", 2));
+    /// assert!(agent.erase("notes")? && agent.sessions()?.is_empty());
+    /// # Ok::<(), bantam::error::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Store::list`]: for example, the store is one of your own that does not know its keys.
+    pub fn sessions(&self) -> Result<Vec<Summary>> {
+        self.store.list()
+    }
+
+    /// Deletes a conversation and all that belongs to it, and says whether there was one. Waits for a turn that is running.
+    ///
+    /// # Errors
+    /// Those of [`Store::erase`].
+    pub fn erase(&self, key: &str) -> Result<bool> {
+        self.store.erase(key)
+    }
+
+    /// A conversation as it is now, without locking it. One that nobody has begun is no error: it is empty, and its
+    /// [`Session::created`] is `""`.
     ///
     /// # Errors
     /// It cannot be read.

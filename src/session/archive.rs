@@ -29,24 +29,69 @@ use crate::paths::Home;
 use crate::text::{parse_json, rfc3339};
 
 /// A conversation in a list.
-pub(crate) struct Summary {
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// Its key.
     pub key: String,
-    /// The beginning of its first question.
+    /// The beginning of its first question, or the title that its request gave it.
     pub title: String,
     /// Messages that count, tool results included.
     pub messages: usize,
     /// When it began, as RFC 3339 in UTC; empty if that is not known.
     pub created: String,
-    /// The time of the last message, else of the last change, as RFC 3339 in UTC.
+    /// The time of the last message, as RFC 3339 in UTC; without one, that of the last change, or empty if that is not known.
     pub last: String,
-    /// Of all its files.
-    pub bytes: u64,
-    pub earlier_segments: usize,
     /// How its last turn ended: a name of [`TurnEnd`]; `new` before the first one, `unfinished` while one is under way or after
-    /// a crash, `unreadable` for a file that cannot be read or that a newer program wrote.
+    /// a crash, `unreadable` for one that cannot be read or that a newer program wrote.
     pub state: &'static str,
+    /// Of all its files.
+    pub(crate) bytes: u64,
+    pub(crate) earlier_segments: usize,
     /// How many damages there are.
-    pub damage: usize,
+    pub(crate) damage: usize,
+}
+
+impl Summary {
+    /// Of a conversation, `None` if it cannot be read.
+    pub(super) fn of(key: &str, session: Option<Session>) -> Self {
+        let state = match &session {
+            None => "unreadable",
+            Some(Session {
+                ended: Some(end), ..
+            }) => end.name(),
+            Some(session) if session.messages.iter().all(Message::is_note) => "new",
+            Some(_) => "unfinished",
+        };
+        let Session {
+            messages,
+            left_out,
+            title,
+            created,
+            mut last,
+            damage,
+            ..
+        } = session.unwrap_or_else(|| Session::new(""));
+        if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
+            last.clone_from(&note.time);
+        }
+        Self {
+            key: key.to_owned(),
+            title,
+            messages: left_out + messages.len(),
+            created,
+            last,
+            state,
+            bytes: 0,
+            earlier_segments: 0,
+            damage: damage.len(),
+        }
+    }
+}
+
+/// Sorts a list: the conversation used last comes first.
+pub(super) fn newest_first(mut list: Vec<Summary>) -> Vec<Summary> {
+    list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
+    list
 }
 
 /// One entry of a transcript.
@@ -113,12 +158,9 @@ pub(crate) fn keys(home: &Home) -> Result<Vec<String>> {
 
 /// Every conversation, the one used last first.
 pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
-    let mut list: Vec<Summary> = files(home)?
-        .iter()
-        .map(|(key, files)| summary(home, key, files))
-        .collect();
-    list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
-    Ok(list)
+    let files = files(home)?;
+    let list = files.iter().map(|(key, files)| summary(home, key, files));
+    Ok(newest_first(list.collect()))
 }
 
 /// The key, without `prefix`, of the conversation that was last written to. Reads no conversation.
@@ -147,29 +189,9 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let session = Files::new(home.clone()).look(key).ok();
-    let state = match &session {
-        None => "unreadable",
-        Some(Session {
-            ended: Some(end), ..
-        }) => end.name(),
-        Some(session) if session.messages.iter().all(Message::is_note) => "new",
-        Some(_) => "unfinished",
-    };
-    let Session {
-        messages,
-        left_out,
-        title,
-        created,
-        mut last,
-        damage,
-        ..
-    } = session.unwrap_or_else(|| Session::new(""));
-    if let Some(Message::User(note)) = messages.last().filter(|message| message.is_note()) {
-        last.clone_from(&note.time);
-    }
-    if last.is_empty() {
-        last = metas
+    let mut summary = Summary::of(key, Files::new(home.clone()).look(key).ok());
+    if summary.last.is_empty() {
+        summary.last = metas
             .iter()
             .filter_map(|meta| meta.modified().ok())
             .max()
@@ -177,18 +199,12 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
             .unwrap_or_default();
     }
     Summary {
-        key: key.to_owned(),
-        title,
-        messages: left_out + messages.len(),
-        created,
-        last,
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
         earlier_segments: files
             .iter()
             .filter(|(part, _)| matches!(part, Part::Segment(_)))
             .count(),
-        state,
-        damage: damage.len(),
+        ..summary
     }
 }
 

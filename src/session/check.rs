@@ -17,7 +17,8 @@ const NAMES: [&str; 3] = ["check_default", "check_日本 +1", "check_a%2Eb"];
 const PATHS: [&str; 3] = ["./check_default", "check_a/../check_default", "check_a/b"];
 
 /// Tests a store of your own: `open` opens it, the same one each time, as another part of the program or another process would.
-/// It writes conversations whose names begin with `check_`, and expects that there are none yet.
+/// It writes conversations whose names begin with `check_`, expects that there are none yet, and erases them at its end. A store
+/// that does not list its conversations passes, too.
 ///
 /// ```
 /// use bantam::session::{Memory, check_store};
@@ -40,6 +41,7 @@ pub fn check_store<S: Store>(open: impl Fn() -> S + Sync) {
     pairs(&open);
     locks(&open);
     takes_turns(&open);
+    lists_and_erases(&open);
 }
 
 fn user(text: &str) -> Message {
@@ -237,7 +239,11 @@ fn locks<S: Store>(open: &impl Fn() -> S) {
     };
     let cancel = Cancel::new(Some(Duration::from_millis(1500)));
     let refused = second.load(name, &cancel, &is_told);
-    assert!(refused.is_err(), "a conversation is loaded once at a time");
+    assert!(
+        refused.is_err(),
+        "a conversation is loaded once at a time: here, a second one of the stores that were opened loaded it, too. Clone one \
+         LineStore, whose clones share their locks, or implement Lines::lock if other processes use the same lines"
+    );
     assert_eq!(
         told.load(Ordering::SeqCst),
         1,
@@ -245,6 +251,40 @@ fn locks<S: Store>(open: &impl Fn() -> S) {
     );
     drop(held);
     drop(load(&second, name));
+}
+
+/// Leaves none of the conversations behind.
+fn lists_and_erases<S: Store>(open: &impl Fn() -> S) {
+    let store = open();
+    let is_listed = |name: &str| {
+        let list = store.list().ok()?;
+        Some(list.iter().any(|summary| summary.key == name))
+    };
+    let others = [
+        "check_undo",
+        "check_renew",
+        "check_calls",
+        "check_turns",
+        "check_lock",
+        "check_lock_of_another",
+    ];
+    for name in NAMES.into_iter().chain(PATHS).chain(others) {
+        let is_there = store.peek(name).is_ok_and(|seen| seen.next() > 0);
+        if !is_there {
+            continue;
+        }
+        assert_ne!(is_listed(name), Some(false), "{name} is in the list");
+        let erased = store.erase(name);
+        assert_eq!(erased, Ok(true), "{name} can be erased");
+        assert_ne!(
+            is_listed(name),
+            Some(true),
+            "{name} is erased, so it is not in the list"
+        );
+        let seen = open().peek(name).expect("reading what is erased");
+        assert_eq!(seen.next(), 0, "{name} is erased, so it is new");
+        assert_eq!(store.erase(name), Ok(false), "{name} is erased already");
+    }
 }
 
 fn takes_turns<S: Store>(open: &(impl Fn() -> S + Sync)) {

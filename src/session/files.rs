@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::lines::{fields, header, refuse_newer, version};
 use super::media::{self, Named};
 use super::replay::{MAX_LINE, Replay};
-use super::{Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, busy, note};
+use super::{
+    Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, Summary, archive, busy, note,
+};
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Journal, Lock};
 use crate::error::{Context, Error, Kind, Result};
@@ -127,6 +129,15 @@ impl Store for Files {
                 .push(format!("the notes for {name} could not be taken over: {e}"));
         }
         Ok(session)
+    }
+
+    fn list(&self) -> Result<Vec<Summary>> {
+        archive::list(&self.home)
+    }
+
+    fn erase(&self, name: &str) -> Result<bool> {
+        check_session(name)?;
+        Ok(archive::erase(&self.home, name, &Cancel::new(None))? > 0)
     }
 
     fn peek(&self, name: &str) -> Result<Session> {

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Durability, Line, Session, Store, lock_when_free};
+use super::archive::newest_first;
+use super::{Durability, Line, Session, Store, Summary, lock_when_free, unlisted};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::paths::check_session;
@@ -44,11 +45,20 @@ pub trait Lines: Send + Sync {
     fn read(&self, key: &str) -> Result<Vec<Line>>;
 
     /// Replaces all lines from number `from` on, counted from 0, by `lines`: usually this appends, sometimes it replaces
-    /// everything. Only one thread at a time writes a conversation.
+    /// everything; with no lines, it erases the conversation. Only one thread at a time writes a conversation.
     ///
     /// # Errors
     /// Errors of the storage; then nothing has changed.
     fn write(&self, key: &str, from: usize, lines: &[Line]) -> Result<()>;
+
+    /// The keys of all conversations, for [`Agent::sessions`](crate::agent::Agent::sessions), in any order. One without lines may
+    /// be among them. The default is an error.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    fn keys(&self) -> Result<Vec<String>> {
+        Err(unlisted())
+    }
 
     /// Locks a conversation against other processes until the returned value is dropped; `None` if another process holds it. It
     /// is already locked against other threads. The default assumes that only one process uses these lines.
@@ -82,6 +92,10 @@ pub trait Lines: Send + Sync {
 ///         let mut all = self.0.lock().unwrap();
 ///         all.entry(key.to_owned()).or_default().splice(from.., lines.iter().cloned());
 ///         Ok(())
+///     }
+///
+///     fn keys(&self) -> Result<Vec<String>> {
+///         Ok(self.0.lock().unwrap().keys().cloned().collect())
 ///     }
 /// }
 ///
@@ -130,5 +144,17 @@ impl<L: Lines> Store for LineStore<L> {
     fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
         self.lines.write(&session.name, 0, &lines)?;
         Ok(None)
+    }
+
+    fn list(&self) -> Result<Vec<Summary>> {
+        let mut list = Vec::new();
+        for key in self.lines.keys()? {
+            let session = self.peek(&key).ok();
+            let is_erased = session.as_ref().is_some_and(|session| session.next == 0);
+            if !is_erased {
+                list.push(Summary::of(&key, session));
+            }
+        }
+        Ok(newest_first(list))
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::archive::newest_first;
 use super::line_store::Locks;
-use super::{Line, Session, Store, lock_when_free};
+use super::{Line, Session, Store, Summary, lock_when_free};
 use crate::cancel::Cancel;
 use crate::disk::Durability;
 use crate::error::Result;
@@ -43,7 +44,19 @@ impl Store for Memory {
     }
 
     fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        self.all().insert(session.name.clone(), lines);
+        let mut all = self.all();
+        if lines.is_empty() {
+            all.remove(&session.name);
+        } else {
+            all.insert(session.name.clone(), lines);
+        }
         Ok(None)
+    }
+
+    fn list(&self) -> Result<Vec<Summary>> {
+        let all = self.all().clone();
+        let list = all.into_iter();
+        let list = list.map(|(key, lines)| Summary::of(&key, Session::read(&key, lines).ok()));
+        Ok(newest_first(list.collect()))
     }
 }

@@ -36,6 +36,7 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
 use crate::text::{one_line, rfc3339};
+pub use archive::Summary;
 pub use check::check_store;
 pub use files::Files;
 pub(crate) use files::inspect;
@@ -435,7 +436,7 @@ impl Session {
 ///
 /// A store of your own keeps the lines that it is given, in order, and need not know what is in them. [`LineStore`] makes one
 /// from two functions, or from three if several processes share it (`docs/examples/store.rs` and `sqlite.rs`). Implement this
-/// trait, with its four functions, only if the store waits for its locks or keeps old segments in its own way. [`check_store`]
+/// trait, with its first four functions, only if the store waits for its locks or keeps old segments in its own way. [`check_store`]
 /// tests one.
 pub trait Store: Send + Sync {
     /// Locks the conversation `name`, and loads it as [`Store::peek`] does; hand the lock to [`Session::locked_by`]. Calls
@@ -502,6 +503,33 @@ pub trait Store: Send + Sync {
         session.enter_segment(summary, kept);
         Ok(old)
     }
+
+    /// Every conversation, the one used last first. Default: an error, for this store does not know its keys.
+    ///
+    /// # Errors
+    /// Errors of the storage.
+    fn list(&self) -> Result<Vec<Summary>> {
+        Err(unlisted())
+    }
+
+    /// Deletes the conversation `name` and all that belongs to it, and says whether there was one. Waits for a turn that is
+    /// running. Default: replaces its lines by none, after which it is new.
+    ///
+    /// # Errors
+    /// Those of [`Store::load`] and [`Store::replace`].
+    fn erase(&self, name: &str) -> Result<bool> {
+        let mut session = self.load(name, &Cancel::new(None), &|| ())?;
+        let is_there = session.next > 0;
+        if is_there {
+            self.replace(&mut session, Vec::new())?;
+        }
+        Ok(is_there)
+    }
+}
+
+fn unlisted() -> Error {
+    Error::failed("this store does not list its conversations")
+        .hint("implement session::Lines::keys, or session::Store::list")
 }
 
 /// A store that several agents share.
@@ -540,6 +568,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         now: SystemTime,
     ) -> Result<Option<PathBuf>> {
         (**self).renew(session, summary, kept, now)
+    }
+
+    fn list(&self) -> Result<Vec<Summary>> {
+        (**self).list()
+    }
+
+    fn erase(&self, name: &str) -> Result<bool> {
+        (**self).erase(name)
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use bantam::session::{LineStore, check_store};
+use bantam::agent::{Agent, Request};
+use bantam::error::Kind;
+use bantam::provider::demo::Demo;
+use bantam::session::{Files, LineStore, Memory, Store, check_store};
 
 use crate::Test;
 use crate::programs::Place;
@@ -12,6 +15,10 @@ use crate::store::Folder;
 pub const TESTS: &[Test] = &[
     ("stores::a_folder_of_json_is_one", a_folder_of_json_is_one),
     ("stores::sqlite_is_one", sqlite_is_one),
+    (
+        "stores::a_program_lists_conversations_and_erases_them",
+        a_program_lists_conversations_and_erases_them,
+    ),
 ];
 
 fn a_folder_of_json_is_one() {
@@ -25,4 +32,55 @@ fn sqlite_is_one() {
     let place = Place::new();
     // Each is opened as by another process.
     check_store(|| LineStore::new(Sqlite::open(place.path("kept")).unwrap()));
+}
+
+fn a_program_lists_conversations_and_erases_them() {
+    let place = Place::new();
+    listed(Memory::default());
+    listed(Files::at(place.path("home")));
+    listed(LineStore::new(Sqlite::open(place.path("kept")).unwrap()));
+    let dir = place.path("home/sessions");
+    let left = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let left: Vec<_> = left.collect();
+    assert!(left.len() == 1 && left[0].ends_with("b.jsonl"), "{left:?}");
+    let e = Files::at(place.path("home")).erase("../home/sessions/b");
+    assert_eq!(e.unwrap_err().kind, Kind::Usage);
+    let folder = LineStore::new(Folder(place.path("kept")));
+    let agent = Agent::builder().provider(Demo).store(folder);
+    let e = agent.build().unwrap().sessions().unwrap_err();
+    assert_eq!(e.message, "this store does not list its conversations");
+}
+
+fn listed(store: impl Store + 'static) {
+    let agent = Agent::builder().provider(Demo).store(store);
+    let agent = agent.build().unwrap();
+    assert!(agent.sessions().unwrap().is_empty());
+    let titled = Request {
+        title: "Clocks".to_owned(),
+        ..Request::new("time", "a")
+    };
+    let unnamed = agent.run(&Request::new("hello", ""), &|_| ()).session;
+    for request in [titled, Request::new("time", "b"), Request::new("time", "b")] {
+        let response = agent.run(&request, &|_| ());
+        assert!(response.error.is_none(), "{:?}", response.error);
+    }
+    let all = agent.sessions().unwrap();
+    let row = |key: &str| all.iter().find(|summary| summary.key == key).unwrap();
+    let (a, b) = (row("a"), row("b"));
+    assert_eq!(
+        (a.title.as_str(), a.messages, a.state),
+        ("Clocks", 2, "done")
+    );
+    assert_eq!((b.title.as_str(), b.messages), ("time", 4));
+    assert!(!b.created.is_empty() && b.created <= b.last);
+    assert!(all.len() == 3 && all[2].key == unnamed && all[0].last >= all[2].last);
+    agent.set("a", "mood", "fair").unwrap();
+    for (key, was_there) in [("a", true), ("a", false), (&*unnamed, true), ("c", false)] {
+        assert_eq!(agent.erase(key), Ok(was_there), "{key}");
+    }
+    let again = agent.session("a").unwrap();
+    assert!(again.created.is_empty() && again.values.is_empty());
+    assert_eq!(agent.sessions().unwrap().len(), 1);
 }
