@@ -13,13 +13,15 @@ use super::{Ask, ClientTool, Options};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
-use crate::text::{fenced, from_json};
+use crate::text::{count_values, fenced, from_json};
 
 /// The model that answers as `config.json` says.
 pub(super) const MODEL: &str = "bantam";
 
 /// The most tools that a client may bring.
 const MAX_TOOLS: usize = 128;
+/// The most values in a body: ten thousand messages. In memory a value may take hundreds of bytes.
+const MAX_VALUES: usize = 50_000;
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -78,6 +80,10 @@ pub(super) struct ChatRequest {
 
 /// Reads the body of a request; `session` is its `X-Session`.
 pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, Refusal> {
+    if count_values(body) > MAX_VALUES {
+        let text = format!("the body has more than {MAX_VALUES} values");
+        return Err(Refusal::new(413, text));
+    }
     // A null stands for an absent field.
     let mut fields: Value =
         from_json(body).map_err(|e| Refusal::new(400, format!("the body is not JSON: {e}")))?;
@@ -574,6 +580,8 @@ mod tests {
             "X-Session"
         );
         assert_eq!(param(&json!([])), "");
+        let many = format!("{{\"messages\":[{}{{}}]}}", "{},".repeat(MAX_VALUES));
+        assert_eq!(parse(many.as_bytes(), None).err().unwrap().status, 413);
         assert_eq!(parse(b"{", None).err().unwrap().status, 400);
         let ask = read(&json!({"messages": user, "user": "me@example.org"}))
             .unwrap()
