@@ -25,7 +25,7 @@ use crate::mcp::{
     Transport, brief,
 };
 use crate::reach::{Access, Resolved, Tree};
-use crate::secret::Secret;
+use crate::secret::{Redactor, Secret};
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
 use crate::tool::mcp::{flaw, mcp_tools};
@@ -291,7 +291,9 @@ pub(crate) fn server(
     } else {
         remote(parts.env, entry)?
     };
-    Ok(servers.get(name, entry, parts.home.mcp_tools(name), connect))
+    let redactor = Redactor::new(parts.config.secrets(parts.env));
+    let list = parts.home.mcp_tools(name);
+    Ok(servers.get(name, entry, list, redactor, connect))
 }
 
 /// Speaks HTTP to a server elsewhere.

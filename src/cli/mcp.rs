@@ -86,11 +86,7 @@ fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     if let Some(change) = change {
         notice(&change);
     }
-    // A program may print its variables.
-    tools.map_err(|e| Error {
-        message: Redactor::new(parts.config.secrets(parts.env)).redact(e.message),
-        ..e
-    })
+    tools
 }
 
 /// Shows the last lines that a server said, and leaves the first of the error.

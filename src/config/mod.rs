@@ -27,16 +27,16 @@ pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram}
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::secret::Secret;
+use crate::secret::{Secret, is_secret_name};
 
 impl McpServer {
-    /// What its headers and its environment may hold of secrets. A path is none.
+    /// What its headers, its environment, its address and its arguments may hold of secrets. A path is none.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
-        let values = self
-            .headers
-            .values()
-            .chain(self.env.values())
-            .filter_map(|value| keys::expand(value, env).ok());
+        let hidden = self.secrets_of_url().chain(self.secrets_of_args());
+        let written = self.headers.values().chain(self.env.values()).cloned();
+        let values = written
+            .chain(hidden.map(Secret::new))
+            .filter_map(|value| keys::expand(&value, env).ok());
         let values = values.filter(|value| !value.starts_with('/'));
         // The key of a header stands behind a word: `Bearer KEY`.
         values
@@ -48,6 +48,30 @@ impl McpServer {
                     .collect::<Vec<_>>()
             })
             .collect()
+    }
+
+    /// The password before the host, and the parts of the query whose names say so.
+    fn secrets_of_url(&self) -> impl Iterator<Item = &str> {
+        let (address, query) = self.url.split_once('?').unwrap_or((&self.url, ""));
+        let (_, rest) = address.split_once("://").unwrap_or_default();
+        let authority = rest.split('/').next().unwrap_or_default();
+        let user = authority.rsplit_once('@').map(|(user, _)| user);
+        let password = user.and_then(|user| user.split(':').next_back());
+        let parts = query.split(['&', '#']);
+        let named = parts.filter_map(|part| part.split_once('='));
+        let secrets = named.filter(|(name, _)| is_secret_name(name));
+        password.into_iter().chain(secrets.map(|(_, value)| value))
+    }
+
+    /// The words behind `--api-key`, `--token=` and the like.
+    fn secrets_of_args(&self) -> impl Iterator<Item = &str> {
+        let following = self.args.iter().skip(1).map(String::as_str).chain([""]);
+        let pairs = self.args.iter().map(String::as_str).zip(following);
+        let flags = pairs.filter(|(flag, _)| flag.starts_with('-'));
+        let named = flags.map(|(flag, next)| flag.split_once('=').unwrap_or((flag, next)));
+        named
+            .filter(|(name, _)| is_secret_name(name))
+            .map(|(_, value)| value)
     }
 }
 

@@ -236,6 +236,7 @@ mod tests {
     use super::*;
     use crate::mcp::client::{Asides, Wait};
     use crate::mcp::{Servers, Transport};
+    use crate::secret::Redactor;
 
     /// A server that has changed its tools, and does not say which it has now until it is let go.
     struct Hesitating {
@@ -287,7 +288,13 @@ mod tests {
         };
         let servers = Servers::default();
         let entry = McpServer::default();
-        let server = servers.get("slow", &entry, dir.join("slow.json"), Box::new(connect));
+        let server = servers.get(
+            "slow",
+            &entry,
+            dir.join("slow.json"),
+            Redactor::default(),
+            Box::new(connect),
+        );
         let cancel = Cancel::new(None);
         let tool = bounded(&json!({"name": "x"})).unwrap();
         server.call(&tool, &json!({}), &cancel, &|_| {}).unwrap();
@@ -295,7 +302,13 @@ mod tests {
             let renewing = scope.spawn(|| servers.renew(&cancel, &|_| {}));
             when_asked.recv().unwrap();
             let refuse = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
-            servers.get("other", &entry, dir.join("other.json"), refuse);
+            servers.get(
+                "other",
+                &entry,
+                dir.join("other.json"),
+                Redactor::default(),
+                refuse,
+            );
             assert!(!renewing.is_finished());
             go_on.send(()).unwrap();
         });
@@ -311,7 +324,13 @@ mod tests {
         };
         let server = || {
             let connect = Box::new(|_: &Cancel| Err(Error::failed("not asked")));
-            Servers::default().get("fake", &entry, dir.join("fake.json"), connect)
+            Servers::default().get(
+                "fake",
+                &entry,
+                dir.join("fake.json"),
+                Redactor::default(),
+                connect,
+            )
         };
         let list = || {
             let server = server();

@@ -13,7 +13,7 @@ mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,7 +23,8 @@ use serde_json::{Value, json};
 use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
-use crate::text::{one_line, parse_json};
+use crate::secret::Redactor;
+use crate::text::{count_values, one_line, parse_json};
 pub(crate) use client::Client;
 use client::{Asides, AskUser, Patience, Wait};
 pub(crate) use form::{Ask, Field, Form, Reply, shown};
@@ -51,6 +52,8 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// value may take hundreds of bytes. A message that is larger is skipped.
 const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
+/// How often a program tells that the tools of one server have changed.
+const MAX_TOLD: usize = 5;
 
 /// Carries messages to a server and back.
 pub(crate) trait Transport: Send + Sync {
@@ -96,6 +99,10 @@ pub(crate) struct Server {
     calls: RwLock<()>,
     /// Set when it says that its tools have changed; see [`Servers::renew`].
     changed: Arc<AtomicBool>,
+    /// Removes the keys of the configuration from what it says.
+    redactor: Redactor,
+    /// How many changes of its tools were told.
+    told: AtomicUsize,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
     ask: Arc<OnceLock<Box<Ask>>>,
@@ -216,6 +223,7 @@ impl Servers {
             }
             generation.fetch_add(1, Ordering::SeqCst);
             let tools = answer.and_then(|(tools, change)| {
+                let change = server.worth_telling(change);
                 if let (Some(change), Some(tell)) = (change, tell_change.get()) {
                     tell(&change);
                 }
@@ -245,6 +253,7 @@ impl Servers {
         name: &str,
         entry: &McpServer,
         list: PathBuf,
+        redactor: Redactor,
         connect: Box<Connect>,
     ) -> Arc<Server> {
         let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,6 +267,8 @@ impl Servers {
             checksum,
             is_local: entry.url.is_empty(),
             connect,
+            redactor,
+            told: AtomicUsize::new(0),
             state: Mutex::default(),
             calls: RwLock::default(),
             changed: self.changed.clone(),
@@ -349,10 +360,32 @@ impl Server {
         }
         let tools = client.list_tools(LIST_AGAIN, cancel).ok()?;
         let (_, change) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
-        Some(change)
+        Some(self.worth_telling(change))
     }
 
+    /// What is to be told of a change: the first ones of a server, because one may change with each list.
+    fn worth_telling(&self, change: Option<String>) -> Option<String> {
+        let change = change?;
+        match self.told.fetch_add(1, Ordering::SeqCst) + 1 {
+            told if told > MAX_TOLD => None,
+            MAX_TOLD => Some(format!("{change}; further changes are not told")),
+            _ => Some(change),
+        }
+    }
+
+    /// A server may repeat the keys that it was given in its errors, and in its last words.
     fn with_client<T>(&self, cancel: &Cancel, work: impl Fn(&Client) -> Result<T>) -> Result<T> {
+        self.work_with_client(cancel, work).map_err(|e| Error {
+            message: self.redactor.redact(e.message),
+            ..e
+        })
+    }
+
+    fn work_with_client<T>(
+        &self,
+        cancel: &Cancel,
+        work: impl Fn(&Client) -> Result<T>,
+    ) -> Result<T> {
         let client = self.client(cancel)?;
         let mut result = work(&client);
         if result.is_err() && client.is_forgotten() {
@@ -493,17 +526,7 @@ fn ended(why: Why) -> Error {
 /// Reads a message, or the messages of a batch. Text that is not JSON holds none: a server's log in the wrong place, or an
 /// event that keeps a connection alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
-    let (mut values, mut in_string, mut escaped) = (0, false, false);
-    for byte in text.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b',' | b'[' | b'{' if !in_string => values += 1,
-            _ => {}
-        }
-    }
-    if values > MAX_VALUES {
+    if count_values(text.as_bytes()) > MAX_VALUES {
         return Err(Error::failed(format!(
             "it sent a message of more than {MAX_VALUES} values"
         )));

@@ -33,6 +33,11 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
+/// Whether what stands behind this name is a secret: a password, a token, a key.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("key") || named::Name::of(name).is_some()
+}
+
 /// Stands where a secret was.
 pub(crate) const REMOVED: &str = "[secret removed]";
 
@@ -51,7 +56,7 @@ pub(crate) enum Redact {
 const MIN_LENGTH: usize = 12;
 
 /// Prefixes of well-known keys, and how many key characters must follow.
-const KEY_SHAPES: [(&str, usize); 22] = [
+const KEY_SHAPES: [(&str, usize); 28] = [
     ("sk-", 20),
     ("sk_live_", 16),
     ("rk_live_", 16),
@@ -70,6 +75,12 @@ const KEY_SHAPES: [(&str, usize); 22] = [
     ("pypi-", 50),
     ("dckr_pat_", 20),
     ("shpat_", 32),
+    ("dop_v1_", 60),
+    ("SG.", 40),
+    ("ya29.", 30),
+    ("whsec_", 24),
+    ("xai-", 40),
+    ("r8_", 30),
     ("AGE-SECRET-KEY-1", 50),
     ("Bearer ", 16),
     ("bearer ", 16),

@@ -111,14 +111,14 @@ enum Kind {
     Token,
 }
 
-struct Name {
+pub(super) struct Name {
     kind: Kind,
     /// As variables of the environment are written.
     is_upper: bool,
 }
 
 impl Name {
-    fn of(name: &str) -> Option<Self> {
+    pub(super) fn of(name: &str) -> Option<Self> {
         let is_upper = !name.bytes().any(|b| b.is_ascii_lowercase());
         let plain: String = name
             .chars()

@@ -926,3 +926,36 @@ fn the_name_of_a_server_leaves_no_doubt_whose_tool_is_meant() {
             .fails_with_a_hint();
     }
 }
+
+/// In the error that stands for its tools, in what is kept of it, and in a list of servers.
+#[test]
+fn a_server_that_repeats_its_keys_in_an_error_has_them_removed() {
+    let keys = ["header-key-0123", "query-key-0123", "password-0123456"];
+    let server = with_sessions(move |request, method| {
+        let said = format!("no tools for {}", keys.join(" and "));
+        let error = json!({ "jsonrpc": "2.0", "id": request.body["id"], "error": { "code": -1, "message": said } });
+        match method {
+            "tools/list" => Reply::json(200, &error),
+            _ => accepted(),
+        }
+    });
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let [header, query, password] = keys;
+    let base = server.base();
+    let url = format!(
+        "{}?api_key={query}",
+        base.replacen("://", &format!("://me:{password}@"), 1)
+    );
+    let servers =
+        json!({ "mcpServers": { "far": { "url": url, "headers": { "X-Key": header } } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    let run = home.agent(["-m", "hi"]);
+    run.exits(0).says("no tools for [secret removed]");
+    let kept = std::fs::read_to_string(home.path("state/mcp/far.json")).unwrap();
+    let listed = home.bantam().args(["mcp", "list"]).run();
+    for key in keys {
+        for text in [&run.stderr, &kept, &listed.stdout, &listed.stderr] {
+            assert!(!text.contains(key), "{key}: {text}");
+        }
+    }
+}
