@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::Check;
 use crate::config::Env;
+use crate::jail::OLDEST_ABI;
 
 /// Reads a file without the white space at its ends. Tests pass their own.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -103,6 +104,8 @@ fn profile(exe: &Path) -> [String; 2] {
 /// The line that would bring a Landlock that confines, from what the kernel said about it.
 pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<String> {
     match abi {
+        // Something else failed.
+        Ok(abi) if *abi >= OLDEST_ABI => None,
         Ok(_) => Some("use Linux 6.2 or newer: the Landlock of this kernel is too old".to_owned()),
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             let modules = read("/sys/kernel/security/lsm")
@@ -192,5 +195,6 @@ mod tests {
             None
         );
         assert!(landlock_fix(&Ok(1), &read).unwrap().contains("6.2"));
+        assert_eq!(landlock_fix(&Ok(OLDEST_ABI), &read), None);
     }
 }

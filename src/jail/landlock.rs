@@ -12,7 +12,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use crate::error::{Error, Result};
 
 /// The oldest usable version: earlier ones do not restrict truncation.
-pub(super) const OLDEST_ABI: u32 = 3;
+pub(crate) const OLDEST_ABI: u32 = 3;
 /// The first version that restricts signals and abstract sockets.
 pub(super) const SIGNALS_ABI: u32 = 6;
 

@@ -31,6 +31,7 @@ use crate::error::{Context, Error, Result};
 use crate::reach::{Access, Resolved, open_straight};
 use crate::sys;
 use crate::wire::{Confinement, Setup};
+pub(crate) use landlock::OLDEST_ABI;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
 
