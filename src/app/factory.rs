@@ -43,7 +43,12 @@ impl AgentFactory {
     pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded> {
         let mut overrides = self.overrides.clone();
         overrides.extend(model.map(|model| (MODEL_NAME, model.into(), Origin::Flag("--model"))));
-        config::load_for(&self.home, self.file.as_deref(), &self.env, overrides)
+        let file = self.file.as_deref();
+        if self.options.models_in_code {
+            let settings = file.map(|text| (config::IN_CODE, text));
+            return Config::load(settings, &self.env, overrides);
+        }
+        config::load_for(&self.home, file, &self.env, overrides)
     }
 
     /// This home and environment, with a configuration that [`AgentFactory::load`] has made.

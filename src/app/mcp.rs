@@ -188,7 +188,11 @@ fn missing(name: &str, e: &Error) -> String {
     let why = brief(&e.message);
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
     let hint = hint.unwrap_or_default();
-    format!("the tools of the MCP server {name} are missing: {why}{hint}")
+    format!("{}{why}{hint}", missing_prefix(name))
+}
+
+pub(super) fn missing_prefix(name: &str) -> String {
+    format!("the tools of the MCP server {name} are missing: ")
 }
 
 /// A server, and what it has answered to the question for its tools.

@@ -72,6 +72,9 @@ impl Policy {
     /// Of the kind [`crate::error::Kind::Config`]: `main` does not begin with [`hands`](crate::hands), a setting is unknown or
     /// of another type, or the workspace would hold the home.
     pub fn with(dir: impl AsRef<Path>, settings: &Value) -> Result<Self> {
+        if !settings.is_object() {
+            return Err(Error::config("the settings are not a JSON object"));
+        }
         let home = Home::new(std::path::absolute(dir.as_ref())?);
         let mut env = config::environment();
         env.retain(|name, _| !name.starts_with("BANTAM_"));
@@ -249,7 +252,7 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
     let unusable =
         |why: &str| Error::config(format!("the MCP server {name} cannot be used: {why}"));
     let text = json!({"mcpServers": {name: entry}}).to_string();
-    let loaded = Config::load(Some((name, &text)), &Env::new(), Vec::new())?;
+    let loaded = Config::load(Some((config::IN_CODE, &text)), &Env::new(), Vec::new())?;
     let mut config = Config::clone(&policy.config);
     if loaded.has_unknown {
         return Err(unusable(&loaded.warnings().join("; ")));
@@ -268,7 +271,10 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
         return Err(unusable(if why.is_empty() {
             "it offers no tools"
         } else {
-            &why
+            // What cannot be used is named once.
+            let why = why.strip_prefix(&mcp::missing_prefix(name)).unwrap_or(&why);
+            why.strip_prefix(&format!("starting MCP server {name}: "))
+                .unwrap_or(why)
         }));
     }
     Ok((tools, notices))

@@ -98,6 +98,9 @@ pub(crate) struct Parts<'a> {
     pub env: &'a Env,
 }
 
+/// The name of settings that stand in no file, but in a program.
+pub(crate) const IN_CODE: &str = "the settings";
+
 /// The settings of a home: `file` is the text of its config.json.
 pub(crate) fn load_for(
     home: &Home,

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::load::{Layer, Origin};
-use super::locate;
 use super::settings::{self, Config, Place, Setting, same_name};
+use super::{IN_CODE, locate};
 use crate::error::{Error, Result};
 use crate::text::parse_json;
 
@@ -179,7 +179,8 @@ impl Layer {
     }
 
     fn error(&self, path: &[&str], value: &str) -> Error {
-        let place = locate::position(&self.text, path).map_or(String::new(), |(line, column)| {
+        let position = locate::position(&self.text, path).filter(|_| self.name != IN_CODE);
+        let place = position.map_or(String::new(), |(line, column)| {
             format!(", line {line}, column {column}")
         });
         Error::config(format!(

@@ -382,7 +382,9 @@ pub(crate) fn meant(names: &[&str]) -> Option<String> {
     let (last, section) = names.split_last()?;
     let siblings = below(section).filter_map(|setting| setting.segments().nth(section.len()));
     let siblings = siblings.filter(|segment| !matches!(*segment, "]" | "*"));
-    if let Some(near) = nearest(last, siblings) {
+    let siblings: Vec<&str> = siblings.collect();
+    let abbreviated = siblings.iter().find(|name| abbreviates(last, name));
+    if let Some(near) = abbreviated.copied().or_else(|| nearest(last, siblings)) {
         return Some([section, &[near]].concat().join("."));
     }
     let near = nearest(
@@ -395,6 +397,15 @@ pub(crate) fn meant(names: &[&str]) -> Option<String> {
         .iter()
         .find(|setting| setting.segments().last() == Some(near))
         .map(|setting| setting.path.to_owned())
+}
+
+/// Whether a word leaves out letters of a name, as `cmd` does. It is short: a longer one may be another name with a slip.
+fn abbreviates(word: &str, name: &str) -> bool {
+    let mut letters = name.chars();
+    let mut first = word.chars().zip(name.chars());
+    word.len() == 3
+        && first.next().is_some_and(|(a, b)| a == b)
+        && word.chars().all(|c| letters.any(|letter| letter == c))
 }
 
 /// The value at a path in any spelling. A name of the user's own that is spelled exactly so comes first.

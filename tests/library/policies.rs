@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bantam::agent::{Agent, Pending, Request, Verdict};
-use bantam::error::Result;
+use bantam::error::{Kind, Result};
 use bantam::provider::OpenAi;
 use bantam::tool::{Function, Turn};
 use bantam::tools::{self, Policy};
@@ -48,19 +48,39 @@ pub fn main() -> Result<()> {
     assert!(notices.is_empty(), "{notices:?}");
 
     let refused = |entry: &Value| tools::mcp(&policy, "bricks", entry).err().unwrap().message;
-    let dead = json!({"command": "/nowhere/bricks"});
+    let dead = json!({"command": "/nowhere/server"});
     // The second time, the failure is known.
     for _ in 0..2 {
         let why = refused(&dead);
-        assert!(why.contains("bricks are missing: "), "{why}");
+        let is_told = why.starts_with("the MCP server bricks cannot be used: ");
+        assert!(is_told && why.matches("bricks").count() == 1, "{why}");
+        assert!(why.contains("/nowhere/server"), "{why}");
     }
+    let slip = refused(&json!({"cmd": "python3"}));
+    assert!(
+        slip.contains("did you mean mcpServers.bricks.command?"),
+        "{slip}"
+    );
     let off = refused(&json!({"command": "python3", "enabled": false}));
     assert!(
         off.contains("it is disabled (enabled in its entry)"),
         "{off}"
     );
 
-    assert!(Policy::with("agent-home", &json!({"toolz": 1})).is_err());
+    for (settings, why) in [
+        (
+            json!({"tools": {"exec": {"timeout": "20"}}}),
+            "the settings: tools.exec.timeout is \"20\" (a string)",
+        ),
+        (
+            json!({"toolz": 1}),
+            "the settings: unknown setting toolz; did you mean tools?",
+        ),
+        (json!([]), "the settings are not a JSON object"),
+    ] {
+        let e = Policy::with("agent-home", &settings).err().unwrap();
+        assert_eq!((e.kind, e.message.as_str()), (Kind::Config, why));
+    }
     assert!(
         Policy::from_home().is_ok(),
         "it warns of a setting that it does not know"
