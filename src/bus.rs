@@ -253,7 +253,8 @@ pub struct Response {
     pub steps: u32,
     /// The tool calls, in the order of their results.
     pub tool_calls: Vec<CallReport>,
-    /// Of all its requests, including those of its subagents.
+    /// Of all its requests, including those of its subagents, as hosts count them: most count at the end of a reply, so one that
+    /// was stopped or broke off is not in it.
     pub usage: Usage,
     /// The cost of the calls whose price is known; `None` if there are none.
     pub cost: Option<f64>,

@@ -183,7 +183,9 @@ impl Agent {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
         }
-        let cost = model.price().of(usage);
+        // What nobody has counted may have cost something.
+        let counted = Some(usage).filter(|usage| *usage != Usage::default());
+        let cost = counted.and_then(|usage| model.price().of(usage));
         turn.spending.spend(usage.total(), reply.usage, cost);
         let Some(ledger) = &self.ledger else { return };
         let (

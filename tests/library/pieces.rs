@@ -1,9 +1,9 @@
 //! The agent's pieces, as a program sees them.
 
-use bantam::agent::{self, Agent, Cancel, Request};
+use bantam::agent::{self, Agent, Cancel, Limits, Request};
 use bantam::error::{Kind, Result};
 use bantam::message::{Message, Price};
-use bantam::provider::{Anthropic, Chain, OpenAi, Options, Sampling};
+use bantam::provider::{Anthropic, Chain, OpenAi, Options, Retry, Sampling};
 use bantam::session::{Memory, Store};
 use bantam::tool::{Function, Risk, Turn};
 use bantam::tools::{self, Policy};
@@ -18,6 +18,10 @@ pub const TESTS: &[Test] = &[
     (
         "pieces::a_model_is_asked_as_the_code_says",
         a_model_is_asked_as_the_code_says,
+    ),
+    (
+        "pieces::a_reply_that_is_cut_has_no_known_cost",
+        a_reply_that_is_cut_has_no_known_cost,
     ),
     (
         "pieces::the_next_model_answers_when_the_first_fails",
@@ -115,6 +119,31 @@ fn the_next_model_answers_when_the_first_fails() {
     let key = "not-a-real-key-0002";
     let refusing = Model::answering(move |_, _| Reply::error(401, &format!("{key} is refused")));
     let second = Model::answering(|_, _| Reply::text("Here."));
+/// The host counts at the end.
+fn a_reply_that_is_cut_has_no_known_cost() {
+    let model = Model::scripted([Reply::text("One two three.").cut_after(2)]);
+    let options = Options {
+        price: Price {
+            input: Some(1.0),
+            output: Some(10.0),
+            cached: None,
+        },
+        ..Options::default()
+    };
+    let limits = Limits {
+        retry: Retry {
+            max: 0,
+            ..Limits::default().retry
+        },
+        ..Limits::default()
+    };
+    let agent = Agent::builder().provider(OpenAi::with(&model.base(), "", "x", options));
+    let agent = agent.limits(limits).build().unwrap();
+    let response = agent.run(&Request::new("Count!", "notes"), &|_| ());
+    assert!(response.partial && response.error.is_some());
+    assert_eq!(response.cost, None);
+}
+
     let chain = Chain::default()
         .then(OpenAi::new(&refusing.base(), key, "a"))
         .then(OpenAi::new(&second.base(), "", "b"));
