@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::prompt::Prompt;
 use super::{Agent, Filter, History, Limits, Renewal, Request};
 use crate::error::{Error, Result};
-use crate::message::Message;
+use crate::message::{Message, User};
 use crate::paths::Home;
 use crate::provider::Provider;
 use crate::provider::chain::Chain;
@@ -38,6 +38,7 @@ pub struct Builder {
     history: History,
     whole_replies: bool,
     filter: Option<Arc<Filter>>,
+    without_times: bool,
 }
 
 impl Builder {
@@ -123,6 +124,13 @@ impl Builder {
         self
     }
 
+    /// Whether the model sees when the user said something: the time stands in brackets above the text of each message, as
+    /// [`User::time`] or `local_time` has it. It stays the same in later requests, so that hosts can cache them. Default: true.
+    pub fn times(mut self, shown: bool) -> Self {
+        self.without_times = !shown;
+        self
+    }
+
     /// Chooses or changes the messages of each request; the store keeps them as they are.
     pub fn history_filter(
         mut self,
@@ -146,6 +154,11 @@ impl Builder {
         if let Some(names) = &self.only {
             tools.select(names)?;
         }
+        let filter = if self.without_times {
+            Some(without_times(self.filter))
+        } else {
+            self.filter
+        };
         let agent = Agent {
             chain: Arc::new(self.chain),
             tools: Registry::default(),
@@ -156,7 +169,7 @@ impl Builder {
             limits: self.limits,
             history: self.history,
             stream: !self.whole_replies,
-            filter: self.filter,
+            filter,
             redactor: self.redactor,
             is_subagent: false,
             confirm: self.confirm.into(),
@@ -167,4 +180,23 @@ impl Builder {
         };
         Ok(agent.with_tools(tools))
     }
+}
+
+/// The same filter, and then no message has a time.
+fn without_times(filter: Option<Arc<Filter>>) -> Arc<Filter> {
+    let untimed = |message| match message {
+        Message::User(user) => Message::User(User {
+            time: String::new(),
+            local_time: String::new(),
+            ..user
+        }),
+        message => message,
+    };
+    Arc::new(move |messages| {
+        let messages = match &filter {
+            Some(filter) => filter(messages),
+            None => messages,
+        };
+        messages.into_iter().map(untimed).collect()
+    })
 }

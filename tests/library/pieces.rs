@@ -56,6 +56,10 @@ pub const TESTS: &[Test] = &[
         each_request_has_the_messages_that_a_filter_leaves,
     ),
     (
+        "pieces::a_program_may_leave_out_the_times",
+        a_program_may_leave_out_the_times,
+    ),
+    (
         "pieces::a_turn_runs_in_a_conversation_that_is_loaded",
         a_turn_runs_in_a_conversation_that_is_loaded,
     ),
@@ -382,6 +386,27 @@ fn each_request_has_the_messages_that_a_filter_leaves() {
     assert!(seen.len() == 1 && seen[0].ends_with("Two?"), "{seen:?}");
     assert!(model.request(1).texts("assistant").is_empty());
     assert_eq!(agent.session("notes").unwrap().messages.len(), 4);
+}
+
+fn a_program_may_leave_out_the_times() {
+    let model = Model::answering(|_, _| Reply::text("Yes."));
+    let builder = || Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
+    let ask = |agent: Agent| {
+        for question in ["One?", "Two?"] {
+            agent.run(&Request::new(question, "notes"), &|_| ());
+        }
+        model.requests().pop().unwrap().texts("user")
+    };
+    let timed = ask(builder().build().unwrap());
+    assert!(
+        timed[0].starts_with('[') && timed[0].ends_with("]\nOne?"),
+        "{timed:?}"
+    );
+    let untimed = ask(builder().times(false).build().unwrap());
+    assert_eq!(untimed, ["One?", "Two?"]);
+    let newest = |mut messages: Vec<Message>| messages.split_off(messages.len() - 1);
+    let both = builder().history_filter(newest).times(false);
+    assert_eq!(ask(both.build().unwrap()), ["Two?"]);
 }
 
 fn a_turn_runs_in_a_conversation_that_is_loaded() {
