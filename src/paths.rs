@@ -148,9 +148,18 @@ pub(crate) fn fresh_key(now: SystemTime) -> String {
     )
 }
 
-/// The name of a session on disk: `CHANNEL_CHAT`. Characters with a meaning in paths, and the dot before a segment number,
-/// become `%XX`.
-pub(crate) fn session_name(channel: &str, chat: &str) -> Result<String> {
+/// A key for any two texts, `CHANNEL_CHAT`: all characters of `chat` but letters, digits, `-`, `_`, `@` and `+` become `%XX`, so
+/// that no two chats share one. `channel` stays as it is: let it be letters, digits and `-`.
+///
+/// ```
+/// let key = bantam::session::key("web", "ada@example.com")?;
+/// assert_eq!(key, "web_ada@example%2Ecom");
+/// # Ok::<(), bantam::error::Error>(())
+/// ```
+///
+/// # Errors
+/// Of the kind [`Kind::Usage`]: `chat` is empty, or the key would be longer than 200 bytes.
+pub fn session_name(channel: &str, chat: &str) -> Result<String> {
     let mut name = format!("{channel}_");
     for c in chat.chars() {
         if c.is_alphanumeric() || matches!(c, '-' | '_' | '@' | '+') {
@@ -186,7 +195,7 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
     if name.is_empty() || name.contains(has_meaning) {
         let shown = one_line(name, 80);
         return Err(Error::usage(format!("invalid session key \"{shown}\""))
-            .hint("use letters, digits, - and _"));
+            .hint("leave out /, \\, dots and control characters, or let session::key make a key of a text"));
     }
     Ok(())
 }

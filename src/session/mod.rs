@@ -36,6 +36,7 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
 use crate::text::{one_line, rfc3339};
+pub use crate::paths::session_name as key;
 pub use archive::Summary;
 pub use check::check_store;
 pub use files::Files;
