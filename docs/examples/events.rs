@@ -1,7 +1,6 @@
 //! Events of a turn for several readers, as a web page would want them: one reads along, one comes late.
 
-use std::thread;
-use std::time::Duration;
+use std::{thread, time::Duration};
 
 use bantam::agent::{Agent, Request};
 use bantam::bus::{Event, EventLog};
@@ -9,9 +8,9 @@ use bantam::error::Result;
 use bantam::provider::OpenAi;
 
 /// The answer, from the numbered events of a stream.
-fn follow(log: &EventLog, stream: &str) -> String {
+pub fn follow(log: &EventLog, stream: &str) -> String {
     let (mut seen, mut text) = (0, String::new());
-    loop {
+    while log.status(stream).is_some() {
         for (number, event) in log.wait(stream, seen, Duration::from_secs(600)) {
             seen = number;
             match event {
@@ -21,6 +20,7 @@ fn follow(log: &EventLog, stream: &str) -> String {
             }
         }
     }
+    text + " (forgotten)"
 }
 
 pub fn main() -> Result<()> {
@@ -28,6 +28,7 @@ pub fn main() -> Result<()> {
     let model = OpenAi::new(&api, "", "qwen3:4b");
     let agent = Agent::builder().provider(model).build()?;
     let log = EventLog::new(Duration::from_secs(3600));
+    log.add("turn-1", Event::TurnStarted); // who follows now finds it
     thread::scope(|scope| {
         scope.spawn(|| println!("along: {}", follow(&log, "turn-1")));
         let request = Request::new("Why is the sky blue?", "web");

@@ -137,7 +137,8 @@ impl EventLog {
     }
 
     /// Like [`EventLog::after`], but waits up to `most` until there is one. An empty list means that none came in time, or that
-    /// none will come.
+    /// none will come: [`EventLog::status`] tells which. A stream that is unknown may begin, so this waits for it, too; who
+    /// must not wait for one that is forgotten asks for the status first.
     pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
         let started = Instant::now();
         let mut streams = self.streams();
@@ -154,7 +155,7 @@ impl EventLog {
         }
     }
 
-    /// The status of a stream; `None` if it is unknown.
+    /// The status of a stream; `None` if it is unknown: it has not begun, or is forgotten.
     pub fn status(&self, stream: &str) -> Option<Status> {
         self.streams().get(stream).map(|stream| stream.status)
     }

@@ -6,12 +6,14 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
 
+use bantam::bus::{EventLog, Response};
 use serde_json::json;
 
-use crate::Test;
 use crate::support::harness::Home;
 use crate::support::model::{Model, Reply, call};
+use crate::{Test, events};
 
 pub const TESTS: &[Test] = &[
     ("programs::ask_prints_the_answer", ask_prints_the_answer),
@@ -251,6 +253,9 @@ fn events_are_for_readers_along_and_late() {
     lines.sort_unstable();
     assert!(lines[0].starts_with("along: It scatters. ("), "{said}");
     assert_eq!(lines[0].replace("along", "late"), lines[1]);
+    let log = EventLog::new(Duration::ZERO);
+    log.end("turn-1", &Response::default());
+    assert_eq!(events::follow(&log, "turn-1"), " (forgotten)");
 }
 
 fn mcp_has_a_jail_of_its_own() {
