@@ -1,4 +1,5 @@
-//! The bus: messages to the dispatcher, events of turns, and the channels at both ends.
+//! Events of turns, an [`EventLog`] for those who read them later, and channels: where messages come from, and where answers are
+//! shown.
 
 mod events;
 mod pair;
@@ -98,7 +99,7 @@ impl Inbound {
     }
 }
 
-/// What the dispatcher does with an [`Inbound`].
+/// What [`serve`](crate::serve()) does with an [`Inbound`]; errors have a [`Kind`](crate::error::Kind) of their own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -256,7 +257,7 @@ pub struct Response {
     /// Of all its requests, including those of its subagents, as hosts count them: most count at the end of a reply, so one that
     /// was stopped or broke off is not in it.
     pub usage: Usage,
-    /// The cost of the calls whose price is known; `None` if there are none.
+    /// The cost in dollars of the calls whose price and usage are known; `None` if there are none.
     pub cost: Option<f64>,
     /// Milliseconds from request to end.
     pub ms: u64,

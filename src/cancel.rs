@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why a turn must not go on.
+/// Why a turn must not go on; see [`Cancel::why`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It was stopped.
@@ -167,7 +167,7 @@ impl Drop for Pause {
     }
 }
 
-/// See [`Cancel::on_stop`].
+/// Keeps a hook until it is dropped; see [`Cancel::on_stop`].
 pub struct Hook {
     shared: Arc<Shared>,
     id: u64,

@@ -29,6 +29,7 @@
 //! - [`tool::Function`] makes a tool from a function, and [`tools`] has the tools of `bantam`, in their jail.
 //!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] says what the built-in ones may reach.
 //! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or [`session::Lines`] of your own.
+//!   [`agent::Agent::sessions`] lists them.
 //! - [`serve()`] answers the messages of channels; [`bus::channel`] makes one from two functions.
 //! - [`error::Error`] has a message for people, and an [`error::Kind`] for code.
 //!
@@ -36,69 +37,69 @@
 //! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the jail, MCP, stores, a turn that
 //! resumes after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the
 //! thread that calls it.
-//!
-//! # Code map
-//!
-//! For people who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`],
-//! [`session`], [`tool`] and [`tools`]. The rest is private.
-//!
-//! Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
-//! never in a circle (`tests/house.rs` proves it).
-//!
-//! | rank | room | job |
-//! |---|---|---|
-//! | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`, the `form` of an MCP server), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `import_sessions`, `convert`, `consent`) |
-//! | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`] |
-//! | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have `shown`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint` and the `backlog` that a crash leaves of them, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
-//! | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
-//! | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
-//! | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
-//! | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
-//! | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
-//! | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
-//! | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
-//! | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
-//! | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what it asks of the user (`form`), what its tools are (`list`), what it may not run (`trust`) |
-//! | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a hands process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
-//! | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the notes as they were before a call (`previous`) |
-//! | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
-//! | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
-//! | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
-//! | 1 | [`session`] | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
-//! | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
-//! | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
-//! | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs, removes, enables and disables them (`install`) |
-//! | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
-//! | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-//! | 0 | [`message`], [`bus`], [`error`] | types that every room uses |
-//! | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
-//! | 0 | `template` | the files a new home starts with |
-//! | 0 | `wire` | the messages between bantam and a hands process |
-//! | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
-//! | 0 | `guard` | the hosts that a model may make this program connect to |
-//! | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
-//! | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
-//!
-//! # A message's life
-//!
-//! `telegram/poll` → `telegram/inbox` (on disk) → `gateway/queue` → `gateway/turn`, which begins it (on disk), fetches its files
-//! (`telegram/chats`), runs it (`agent/turn`: session, model, tools) and ends it by its answer (`outbox`, on disk) →
-//! `telegram/send`. The marks of what was delivered (`Outbox::done`, `Outbox::progress`) are not synced before the next message is
-//! posted, so a power cut may repeat what was sent since the last post.
-//!
-//! # Where a new thing goes
-//!
-//! - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
-//!   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//!   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `wire.rs`, too. Tests
-//!   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
-//! - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
-//!   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
-//! - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to the dispatcher by `app/gateway.rs`.
-//! - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
-//!   also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
-//!   docs/settings.md.
-//! - **A command**: a file in `cli/` and a line in its table.
+
+// # Code map
+//
+// For people who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`],
+// [`session`], [`tool`] and [`tools`]. The rest is private.
+//
+// Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
+// never in a circle (`tests/house.rs` proves it).
+//
+// | rank | room | job |
+// |---|---|---|
+// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`, the `form` of an MCP server), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `import_sessions`, `convert`, `consent`) |
+// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`] |
+// | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have `shown`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint` and the `backlog` that a crash leaves of them, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
+// | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
+// | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
+// | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
+// | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
+// | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
+// | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
+// | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
+// | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
+// | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what it asks of the user (`form`), what its tools are (`list`), what it may not run (`trust`) |
+// | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a hands process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
+// | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the notes as they were before a call (`previous`) |
+// | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
+// | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
+// | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
+// | 1 | [`session`] | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
+// | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
+// | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
+// | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs, removes, enables and disables them (`install`) |
+// | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
+// | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
+// | 0 | [`message`], [`bus`], [`error`] | types that every room uses |
+// | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
+// | 0 | `template` | the files a new home starts with |
+// | 0 | `wire` | the messages between bantam and a hands process |
+// | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
+// | 0 | `guard` | the hosts that a model may make this program connect to |
+// | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
+// | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
+//
+// # A message's life
+//
+// `telegram/poll` → `telegram/inbox` (on disk) → `gateway/queue` → `gateway/turn`, which begins it (on disk), fetches its files
+// (`telegram/chats`), runs it (`agent/turn`: session, model, tools) and ends it by its answer (`outbox`, on disk) →
+// `telegram/send`. The marks of what was delivered (`Outbox::done`, `Outbox::progress`) are not synced before the next message is
+// posted, so a power cut may repeat what was sent since the last post.
+//
+// # Where a new thing goes
+//
+// - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
+//   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
+//   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `wire.rs`, too. Tests
+//   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
+// - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
+//   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
+// - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to the dispatcher by `app/gateway.rs`.
+// - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
+//   also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
+//   docs/settings.md.
+// - **A command**: a file in `cli/` and a line in its table.
 
 #![warn(missing_docs)]
 // Not in tests, which share modules with the test programs.

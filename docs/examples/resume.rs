@@ -20,7 +20,7 @@ pub fn main() -> Result<()> {
         .store(Files::at("agent-home"))
         .build()?;
     let request = Request {
-        id: "bill-2026-11".to_owned(), // a turn with the same id is the same turn
+        id: "bill-2026-11".to_owned(), // the same turn while it is the newest of its conversation
         ..Request::new("Pay the bill of November.", "bills")
     };
     let response = agent.run(&request, &|_| ());

@@ -57,16 +57,16 @@ use prompt::Prompt;
 /// What one turn may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests to the model. The last one offers no tools.
+    /// Requests to the model; 0 counts as 1. The last one offers no tools. Default: 25.
     pub max_steps: u32,
-    /// Time for the whole turn, including retries and tools.
+    /// Time for the whole turn, including retries and tools. Default: 600 seconds.
     pub timeout: Duration,
     /// Tokens of all requests together, as the provider counts them; `None` for no limit. A request whose size would exceed
-    /// it is not made; its reply may.
+    /// it is not made; its reply may. Default: `None`.
     pub budget_tokens: Option<u64>,
-    /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools.
+    /// Requests to the model for one message, with all subagents and background tasks. The last one offers no tools. Default: 500.
     pub max_calls: u32,
-    /// How often and how soon to ask again after a temporary failure.
+    /// How often and how soon to ask again after a temporary failure. Default: three times, after up to 1, 2 and 4 seconds.
     pub retry: Retry,
 }
 
@@ -89,13 +89,13 @@ impl Default for Limits {
 /// How much of a conversation the model gets.
 #[derive(Clone, Copy, Debug)]
 pub struct History {
-    /// The model's context window in tokens. 0 means unknown: compact only when a host finds a request too long.
+    /// The model's context window in tokens. 0 means unknown: compact only when a host finds a request too long. Default: 131,072.
     pub window: u64,
-    /// The share of the window above which to compact.
+    /// The share of the window above which to compact. Default: 0.8.
     pub compact_at: f64,
-    /// The most messages; 0 for all that fit.
+    /// The most messages; 0, the default, for all that fit.
     pub limit: usize,
-    /// Start the conversation over after so long without a message.
+    /// Start the conversation over after so long without a message. Default: never.
     pub ttl: Option<Duration>,
 }
 
@@ -203,13 +203,14 @@ pub struct Request {
     pub title: String,
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
-    /// The key of the conversation to continue, for example `cli_default`. Empty: a new one, whose key is in
-    /// [`Response::session`]. A store may refuse a key: [`crate::session::Files`] refuses one with a slash or a dot.
+    /// The key of the conversation to continue, for example `ada`. Empty: a new one, whose key is in [`Response::session`]. A
+    /// store may refuse a key: [`crate::session::Files`] refuses one with a slash or a dot; [`crate::session::key`] makes one
+    /// of any text.
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
     pub origin: Origin,
-    /// The channel's id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is
-    /// over, its answer is returned again.
+    /// Your id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is over, its answer
+    /// is returned again. An older id is not looked for: its turn would run again.
     pub id: String,
     /// Passed to tools as [`crate::tool::Turn::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
@@ -278,7 +279,7 @@ impl Agent {
         Builder::default()
     }
 
-    /// Asks in the conversation `library_default` and returns the answer.
+    /// Asks in the conversation `library_default`, which continues from call to call, and returns the answer.
     ///
     /// # Errors
     /// The turn failed, or was stopped by a limit.
@@ -421,7 +422,8 @@ impl Agent {
         old.map(drop)
     }
 
-    /// The tools that it offers to the model, by name.
+    /// The tools that it offers to the model, by name. An agent that has some also has `read_more`, for results of more than 30,000
+    /// bytes, which come in pages.
     pub fn tools(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.specs()
     }

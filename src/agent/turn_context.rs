@@ -100,7 +100,8 @@ impl<'a> TurnContext<'a> {
 }
 
 /// What a message of a user, or a run of a job, has caused so far: shared by its turn and all subagents, background tasks and
-/// answers to their reports that follow from it.
+/// answers to their reports that follow from it. Programs need one only for several turns with one limit
+/// ([`Request::spending`]): each gets a clone of the same `Arc::<Spending>::default()`.
 #[derive(Default)]
 pub struct Spending {
     /// The id of the message; it names the message's calls in the ledger. Empty if nothing outlives this process.

@@ -221,7 +221,7 @@ pub fn think() -> Tools {
     vec![Box::new(THINK.at_work_alone())]
 }
 
-/// The tools of an MCP server, called `NAME__TOOL`, and what the user should know of them: that their descriptions have changed,
+/// The tools of an MCP server, called `NAME__TOOL`, whose texts come within a fence of backticks, as data; and what the user should know of them: that their descriptions have changed,
 /// say, or that some are left out. `entry` is what stands under its name in `mcpServers` of config.json. A
 /// program runs in a jail of its own; it starts with the first call, or now if its tools are not known yet.
 ///

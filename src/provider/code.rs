@@ -27,7 +27,7 @@ pub struct Options {
     pub headers: BTreeMap<String, String>,
     /// Fields that are added to every request. They override the API's own fields.
     pub extra_body: Map<String, Value>,
-    /// The longest reply, in tokens.
+    /// The longest reply, in tokens; sent with every request. Default: 8192.
     pub max_tokens: u64,
     /// Randomness of the answer; `None`: the host's default.
     pub temperature: Option<f64>,

@@ -8,7 +8,8 @@ use super::{Provider, ProviderError, Request, ToolOffer};
 use crate::message::{Message, Reply, ToolCall, User};
 use crate::text::one_line;
 
-/// The demo model.
+/// The demo model. It understands `time`, and calls a tool of `bantam` for `list files`, `list files in DIR`, `read FILE`,
+/// `write TEXT to FILE` and `run COMMAND`; it repeats the result. To anything else it says what it is.
 #[derive(Default)]
 pub struct Demo;
 

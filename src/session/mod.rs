@@ -1,12 +1,13 @@
-//! Conversations: the [`Store`] that keeps them, in [`Files`] or in [`Memory`]. A turn locks its conversation.
-//!
-//! A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
-//! later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
-//! numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
-//! `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
-//! `{"state":{"damage_told":N}}`,
-//! `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
-//! later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
+//! Conversations: the [`Store`] that keeps them, in [`Files`], in [`Memory`], or in [`Lines`] of your own. A turn locks its
+//! conversation. Programs list, read and erase conversations by the functions of [`crate::agent::Agent`].
+
+// A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
+// later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
+// numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
+// `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
+// `{"state":{"damage_told":N}}`,
+// `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
+// later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
 pub(crate) mod archive;
 mod check;
@@ -35,8 +36,8 @@ use crate::disk::{Journal, Line as Numbered, Lock, Sink};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
-use crate::text::{one_line, rfc3339};
 pub use crate::paths::session_name as key;
+use crate::text::{one_line, rfc3339};
 pub use archive::Summary;
 pub use check::check_store;
 pub use files::Files;
@@ -92,7 +93,7 @@ impl TurnEnd {
     }
 }
 
-/// One line of a conversation as a [`Store`] keeps it: a JSON object, which [`Session::read`] understands.
+/// A JSON object: one line of a conversation as a [`Store`] keeps it, which [`Session::read`] understands.
 pub type Line = serde_json::Map<String, Value>;
 
 /// One entry of a conversation, to be appended.
@@ -130,7 +131,7 @@ pub struct Session {
     pub model: Option<String>,
     /// The tools that the user is no longer asked about in this conversation.
     pub allowed: Vec<String>,
-    /// What programs and tools keep beside the messages, by name.
+    /// What programs and tools keep beside the messages, by name: a JSON object.
     pub values: Line,
     /// The beginning of its first question; empty if there is none.
     pub title: String,

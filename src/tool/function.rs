@@ -41,7 +41,7 @@ pub struct Function {
 impl Function {
     /// Makes a tool with this name, description and JSON Schema of its arguments, which must be an object. `run` gets the
     /// arguments as its own type, or as a [`serde_json::Value`], and returns a text or a [`ToolOutput`]. Its errors are shown to
-    /// the model. Its risk is [`Risk::Writes`]: calls run one after the other.
+    /// the model. Its risk is [`Risk::Writes`]: calls run one after the other. [`ToolSpec::schema`] says what is checked.
     pub fn new<A: DeserializeOwned, O: Into<ToolOutput>>(
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,

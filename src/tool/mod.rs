@@ -1,6 +1,9 @@
-//! Tools: the trait that each implements. The registry checks calls (`registry`, `schema`), which then run (`prepared`); long
-//! results come in pages (`pages`). A tool that is a function is a [`Function`]; those of this program are constants that work with
-//! a `Workshop` (`built_in`). Every other file is a family of tools.
+//! Tools: a [`Function`] with a name, a description and a schema, or a type of your own that implements [`Tool`]. A call gets
+//! arguments that fit the schema, and its [`Turn`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
+//! [`crate::tools`].
+
+// The registry checks calls (`registry`, `schema`), which then run (`prepared`); long results come in pages (`pages`). The tools of
+// this program are constants that work with a `Workshop` (`built_in`). Every other file is a family of tools.
 
 /// The JSON Schema of a built-in tool's arguments, as text: the names of those that must be given, and what each takes, with a
 /// description where it needs one. No text in it holds what JSON escapes: a test reads every schema.
@@ -75,12 +78,15 @@ use pages::Pages;
 pub(crate) use prepared::PreparedCall;
 pub(crate) use registry::Registry;
 
-/// What a tool may do to the world.
+/// What a tool may do to the world. It decides whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
+/// at once and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Reads only.
+    /// Reads only, and what it reads changes by other calls alone. Calls run in parallel; the same call is not run again while
+    /// nothing was changed, because the model has its result.
     Safe,
-    /// Changes files or sends something.
+    /// Changes files or sends something, or has another result each time: a clock, the state of a job. Calls run one after the
+    /// other; the same one runs at most three times until something new was done.
     Writes,
     /// Runs programs.
     Runs,
@@ -107,7 +113,13 @@ pub struct ToolSpec {
     pub name: Cow<'static, str>,
     /// The first sentence is also shown alone.
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, an object, as JSON. Requests carry it verbatim; only a call parses it.
+    /// JSON Schema of the arguments, an object, as JSON. Requests carry it verbatim.
+    ///
+    /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
+    /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
+    /// that is broken or looks around. What plainly means the right thing is corrected: `"12"` becomes 12 for an integer, `"true"`
+    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out, and so is an argument that the schema does
+    /// not name, unless it may be a slip.
     pub schema: Cow<'static, str>,
     /// What its calls may do to the world.
     pub risk: Risk,
@@ -231,17 +243,18 @@ pub trait Tool: Send + Sync {
         self.spec().risk
     }
 
-    /// Whether such a call may run in parallel with others for which this holds.
+    /// Whether such a call may run in parallel with others for which this holds. Default: if it is safe.
     fn is_parallel(&self, args: &Value) -> bool {
         self.risk(args) == Risk::Safe
     }
 
-    /// Whether arguments that the schema does not name are passed on; such a tool checks them itself.
+    /// Whether arguments that the schema does not name are passed on; such a tool checks them itself, and patterns, too.
+    /// Default: no.
     fn takes_any(&self) -> bool {
         false
     }
 
-    /// One line for a person: what this call is about to do. `args` contains no secrets.
+    /// One line for a person: what this call is about to do. `args` contains no secrets. Default: the arguments as JSON.
     fn summary(&self, args: &Value) -> String {
         one_line(&args.to_string(), 80)
     }

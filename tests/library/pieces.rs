@@ -119,10 +119,6 @@ fn a_model_is_asked_as_the_code_says() {
     );
 }
 
-fn the_next_model_answers_when_the_first_fails() {
-    let key = "not-a-real-key-0002";
-    let refusing = Model::answering(move |_, _| Reply::error(401, &format!("{key} is refused")));
-    let second = Model::answering(|_, _| Reply::text("Here."));
 /// The host counts at the end.
 fn a_reply_that_is_cut_has_no_known_cost() {
     let model = Model::scripted([Reply::text("One two three.").cut_after(2)]);
@@ -148,6 +144,10 @@ fn a_reply_that_is_cut_has_no_known_cost() {
     assert_eq!(response.cost, None);
 }
 
+fn the_next_model_answers_when_the_first_fails() {
+    let key = "not-a-real-key-0002";
+    let refusing = Model::answering(move |_, _| Reply::error(401, &format!("{key} is refused")));
+    let second = Model::answering(|_, _| Reply::text("Here."));
     let chain = Chain::default()
         .then(OpenAi::new(&refusing.base(), key, "a"))
         .then(OpenAi::new(&second.base(), "", "b"));
