@@ -205,7 +205,7 @@ pub fn skills(policy: &Policy) -> Tools {
 }
 
 /// `subagent`: tasks for agents like this one with a context of their own, side by side. They have its other tools, but for those
-/// that start more.
+/// that start more. The same task given twice, with nothing done in between, runs once: for several opinions, tasks differ.
 pub fn subagents() -> Tools {
     vec![Box::new(SUBAGENT.at_work_alone())]
 }
