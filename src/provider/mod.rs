@@ -1,8 +1,8 @@
-//! The seam between the agent and a model, and the kinds of failure.
-//!
-//! A request goes down this way: `chain` chooses a model and a key, `host` sends to one of them, and its `dialect` (`openai`,
-//! `anthropic`) writes the `json`. The response comes back up: `response` reads bytes, `reply` builds a reply from its events,
-//! `shapes` knows the forms of their fields.
+//! Models: [`OpenAi`] and [`Anthropic`] by their APIs, the [`demo`], a [`Chain`] of several, and the trait [`Provider`] for your own.
+
+// A request goes down this way: `chain` chooses a model and a key, `host` sends to one of them, and its `dialect` (`openai`,
+// `anthropic`) writes the `json`. The response comes back up: `response` reads bytes, `reply` builds a reply from its events,
+// `shapes` knows the forms of their fields.
 
 pub(crate) mod anthropic;
 pub(crate) mod chain;
