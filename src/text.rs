@@ -10,10 +10,15 @@ use serde_json::Value;
 
 use crate::zone;
 
+/// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
+/// and may have two bytes in the text.
+const MAX_VALUES: usize = 1_000_000;
+
 /// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
 /// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD.
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     let text = text.as_ref();
+    refuse_more_values(text, MAX_VALUES)?;
     serde_json::from_slice(text).or_else(|e| match halves::replaced(text) {
         Some(mended) => serde_json::from_slice(&mended),
         None => Err(e),
@@ -34,6 +39,18 @@ pub(crate) fn count_values(text: &[u8]) -> usize {
         }
     }
     values
+}
+
+/// # Errors
+/// The text has more than this number of values.
+pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result<()> {
+    // A value has at least one byte, and a comma.
+    if text.len() > 2 * most && count_values(text) > most {
+        return Err(serde::de::Error::custom(format!(
+            "it has more than {most} values"
+        )));
+    }
+    Ok(())
 }
 
 /// Reads JSON into a type of ours.
@@ -333,6 +350,15 @@ pub(crate) fn fill<'t>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_of_more_values_than_any_answer_has_is_not_read() {
+        let list = |n: usize| format!("[{}0]", "0,".repeat(n));
+        assert!(parse_json(list(MAX_VALUES - 2)).is_ok());
+        let e = parse_json(list(MAX_VALUES + 1)).unwrap_err();
+        assert!(e.to_string().contains("more than 1000000 values"), "{e}");
+        assert!(parse_json(format!("\"{}\"", ",".repeat(3 * MAX_VALUES))).is_ok());
+    }
 
     #[test]
     fn clipping_never_splits_a_character() {

@@ -9,7 +9,10 @@ use super::shapes::{
 };
 use super::{ToolOffer, written_calls};
 use crate::message::{Reply, Stop, ToolCall};
-use crate::text::{halves, parse_json};
+use crate::text::{halves, parse_json, refuse_more_values};
+
+/// The most values of an event: in memory one may take a hundred times its bytes.
+const MAX_VALUES: usize = 100_000;
 
 /// What to show of a piece of a reply that carries content.
 #[derive(Debug, Default, PartialEq)]
@@ -83,6 +86,17 @@ impl<'a> ReplyBuilder<'a> {
         }
     }
 
+    /// An event as JSON, within bounds.
+    fn read(&mut self, data: &str) -> Option<Value> {
+        refuse_more_values(data.as_bytes(), MAX_VALUES).ok()?;
+        serde_json::from_str(data).ok().or_else(|| {
+            let marked = halves::marked(data.as_bytes())?;
+            let value = serde_json::from_slice(&marked).ok()?;
+            self.has_halves = true;
+            Some(value)
+        })
+    }
+
     /// Reads an event; `None` if it is not JSON, and at the end.
     fn parse(&mut self, data: &str) -> Option<Value> {
         const END: &str = "[DONE]";
@@ -92,12 +106,7 @@ impl<'a> ReplyBuilder<'a> {
         if self.has_ended() || data.trim().is_empty() {
             return None;
         }
-        let parsed = serde_json::from_str(data).ok().or_else(|| {
-            let marked = halves::marked(data.as_bytes())?;
-            let value = serde_json::from_slice(&marked).ok()?;
-            self.has_halves = true;
-            Some(value)
-        });
+        let parsed = self.read(data);
         self.unreadable += u32::from(parsed.is_none());
         let event = (self.reading.translate)(parsed?);
         if event == END {
