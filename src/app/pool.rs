@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use super::factory::AgentFactory;
 use super::{local_time, mcp};
@@ -19,6 +19,9 @@ use crate::session::{Files, Store};
 use crate::telegram::Chats;
 use crate::text::clip;
 use crate::usage;
+
+/// The least time between two messages to the owner that tools have changed.
+const BETWEEN_CHANGES: Duration = Duration::from_secs(3600);
 
 /// One agent for each model in use, made on demand.
 pub(super) struct AgentPool {
@@ -47,15 +50,29 @@ impl AgentPool {
         }
     }
 
-    /// Asks MCP servers for tools that are not known; the next turns have them. Changes are told to the owner, too.
+    /// Asks MCP servers for tools that are not known; the next turns have them. Changes are logged, and told to the owner once an
+    /// hour at most: a server may change with each list.
     pub(super) fn ask_servers(&self, cancel: &Cancel, chats: Option<Arc<Chats>>, log: Log) {
         let servers = &self.factory.options.servers;
+        let last: Mutex<(Option<Instant>, usize)> = Mutex::default();
         servers.tell_changes_by(Box::new(move |text| {
             log.write(Level::Warn, text);
             let owner = chats.as_ref().and_then(|chats| Some((chats, chats.owner?)));
-            if let Some((chats, owner)) = owner {
-                chats.post(&owner.to_string(), text, &[]);
+            let Some((chats, owner)) = owner else {
+                return;
+            };
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            let (told, untold) = &mut *last;
+            if told.is_some_and(|told| told.elapsed() < BETWEEN_CHANGES) {
+                *untold += 1;
+                return;
             }
+            let more = match std::mem::take(untold) {
+                0 => String::new(),
+                n => format!("\n{n} more changes in the last hour stand in the log."),
+            };
+            *told = Some(Instant::now());
+            chats.post(&owner.to_string(), &format!("{text}{more}"), &[]);
         }));
         mcp::ask_in_background(servers, cancel, move |text| log.write(Level::Warn, &text));
     }

@@ -13,7 +13,7 @@ mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use crate::cancel::{Cancel, Why};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
+use crate::pace::paced;
 use crate::secret::Redactor;
 use crate::text::{count_values, one_line, parse_json};
 pub(crate) use client::Client;
@@ -52,8 +53,6 @@ const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// value may take hundreds of bytes. A message that is larger is skipped.
 const MAX_MESSAGE: usize = 12 << 20;
 const MAX_VALUES: usize = 50_000;
-/// How often a program tells that the tools of one server have changed.
-const MAX_TOLD: usize = 5;
 
 /// Carries messages to a server and back.
 pub(crate) trait Transport: Send + Sync {
@@ -101,8 +100,8 @@ pub(crate) struct Server {
     changed: Arc<AtomicBool>,
     /// Removes the keys of the configuration from what it says.
     redactor: Redactor,
-    /// How many changes of its tools were told.
-    told: AtomicUsize,
+    /// It did not give the list that it had announced: it is not asked for one again, because each turn would wait for it.
+    is_silent: AtomicBool,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
     ask: Arc<OnceLock<Box<Ask>>>,
@@ -223,7 +222,6 @@ impl Servers {
             }
             generation.fetch_add(1, Ordering::SeqCst);
             let tools = answer.and_then(|(tools, change)| {
-                let change = server.worth_telling(change);
                 if let (Some(change), Some(tell)) = (change, tell_change.get()) {
                     tell(&change);
                 }
@@ -268,7 +266,7 @@ impl Servers {
             is_local: entry.url.is_empty(),
             connect,
             redactor,
-            told: AtomicUsize::new(0),
+            is_silent: AtomicBool::new(false),
             state: Mutex::default(),
             calls: RwLock::default(),
             changed: self.changed.clone(),
@@ -345,7 +343,8 @@ impl Server {
 
     /// Asks for its tools.
     pub(crate) fn tools(&self, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
-        self.with_client(cancel, |client| client.list_tools(START, cancel))
+        let tools = self.with_client(cancel, |client| client.list_tools(START, cancel))?;
+        Ok(self.without_keys(tools))
     }
 
     /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` if it has not.
@@ -355,22 +354,27 @@ impl Server {
             .ok()?
             .client
             .clone()?;
-        if !client.take_list_changed() {
+        if !client.take_list_changed() || self.is_silent.load(Ordering::SeqCst) {
             return None;
         }
-        let tools = client.list_tools(LIST_AGAIN, cancel).ok()?;
+        let Ok(tools) = client.list_tools(paced(LIST_AGAIN), cancel) else {
+            let is_stopped = cancel.why().is_some();
+            self.is_silent.store(!is_stopped, Ordering::SeqCst);
+            return None;
+        };
+        let tools = self.without_keys(tools);
         let (_, change) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
-        Some(self.worth_telling(change))
+        Some(change)
     }
 
-    /// What is to be told of a change: the first ones of a server, because one may change with each list.
-    fn worth_telling(&self, change: Option<String>) -> Option<String> {
-        let change = change?;
-        match self.told.fetch_add(1, Ordering::SeqCst) + 1 {
-            told if told > MAX_TOLD => None,
-            MAX_TOLD => Some(format!("{change}; further changes are not told")),
-            _ => Some(change),
+    /// The tools of a server, without the keys that it was given: its words go into each request.
+    fn without_keys(&self, mut tools: Vec<RemoteTool>) -> Vec<RemoteTool> {
+        for tool in &mut tools {
+            for text in [&mut tool.name, &mut tool.description, &mut tool.schema] {
+                *text = self.redactor.redact(std::mem::take(text));
+            }
         }
+        tools
     }
 
     /// A server may repeat the keys that it was given in its errors, and in its last words.

@@ -959,3 +959,68 @@ fn a_server_that_repeats_its_keys_in_an_error_has_them_removed() {
         }
     }
 }
+
+/// What a server says of its tools goes into each request.
+#[test]
+fn a_key_in_the_description_of_a_tool_reaches_no_model() {
+    let key = "header-key-0123";
+    let server = with_sessions(move |request, method| {
+        let mut tools = list(&["say"]);
+        tools["tools"][0]["description"] = format!("Says {key}.").into();
+        tools["tools"][0]["inputSchema"]["title"] = key.into();
+        match method {
+            "tools/list" => Reply::json(200, &result(request, &tools)),
+            _ => accepted(),
+        }
+    });
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let servers =
+        json!({ "mcpServers": { "far": { "url": server.base(), "headers": { "X-Key": key } } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    home.agent(["-m", "hi"]).exits(0);
+    let body = model.request(0).body.to_string();
+    assert!(body.contains("Says [secret removed]."), "{body}");
+    assert!(!body.contains(key), "{body}");
+    let kept = std::fs::read_to_string(home.path("state/mcp/far.json")).unwrap();
+    assert!(!kept.contains(key), "{kept}");
+}
+
+/// Each turn of each chat would wait for it.
+#[test]
+fn a_server_that_announces_lists_and_gives_none_is_not_asked_again() {
+    let asked = AtomicUsize::new(0);
+    let server = with_sessions(move |request, method| {
+        if request.method == "GET" {
+            return Reply::error(405, "not here");
+        }
+        match method {
+            "tools/list" if asked.fetch_add(1, Ordering::SeqCst) == 0 => {
+                Reply::json(200, &result(request, &list(&["say"])))
+            }
+            "tools/list" => accepted().held(),
+            "tools/call" => {
+                let changed =
+                    json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+                let answer = result(request, &text("called"));
+                Reply::stream([
+                    format!("data: {changed}\n\n"),
+                    format!("data: {answer}\n\n"),
+                ])
+            }
+            _ => accepted(),
+        }
+    });
+    let (model, home) = asking(&server, 3);
+    home.bantam()
+        .env("BANTAM_TEST_SPEED", "20")
+        .args(["agent", "-m", "call it"])
+        .run()
+        .exits(0);
+    assert_eq!(model.requests().len(), 4);
+    let requests = server.requests();
+    let lists = requests
+        .iter()
+        .filter(|request| request.body["method"] == "tools/list");
+    assert_eq!(lists.count(), 2);
+    server.release();
+}
