@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
@@ -89,6 +90,21 @@ fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
     tools
 }
 
+/// Asks all servers that are switched on, side by side: one that does not answer keeps the others waiting for a minute.
+fn ask_all(parts: Parts) -> Vec<Option<Result<Vec<RemoteTool>>>> {
+    let servers = &parts.config.mcp_servers;
+    thread::scope(|scope| {
+        let mut asked = Vec::new();
+        for (name, entry) in servers {
+            let work = move || ask(parts, name, entry);
+            asked.push(entry.enabled.then(|| scope.spawn(work)));
+        }
+        let panicked = |_| Err(Error::failed("asking it panicked"));
+        let answer = |thread: ScopedJoinHandle<_>| thread.join().unwrap_or_else(panicked);
+        asked.into_iter().map(|thread| thread.map(answer)).collect()
+    })
+}
+
 /// Shows the last lines that a server said, and leaves the first of the error.
 fn shown(e: Error) -> Error {
     let (first, said) = e.message.split_once('\n').unwrap_or((&e.message, ""));
@@ -112,27 +128,27 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
         notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
     }
     let mut failed = false;
-    let row = |(name, entry): (&String, &McpServer)| {
-        let outcome = if entry.enabled {
-            let tools = ask(parts, name, entry);
-            failed |= tools.is_err();
-            tools.map_or_else(|e| brief(&e.message), |tools| counted(tools.len(), "tool"))
-        } else {
-            "disabled".to_owned()
+    let row =
+        |((name, entry), answer): ((&String, &McpServer), Option<Result<Vec<RemoteTool>>>)| {
+            failed |= matches!(answer, Some(Err(_)));
+            let outcome = match answer {
+                Some(Ok(tools)) => counted(tools.len(), "tool"),
+                Some(Err(e)) => brief(&e.message),
+                None => "disabled".to_owned(),
+            };
+            let what = if entry.url.is_empty() {
+                format!("{} {}", entry.command, entry.args.join(" "))
+            } else {
+                proxy::shown(&entry.url)
+            };
+            [
+                name.clone(),
+                one_line(&outcome, 200),
+                one_line(&redactor.strike(what, ""), 80),
+                network(entry).0.to_owned(),
+            ]
         };
-        let what = if entry.url.is_empty() {
-            format!("{} {}", entry.command, entry.args.join(" "))
-        } else {
-            proxy::shown(&entry.url)
-        };
-        [
-            name.clone(),
-            one_line(&outcome, 200),
-            one_line(&redactor.strike(what, ""), 80),
-            network(entry).0.to_owned(),
-        ]
-    };
-    let rows: Vec<_> = servers.iter().map(row).collect();
+    let rows: Vec<_> = servers.iter().zip(ask_all(parts)).map(row).collect();
     print(&super::list(
         ["server", "answer", "started by or at", "network"],
         rows,

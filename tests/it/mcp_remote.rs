@@ -1024,3 +1024,14 @@ fn a_server_that_announces_lists_and_gives_none_is_not_asked_again() {
     assert_eq!(lists.count(), 2);
     server.release();
 }
+
+#[test]
+fn a_list_asks_its_servers_side_by_side() {
+    let (model, silent) = (Model::never_asked(), silent());
+    let servers = [("a", &silent), ("b", &silent), ("c", &silent)];
+    let home = home_of(&model, &servers, &json!({}));
+    let running = home.bantam().args(["mcp", "list"]).spawn();
+    silent.wait_for_holds(3);
+    running.signal(Signal::KILL);
+    running.wait();
+}
