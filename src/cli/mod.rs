@@ -43,7 +43,7 @@ mod topics;
 mod tty;
 mod usage;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -106,11 +106,7 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         }
         return help::overview();
     };
-    let shown = first.to_string_lossy();
-    // A flag that is none of a question is a mistake in one. Alone, -v asks for the version.
-    let is_own = matches!(shown.as_ref(), "--version" | "-V" | "--help" | "-h");
-    let is_flag = shown.starts_with('-') && !is_own && (shown != "-v" || args.peek().is_some());
-    if shown.contains(char::is_whitespace) || is_flag {
+    if is_question(&first, args.peek().is_none()) {
         return agent::ask(std::iter::once(first).chain(args), env);
     }
     let name = match first.to_string_lossy().as_ref() {
@@ -137,6 +133,15 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
     }
 }
 
+/// Whether the first argument begins a question without `agent`.
+fn is_question(first: &OsStr, is_alone: bool) -> bool {
+    let shown = first.to_string_lossy();
+    // A flag that is none of a question is a mistake in one. Alone, -v asks for the version.
+    let is_own = matches!(shown.as_ref(), "--version" | "-V" | "--help" | "-h");
+    let is_flag = shown.starts_with('-') && !is_own && (shown != "-v" || !is_alone);
+    shown.contains(char::is_whitespace) || is_flag
+}
+
 /// Whether somebody has redirected a pipe or a file to this program.
 fn is_piped() -> bool {
     let kind = rustix::fs::fstat(io::stdin()).map(|stat| FileType::from_raw_mode(stat.st_mode));
@@ -153,12 +158,12 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
             .take_while(|arg| *arg != "--")
             .any(|arg| arg == flag)
     };
+    let is_question = args
+        .first()
+        .is_some_and(|first| is_question(first, args.len() == 1));
     let is_named = |command: &&Command| {
-        command
-            .name
-            .split(' ')
-            .zip(args)
-            .all(|(name, arg)| arg == name)
+        let mut names = command.name.split(' ').zip(args);
+        names.all(|(name, arg)| arg == name) || is_question && command.name == "agent"
     };
     let command = commands()
         .filter(is_named)
@@ -359,7 +364,10 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(Error::usage("cannot ask: not a terminal").hint("add --yes"));
+        return Err(
+            Error::usage("this asks for a yes, and standard input is not a terminal")
+                .hint("add --yes"),
+        );
     }
     agrees(question)
 }

@@ -63,9 +63,10 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             one_line(step, 40)
         ))
         .hint(format!("the steps are {}, http", STEPS.join(", ")))),
-        Some(_) if !can_ask => {
-            Err(Error::usage("cannot ask: not a terminal").hint("bantam config set PATH VALUE"))
-        }
+        Some(_) if !can_ask => Err(Error::usage(
+            "onboard asks questions, and standard input is not a terminal",
+        )
+        .hint("bantam config set PATH VALUE")),
         Some(step) => {
             change(step, &home, env)?;
             conclude(&home, env)
@@ -94,7 +95,10 @@ fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
     } else if can_ask {
         by_asking(home, env)?
     } else {
-        return Err(Error::usage("cannot ask: not a terminal").hint("bantam onboard --yes"));
+        return Err(
+            Error::usage("onboard asks questions, and standard input is not a terminal")
+                .hint("bantam onboard --yes"),
+        );
     };
     for (copied, path) in write(home, import.as_ref(), chosen.as_ref())? {
         report(copied, &path)?;

@@ -32,6 +32,17 @@ fn json_prints_an_object_for_wrong_usage_too() {
         );
         assert!(object["error"]["hint"].is_string(), "{args}: {object}");
     }
+    // A question needs no `agent`.
+    for args in [
+        &["--json", "a b", "--nope"][..],
+        &["a b", "--json", "-x"],
+        &["--json", ""],
+        &["--json", "--timeout", "x"],
+    ] {
+        let run = home.bantam().args(args).run();
+        run.exits(2).fails_with_a_hint();
+        assert_eq!(run.json()["error"]["kind"], "usage", "{args:?}");
+    }
     let run = home
         .bantam()
         .args(["sessions", "show", "nobody", "--json"])
