@@ -1,6 +1,5 @@
 //! `bantam skills`: lists, shows, installs and removes skills.
 
-use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::disk::{self, Lock};
 use crate::error::{Context, Error, Result};
-use crate::skills::source::{fetch, is_remote};
+use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
 use crate::text::{one_line, printable};
 use crate::{app, template};
@@ -146,8 +145,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
         let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
         notice(&format!("{}: {what}", one_line(&skill.name, 64)));
     }
-    let is_asked = is_remote(source) || io::stdin().is_terminal();
-    if is_asked && !confirm(args, "Install it? The agent will obey it.")? {
+    if !confirm(args, "Install it? The agent will obey it.")? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;

@@ -352,7 +352,7 @@ fn skills_are_installed_listed_shown_and_removed() {
     let home = Home::empty();
     let bantam = |args: &[&str]| home.bantam().arg("skills").args(args).run();
     let from = other.path("tea").display().to_string();
-    bantam(&["install", &from]).exits(0);
+    bantam(&["install", "-y", &from]).exits(0);
     assert!(
         home.path("agent/skills/tea/SKILL.md").exists()
             && !home.path("agent/skills/tea/.git").exists()
@@ -375,7 +375,9 @@ fn skills_are_installed_listed_shown_and_removed() {
             .stdout
             .contains("Boil water")
     );
-    bantam(&["install", &from]).exits(1).fails_with_a_hint();
+    bantam(&["install", "-y", &from])
+        .exits(1)
+        .fails_with_a_hint();
     let model = Model::answering(|_, _| Reply::text("Done."));
     home.config(&model.config().to_string());
     for (n, verb, is_used) in [(0, "disable", false), (1, "enable", true)] {
@@ -460,7 +462,7 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
     ] {
         let from = other.path(name).display().to_string();
         home.bantam()
-            .args(["skills", "install", &from])
+            .args(["skills", "install", "-y", &from])
             .run()
             .exits(1)
             .says(says);
@@ -532,7 +534,7 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
     };
     let mut kills = 0;
     for (args, wanted) in [
-        (&["install", from.as_str()][..], true),
+        (&["install", from.as_str(), "-y"][..], true),
         (&["remove", "tea", "-y"], false),
     ] {
         for last in 1.. {
@@ -561,7 +563,7 @@ fn a_kill_at_any_step_of_an_installation_or_a_removal_leaves_a_whole_skill_or_no
                 let back: &[&str] = if wanted {
                     &["remove", "tea", "-y"]
                 } else {
-                    &["install", &from]
+                    &["install", &from, "-y"]
                 };
                 bantam(back).exits(0);
             }
@@ -606,7 +608,10 @@ fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
     other.write("all/skills/tea/scripts/steep.sh", "echo steeped\n");
     other.write("all/skills/soup/SKILL.md", TEA.replace("tea", "soup"));
     let all = other.path("all").display().to_string();
-    let install = |from: &str| home.bantam().args(["skills", "install", from]).run();
+    let install = |from: &str| {
+        let args = ["skills", "install", "-y", from];
+        home.bantam().args(args).run()
+    };
     install(&all)
         .exits(2)
         .says("has 2 skills: soup, tea")
@@ -624,6 +629,28 @@ fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
     assert!(run.stdout.starts_with(&shown), "{}", run.stdout);
 }
 
+/// The agent obeys a skill, so a script installs none by accident.
+#[test]
+fn without_a_terminal_a_skill_is_installed_only_with_yes() {
+    let home = Home::empty();
+    let other = Home::empty();
+    other.write("tea/SKILL.md", TEA);
+    let from = other.path("tea").display().to_string();
+    let install = |args: &[&str]| {
+        let given = ["skills", "install", &from];
+        home.bantam().args(given).args(args).run()
+    };
+    let refused = install(&[]);
+    refused
+        .exits(2)
+        .says("standard input is not a terminal")
+        .says("add --yes")
+        .fails_with_a_hint();
+    assert!(!home.path("agent/skills/tea").exists());
+    install(&["--yes"]).exits(0);
+    assert!(home.path("agent/skills/tea/SKILL.md").exists());
+}
+
 #[test]
 fn a_skill_without_a_description_is_told_of_once() {
     let other = Home::empty();
@@ -631,7 +658,7 @@ fn a_skill_without_a_description_is_told_of_once() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
     let home = Home::with(&model.config());
     let from = other.path("bare").display().to_string();
-    let run = home.bantam().args(["skills", "install", &from]).run();
+    let run = home.bantam().args(["skills", "install", "-y", &from]).run();
     run.exits(0).says("has no description");
     assert!(run.stdout.contains("bare: Boils water"), "{}", run.stdout);
     home.agent(["-m", "hi"]).exits(0).is_quiet();
