@@ -67,7 +67,7 @@ impl<'a> TurnContext<'a> {
             tool: call.name().to_owned(),
             summary: call.asked_summary(),
             arguments: call.asked_arguments(),
-            change: call.asked_change(),
+            change: call.asked_change(&self.cancel),
         }))
     }
 

@@ -8,6 +8,7 @@ use super::files::Transcribe;
 use super::function::{Function, Run};
 use super::meaning::Meaning;
 use super::{ToolOutput, ToolSpec, Turn};
+use crate::cancel::Cancel;
 use crate::config::{Config, Env};
 use crate::error::Result;
 use crate::hands::Hands;
@@ -25,9 +26,12 @@ pub(crate) struct BuiltIn<R = InWorkshop> {
     pub always_parallel: bool,
     /// Whether a call with such arguments is safe.
     pub is_safe: fn(&Value) -> bool,
+    /// See [`super::Tool::replaces`].
+    pub replaces: Option<ReplacesIn>,
     pub run: R,
 }
 
+pub(crate) type ReplacesIn = fn(&Workshop, &Value, &Cancel) -> Option<Vec<u8>>;
 pub(crate) type InWorkshop = fn(&Workshop, &Value, &Turn) -> Result<ToolOutput>;
 pub(crate) type Alone = fn(&Value, &Turn) -> Result<ToolOutput>;
 
@@ -54,8 +58,14 @@ impl<R> BuiltIn<R> {
             shown,
             always_parallel: false,
             is_safe: |_| false,
+            replaces: None,
             run,
         }
+    }
+
+    pub(super) const fn replacing(mut self, replaces: ReplacesIn) -> Self {
+        self.replaces = Some(replaces);
+        self
     }
 
     fn function(&self, run: Box<Run>) -> Function {
@@ -65,6 +75,7 @@ impl<R> BuiltIn<R> {
             always_parallel: self.always_parallel,
             takes_any: false,
             is_safe: self.is_safe,
+            replaces: None,
             run,
         }
     }
@@ -76,6 +87,10 @@ impl BuiltIn {
         let mut function = self.function(Box::new(move |args, turn| run(&own, args, turn)));
         if let Some(adapt) = self.adapt {
             adapt(&mut function.spec, &workshop.config);
+        }
+        if let Some(replaces) = self.replaces {
+            let own = workshop.clone();
+            function.replaces = Some(Box::new(move |args, cancel| replaces(&own, args, cancel)));
         }
         function
     }

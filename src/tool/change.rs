@@ -2,6 +2,11 @@
 
 use serde_json::Value;
 
+use crate::text::{counted, size};
+
+/// The most lines that are shown of a file that is replaced.
+const MOST_REPLACED: usize = 12;
+
 /// The lines that a call takes away, with `-` before them, and those that it adds, with `+`. None for a tool that changes no file.
 pub(super) fn lines(tool: &str, args: &Value) -> Vec<String> {
     let text = |name: &str| args.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -10,6 +15,37 @@ pub(super) fn lines(tool: &str, args: &Value) -> Vec<String> {
         "write_file" | "append_file" => ("", text("content")),
         _ => return Vec::new(),
     };
+    let (removed, added) = differing(old, new);
+    marked(&removed, &added)
+}
+
+/// The same for a call that replaces a file that holds `old`: at the most so many of its lines.
+pub(super) fn replacing(old: &[u8], args: &Value) -> Vec<String> {
+    let new = args.get("content").and_then(Value::as_str).unwrap_or("");
+    let text = std::str::from_utf8(old).ok();
+    let Some(text) = text.filter(|text| !text.contains('\0')) else {
+        let removed = format!("[{}, not text]", size(old.len() as u64));
+        return marked(&[&removed], &new.lines().collect::<Vec<_>>());
+    };
+    let (mut removed, added) = differing(text, new);
+    let hidden = removed.len().saturating_sub(MOST_REPLACED);
+    let more = format!("[and {}]", counted(hidden, "more line"));
+    if hidden > 1 {
+        removed.truncate(MOST_REPLACED);
+        removed.push(&more);
+    }
+    marked(&removed, &added)
+}
+
+fn marked(removed: &[&str], added: &[&str]) -> Vec<String> {
+    let removed = removed.iter().map(|line| format!("-{line}"));
+    removed
+        .chain(added.iter().map(|line| format!("+{line}")))
+        .collect()
+}
+
+/// The lines of each between those at the beginning and the end that are the same.
+fn differing<'a>(old: &'a str, new: &'a str) -> (Vec<&'a str>, Vec<&'a str>) {
     let old: Vec<&str> = old.lines().collect();
     let new: Vec<&str> = new.lines().collect();
     let same = |pairs: &mut dyn Iterator<Item = (&&str, &&str)>| {
@@ -18,12 +54,10 @@ pub(super) fn lines(tool: &str, args: &Value) -> Vec<String> {
     let start = same(&mut old.iter().zip(&new));
     let (old, new) = (&old[start..], &new[start..]);
     let end = same(&mut old.iter().rev().zip(new.iter().rev()));
-    let removed = &old[..old.len() - end];
-    let added = &new[..new.len() - end];
-    let removed = removed.iter().map(|line| format!("-{line}"));
-    removed
-        .chain(added.iter().map(|line| format!("+{line}")))
-        .collect()
+    (
+        old[..old.len() - end].to_vec(),
+        new[..new.len() - end].to_vec(),
+    )
 }
 
 #[cfg(test)]
@@ -41,5 +75,16 @@ mod tests {
         let write = json!({"path": "a", "content": "one\ntwo\n"});
         assert_eq!(lines("write_file", &write), ["+one", "+two"]);
         assert!(lines("read_file", &write).is_empty());
+    }
+
+    #[test]
+    fn a_replaced_file_is_shown_up_to_a_limit() {
+        let write = json!({"path": "a", "content": "one\n2\nthree\n"});
+        assert_eq!(replacing(b"one\ntwo\nthree\n", &write), ["-two", "+2"]);
+        assert_eq!(replacing(b"\xff\xff", &write)[0], "-[2 bytes, not text]");
+        let new = json!({"path": "a", "content": "new"});
+        let lines = replacing("old\n".repeat(100).as_bytes(), &new);
+        assert_eq!(lines.len(), 14, "{lines:?}");
+        assert_eq!(&lines[11..], ["-old", "-[and 88 more lines]", "+new"]);
     }
 }

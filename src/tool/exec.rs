@@ -37,6 +37,7 @@ pub(crate) static EXEC: BuiltIn = BuiltIn {
     shown: &["command", "working_dir"],
     always_parallel: false,
     is_safe: |_| false,
+    replaces: None,
     run,
 };
 

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use super::built_in::InWorkshop;
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -68,7 +69,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
         SHOWN,
         |workshop, args, turn| run("grep", workshop, args, turn),
     ),
-    BuiltIn::new(
+    BuiltIn::<InWorkshop>::new(
         ToolSpec::built_in(
             "write_file",
             Risk::Writes,
@@ -81,7 +82,11 @@ pub(crate) static FILES: [BuiltIn; 6] = [
         ),
         SHOWN,
         |workshop, args, turn| run("write_file", workshop, args, turn),
-    ),
+    )
+    .replacing(|workshop, args, cancel| {
+        let kept = content(&workshop.hands, text(args, "path"), cancel);
+        kept.map(|(content, _)| content)
+    }),
     BuiltIn::new(
         ToolSpec::built_in(
             "append_file",

@@ -6,9 +6,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::one_line;
 
+pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Option<Vec<u8>> + Send + Sync;
 pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool made from a function.
@@ -35,6 +37,8 @@ pub struct Function {
     pub(super) always_parallel: bool,
     pub(super) takes_any: bool,
     pub(super) is_safe: fn(&Value) -> bool,
+    /// See [`Tool::replaces`].
+    pub(super) replaces: Option<Box<Replaces>>,
     pub(super) run: Box<Run>,
 }
 
@@ -77,6 +81,7 @@ impl Function {
             always_parallel: false,
             takes_any: false,
             is_safe: |_| false,
+            replaces: None,
             run: Box::new(run),
         }
     }
@@ -137,6 +142,10 @@ impl Tool for Function {
             })
             .collect();
         one_line(&words.join(" "), 80)
+    }
+
+    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Vec<u8>> {
+        self.replaces.as_ref()?(args, cancel)
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {

@@ -30,6 +30,7 @@ pub(crate) static MEMORY: BuiltIn = BuiltIn {
     shown: &["action", "key", "query"],
     always_parallel: false,
     is_safe: only_looks,
+    replaces: None,
     run,
 };
 

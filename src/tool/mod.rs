@@ -259,6 +259,12 @@ pub trait Tool: Send + Sync {
         one_line(&args.to_string(), 80)
     }
 
+    /// What the file holds that a call of a built-in tool would replace, for a person who is asked about the call.
+    #[doc(hidden)]
+    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Runs a call whose arguments match the schema.
     ///
     /// # Errors

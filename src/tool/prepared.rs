@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::Value;
 
 use super::{BUILT_IN, Risk, Tool, ToolOutput, Turn, change, pages};
+use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::secret::Redactor;
@@ -65,9 +66,15 @@ impl PreparedCall<'_> {
             .collect()
     }
 
-    /// The lines that it takes away and adds, for whoever is asked about it.
-    pub(crate) fn asked_change(&self) -> Vec<String> {
-        let lines = self.changed_lines().into_iter();
+    /// The lines that it takes away and adds, for whoever is asked about it. A file that it replaces is read for that.
+    pub(crate) fn asked_change(&self, cancel: &Cancel) -> Vec<String> {
+        let replaced = match &self.checked {
+            Ok((tool, args)) if self.is_built_in() => tool
+                .replaces(args, cancel)
+                .map(|old| change::replacing(&old, args)),
+            _ => None,
+        };
+        let lines = replaced.unwrap_or_else(|| self.changed_lines()).into_iter();
         lines.map(|line| self.for_question(line)).collect()
     }
 

@@ -37,6 +37,7 @@ pub(crate) static RUN_SKILL: BuiltIn = BuiltIn {
     shown: &["name", "task"],
     always_parallel: true,
     is_safe: |_| false,
+    replaces: None,
     run: |workshop, args, turn| {
         let (skill, task) = (find(workshop, text(args, "name"))?, text(args, "task"));
         let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());

@@ -22,6 +22,7 @@ pub(crate) static SUBAGENT: BuiltIn<Alone> = BuiltIn {
     shown: &["task"],
     always_parallel: true,
     is_safe: |_| false,
+    replaces: None,
     run: |args, turn| {
         (turn.run_task)(&Task {
             label: "subagent".to_owned(),

@@ -132,6 +132,7 @@ pub(crate) static WEB_SEARCH: BuiltIn = BuiltIn {
     shown: &["query"],
     always_parallel: false,
     is_safe: |_| false,
+    replaces: None,
     run: search,
 };
 

@@ -127,6 +127,25 @@ fn the_owner_says_yes_no_or_always_by_a_button() {
     botschema::check(&api);
 }
 
+/// A long file leaves room for the question, so that it can be answered with yes.
+#[test]
+fn the_owner_sees_what_a_call_replaces() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    home.write("workspace/long.txt", "old words\n".repeat(9_000));
+    let gateway = start(&home);
+    api.text(OWNER, "write long.txt");
+    let question = asked(&api, 1);
+    for shown in ["-old words", "-[and 8988 more lines]", "+one", "+two"] {
+        assert!(question.text.contains(shown), "{question:?}");
+    }
+    api.press(OWNER, OWNER, question.id, "Yes");
+    wait_for(&api, OWNER, "Results:");
+    ends(gateway);
+    let file = fs::read_to_string(home.path("workspace/long.txt")).unwrap();
+    assert_eq!(file, "one\ntwo\n");
+}
+
 #[test]
 fn nobody_else_and_nothing_else_answers() {
     let (model, api) = (writing(), BotApi::start());

@@ -40,6 +40,21 @@ fn at_a_terminal<'h>(home: &'h Home, args: &[&str]) -> Running<'h> {
 }
 
 #[test]
+fn a_file_that_would_be_replaced_is_shown_as_a_change() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    home.write("workspace/a.txt", "one\nold words\n");
+    let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
+    talk.wait_for_next_stdout("-old words");
+    talk.wait_for_next_stdout("+two");
+    talk.wait_for_next_stdout("in this conversation [n] ");
+    talk.types("n\n");
+    let run = talk.finish();
+    // What stays as it is, is no change.
+    assert!(!run.stdout.contains("+one"), "{}", run.stdout);
+}
+
+#[test]
 fn without_anyone_to_ask_the_call_is_refused() {
     let model = writing();
     for names in [&["writes"][..], &["write_file"]] {
