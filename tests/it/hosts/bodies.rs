@@ -154,11 +154,16 @@ fn a_whole_answer_has_a_limit_too() {
     asked_within(LESS, &endless(JSON, || b"[0,0,0,0],".repeat(1000)))
         .exits(1)
         .says("larger than 8 MB");
-    // Of what is just small enough, every byte may become a value.
-    let zeros = "0,".repeat((8 << 20) / 2 - 100);
-    let body =
-        format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}");
-    asked_within("ulimit -d 300000", &endless_once(JSON, body)).exits(0);
+    // Below that limit every second byte may become a value, of which one takes many bytes of memory.
+    let answer_with = |values: usize| {
+        let zeros = "0,".repeat(values);
+        format!("{{\"choices\":[{{\"message\":{{\"content\":\"Hi.\"}}}}],\"x\":[{zeros}0]}}")
+    };
+    let most = answer_with((8 << 20) / 2 - 100);
+    asked_within(LESS, &endless_once(JSON, most))
+        .exits(5)
+        .says("holds no reply");
+    asked_within(LESS, &endless_once(JSON, answer_with(99_000))).exits(0);
 }
 
 fn endless_once(head: &'static [u8], body: String) -> String {
