@@ -256,29 +256,19 @@ impl Agent {
                 reply.calls.clear();
             }
             if reply.calls.is_empty() {
-                let may_ask_again = !answered_nothing
-                    && step < self.limits.max_steps
-                    && turn.spending.calls_left(&self.limits) > 0;
-                let is_answer = has_text(&reply.text) || !reply.refused.is_empty();
-                if !may_ask_again && wants_tools && !is_answer {
-                    let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
-                    let outcome = Outcome::of_calls_alone(&limit, &session.messages);
-                    if let Some(reply) = &outcome.reply {
-                        (turn.events)(Event::Delta(reply.text.clone()));
-                    }
-                    return Ok(outcome);
+                let without_calls = WithoutCalls {
+                    reply,
+                    wants_tools,
+                    is_first: step == 1,
+                    may_ask_again: !answered_nothing
+                        && step < self.limits.max_steps
+                        && turn.spending.calls_left(&self.limits) > 0,
+                    limit,
+                };
+                match without_calls.outcome(turn.events, &session.messages) {
+                    Some(outcome) => return Ok(outcome),
+                    None => answered_nothing = true,
                 }
-                if !may_ask_again || is_answer {
-                    // A first step may have needed no tools.
-                    return Ok(Outcome::of_reply(
-                        reply,
-                        limit.filter(|_| step > 1 || wants_tools),
-                    ));
-                }
-                answered_nothing = true;
-                (turn.events)(Event::Trace(
-                    "the model gave an empty answer: asking again, without tools".to_owned(),
-                ));
                 continue;
             }
             let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
@@ -379,6 +369,43 @@ impl Agent {
         )?;
         session.messages.push(reply);
         calls.run(tools, &wanted, &footer, session, reports)
+    }
+}
+
+/// A reply that calls no tool, or none that it may.
+struct WithoutCalls {
+    reply: Reply,
+    wants_tools: bool,
+    /// It is the first of the turn.
+    is_first: bool,
+    may_ask_again: bool,
+    /// Why the model got no tools.
+    limit: Option<Error>,
+}
+
+impl WithoutCalls {
+    /// How the turn ends with it; `None` if the model is to be asked again, without tools.
+    fn outcome(self, events: Events, messages: &[Message]) -> Option<Outcome> {
+        let is_answer = has_text(&self.reply.text) || !self.reply.refused.is_empty();
+        if !is_answer && self.may_ask_again {
+            events(Event::Trace(
+                "the model gave an empty answer: asking again, without tools".to_owned(),
+            ));
+            return None;
+        }
+        if is_answer || !self.wants_tools {
+            // A first step may have needed no tools.
+            let limit = self.limit.filter(|_| !self.is_first || self.wants_tools);
+            return Some(Outcome::of_reply(self.reply, limit));
+        }
+        let limit = self
+            .limit
+            .unwrap_or_else(|| withheld("it gave an empty answer"));
+        let outcome = Outcome::of_calls_alone(&limit, messages);
+        if let Some(reply) = &outcome.reply {
+            events(Event::Delta(reply.text.clone()));
+        }
+        Some(outcome)
     }
 }
 
