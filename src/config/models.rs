@@ -187,31 +187,68 @@ impl Config {
             .collect()
     }
 
+    /// What is wrong with a name of nothing. A name that the hint gives is one that can be asked, as far as is known here.
     fn unknown(&self, name: &str, vendor: &str) -> Error {
-        let (listed, hosts) = (self.whole_names(), self.host_names());
         let error = fail(format!("no model named \"{name}\""));
-        let known = listed
-            .iter()
-            .chain(&hosts)
-            .map(String::as_str)
-            .chain(VENDORS.iter().map(|v| v.name));
-        if let Some(near) = nearest(vendor, known) {
+        if let Some(near) = self.nearest_model(name) {
             return error.hint(format!("did you mean \"{near}\"?"));
         }
-        error.hint(match vendors::by_model(name) {
-            Some(vendor) => format!("put the vendor in front, for example {}/{name}", vendor.name),
-            None if !hosts.is_empty() => {
-                let typed: Vec<String> = hosts.iter().map(|host| format!("{host}/NAME")).collect();
-                format!(
-                    "put its host in front ({}); `bantam models` lists the models",
-                    typed.join(" or ")
-                )
-            }
-            None if !listed.is_empty() => format!("config.json has: {}", listed.join(", ")),
-            None => {
-                "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()
-            }
+        let hosts = self.host_names();
+        let known = hosts
+            .iter()
+            .map(String::as_str)
+            .chain(VENDORS.iter().map(|v| v.name));
+        let by_model = vendors::by_model(name).filter(|_| !name.contains('/'));
+        let near = nearest(vendor, known).filter(|_| by_model.is_none());
+        if let (Some(near), Some((_, id))) = (near, name.split_once('/')) {
+            return error.hint(format!("did you mean \"{near}/{id}\"?"));
+        }
+        if let Some(near) = near {
+            let has_default =
+                vendors::find(near).is_some_and(|vendor| !vendor.default_model.is_empty());
+            return error.hint(if has_default {
+                format!("did you mean \"{near}\"?")
+            } else {
+                format!("write {near}/MODEL; `bantam models` lists the models")
+            });
+        }
+        let listed = self.whole_names();
+        let in_front: Vec<String> = hosts
+            .iter()
+            .map(String::as_str)
+            .chain(by_model.map(|vendor| vendor.name))
+            .map(|host| format!("{host}/{name}"))
+            .collect();
+        error.hint(if !hosts.is_empty() {
+            format!(
+                "put its host in front: {}; `bantam models` lists the models",
+                in_front.join(" or ")
+            )
+        } else if let Some(vendor) = by_model {
+            format!("put the vendor in front: {}/{name}", vendor.name)
+        } else if listed.is_empty() {
+            "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()
+        } else {
+            format!("config.json has: {}", listed.join(", "))
         })
+    }
+
+    /// The model of the settings that `name` is a part of, or a misspelling: `qwen3` of `box/qwen3:8b`.
+    fn nearest_model(&self, name: &str) -> Option<String> {
+        let defaults = &self.agents.defaults;
+        let mut known = self.whole_names();
+        known.extend(defaults.model_fallbacks.iter().cloned());
+        known.push(defaults.model_name.clone());
+        known.retain(|known| known != name && self.entry(known).is_ok());
+        let id = |known: &'_ String| known.split_once('/').map(|(_, id)| id.to_owned());
+        let is_part = |known: &&String| {
+            id(known).is_some_and(|id| id == name || id.split(':').next() == Some(name))
+        };
+        known
+            .iter()
+            .find(is_part)
+            .cloned()
+            .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
     }
 
     /// `model` with the settings of `entry`.
@@ -430,7 +467,7 @@ mod tests {
             ("acme/x/y", "http://h/v1")
         );
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
-        assert!(error.hint.unwrap().contains("did you mean \"openai\"?"));
+        assert!(error.hint.unwrap().contains("did you mean \"openai/gpt\"?"));
     }
 
     #[test]
@@ -439,19 +476,39 @@ mod tests {
         for (name, hint) in [
             ("fast", "config.json has: fake, second"),
             ("secnd", "did you mean \"second\"?"),
-            ("gpt-5", "put the vendor in front, for example openai/gpt-5"),
+            ("gpt-5", "put the vendor in front: openai/gpt-5"),
         ] {
-            assert_eq!(
-                config(list)
-                    .named(name, &env(&[]))
-                    .err()
-                    .unwrap()
-                    .hint
-                    .unwrap(),
-                hint,
-                "{name}"
-            );
+            assert_eq!(hint_for(list, name), hint, "{name}");
         }
+        let own_host = r#"{"agents":{"defaults":{"model_name":"box/qwen3:8b"}},
+            "model_list":[{"model":"box/*","api_base":"http://127.0.0.1:1/v1"}]}"#;
+        for (config, name, hint) in [
+            (own_host, "qwen3", "did you mean \"box/qwen3:8b\"?"),
+            (own_host, "bx/llama3", "did you mean \"box/llama3\"?"),
+            (
+                own_host,
+                "boxx",
+                "write box/MODEL; `bantam models` lists the models",
+            ),
+            (
+                own_host,
+                "gpt-5",
+                "put its host in front: box/gpt-5 or openai/gpt-5; `bantam models` lists the models",
+            ),
+            (
+                "{}",
+                "olama",
+                "write ollama/MODEL; `bantam models` lists the models",
+            ),
+            ("{}", "opnai", "did you mean \"openai\"?"),
+        ] {
+            assert_eq!(hint_for(config, name), hint, "{name}");
+        }
+    }
+
+    fn hint_for(settings: &str, name: &str) -> String {
+        let error = config(settings).named(name, &env(&[])).err().unwrap();
+        error.hint.unwrap()
     }
 
     #[test]
