@@ -43,7 +43,7 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
         .iter()
         .map(|(path, bytes)| format!("{}, {}", one_line(path, 200), size(*bytes)))
         .collect();
-    format!("attach {}? y/N ", files.join("; "))
+    format!("Attach {}?", files.join("; "))
 }
 
 /// What a message names as `@PATH` and is no file, though it looks like the path of one.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::status::viewable;
-use super::{ask, load, notice, print, report};
+use super::{agrees, load, notice, print, report};
 use crate::app;
 use crate::child;
 use crate::config::edit::{self, Change};
@@ -212,7 +212,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             }
             Err(e) => {
                 report(&e);
-                if matches!(ask("Edit it again? [Y/n] ")?.as_str(), "n" | "N" | "no") {
+                if !agrees("Edit it again?", true)? {
                     notice(&format!(
                         "config.json is unchanged; your text is in {}",
                         draft.display()

@@ -42,9 +42,9 @@ impl Consent {
         let agreed = self.can_ask && {
             let question = if length > SHORT {
                 tell(&beginning(&what, MAX_SHOWN));
-                format!("Take over this ({length} characters)? [y/N] ")
+                format!("Take over this ({length} characters)?")
             } else {
-                format!("Take over {what}? [y/N] ")
+                format!("Take over {what}?")
             };
             offer(&question, false)?
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Map;
 
+use super::choice;
 use super::screen::Screen;
 use super::tty;
 use crate::mcp::{Field, Form, Reply, Servers, shown};
@@ -82,11 +83,14 @@ fn fill(screen: &Screen, server: &str, form: &Form, is_over: &dyn Fn() -> bool) 
         let value = shown(value).replace('\n', "\n    ");
         screen.note(&format!("  {}: {value}", one_line(name, 200)));
     }
-    let question = format!("send this to {server}? y: yes, n: no [n] ");
-    Some(match line(&question)?.to_ascii_lowercase().as_str() {
-        "y" | "yes" => Reply::Accept(content),
-        _ => Reply::Decline,
-    })
+    let question = format!("Send this to {server}?");
+    Some(
+        if choice::yes_or_no(&question, false, |question| Ok(line(question))).ok()?? {
+            Reply::Accept(content)
+        } else {
+            Reply::Decline
+        },
+    )
 }
 
 fn prompt(field: &Field) -> String {

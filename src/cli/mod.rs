@@ -6,6 +6,7 @@ mod args;
 mod attach;
 mod background;
 mod candidates;
+mod choice;
 mod commands;
 mod completions;
 mod config;
@@ -369,15 +370,13 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
                 .hint("add --yes"),
         );
     }
-    agrees(question)
+    agrees(question, false)
 }
 
-/// Asks whether to do something; the default is no.
-fn agrees(question: &str) -> Result<bool> {
-    Ok(matches!(
-        ask(&format!("{question} [y/N] "))?.as_str(),
-        "y" | "Y" | "yes"
-    ))
+/// Asks whether to do something; Enter means `default`.
+fn agrees(question: &str, default: bool) -> Result<bool> {
+    let agreed = choice::yes_or_no(question, default, |question| ask(question).map(Some))?;
+    Ok(agreed.unwrap_or_default())
 }
 
 /// Prints an error and its hint, and returns the exit code.

@@ -13,7 +13,8 @@ use super::onboard_model::{by_asking, by_key, change_key};
 use super::screen::Screen;
 use super::signals::Signals;
 use super::{
-    ask, load, notice, onboard_access, onboard_http, onboard_telegram, print, status, table, tell,
+    agrees, ask, load, notice, onboard_access, onboard_http, onboard_telegram, print, status,
+    table, tell,
 };
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
@@ -184,11 +185,11 @@ fn write_new(home: &Home, chosen: Option<&Value>) -> Result<()> {
 
 /// The steps that a first question needs nothing of.
 fn offer_more(home: &Home, env: &Env) -> Result<()> {
-    if offer("Connect a Telegram bot? [y/N] ", false)? {
+    if offer("Connect a Telegram bot?", false)? {
         onboard_telegram::connect(home, env)?;
     }
     if offer(
-        "Let the agent work through agent/HEARTBEAT.md every 30 minutes? [y/N] ",
+        "Let the agent work through agent/HEARTBEAT.md every 30 minutes?",
         false,
     )? {
         edit::set(home, env, &["heartbeat", "enabled"], &true.into())?;
@@ -235,7 +236,7 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         let shown = entry["model"].as_str().unwrap_or_default();
         print(&format!("{added}  {shown} {it} model_list\n"))?;
     }
-    if offer(&format!("Let {name} answer from now on? [Y/n] "), true)? {
+    if offer(&format!("Let {name} answer from now on?"), true)? {
         edit::set(
             home,
             env,
@@ -259,11 +260,7 @@ pub(super) fn offer(question: &str, default: bool) -> Result<bool> {
     if input_is_over() {
         return Ok(false);
     }
-    match ask(question) {
-        Ok(answer) if answer.is_empty() => Ok(default),
-        Ok(answer) => Ok(matches!(answer.as_str(), "y" | "Y" | "yes")),
-        Err(e) => unless_over(e).map(|()| false),
-    }
+    agrees(question, default).or_else(|e| unless_over(e).map(|()| false))
 }
 
 /// The end of input is no failure of a question that needs no answer.

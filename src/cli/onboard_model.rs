@@ -63,7 +63,7 @@ fn prove(mut host: Host, model: &str, home: &Home, env: &Env) -> Result<Option<V
     let mut chosen = host.configuration(model);
     if host.vendor.protocol == Protocol::Demo
         || is_missing(host.key.as_ref(), env)
-        || !offer("Ask it something now, to see that it works? [Y/n] ", true)?
+        || !offer("Ask it something now, to see that it works?", true)?
     {
         return Ok(Some(chosen));
     }
@@ -79,7 +79,7 @@ fn prove(mut host: Host, model: &str, home: &Home, env: &Env) -> Result<Option<V
                 return Ok(Some(chosen));
             }
         } else {
-            let again = offer("Choose again? [Y/n] ", true)?;
+            let again = offer("Choose again?", true)?;
             return Ok((!again).then_some(chosen));
         }
     }
@@ -121,8 +121,8 @@ impl Host {
     /// What to ask when it has refused its key.
     fn question(&self) -> &'static str {
         match self.key {
-            None => "Type a key? [Y/n] ",
-            Some(_) => "Type another key? [Y/n] ",
+            None => "Type a key?",
+            Some(_) => "Type another key?",
         }
     }
 
@@ -336,7 +336,7 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
         let mut config = Config::clone(&loaded.config);
         config.model_list[place].api_key = key.clone();
         if !is_missing(Some(&key), env) && failure(home, &config, env).is_some() {
-            if offer("Type another key? [Y/n] ", true)? {
+            if offer("Type another key?", true)? {
                 continue;
             }
             return Ok(());

@@ -30,7 +30,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
 /// The same, where a token may be replaced by another.
 pub(super) fn change(home: &Home, env: &Env) -> Result<()> {
     let settings = load(env)?.1.config.channels.telegram.clone();
-    let keep = !settings.token.is_empty() && !offer("Replace the bot's token? [y/N] ", false)?;
+    let keep = !settings.token.is_empty() && !offer("Replace the bot's token?", false)?;
     connect_with(settings, keep, home, env)
 }
 
@@ -137,7 +137,7 @@ fn first_writer(bot: &Bot, name: &str) -> Result<Option<i64>> {
         for update in updates.as_array().into_iter().flatten() {
             if let Some((id, who)) = writer(update) {
                 if offer(
-                    &format!("A message from {who} (id {id}). Is that you? [Y/n] "),
+                    &format!("A message from {who} (id {id}). Is that you?"),
                     true,
                 )? {
                     return Ok(Some(id));

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::args::Args;
+use super::choice;
 use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
 use crate::agent::{Confirm, Pending, Verdict};
@@ -183,21 +184,24 @@ impl Printer {
             self.screen.whole_change(&pending.change);
             let tool = &pending.tool;
             let question = format!(
-                "allow it? y: yes, n: no, a: always, every {tool} call in this conversation [n] "
+                "Allow it? y: yes, n: no, a: always, every {tool} call in this conversation [n] "
             );
-            let Ok(answer) = tty::ask_line(&self.screen, &question, &|| cancel.why().is_some())
-            else {
-                return Verdict::No;
-            };
-            let Some(answer) = answer else {
-                cancel.stop();
-                return Verdict::Unanswered;
-            };
-            match answer.to_ascii_lowercase().as_str() {
-                "y" | "yes" => Verdict::Yes,
-                "a" | "always" => Verdict::Always,
+            let ask =
+                |question: &str| tty::ask_line(&self.screen, question, &|| cancel.why().is_some());
+            let verdict = choice::choose(&question, Verdict::No, ask, |answer| match answer {
+                "y" | "yes" => Some(Verdict::Yes),
+                "" | "n" | "no" => Some(Verdict::No),
+                "a" | "always" => Some(Verdict::Always),
+                _ => None,
+            });
+            match verdict {
+                Ok(Some(verdict)) => verdict,
+                Ok(None) => {
+                    cancel.stop();
+                    Verdict::Unanswered
+                }
                 // Nobody has said yes.
-                _ => Verdict::No,
+                Err(_) => Verdict::No,
             }
         }))
     }

@@ -11,6 +11,7 @@ use rustix::termios::{
     tcgetwinsize, tcsetattr,
 };
 
+use super::choice;
 use super::screen::Screen;
 use crate::error::{Context, Result};
 use crate::sys;
@@ -99,9 +100,11 @@ const QUIET: Duration = Duration::from_millis(200);
 
 /// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
 pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
-    let answer = ask_line(screen, question, &|| false)?.unwrap_or_default();
+    let agreed = choice::yes_or_no(question, false, |question| {
+        ask_line(screen, question, &|| false)
+    });
     restore();
-    Ok(["y", "yes"].contains(&answer.to_ascii_lowercase().as_str()))
+    Ok(agreed?.unwrap_or_default())
 }
 
 /// Asks likewise, and returns the line; `None` if it was not ended but given up, or nobody wants to know any more. Then the

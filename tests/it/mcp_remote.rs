@@ -356,7 +356,7 @@ fn a_server_asks_the_user_at_the_terminal_and_the_model_sees_nothing_of_it() {
     const COLOR: &str = "red, blue) [blue]: ";
     const COUNT: &str = "a whole number) [30]: ";
     const WHO: &str = "who (Your name): ";
-    const SEND: &str = "send this to far? y: yes, n: no [n] ";
+    const SEND: &str = "Send this to far? [y/N] ";
     let all = [
         (COLOR, "\n"),
         (COUNT, "seven\n"),
@@ -423,7 +423,7 @@ fn a_signal_ends_a_turn_in_which_a_server_asks_or_does_not_take_the_reply() {
         let model = calling("far__say");
         let home = home(&model, &server);
         let mut talk = at_a_terminal(&home, "call it");
-        talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+        talk.wait_for_next_stdout("Send this to far? [y/N] ");
         if is_answered {
             talk.types("y\n");
             server.wait_for_holds(2);
@@ -457,7 +457,7 @@ fn a_form_goes_when_its_call_is_answered_or_breaks_off() {
         let mut talk = at_a_terminal(&home, "call it");
         talk.wait_for_next_stdout("the MCP server far asks you");
         if !is_broken {
-            talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+            talk.wait_for_next_stdout("Send this to far? [y/N] ");
             server.release();
         }
         talk.wait_for_next_stdout("the call is over, and nothing was sent");
@@ -487,7 +487,7 @@ fn a_form_stays_when_something_else_is_answered() {
     let model = calling("far__say");
     let home = home(&model, &server);
     let mut talk = at_a_terminal(&home, "call it");
-    talk.wait_for_next_stdout("send this to far? y: yes, n: no [n] ");
+    talk.wait_for_next_stdout("Send this to far? [y/N] ");
     talk.types("y\n");
     let replied = || reply_to_question(&server);
     wait_until("the user's answer is there", || replied().is_some());
@@ -893,7 +893,7 @@ fn a_server_asks_one_thing_at_a_time() {
     };
     wait_until("four are not asked", || answers().len() == 4);
     assert!(answers().iter().all(|answer| answer == "\"cancel\""));
-    running.wait_for_stdout("send this to far? y: yes, n: no [n] ");
+    running.wait_for_stdout("Send this to far? [y/N] ");
     running.signal_at_the_terminal(Signal::TERM);
     running.finish().exits(143);
 }

@@ -365,7 +365,11 @@ fn files_go_with_a_message_by_command_and_by_name() {
     );
     let mut talk = conversation(&home, []);
     talk.types(&format!("/attach {}\r", one.display()));
-    talk.wait_for_stdout("one.txt, 6 bytes? y/N ");
+    talk.wait_for_stdout("one.txt, 6 bytes? [y/N] ");
+    // A question that is typed too early is no answer.
+    talk.types("what is in it?\n");
+    talk.wait_for_next_stdout("Not understood. Attach");
+    talk.wait_for_next_stdout("[y/N] ");
     talk.types("y\n");
     talk.wait_for_stdout("it goes with the next message");
     let shown = two.display().to_string();
@@ -373,15 +377,15 @@ fn files_go_with_a_message_by_command_and_by_name() {
         "compare with @{}\t, @nobody\r",
         &shown[..shown.len() - 3]
     ));
-    talk.wait_for_stdout(&format!("attach {shown}, 5 bytes? y/N "));
+    talk.wait_for_stdout(&format!("Attach {shown}, 5 bytes? [y/N] "));
     talk.types("y\n");
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("/attach /no/such/file\r");
     talk.wait_for_stdout("there is no such file");
-    talk.wait_for_next_stdout("y/N ");
+    talk.wait_for_next_stdout("[y/N] ");
     talk.types(&format!("\u{1b}[200~and @{shown} now?\u{1b}[201~\r"));
     talk.wait_for_next_stdout("now?");
-    talk.wait_for_next_stdout("y/N ");
+    talk.wait_for_next_stdout("[y/N] ");
     talk.types("\n");
     talk.wait_for_stdout("bantam: sent without the files");
     talk.wait_for_stdout("Two.");
@@ -438,7 +442,7 @@ fn a_paste_attaches_nothing() {
             .spawn();
         talk.wait_for_stdout("> ");
         talk.types(&paste.replace("SECRET", &secret));
-        talk.wait_for_stdout("6 bytes? y/N ");
+        talk.wait_for_stdout("6 bytes? [y/N] ");
         talk.types("\n");
         if paste.starts_with('/') {
             talk.wait_for_stdout("not attached");
@@ -465,11 +469,11 @@ fn a_line_from_the_history_asks_before_it_attaches() {
     let secret = home.write("secret.txt", "basil\n").display().to_string();
     let mut talk = conversation(&home, []);
     talk.types(&format!("\u{1b}[200~read @{secret}\u{1b}[201~\r"));
-    talk.wait_for_next_stdout("y/N ");
+    talk.wait_for_next_stdout("[y/N] ");
     talk.types("n\n");
     talk.wait_for_next_stdout("One.\r\n\r\n\u{1b}[?2004h");
     talk.types("\u{1b}[A\r");
-    talk.wait_for_next_stdout("y/N ");
+    talk.wait_for_next_stdout("[y/N] ");
     talk.types("\x03");
     talk.wait_for_next_stdout("Two.");
     talk.types("/quit\n");

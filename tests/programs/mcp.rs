@@ -573,7 +573,7 @@ fn a_form_goes_with_the_server_that_asks() {
         .env("TERM", "xterm")
         .spawn();
     talk.wait_for_next_stdout("the MCP server fake asks you");
-    talk.wait_for_next_stdout("send this to fake? y: yes, n: no [n] ");
+    talk.wait_for_next_stdout("Send this to fake? [y/N] ");
     home.write("state/mcp/fake/end", "");
     talk.wait_for_next_stdout("the call is over, and nothing was sent");
     talk.finish().exits(0);
