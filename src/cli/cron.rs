@@ -15,6 +15,7 @@ use crate::app::factory::AgentFactory;
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
+use crate::cron::schedule::Schedule;
 use crate::cron::{Due, Job, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
 use crate::gateway::run::{JobRun, JobRunner};
@@ -25,6 +26,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Files, Store};
 use crate::telegram::deliver::Delivery;
 use crate::text::{one_line, printable};
+use crate::zone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -219,6 +221,24 @@ fn upcoming(jobs: &Jobs, job: &Job, count: usize) -> Result<String> {
     Ok(format!("next: {} ({})\n", times.join(", "), zone.name()))
 }
 
+/// Tells of jobs that have run for the only time since yesterday: they are listed no longer.
+fn tell_of_those_over(jobs: &Jobs, list: &[Job], now: i64, zone: &Zone) -> Result<()> {
+    const DAY: i64 = 24 * 60 * 60 * 1000;
+    let mut over = jobs.history()?;
+    over.retain(|run| now - run.at < DAY && !list.iter().any(|job| job.id() == run.job));
+    let Some(last) = over.last() else {
+        return Ok(());
+    };
+    let (name, at) = (printable(&last.name), zone.stamp(last.at / 1000));
+    let others = over.iter().any(|run| run.job != last.job);
+    let others = if others { ", and others before" } else { "" };
+    notice(&format!(
+        "over and no longer listed: {name}, which ran at {at} ({}){others}; bantam cron history shows the answers",
+        last.status.name()
+    ));
+    Ok(())
+}
+
 /// When the last heartbeat was: when its conversation was last written.
 fn last_beat(home: &Home) -> Result<Option<i64>> {
     let session = home.session(&session_name("cron", heartbeat::ID)?);
@@ -281,11 +301,13 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     } else if list.is_empty() {
         notice("no jobs yet; bantam cron add adds one");
     }
+    let next = format!("next run ({})", zone.name());
     print(&super::list(
-        ["id", "next run", "last run", "schedule", "name"],
+        ["id", &next, "last run", "schedule", "name"],
         rows,
-    ))
-    .map(|()| 0)
+    ))?;
+    tell_of_those_over(&jobs, &list, now, &zone)?;
+    Ok(0)
 }
 
 fn remove(given: &Args, env: &Env) -> Result<u8> {
@@ -336,7 +358,19 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         delivery.deliver_posted(&mut response, id, &to);
     }
     let code = response.error.as_ref().map_or(0, report);
+    if !given.has("quiet") {
+        tell_if_it_runs_again(&runner.jobs, &job)?;
+    }
     recorded.map(|_| code)
+}
+
+/// A job for a single time still runs at that time: this run was a trial.
+fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
+    if job.is_enabled() && matches!(job.schedule(), Ok(Schedule::At(_))) {
+        let next = upcoming(jobs, job, 1)?;
+        notice(&format!("it still runs at its time; {}", next.trim_end()));
+    }
+    Ok(())
 }
 
 /// Asks the job's message, like `bantam agent`. Returns also what delivers the answer, where there is a bot.

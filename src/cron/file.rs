@@ -8,7 +8,7 @@ use super::job::Job;
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::text::{one_line, parse_json, size};
+use crate::text::{nearest, one_line, parse_json, size};
 
 /// The most bytes of the file: a value of JSON may take many times its own size in memory.
 const MAX_FILE: u64 = 8 << 20;
@@ -90,8 +90,14 @@ impl JobsFile {
         let shown = one_line(id, 40);
         match (by_id, &named[..]) {
             (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
-            (None, []) => Err(Error::failed(format!("there is no job \"{shown}\""))
-                .hint("bantam cron list shows the jobs")),
+            (None, []) => {
+                let known = self.jobs.iter().flat_map(|job| [job.id(), job.name()]);
+                let hint = match nearest(id, known) {
+                    Some(near) => format!("did you mean {}?", one_line(near, 80)),
+                    None => "bantam cron list shows the jobs".to_owned(),
+                };
+                Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint))
+            }
             (None, several) => {
                 let ids: Vec<&str> = several.iter().map(|at| self.jobs[*at].id()).collect();
                 Err(

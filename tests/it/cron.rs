@@ -93,7 +93,9 @@ fn a_job_is_added_listed_switched_and_removed() {
     let run = cron(&home, ["list"]);
     run.exits(0).is_quiet();
     assert!(
-        run.stdout.contains(&id) && run.stdout.contains(" 02:00:00 "),
+        run.stdout.contains(&id)
+            && run.stdout.contains("next run (UTC)")
+            && run.stdout.contains(" 02:00:00 "),
         "{}",
         run.stdout
     );
@@ -112,7 +114,8 @@ fn a_job_is_added_listed_switched_and_removed() {
     cron(&home, ["remove", "nws"])
         .exits(1)
         .fails_with_a_hint()
-        .says("there is no job \"nws\"");
+        .says("there is no job \"nws\"")
+        .says("did you mean news?");
     cron(&home, ["remove", &id]).exits(0);
     assert_eq!(stored(&home)["jobs"], json!([]));
     cron(&home, ["history"])
@@ -435,7 +438,7 @@ fn a_named_conversation_is_continued_and_its_answer_is_delivered_without_a_gatew
         .says("token");
     let bot = json!({ "channels": { "telegram": { "token": TOKEN, "api_base": api.base() } } });
     home.config(&merged(model.config(), &bot).to_string());
-    cron(&home, ["run", &id])
+    cron(&home, ["run", "-q", &id])
         .exits(0)
         .prints("You said: plants.\n")
         .is_quiet();
@@ -776,4 +779,29 @@ fn a_single_run_that_is_over_is_shown_as_done() {
         "{}",
         row("waits")
     );
+}
+
+#[test]
+fn a_job_for_a_single_time_can_be_tried_before_and_is_told_of_after() {
+    let model = Model::answering(|_, _| Reply::text("Water them."));
+    let home = Home::with(&model.config());
+    added(&home, ["-m", "tomatoes", "--at", "+1h", "-n", "water"]);
+    let trial = cron(&home, ["run", "water"]);
+    trial.exits(0).prints("Water them.\n");
+    trial.says("it still runs at its time; next: ");
+    cron(&home, ["list"]).exits(0).is_quiet();
+
+    let mut jobs = stored(&home);
+    let job = &mut jobs["jobs"][0];
+    let past = job["state"]["lastRunAtMs"].clone();
+    job["schedule"]["atMs"] = past.clone();
+    job["state"]["nextRunAtMs"] = past;
+    home.write("cron/jobs.json", jobs.to_string());
+    let run = cron(&home, ["run", "water"]);
+    run.exits(0).prints("Water them.\n");
+    assert!(!run.stderr.contains("still runs"), "{}", run.stderr);
+    cron(&home, ["list"])
+        .exits(0)
+        .says("over and no longer listed: water, which ran at ")
+        .says("(ok); bantam cron history");
 }
