@@ -110,8 +110,11 @@ fn notes(skill: &Skill) -> Vec<String> {
 
 fn show(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
-    let found = load_skills(env)?.all();
-    let skill = found.named(name).ok_or_else(|| skills::unknown(name))?;
+    let skills = load_skills(env)?;
+    let found = skills.all();
+    let skill = found
+        .named(name)
+        .ok_or_else(|| skills::unknown(&skills, name))?;
     let lines: Vec<String> = skill.text.trim().lines().map(printable).collect();
     print(&format!(
         "{}: {}\n\n{}\n",

@@ -12,7 +12,7 @@ use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, first_line, front, is_v
 use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
 use crate::reach::{Dir, Links};
-use crate::text::{counted, one_line, size};
+use crate::text::{counted, nearest, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.
 const MAX_FILES: usize = 500;
@@ -256,15 +256,20 @@ impl Copying {
     }
 }
 
-pub(crate) fn unknown(name: &str) -> Error {
-    let hint = "bantam skills list prints their names";
+pub(crate) fn unknown(skills: &Skills, name: &str) -> Error {
+    let found = skills.all().skills;
+    let near = nearest(name, found.iter().map(|skill| skill.name.as_str()));
+    let hint = near.map_or_else(
+        || "bantam skills list prints their names".to_owned(),
+        |near| format!("did you mean {near}?"),
+    );
     Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint)
 }
 
 fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
     let dir = skills.dir().join(name);
     if !is_valid_name(name) || dir.symlink_metadata().is_err() {
-        return Err(unknown(name));
+        return Err(unknown(skills, name));
     }
     Ok(dir)
 }

@@ -423,6 +423,11 @@ fn a_skill_that_is_compiled_in_can_be_disabled() {
         .run()
         .exits(0)
         .prints("Disabled journal\n");
+    home.bantam()
+        .args(["skills", "disable", "jornal"])
+        .run()
+        .exits(1)
+        .says("did you mean journal?");
     home.agent(["-m", "go"]).exits(0);
     assert_eq!(
         [0, 1].map(|n| model.request(n).last("system").contains("- journal:")),
