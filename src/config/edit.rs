@@ -138,12 +138,17 @@ impl Tree {
         self.member(path, at)?.set(path, at + 1, value)
     }
 
-    /// Removes the value at `path`, of which the first `at` names lead here. `None` if there is none.
+    /// Removes the value at `path`, of which the first `at` names lead here, with the objects that held nothing else. `None` if
+    /// there is none.
     fn unset(&mut self, path: &[&str], at: usize) -> Option<()> {
-        if at + 1 < path.len() {
-            return self.member(path, at)?.unset(path, at + 1);
-        }
         let n = self.position(path, at)?;
+        if at + 1 < path.len() {
+            let member = self.member(path, at)?;
+            member.unset(path, at + 1)?;
+            if !matches!(member, Self::Object(left) if left.is_empty()) {
+                return Some(());
+            }
+        }
         match self {
             Self::Leaf(_) => {}
             Self::List(items) => drop(items.remove(n)),
@@ -354,6 +359,20 @@ mod tests {
                 "{path:?}"
             );
         }
+    }
+
+    #[test]
+    fn objects_that_held_nothing_else_go_too() {
+        let text = r#"{"session":{"keep_days":3},"tools":{"web":{"search":{"provider":"brave"}},"redact":"on"},"empty":{}}"#;
+        let mut tree = parse(text).unwrap();
+        tree.unset(&["session", "keep_days"], 0).unwrap();
+        tree.unset(&["tools", "web", "search", "provider"], 0)
+            .unwrap();
+        assert_eq!(tree.unset(&["tools", "web", "search", "provider"], 0), None);
+        assert_eq!(
+            crate::text::parse_json(tree.written()).unwrap(),
+            json!({"tools": {"redact": "on"}, "empty": {}})
+        );
     }
 
     #[test]

@@ -89,6 +89,8 @@ fn texts(value: Value) -> Option<Value> {
     };
     match value {
         Value::Array(items) => items.into_iter().map(text).collect(),
+        // A list that is not JSON.
+        Value::String(text) if text.trim_start().starts_with('[') => None,
         single => text(single).map(|text| json!([text])),
     }
 }

@@ -513,6 +513,7 @@ fn a_value_that_can_never_work_is_not_saved() {
             "agents.defaults.workspace",
         ),
         ("tools.read_paths", "/no/such/tree", "does not exist"),
+        ("tools.read_paths", "[\"/usr", "a list of texts"),
         ("model_list.0.api_base", "127.0.0.1:1/v1", "has no scheme"),
         (
             "model_list.0.api_base",
