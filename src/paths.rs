@@ -1,5 +1,6 @@
 //! The layout of `$BANTAM_HOME`, and the names of sessions and chats.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -202,6 +203,16 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
 
 /// The name of the Telegram channel.
 pub(crate) const TELEGRAM: &str = "telegram";
+
+/// The path that the user means: `~/notes` is in their home, as in a shell.
+pub(crate) fn of_user(written: &str, env: &BTreeMap<String, String>) -> PathBuf {
+    match (written.strip_prefix('~'), env.get("HOME")) {
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+            PathBuf::from(format!("{home}{rest}"))
+        }
+        _ => PathBuf::from(written),
+    }
+}
 
 /// The chat of a destination `telegram:CHAT`: the number of a user or a group, or `GROUP_TOPIC`.
 pub(crate) fn telegram_chat(to: &str) -> Result<&str> {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::Parts;
 use crate::config::Env;
 use crate::error::{Context, Result};
+use crate::paths::of_user;
 use crate::reach::{Layout, Opened, Setting, Tree};
 
 /// # Errors
@@ -75,10 +76,5 @@ pub(super) fn zones(env: &Env) -> Setting {
 }
 
 fn absolute(written: &str, env: &Env) -> std::io::Result<PathBuf> {
-    std::path::absolute(match (written.strip_prefix('~'), env.get("HOME")) {
-        (Some(rest), Some(user)) if rest.is_empty() || rest.starts_with('/') => {
-            PathBuf::from(format!("{user}{rest}"))
-        }
-        _ => PathBuf::from(written),
-    })
+    std::path::absolute(of_user(written, env))
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,7 +18,7 @@ use crate::app::{self, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::message::{Message, Usage};
-use crate::paths::session_name;
+use crate::paths::{of_user, session_name};
 use crate::provider::offers::{self, HostOffers, Offer};
 use crate::reach::{self, Links};
 use crate::session::{archive, fresh_key};
@@ -42,11 +41,8 @@ impl Conversation {
 
     pub(super) fn attach_next(&mut self, path: &str) -> Result<String> {
         // A paste that no mark tells from typing may hold this line.
-        let file = std::fs::metadata(path)
-            .ok()
-            .filter(std::fs::Metadata::is_file);
-        if let Some(file) = file {
-            if !tty::confirm(&self.screen, &attach::question(&[(path, file.len())]))? {
+        if let Some(bytes) = attach::length(path, &self.repl.factory.env) {
+            if !tty::confirm(&self.screen, &attach::question(&[(path, bytes)]))? {
                 return Ok("bantam: not attached".to_owned());
             }
         }
@@ -64,7 +60,7 @@ impl Conversation {
     /// Lists the models, or changes to one.
     pub(super) fn model(&mut self, name: &str) -> Result<String> {
         if name.is_empty() {
-            return Ok(self.models());
+            return Ok(self.list_models());
         }
         let model = self
             .set_model(Some(name))
@@ -87,13 +83,18 @@ impl Conversation {
         Ok(match offers::meant(&offers, id) {
             Some(near) => {
                 let near = one_line(near, 80);
-                format!("{done}; not offered: did you mean /model {vendor}/{near}?")
+                format!(
+                    "{done}, which its host does not list: did you mean /model {vendor}/{near}?"
+                )
             }
-            None => format!("{done}; its host does not list it; /model shows what it does"),
+            None => {
+                format!("{done}, which its host does not list; /model shows those that it does")
+            }
         })
     }
 
-    fn models(&self) -> String {
+    /// The models that can be chosen. From now on Tab completes those that its host offers.
+    fn list_models(&mut self) -> String {
         let model = self.agent.model();
         let mut names = self.repl.models.clone();
         let offers = self.offers(model).and_then(|host| host.models);
@@ -101,6 +102,9 @@ impl Conversation {
         let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
         let has_name = |offer: &&Offer| !offer.name.is_empty();
         let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
+        if let Some(editor) = &mut self.editor {
+            editor.complete_models(rows.iter().map(|[name, _]| name.clone()));
+        }
         if !rows.is_empty() {
             names.push("one of these".to_owned());
         }
@@ -347,7 +351,7 @@ impl Conversation {
 /// Writes a new file that the user named. `false` when something is there. In a tree that a model can change no link is
 /// followed, as `-a` follows none.
 fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
-    let path = Path::new(path);
+    let path = &of_user(path, parts.env);
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
         let shown = one_line(&dir.to_string_lossy(), 200);

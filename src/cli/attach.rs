@@ -7,8 +7,10 @@ use fs_err::File;
 
 use crate::app::media::Attachment;
 use crate::app::{self, Parts};
+use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
+use crate::paths::of_user;
 use crate::reach::Links;
 use crate::text::{fence, one_line, size};
 
@@ -18,11 +20,7 @@ const MAX_TEXT: usize = 1 << 20;
 const MAX_IMAGE: usize = 4 << 20;
 
 /// The files that a message names as `@PATH`, each once, with their sizes in bytes.
-pub(super) fn named_in(text: &str) -> Vec<(&str, u64)> {
-    let bytes = |path: &str| {
-        let meta = std::fs::metadata(path).ok()?;
-        meta.is_file().then_some(meta.len())
-    };
+pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
     let mut named: Vec<(&str, u64)> = Vec::new();
     for word in text.split_whitespace() {
         let Some(path) = word.strip_prefix('@') else {
@@ -31,13 +29,19 @@ pub(super) fn named_in(text: &str) -> Vec<(&str, u64)> {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
         let found = [path, bare]
             .into_iter()
-            .find_map(|path| Some((path, bytes(path)?)));
+            .find_map(|path| Some((path, length(path, env)?)));
         named.extend(found.filter(|file| !named.contains(file)));
     }
     named
 }
 
-/// Asks whether to attach these files.
+/// The size of a file in bytes; `None` if it is none.
+pub(super) fn length(path: &str, env: &Env) -> Option<u64> {
+    let meta = std::fs::metadata(of_user(path, env)).ok()?;
+    meta.is_file().then_some(meta.len())
+}
+
+/// What asks whether to attach these files.
 pub(super) fn question(files: &[(&str, u64)]) -> String {
     let files: Vec<String> = files
         .iter()
@@ -47,7 +51,7 @@ pub(super) fn question(files: &[(&str, u64)]) -> String {
 }
 
 /// What a message names as `@PATH` and is no file, though it looks like the path of one.
-pub(super) fn missing_in(text: &str) -> Option<&str> {
+pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
     let paths = text
         .split_whitespace()
         .filter_map(|word| word.strip_prefix('@'))
@@ -62,21 +66,23 @@ pub(super) fn missing_in(text: &str) -> Option<&str> {
     };
     paths
         .filter(looks_like_a_file)
-        .find(|path| std::fs::metadata(path).is_err())
+        .find(|path| std::fs::metadata(of_user(path, env)).is_err())
 }
 
 /// Reads a file: a text comes in a fence, with the file's name.
 pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
+    let path = of_user(path, parts.env);
     // The user named it, so it may be a pipe or a link, but not one that a model made.
-    let file = match app::layout(parts)?.hold_in(Path::new(path)) {
+    let file = match app::layout(parts)?.hold_in(&path) {
         Ok(Some((tree, below))) => tree
-            .read(&below, Path::new(path), Links::Refuse)
+            .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => open(path).map_err(|e| {
+        Ok(None) => open(&path).map_err(|e| {
             let what = match e.kind() {
                 std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+                std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
                 _ => e.to_string(),
             };
             wrong(what)
@@ -124,7 +130,7 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
     }
 }
 
-fn open(path: &str) -> std::io::Result<File> {
+fn open(path: &Path) -> std::io::Result<File> {
     if std::fs::metadata(path)?.is_dir() {
         Err(std::io::ErrorKind::IsADirectory.into())
     } else {

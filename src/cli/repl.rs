@@ -49,7 +49,11 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         tty::restore_on_panic();
         let is_kept = repl.factory.options.memory.is_none();
         let history = is_kept.then(|| repl.factory.home.history());
-        Some(Editor::new(&screen, repl.completer(), history)?)
+        Some(Editor::new(
+            &screen,
+            repl.completer(agent.model()),
+            history,
+        )?)
     } else {
         None
     };
@@ -95,11 +99,14 @@ impl Repl {
         }
     }
 
-    fn completer(&self) -> Completer {
+    fn completer(&self, model: &str) -> Completer {
+        let mut models = self.models.clone();
+        models.push(model.to_owned());
         Completer {
             skills: self.skills.clone(),
-            models: self.models.clone(),
+            models,
             home: self.factory.home.clone(),
+            env: self.factory.env.clone(),
         }
     }
 }
@@ -111,7 +118,7 @@ pub(super) struct Conversation {
     pub screen: Screen,
     signals: Signals,
     /// `None` on a terminal that cannot move its cursor.
-    editor: Option<Editor>,
+    pub editor: Option<Editor>,
     /// Of its turns.
     pub total: Totals,
     /// An answer stands above the prompt.
@@ -158,7 +165,7 @@ impl Conversation {
                     one_line(&name, 40)
                 )),
                 Input::Lines(name) => Ok(format!(
-                    "bantam: nothing was done: {} begins several lines; type it alone, or put a space before it to send them all",
+                    "bantam: {} was not run, for more lines follow it: type it alone, or put a space in front to send them all",
                     one_line(&name, 40)
                 )),
                 // Hints name variables; a key typed here would go to the model.
@@ -197,14 +204,14 @@ impl Conversation {
 
     /// Asks what was typed, with what is attached.
     fn message(&mut self, text: String) -> Result<String> {
-        if let Some(path) = attach::missing_in(&text) {
+        if let Some(path) = attach::missing_in(&text, &self.repl.factory.env) {
             let shown = one_line(path, 200);
             return Err(
                 Error::usage(format!("nothing was sent: there is no file {shown}"))
                     .hint("correct its path, or leave out the @ to send the text as it is"),
             );
         }
-        let named = attach::named_in(&text);
+        let named = attach::named_in(&text, &self.repl.factory.env);
         // Whoever wrote a text that is pasted may not choose files.
         if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {
             for (path, _) in named {

@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use super::Env;
 use crate::child;
 use crate::error::{Context, Error, Result};
+use crate::paths::of_user;
 use crate::reach::Resolved;
 use crate::secret::{Redactor, Secret};
 
@@ -193,14 +194,10 @@ pub(crate) fn is_command(written: &Secret) -> bool {
 
 /// A relative path is looked for where systemd puts credentials, else beside config.json.
 fn read_file(path: &str, env: &Env, config: &Path) -> Result<String> {
-    let path = match (
-        path.strip_prefix("~/"),
-        env.get("HOME"),
-        env.get("CREDENTIALS_DIRECTORY"),
-    ) {
-        (Some(rest), Some(home), _) => Path::new(home).join(rest),
-        (None, _, Some(dir)) if !path.starts_with('/') => Path::new(dir).join(path),
-        _ => config.with_file_name(path),
+    let path = of_user(path, env);
+    let path = match env.get("CREDENTIALS_DIRECTORY") {
+        Some(dir) => Path::new(dir).join(path),
+        None => config.with_file_name("").join(path),
     };
     let mut key = String::new();
     let read =

@@ -36,6 +36,23 @@ fn a_text_file_stands_below_the_question_with_its_name() {
 }
 
 #[test]
+fn a_tilde_means_the_users_home() {
+    let model = Model::scripted([Reply::text("Plants.")]);
+    let home = Home::with(&model.config());
+    let notes = home.write("user/notes.md", "# Plants\n");
+    let asked = home
+        .bantam()
+        .args(["agent", "-m", "what is this?", "-a", "~/notes.md"])
+        .env("HOME", notes.parent().unwrap());
+    asked.run().exits(0).prints("Plants.\n");
+    let user = model.request(0).last("user");
+    assert!(
+        user.ends_with("[file: ~/notes.md]\n```\n# Plants\n```"),
+        "{user}"
+    );
+}
+
+#[test]
 fn an_image_goes_beside_the_question_and_stays_in_the_conversation() {
     let model = Model::scripted([Reply::text("A pixel."), Reply::text("White.")]);
     let home = Home::with(&model.config());

@@ -618,12 +618,13 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     talk.types("/model openai/gpt-smal\n");
     talk.wait_for_next_stdout("did you mean /model openai/gpt-small?");
     talk.types("/model openai/quite-another\n");
-    talk.wait_for_next_stdout("its host does not list it; /model shows what it does\r\n");
+    talk.wait_for_next_stdout("which its host does not list; /model shows those that it does\r\n");
     talk.types("/model small-talk\n");
     talk.wait_for_next_stdout("hint: did you mean /model openai/small-talk?\r\n");
     talk.types("/model nope\n");
     talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: /model lists the models\r\n");
-    talk.types("/model openai/gpt-small\n");
+    // Tab completes what was listed.
+    talk.types("/model openai/gpt-s\t\r");
     talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");
     talk.wait_for_next_stdout("One.");
@@ -646,7 +647,7 @@ fn several_lines_that_begin_like_a_command_are_not_run() {
     ] {
         talk.types(&format!("\u{1b}[200~{line}\nis that right?\u{1b}[201~\r"));
         talk.wait_for_next_stdout(&format!(
-            "bantam: nothing was done: {name} begins several lines; type it alone, or put a space before it to send them all\r\n"
+            "bantam: {name} was not run, for more lines follow it: type it alone, or put a space in front to send them all\r\n"
         ));
     }
     talk.types("\u{1b}[200~ /new\nis that right?\u{1b}[201~\r");

@@ -1,16 +1,18 @@
 //! What Tab completes: commands, skills, models and the names of files.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use crate::cli::{commands, sessions};
-use crate::paths::Home;
+use crate::config::Env;
+use crate::paths::{Home, of_user};
 
 pub(in crate::cli) struct Completer {
     /// The names of skills.
     pub skills: Vec<String>,
-    /// The names in `model_list`.
+    /// The names of models that are known.
     pub models: Vec<String>,
     pub home: Home,
+    pub env: Env,
 }
 
 /// The most candidates that are worth reading.
@@ -39,29 +41,29 @@ impl Completer {
                 .into_iter()
                 .map(|s| s.key["cli_".len()..].to_owned())
                 .collect::<Vec<_>>()),
-            "/attach" | "/export" => files(word),
+            "/attach" | "/export" => files(word, &self.env),
             _ => word
                 .strip_prefix('@')
-                .map_or(Vec::new(), files)
+                .map_or(Vec::new(), |path| files(path, &self.env))
                 .into_iter()
                 .map(|path| format!("@{path}"))
                 .collect(),
         };
         found.sort_unstable();
+        found.dedup();
         found.truncate(MOST);
         (start, found)
     }
 }
 
 /// The files whose paths begin with `start`; directories end in a slash. A name with white space would be more than a word.
-fn files(start: &str) -> Vec<String> {
+fn files(start: &str, env: &Env) -> Vec<String> {
     let (dir, name) = start
         .rsplit_once('/')
         .map_or(("", start), |(dir, name)| (&start[..=dir.len()], name));
-    let entries = std::fs::read_dir(if dir.is_empty() {
-        Path::new(".")
-    } else {
-        Path::new(dir)
+    let entries = std::fs::read_dir(match dir {
+        "" => PathBuf::from("."),
+        dir => of_user(dir, env),
     });
     let shown = |entry: std::fs::DirEntry| {
         let found = entry.file_name().into_string().ok()?;
@@ -90,6 +92,7 @@ mod tests {
             skills,
             models,
             home: Home::new("/nowhere".into()),
+            env: Env::from([("HOME".to_owned(), "src".to_owned())]),
         }
         .words(before)
     }
@@ -112,6 +115,8 @@ mod tests {
             &["@src/cli/editor/complete.rs"],
         );
         is("/attach src/cl", 8, &["src/cli/"]);
+        is("/attach ~/cl", 8, &["~/cli/"]);
+        is("@~/cli/editor/comp", 0, &["@~/cli/editor/complete.rs"]);
         is("say /un", 4, &[]);
         is("plain", 0, &[]);
     }
