@@ -326,84 +326,116 @@ fn sees_workspace(entry: &McpServer) -> bool {
     entry.env.is_empty() && !entry.network
 }
 
-/// Starts a program in a jail of its own: it works in a directory of its own, and may change what its entry names, and the
-/// workspace if [`sees_workspace`].
+/// Starts a program in a jail of its own.
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
-    let read = format!("mcpServers.{name}.read");
-    let write = format!("mcpServers.{name}.write");
-    let layout = layout(parts)?;
-    let named = [
-        (setting(write, &entry.write, parts.env)?, Access::Write),
-        (setting(read, &entry.read, parts.env)?, Access::Read),
-    ];
-    let sees_workspace = sees_workspace(entry);
-    let trees = if sees_workspace {
-        layout.trees(&named)?
-    } else {
-        layout.trees_without_workspace(&named)?
-    };
-    let changeable = layout.changeable_trees().map(|(setting, real)| Changeable {
-        real: real.to_owned(),
-        setting: setting.to_owned(),
-    });
-    let changeable: Vec<Changeable> = changeable.collect();
-    let shown: Vec<PathBuf> = trees.iter().map(|tree| tree.real.clone()).collect();
-    let workspace = changeable[0].real.clone();
-    let own = Resolved::of(&parts.home.mcp_home(name)).real;
-    let network = if entry.network {
-        Network::Full
-    } else {
-        Network::None
-    };
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
-        network,
-        // A tree that the entry names may hold the socket of a service.
-        named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
-        workspace: Tree::at(own.clone(), Access::Write),
-        trees,
-        all_except: None,
-        memory_mb: entry.memory_mb,
-    };
-    let working_dir = own.join(&entry.cwd);
-    let env = expanded(&entry.env, parts.env)?;
-    let job = ServeJob {
-        program: entry.command.clone(),
-        args: entry.args.clone(),
-        env: env.clone(),
-        working_dir: working_dir.display().to_string(),
-        home: own.clone(),
-        counts_processes: rustix::process::geteuid().is_root(),
-    };
-    let hands = Hands::new(
-        setup,
-        layout.home(),
-        parts.config.tools.exec.sandbox,
-        AddressGuard::new(false),
-    );
-    let sandbox = parts.config.tools.exec.sandbox;
-    let (name, entry) = (name.to_owned(), entry.clone());
+    let local = Local::of(parts, name, entry)?;
     Ok(Box::new(move |cancel| {
-        make_own_directory(&own, &workspace)?;
+        make_own_directory(&local.job.home, &local.workspace)?;
+        local.check()?;
+        let child = local.hands.serve(local.job.clone(), cancel)?;
+        Ok(Box::new(Stdio::new(child)?) as Box<dyn Transport>)
+    }))
+}
+
+/// Whether a program could be started, as far as can be seen without starting it.
+pub(crate) fn check(parts: Parts, name: &str, entry: &McpServer) -> Result<()> {
+    Local::of(parts, name, entry)?.check()
+}
+
+/// What it takes to start a program in its jail: it works in a directory of its own, and may change what its entry names, and
+/// the workspace if [`sees_workspace`].
+struct Local {
+    name: String,
+    entry: McpServer,
+    job: ServeJob,
+    hands: Hands,
+    workspace: PathBuf,
+    changeable: Vec<Changeable>,
+    /// The trees that the jail shows besides the system's.
+    shown: Vec<PathBuf>,
+    sandbox: Sandbox,
+}
+
+impl Local {
+    fn of(parts: Parts, name: &str, entry: &McpServer) -> Result<Self> {
+        let read = format!("mcpServers.{name}.read");
+        let write = format!("mcpServers.{name}.write");
+        let layout = layout(parts)?;
+        let named = [
+            (setting(write, &entry.write, parts.env)?, Access::Write),
+            (setting(read, &entry.read, parts.env)?, Access::Read),
+        ];
+        let sees_workspace = sees_workspace(entry);
+        let trees = if sees_workspace {
+            layout.trees(&named)?
+        } else {
+            layout.trees_without_workspace(&named)?
+        };
+        let changeable = layout.changeable_trees().map(|(setting, real)| Changeable {
+            real: real.to_owned(),
+            setting: setting.to_owned(),
+        });
+        let changeable: Vec<Changeable> = changeable.collect();
+        let shown: Vec<PathBuf> = trees.iter().map(|tree| tree.real.clone()).collect();
+        let workspace = changeable[0].real.clone();
+        let own = Resolved::of(&parts.home.mcp_home(name)).real;
+        let network = if entry.network {
+            Network::Full
+        } else {
+            Network::None
+        };
+        let setup = Setup {
+            confinement: Confinement::Unconfined,
+            network,
+            // A tree that the entry names may hold the socket of a service.
+            named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
+            workspace: Tree::at(own.clone(), Access::Write),
+            trees,
+            all_except: None,
+            memory_mb: entry.memory_mb,
+        };
+        let working_dir = own.join(&entry.cwd);
+        let env = expanded(&entry.env, parts.env)?;
+        let job = ServeJob {
+            program: entry.command.clone(),
+            args: entry.args.clone(),
+            env,
+            working_dir: working_dir.display().to_string(),
+            home: own,
+            counts_processes: rustix::process::geteuid().is_root(),
+        };
+        let sandbox = parts.config.tools.exec.sandbox;
+        let hands = Hands::new(setup, layout.home(), sandbox, AddressGuard::new(false));
+        Ok(Self {
+            name: name.to_owned(),
+            entry: entry.clone(),
+            job,
+            hands,
+            workspace,
+            changeable,
+            shown,
+            sandbox,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
         let is_shown = |path: &Path| {
-            let trees = &mut shown.iter().chain([&own]);
-            sandbox == Sandbox::Off
+            let trees = &mut self.shown.iter().chain([&self.job.home]);
+            self.sandbox == Sandbox::Off
                 || jail::readable(path).is_some()
                 || trees.any(|tree| path.starts_with(tree))
         };
         let launch = Launch {
-            name: &name,
-            entry: &entry,
-            env: &env,
-            working_dir: &working_dir,
-            changeable: &changeable,
-            workspace: &workspace,
+            name: &self.name,
+            entry: &self.entry,
+            env: &self.job.env,
+            working_dir: Path::new(&self.job.working_dir),
+            changeable: &self.changeable,
+            workspace: &self.workspace,
             is_shown: &is_shown,
         };
-        launch.check()?;
-        let child = hands.serve(job.clone(), cancel)?;
-        Ok(Box::new(Stdio::new(child)?) as Box<dyn Transport>)
-    }))
+        launch.check()
+    }
 }
 
 /// Makes the directory that a server works in. Started as root, hands are the owner of the workspace, so this is, too.

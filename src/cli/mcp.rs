@@ -177,7 +177,7 @@ fn network(entry: &McpServer) -> (&'static str, &'static str) {
     } else if entry.network {
         (
             "yours",
-            "the internet, this machine's ports and your local network",
+            "it reaches the internet, this machine's ports and your local network",
         )
     } else {
         ("none", "it has no network")
@@ -263,6 +263,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
                 .hint(format!("bantam mcp remove {name}, or choose another name")),
         );
     }
+    let words = &typed_here(words);
     let value = entry(args, words)?;
     // As it would be read from the file.
     let text = json!({"mcpServers": {name: value}}).to_string();
@@ -290,28 +291,28 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         }
     }
     let tools = asked.map_err(|e| {
-        let hint = unseen(parts, name, entry)
-            .map(|(program, trees)| {
-                let trees: Vec<_> = trees.into_iter().map(|tree| ("read", tree)).collect();
-                let words = [&[program], &words[1..]].concat();
-                try_next(args, &words, name, &trees)
-            })
-            .or_else(|| {
-                let tree = refused(parts, name, entry, &e.message)?;
-                Some(try_next(args, words, name, &[tree]))
-            });
+        let hint = next_attempt(args, words, parts, name, entry, &e);
         let e = shown(e);
+        let prefix = format!("starting MCP server {name}: ");
+        let why = e.message.strip_prefix(&prefix).unwrap_or(&e.message);
+        let e = Error {
+            message: why.to_owned(),
+            ..e
+        };
+        let done = if entry.url.is_empty() {
+            "start"
+        } else {
+            "answer"
+        };
         if args.has("keep") {
-            e.doing(format_args!("added {name}, but it cannot be used"))
+            e.doing(format_args!("added {name}, but it did not {done}"))
                 .hint(hint.unwrap_or_else(|| {
                     format!(
                         "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
                     )
                 }))
         } else {
-            let e = e.doing(format_args!(
-                "{name} is not added, because it cannot be used"
-            ));
+            let e = e.doing(format_args!("{name} did not {done}, and is not added"));
             let what = if entry.url.is_empty() {
                 "command"
             } else {
@@ -331,6 +332,44 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         notice(&format!("{name}: {}", network(entry).1));
     }
     Ok(0)
+}
+
+/// What to do about a server that did not start: as far as can be seen, the command that the hint types can be run.
+fn next_attempt(
+    args: &Args,
+    words: &[String],
+    parts: Parts,
+    name: &str,
+    entry: &McpServer,
+    e: &Error,
+) -> Option<String> {
+    let (words, trees) = if let Some((program, trees)) = unseen(parts, name, entry) {
+        let trees = trees.into_iter().map(|tree| ("read", tree)).collect();
+        ([&[program], &words[1..]].concat(), trees)
+    } else {
+        let tree = refused(parts, name, entry, &e.message)?;
+        (words.to_vec(), vec![tree])
+    };
+    let mut next = entry.clone();
+    next.command.clone_from(&words[0]);
+    for (flag, tree) in &trees {
+        let named = if *flag == "read" {
+            &mut next.read
+        } else {
+            &mut next.write
+        };
+        named.push(tree.to_string_lossy().into_owned());
+    }
+    match app::mcp::check(parts, name, &next) {
+        Ok(()) => Some(try_next(args, &words, name, &trees)),
+        // What is wrong is told already, with what to do.
+        Err(why) if e.message.ends_with(&why.message) => why.hint,
+        Err(_) => Some(
+            "move its program into a directory of its own, \
+             and add it from there"
+                .to_owned(),
+        ),
+    }
 }
 
 /// The command with these flags more.
@@ -466,6 +505,26 @@ pub(super) fn checks(parts: Parts) -> Vec<Check> {
 }
 
 /// The entry that the arguments describe.
+/// The words of a command with the whole paths of files: a server starts in a directory of its own, and not where the user is.
+fn typed_here(words: &[String]) -> Vec<String> {
+    let whole = |(n, word): (usize, &String)| {
+        let path = Path::new(word);
+        let is_meant = path.is_relative() && path.is_file() && (n > 0 || word.contains('/'));
+        let whole = is_meant.then(|| std::path::absolute(path).ok()).flatten();
+        whole.map_or_else(
+            || word.clone(),
+            |path| {
+                let path = path.to_string_lossy().into_owned();
+                if n > 0 {
+                    notice(&format!("{word} is taken as {path}"));
+                }
+                path
+            },
+        )
+    };
+    words.iter().enumerate().map(whole).collect()
+}
+
 fn entry(args: &Args, words: &[String]) -> Result<Value> {
     let is_url = words.len() == 1
         && ["http://", "https://"]

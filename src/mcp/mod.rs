@@ -509,14 +509,22 @@ fn take<G>(attempt: impl Fn() -> Result<G, TryLockError<G>>, cancel: &Cancel) ->
     }
 }
 
+/// What Python and Node.js say when they do not find code.
+const MODULES: [&str; 3] = ["No module named", "ImportError", "Cannot find module"];
+
 /// Adds what an entry can grant: a server that ends at once may have failed for want of it.
 fn with_grants(e: Error, name: &str) -> Error {
     if e.hint.is_some() || !e.message.starts_with("it ended and said") {
         return e;
     }
-    e.hint(format!(
-        "read, write and network of mcpServers.{name} say what its jail lets it reach"
-    ))
+    let lacks_module = MODULES.iter().any(|words| e.message.contains(words));
+    e.hint(if lacks_module {
+        "install the module for this interpreter, name the interpreter that has it by its whole path, or show the server where \
+         it is (--read DIR)"
+            .to_owned()
+    } else {
+        format!("read, write and network of mcpServers.{name} say what its jail lets it reach")
+    })
 }
 
 /// The error of a call whose turn has ended.

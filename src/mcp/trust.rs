@@ -105,12 +105,13 @@ impl Launch<'_> {
             if !(self.is_shown)(&real) {
                 let name = self.name;
                 let tree = tree_of(&real).display();
-                return Err(Error::config(format!(
-                    "its jail does not show {}, which {} leads to",
-                    real.display(),
-                    self.entry.command
-                ))
-                .hint(format!(
+                let (command, shown) = (&self.entry.command, real.display());
+                let what = if Path::new(command) == real {
+                    format!("its jail does not show {shown}")
+                } else {
+                    format!("{command} leads to {shown}, which its jail does not show")
+                };
+                return Err(Error::config(what).hint(format!(
                     "add {tree} to mcpServers.{name}.read (--read {tree})"
                 )));
             }

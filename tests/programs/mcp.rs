@@ -665,7 +665,10 @@ fn an_interpreter_outside_read_is_named_with_what_to_add() {
             .args(["mcp", "test", "fake"])
             .run()
             .exits(3)
-            .says(&format!("its jail does not show {}", real.display()))
+            .says(&format!(
+                "leads to {}, which its jail does not show",
+                real.display()
+            ))
             .says(&format!(
                 "add {} to mcpServers.fake.read",
                 elsewhere.path("python").display()

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -33,7 +34,7 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
     let script = "import sys; [print('line', n, file=sys.stderr) for n in range(30)]";
     let run = add(&["--", "python3", "-c", script]);
     run.exits(1)
-        .says("bad is not added, because it cannot be used: starting MCP server bad: it ended\n")
+        .says("bad did not start, and is not added: it ended\n")
         .fails_with_a_hint();
     for n in 0..30 {
         let line = format!("bantam:   | line {n}\n");
@@ -43,7 +44,7 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
     assert!(!home.path("state/mcp/bad").exists());
     add(&["--keep", "--", "no-such-program"])
         .exits(1)
-        .says("added bad, but it cannot be used: ")
+        .says("added bad, but it did not start: ")
         .says("bantam mcp test bad")
         .fails_with_a_hint();
     assert_eq!(
@@ -131,7 +132,7 @@ fn servers_are_removed_switched_off_and_on_and_checked_by_doctor() {
     mcp(&["remove", "--yes", "fake"])
         .exits(0)
         .prints("Removed fake\n");
-    assert_eq!(config(&home)["mcpServers"], json!({}));
+    assert_eq!(config(&home)["mcpServers"], Value::Null);
     assert!(!home.path("state/mcp/fake").exists());
     assert!(!home.path("state/mcp/fake.json").exists());
 }
@@ -221,4 +222,57 @@ fn a_program_of_the_user_is_found_and_the_whole_line_is_typed() {
             .run()
             .exits(0);
     }
+}
+
+/// What a hint says can be done: followed to the letter, it leads to a server that is added.
+#[test]
+fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
+    let home = Home::empty();
+    home.config("{}");
+    let script = format!("#!/usr/bin/env python3\n{SERVER}");
+    let dice = home.write("workspace/dice-mcp", &script);
+    fs::set_permissions(&dice, fs::Permissions::from_mode(0o755)).unwrap();
+    let add = |dir: &Path, args: &[&str]| {
+        let args = [&["mcp", "add", "dice"], args].concat();
+        home.bantam().args(args).cwd(dir).run()
+    };
+    let workspace = dice.parent().unwrap();
+    for typed in ["./dice-mcp", dice.to_str().unwrap()] {
+        add(workspace, &["--", typed])
+            .exits(3)
+            .says("lies in")
+            .says("hint: move it elsewhere; state/mcp/dice in bantam's home is");
+    }
+    // Its folder holds bantam's own files, so it cannot be shown either.
+    let beside = home.path("").join("dice-mcp");
+    fs::copy(&dice, &beside).unwrap();
+    add(&home.path(""), &["--", "./dice-mcp"])
+        .exits(3)
+        .says("its jail does not show")
+        .says("hint: move its program into a directory of its own");
+
+    let elsewhere = Home::empty();
+    let moved = elsewhere.path("own/dice-mcp");
+    fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    fs::rename(&beside, &moved).unwrap();
+    let run = add(moved.parent().unwrap(), &["--", "./dice-mcp"]);
+    let line = run.exits(3).stderr.split("hint: try ").nth(1).unwrap();
+    let words = shell_words::split(line).unwrap();
+    home.bantam().args(&words[1..]).run().exits(0);
+    assert_eq!(
+        config(&home)["mcpServers"]["dice"]["command"],
+        moved.to_str().unwrap()
+    );
+}
+
+#[test]
+fn a_module_that_is_missing_is_told_as_that() {
+    let home = Home::empty();
+    home.config("{}");
+    home.bantam()
+        .args(["mcp", "add", "bad", "--", "python3", "-c", "import nosuch"])
+        .run()
+        .exits(1)
+        .says("No module named 'nosuch'")
+        .says("hint: install the module for this interpreter");
 }
