@@ -9,7 +9,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, open, unlinkat};
 use rustix::io::Errno;
 
 use super::make_dir;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::reach::{Dir, Links};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,8 @@ pub(crate) fn copy_new(
         dir.locate(path)
             .and_then(|(dir, name)| unlinkat(&dir, &name, AtFlags::empty()))
             .doing(doing())?;
-        return Err(Error::from(e).doing(doing()));
+        // The error names the file.
+        return Err(e.into());
     }
     Ok(CopyOutcome::Created)
 }

@@ -54,21 +54,21 @@ pub(super) fn unzip(trees: &Trees, archive: &[u8]) -> Result<Reply> {
 
 /// The files that the central directory lists, all of them within the limits.
 fn entries(archive: &[u8]) -> Result<Vec<Entry<'_>>> {
-    let end = end(archive).ok_or_else(|| broken("it has no directory at its end"))?;
+    let end = end(archive).ok_or_else(|| broken("it is not a zip file, or its end is missing"))?;
     let count = usize::from(short(archive, end + 10)?);
     let mut at = long(archive, end + 16)? as usize;
     let mut entries = Vec::new();
     let mut bytes = 0;
     for _ in 0..count {
         if archive.get(at..at + 4) != Some(b"PK\x01\x02") {
-            return Err(broken("its directory breaks off"));
+            return Err(broken("its directory is cut short"));
         }
         let lengths = [28, 30, 32].map(|offset| short(archive, at + offset).map(usize::from));
         let [name, extra, comment] = lengths;
         let (name, rest) = (name?, extra? + comment?);
         let written = archive
             .get(at + CENTRAL..at + CENTRAL + name)
-            .ok_or_else(|| broken("its directory breaks off"))?;
+            .ok_or_else(|| broken("its directory is cut short"))?;
         let name = String::from_utf8_lossy(written).into_owned();
         let here = at;
         at += CENTRAL + written.len() + rest;
@@ -118,7 +118,7 @@ fn entry(archive: &[u8], at: usize, name: String) -> Result<Entry<'_>> {
     let start = local + LOCAL + above;
     let packed = archive
         .get(start..start.saturating_add(packed_len))
-        .ok_or_else(|| broken(&format!("{shown} breaks off")))?;
+        .ok_or_else(|| broken(&format!("{shown} is cut short")))?;
     Ok(Entry {
         name,
         is_deflated,
@@ -162,7 +162,7 @@ fn short(archive: &[u8], at: usize) -> Result<u16> {
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
     bytes
         .map(u16::from_le_bytes)
-        .ok_or_else(|| broken("it breaks off"))
+        .ok_or_else(|| broken("it is cut short"))
 }
 
 fn long(archive: &[u8], at: usize) -> Result<u32> {
@@ -170,11 +170,11 @@ fn long(archive: &[u8], at: usize) -> Result<u32> {
     let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
     bytes
         .map(u32::from_le_bytes)
-        .ok_or_else(|| broken("it breaks off"))
+        .ok_or_else(|| broken("it is cut short"))
 }
 
 fn broken(why: &str) -> Error {
-    Error::failed(format!("the zip file is not unpacked: {why}"))
+    Error::failed(format!("unpacking the zip file: {why}"))
 }
 
 #[cfg(test)]

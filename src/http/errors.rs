@@ -63,6 +63,8 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
             Error::config("invalid address or header")
                 .hint("correct the address or the headers in config.json"),
         ),
+        // The guard's own words.
+        ureq::Error::Other(why) => Fault::Broken(why.to_string()),
         e => Fault::Broken(e.to_string()),
     }
 }

@@ -355,3 +355,17 @@ fn a_disk_that_a_tool_fills_up() {
         last.texts("tool")
     );
 }
+
+#[test]
+fn a_file_that_cannot_be_written_is_named_once() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let run = home
+        .bantam()
+        .args(["agent", "-m", "hi"])
+        .after("trap '' XFSZ\nulimit -f 0")
+        .run();
+    run.exits(1).says("creating the workspace: cannot write ");
+    let named = run.stderr.matches("/USER.md").count();
+    assert_eq!(named, 1, "{}", run.stderr);
+}
