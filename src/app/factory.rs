@@ -1,5 +1,6 @@
 //! Builds the agents of a home, each with the model that its conversation uses.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,11 +9,12 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Origin, Override};
 use crate::disk::Durability;
 use crate::error::{Error, Result};
-use crate::message::{Message, User};
+use crate::message::{Message, ToolCall, User};
 use crate::paths::Home;
 use crate::session::versions::{Before, Version, Versions};
 use crate::session::{Entry, Files, Session, Store, archive};
 use crate::text::one_line;
+use crate::tool::was_not_run;
 use crate::wire::{FileJob, Header, Job, OldFile};
 
 /// The setting that names the model.
@@ -282,14 +284,23 @@ pub(crate) enum PutBack {
 
 /// Whether commands have run since the last question.
 fn commands_since(session: &Session) -> bool {
-    let since = session.messages.iter().rev();
-    let is_command = |message: &Message| match message {
-        Message::Assistant(reply) => reply.calls.iter().any(|call| call.name == "exec"),
-        _ => false,
-    };
-    since
-        .take_while(|message| !message.is_question())
-        .any(is_command)
+    let mut not_run = BTreeSet::new();
+    for message in session.messages.iter().rev() {
+        match message {
+            Message::ToolResult(result) if was_not_run(result) => {
+                not_run.insert(&result.call_id);
+            }
+            Message::Assistant(reply) => {
+                let has_run = |call: &ToolCall| call.name == "exec" && !not_run.contains(&call.id);
+                if reply.calls.iter().any(has_run) {
+                    return true;
+                }
+            }
+            message if message.is_question() => break,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The last question of a conversation.

@@ -75,7 +75,7 @@ use crate::usage::Account;
 pub(crate) use built_in::{BuiltIn, Workshop};
 pub use function::Function;
 use pages::Pages;
-pub(crate) use prepared::PreparedCall;
+pub(crate) use prepared::{PreparedCall, was_not_run};
 pub(crate) use registry::Registry;
 
 /// What a tool may do to the world. It decides whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run

@@ -21,6 +21,9 @@ pub(crate) struct PreparedCall<'a> {
     pub(super) redactor: &'a Redactor,
 }
 
+/// How the result of a call that does not run begins.
+const NOT_RUN: &str = "not run: ";
+
 impl PreparedCall<'_> {
     pub(crate) fn name(&self) -> &str {
         &self.call.name
@@ -163,7 +166,7 @@ impl PreparedCall<'_> {
 
     /// The result of a call that does not run.
     pub(crate) fn not_run(&self, why: &str) -> ToolResult {
-        self.result(failure(format!("not run: {why}")), "")
+        self.result(failure(format!("{NOT_RUN}{why}")), "")
     }
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
@@ -178,6 +181,11 @@ impl PreparedCall<'_> {
             images: output.images,
         }
     }
+}
+
+/// Whether this is the result of a call that did not run.
+pub(crate) fn was_not_run(result: &ToolResult) -> bool {
+    result.is_error && result.content.starts_with(NOT_RUN)
 }
 
 fn failure(text: String) -> ToolOutput {

@@ -244,3 +244,27 @@ fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
     );
     ends(gateway);
 }
+
+#[test]
+fn a_command_that_was_refused_has_changed_nothing() {
+    let model = Model::scripted([
+        Reply::call("exec", &json!({"command": "echo made > made.txt"})),
+        Reply::text("As you like."),
+    ]);
+    let confirm = json!({ "tools": { "confirm": ["runs"] } });
+    let home = Home::with(&merged(model.config(), &confirm));
+    let mut talk = talk(&home);
+    talk.types("make it\r");
+    talk.wait_for_stdout("in this conversation [n] ");
+    talk.types("n\r");
+    talk.wait_for_stdout("As you like.\r\n\r\n\u{1b}[?2004h");
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: took back: make it");
+    talk.types("/quit\r");
+    let run = talk.finish();
+    assert!(
+        !run.stdout.contains("what commands changed"),
+        "{}",
+        run.stdout
+    );
+}
