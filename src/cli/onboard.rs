@@ -226,15 +226,23 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         }
         entry["model_name"] = name.as_str().into();
     }
-    if entry.is_object() {
+    let shown = entry["model"].as_str().unwrap_or_default();
+    if let Some(known) = list.get(place) {
+        // It may have settings that nobody is asked about.
+        let known = [
+            ("api_base", known.api_base.as_str()),
+            ("api_key", known.api_key.reveal()),
+        ];
+        for (field, before) in known {
+            if entry[field].as_str().is_some_and(|value| value != before) {
+                let path = ["model_list", &place.to_string(), field];
+                edit::set(home, env, &path, &entry[field])?;
+                print(&format!("changed  {field} of {shown} in model_list\n"))?;
+            }
+        }
+    } else if entry.is_object() {
         edit::set(home, env, &["model_list", &place.to_string()], &entry)?;
-        let (added, it) = if place < list.len() {
-            ("changed", "in")
-        } else {
-            ("added  ", "to")
-        };
-        let shown = entry["model"].as_str().unwrap_or_default();
-        print(&format!("{added}  {shown} {it} model_list\n"))?;
+        print(&format!("added    {shown} to model_list\n"))?;
     }
     if offer(&format!("Let {name} answer from now on?"), true)? {
         edit::set(

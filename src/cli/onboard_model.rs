@@ -47,19 +47,41 @@ pub(super) fn by_key(env: &Env) -> Value {
 
 /// The configuration that the user chooses; `None` if the step is skipped.
 pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
+    let config = load(env)?.1.config;
+    let mut own = own_hosts(&config);
+    let in_use = config.choose_model(env).ok().flatten();
+    let in_use = in_use.map_or(String::new(), |model| model.name);
     loop {
-        let Some((host, model)) = choose(home, env)? else {
+        let Some((mut host, model)) = choose(&own, &in_use, home, env)? else {
             return Ok(None);
         };
-        if let Some(chosen) = prove(host, &model, home, env)? {
+        if let Some(chosen) = prove(&mut host, &model, home, env)? {
             return Ok(Some(chosen));
         }
+        // What was typed is offered again.
+        own.retain(|other| other.name() != host.name());
+        own.extend(Some(host).filter(|host| host.name.is_some()));
     }
+}
+
+/// The addresses of the user's own in a configuration.
+fn own_hosts(config: &Config) -> Vec<Host> {
+    let own = |entry: &ModelEntry| {
+        let name = entry.model.strip_suffix("/*")?;
+        let vendor = vendors::find(OTHER)?;
+        (vendors::find(name).is_none() && !entry.api_base.is_empty()).then(|| Host {
+            name: Some(name.to_owned()),
+            api_base: entry.api_base.clone(),
+            key: Some(entry.api_key.clone()).filter(|key| !key.is_empty()),
+            ..Host::of(vendor)
+        })
+    };
+    config.model_list.iter().filter_map(own).collect()
 }
 
 /// The configuration, once the model has answered or is taken as it is. A key that is refused is asked for again; `None` to
 /// choose anew.
-fn prove(mut host: Host, model: &str, home: &Home, env: &Env) -> Result<Option<Value>> {
+fn prove(host: &mut Host, model: &str, home: &Home, env: &Env) -> Result<Option<Value>> {
     let mut chosen = host.configuration(model);
     if host.vendor.protocol == Protocol::Demo
         || is_missing(host.key.as_ref(), env)
@@ -73,7 +95,7 @@ fn prove(mut host: Host, model: &str, home: &Home, env: &Env) -> Result<Option<V
             return Ok(Some(chosen));
         };
         if failure == Kind::Auth && offer(host.question(), true)? {
-            host.key = ask_key(host.vendor, env)?;
+            host.key = ask_key(host.vendor, None, env)?;
             chosen = host.configuration(model);
             if is_missing(host.key.as_ref(), env) {
                 return Ok(Some(chosen));
@@ -91,9 +113,12 @@ enum Choice {
     /// Another address.
     Other,
     Vendor(&'static Vendor),
+    /// An address that is known already.
+    Own(Host),
 }
 
 /// Where a model is, as config.json will say it.
+#[derive(Clone)]
 struct Host {
     vendor: &'static Vendor,
     /// What the user calls an address of their own.
@@ -155,26 +180,30 @@ impl Host {
     }
 }
 
-/// A host and one of its models.
-fn choose(home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
-    let host = match ask_vendor(env)? {
+/// A host and one of its models. `own` are the addresses that are known, and `in_use` is the model that answers now.
+fn choose(own: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
+    let (host, is_other) = match ask_vendor(own, in_use, env)? {
         Choice::Skip => return Ok(None),
-        Choice::Other => vendors::find(OTHER).map(|vendor| (vendor, true)),
-        Choice::Vendor(vendor) => Some((vendor, false)),
+        Choice::Other => (vendors::find(OTHER).map(Host::of), true),
+        Choice::Vendor(vendor) => (Some(Host::of(vendor)), false),
+        Choice::Own(host) => (Some(host), false),
     };
-    let Some((vendor, is_other)) = host else {
+    let Some(mut host) = host else {
         return Ok(None);
     };
-    let mut host = Host::of(vendor);
+    let vendor = host.vendor;
     if vendor.protocol == Protocol::Demo {
         return Ok(Some((host, vendor.default_model.to_owned())));
     }
+    let is_known = host.name.is_some();
     if is_other {
         let (api_base, mut name) = ask_address(home, env)?;
         if name.is_none() {
             name = Some(ask_name(&api_base, env)?);
         }
         (host.api_base, host.name) = (api_base, name);
+    } else if is_known {
+        tell(&format!("{} is at {}", host.name(), host.api_base));
     } else if vendor.base.is_empty() {
         host.api_base = ask_until(ADDRESS, address)?;
     } else {
@@ -183,9 +212,14 @@ fn choose(home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
             .filter(|base| base != vendor.base)
             .unwrap_or_default();
     }
-    let mut has_key = is_other || !vendor.key_env.is_empty();
+    let mut has_key = is_other || is_known || !vendor.key_env.is_empty();
+    let mut known = host.key.take();
     let offers = loop {
-        host.key = if has_key { ask_key(vendor, env)? } else { None };
+        host.key = if has_key {
+            ask_key(vendor, known.take().as_ref(), env)?
+        } else {
+            None
+        };
         if is_missing(host.key.as_ref(), env) {
             break Vec::new();
         }
@@ -201,7 +235,7 @@ fn choose(home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
             }
         }
     };
-    let model = ask_model(&host, &offers)?;
+    let model = ask_model(&host, &offers, in_use)?;
     Ok(Some((host, model)))
 }
 
@@ -332,7 +366,7 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
     let vendor = vendor.or_else(|| vendors::find(OTHER));
     let Some(vendor) = vendor else { return Ok(()) };
     loop {
-        let key = ask_key(vendor, env)?.unwrap_or_default();
+        let key = ask_key(vendor, None, env)?.unwrap_or_default();
         let mut config = Config::clone(&loaded.config);
         config.model_list[place].api_key = key.clone();
         if !is_missing(Some(&key), env) && failure(home, &config, env).is_some() {
@@ -347,8 +381,8 @@ pub(super) fn change_key(home: &Home, env: &Env) -> Result<()> {
     }
 }
 
-/// Asks for a model by its number or its name.
-fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
+/// Asks for a model by its number or its name. Enter means the one `in_use`, if it is one of this host.
+fn ask_model(host: &Host, offers: &[Offer], in_use: &str) -> Result<String> {
     let vendor = host.vendor;
     let shown = offers.len().min(MOST_SHOWN);
     let row = |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
@@ -362,7 +396,12 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
         .iter()
         .find(|offer| offer.tools == Some(true))
         .or(offers.first());
+    let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
+    let in_use = in_use
+        .split_once('/')
+        .filter(|(name, id)| *name == host.name() && is_offered(id) && *id != offers::ANY_MODEL);
     let default = match vendor.default_model {
+        _ if in_use.is_some() => in_use.map_or("", |(_, model)| model),
         "" => first.map_or("", |offer| &offer.id),
         model => model,
     };
@@ -381,8 +420,7 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
     };
     let mut model = ask_until(&format!("Model{enter}: "), |text| read(text, default))?;
     loop {
-        let is_listed = offers.is_empty() || offers.iter().any(|offer| offer.id == model);
-        if is_listed || input_is_over() {
+        if is_offered(&model) || input_is_over() {
             return Ok(model);
         }
         let near = offers::meant(offers, &model).unwrap_or_default();
@@ -403,8 +441,12 @@ fn ask_model(host: &Host, offers: &[Offer]) -> Result<String> {
 
 /// Asks the configured model, and tells what came of it. Returns what made it fail.
 fn failure(home: &Home, config: &Config, env: &Env) -> Option<Kind> {
-    let checks = doctor::question(home, config, env, None);
-    for check in &checks {
+    let mut checks = doctor::question(home, config, env, None);
+    for check in &mut checks {
+        if check.cause == Some(Kind::Auth) {
+            // They lead here, where another key is asked for next.
+            check.fixes.clear();
+        }
         tell(check.to_string().trim_end());
     }
     let failed = checks.iter().find(|check| check.verdict == Verdict::Fail);
@@ -433,8 +475,9 @@ fn without_vendor<'a>(name: &str, vendor: &Vendor, typed: &'a str) -> &'a str {
     }
 }
 
-/// Lists first the vendors whose key is set, else an Ollama that answers.
-fn ask_vendor(env: &Env) -> Result<Choice> {
+/// Lists first the addresses of the user's own, then the vendors whose key is set, else an Ollama that answers. Enter means that
+/// of the model in use.
+fn ask_vendor(own: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
     let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_there(env);
     let is_ollama = |vendor: &Vendor| has_ollama && vendor.name == "ollama";
     let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS
@@ -442,7 +485,10 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
         .partition(|v| has_key(v, env) || is_ollama(v));
     list.extend(others);
     tell("Which provider?");
-    for (n, vendor) in (1..).zip(&list) {
+    for (n, host) in (1..).zip(own) {
+        tell(&format!("  {n:>2}  {:<11} {}", host.name(), host.api_base));
+    }
+    for (n, vendor) in (own.len() + 1..).zip(&list) {
         let note = match vendor {
             v if has_key(v, env) => format!("{} is set", v.key_env),
             v if is_ollama(v) => format!("answers at {}", authority(&vendors::base(v, env))),
@@ -452,24 +498,40 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
         };
         tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));
     }
-    let other = list.len() + 1;
+    let other = own.len() + list.len() + 1;
     tell(&format!(
         "  {other:>2}  {:<11} another address that speaks the OpenAI API",
         "other"
     ));
+    let names: Vec<&str> = own
+        .iter()
+        .map(Host::name)
+        .chain(list.iter().map(|vendor| vendor.name))
+        .collect();
+    let used = in_use.split('/').next().unwrap_or_default();
+    let default = names.iter().position(|name| *name == used).unwrap_or(0);
     ask_until(
-        &format!("Number or name, or skip [1, {}]: ", list[0].name),
+        &format!(
+            "Number or name, or skip [{}, {}]: ",
+            default + 1,
+            names[default]
+        ),
         |text| {
-            let text = if text.is_empty() { "1" } else { text };
-            match text.parse::<usize>() {
+            let place = match text.parse::<usize>() {
                 _ if text == "skip" => return Ok(Choice::Skip),
                 _ if text == "other" => return Ok(Choice::Other),
+                _ if text.is_empty() => Some(default),
                 Ok(n) if n == other => return Ok(Choice::Other),
-                Ok(n) if (1..other).contains(&n) => return Ok(Choice::Vendor(list[n - 1])),
-                _ => {}
+                Ok(n) => n.checked_sub(1),
+                Err(_) => names.iter().position(|name| *name == text),
+            };
+            match place.filter(|place| *place < names.len()) {
+                Some(place) if place < own.len() => return Ok(Choice::Own(own[place].clone())),
+                Some(place) => return Ok(Choice::Vendor(list[place - own.len()])),
+                None => {}
             }
             vendors::find(text).map(Choice::Vendor).ok_or_else(|| {
-                let hint = match nearest(text, VENDORS.iter().map(|v| v.name)) {
+                let hint = match nearest(text, names.iter().copied()) {
                     Some(near) => format!("did you mean {near}?"),
                     None => format!("type 1 to {other}, or a name from the list"),
                 };
@@ -479,9 +541,11 @@ fn ask_vendor(env: &Env) -> Result<Choice> {
     )
 }
 
-fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
+/// Asks for a key, unless the one that is known is kept.
+fn ask_key(vendor: &Vendor, known: Option<&Secret>, env: &Env) -> Result<Option<Secret>> {
     let name = vendor.key_env;
     let enter = match name {
+        _ if known.is_some() => "Enter: keep the one that is set".to_owned(),
         "" => "Enter: it needs none".to_owned(),
         name if has_key(vendor, env) => format!("Enter: leave it in {name}"),
         name => format!("Enter: set {name} later"),
@@ -489,7 +553,9 @@ fn ask_key(vendor: &Vendor, env: &Env) -> Result<Option<Secret>> {
     let _hidden = Hidden::begin()?;
     ask_until(&format!("Key, not shown ({enter}): "), |text| {
         // A command that prints the key may have spaces.
-        if text.is_empty() {
+        if text.is_empty() && known.is_some() {
+            Ok(known.cloned())
+        } else if text.is_empty() {
             Ok((!name.is_empty()).then(|| variable(vendor)))
         } else if !text.starts_with("cmd:")
             && text.contains(|c: char| c.is_whitespace() || c.is_control())

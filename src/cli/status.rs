@@ -286,7 +286,7 @@ fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
 
 fn key_source(model: &Model, env: &Env) -> String {
     match model.keys.first() {
-        None => "none is needed".to_owned(),
+        None => "not needed".to_owned(),
         Some(key) => match keys::missing(key, env) {
             Some(name) => format!("the variable {name}, which is not set: export {name}=..."),
             None => keys::source(key),

@@ -798,10 +798,9 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         ("Model [qwen3]: ", "embedder".to_owned()),
         ("see that it works", String::new()),
         ("Choose again?", String::new()),
-        ("or skip [1", "other".to_owned()),
-        ("Address", model.base()),
-        ("A name for it [server]: ", "gpu-box".to_owned()),
-        ("Key, not shown", CANARY.to_owned()),
+        // What was typed is not typed again.
+        ("or skip [1, gpu-box]: ", String::new()),
+        ("Enter: keep the one that is set", String::new()),
         ("Model [qwen3]: ", "llama".to_owned()),
         (
             "gpu-box does not list llama [keep, or another name]: ",
@@ -933,7 +932,7 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
 
 #[test]
 fn a_model_is_added_to_those_that_are_there() {
-    let model = Model::scripted((0..2).map(|_| Reply::text("ready")));
+    let model = Model::scripted((0..4).map(|_| Reply::text("ready")));
     let home = Home::empty();
     let before = json!({ "model_name": "vllm", "model": "demo/demo" });
     home.config(&json!({ "model_list": [before] }).to_string());
@@ -957,6 +956,56 @@ fn a_model_is_added_to_those_that_are_there() {
     assert_eq!(config(&home)["model_list"][0], before);
     assert!(config(&home)["agents"].is_null());
     assert_eq!(config(&home)["model_list"][1]["model"], "server/*");
+
+    // It is there the next time, and keeps what nobody is asked about.
+    let mut edited = config(&home);
+    edited["model_list"][1]["request_timeout"] = json!(77);
+    home.config(&edited.to_string());
+    let mut running = closed(&home)
+        .silent_stdin()
+        .args(["onboard", "model"])
+        .spawn();
+    for (asked, typed) in [
+        ("   1  server      http://127.0.0.1:", ""),
+        ("or skip [", "1"),
+        ("Key, not shown (Enter: it needs none)", CANARY),
+        ("Model: ", "qwen4"),
+        ("see that it works", ""),
+        ("Let server/qwen4 answer from now on?", ""),
+    ] {
+        running.wait_for_next_stdout(asked);
+        if !asked.starts_with(' ') {
+            running.types(&format!("{typed}\n"));
+        }
+    }
+    running.finish().exits(0);
+    let listed = &config(&home)["model_list"];
+    assert_eq!(
+        (
+            listed.as_array().unwrap().len(),
+            &listed[1]["request_timeout"],
+            &listed[1]["api_key"]
+        ),
+        (2, &json!(77), &json!(CANARY))
+    );
+    let chosen = &config(&home)["agents"]["defaults"]["model_name"];
+    assert_eq!(chosen, "server/qwen4");
+    // And the model that answers is what Enter means.
+    let mut running = closed(&home)
+        .silent_stdin()
+        .args(["onboard", "model"])
+        .spawn();
+    for (asked, typed) in [
+        ("or skip [1, server]: ", ""),
+        ("Key, not shown (Enter: keep the one that is set)", ""),
+        ("Model [qwen4]: ", ""),
+        ("see that it works", "n"),
+        ("Let server/qwen4 answer from now on?", ""),
+    ] {
+        running.wait_for_next_stdout(asked);
+        running.types(&format!("{typed}\n"));
+    }
+    running.finish().exits(0);
     home.bantam()
         .args(["onboard", "bot"])
         .run()
@@ -1123,7 +1172,7 @@ fn a_key_that_is_refused_by_an_answer_is_asked_for_again_alone() {
         ("Key, not shown (Enter: it needs none): ", ""),
         ("Model [qwen3]: ", ""),
         ("see that it works", ""),
-        ("the host wants a key", ""),
+        ("no such key", ""),
         ("Type a key? [Y/n] ", ""),
         ("Key, not shown", "sk-wrong-one"),
         ("no such key", ""),
@@ -1133,15 +1182,15 @@ fn a_key_that_is_refused_by_an_answer_is_asked_for_again_alone() {
         ("another folder [1, none]: ", "\u{4}"),
     ] {
         running.wait_for_next_stdout(asked);
-        if !matches!(
-            asked,
-            "the host wants a key" | "no such key" | "said \"ready\""
-        ) {
+        if !matches!(asked, "no such key" | "said \"ready\"") {
             let enter = if typed == "\u{4}" { "" } else { "\n" };
             running.types(&format!("{typed}{enter}"));
         }
     }
-    running.finish().exits(0);
+    let run = running.finish();
+    run.exits(0);
+    // It asks for the key itself.
+    assert!(!run.stdout.contains("`bantam onboard"), "{}", run.stdout);
     let entry = json!({ "model": "box/*", "api_base": model.base(), "api_key": "sk-right-one" });
     assert_eq!(config(&home)["model_list"], json!([entry]));
 }
