@@ -220,7 +220,7 @@ fn man(_: &Args, _: &Env) -> Result<u8> {
     );
     for command in commands() {
         // A backslash and a dash mean something, as does a dot at the beginning.
-        let text = help::section(command)
+        let text = help::section(command, help::WIDTH)
             .replace('\\', "\\e")
             .replace('-', "\\-")
             .replace("\n.", "\n\\&.");

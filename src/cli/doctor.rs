@@ -1,10 +1,9 @@
 //! `bantam doctor`: runs the checks and prints each with its fixes.
 
-use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{load, print, tty};
+use super::{hung, load, print};
 use crate::app::bot::{Bot, is_enabled};
 use crate::app::{self, Parts};
 use crate::child::Sandbox;
@@ -12,7 +11,6 @@ use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
 use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
 use crate::error::{Error, Result};
-use crate::markdown;
 use crate::paths::Home;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
@@ -51,21 +49,16 @@ impl Report {
 /// can be copied.
 fn shown(check: &Check) -> String {
     let text = check.to_string();
-    if !io::stdout().is_terminal() {
-        return text;
-    }
-    let columns = tty::size().0.saturating_sub(1);
     let mut page = String::new();
     for (n, line) in text.lines().enumerate() {
         let rest = line.split_once(": ").map_or(line, |(_, rest)| rest);
-        let is_command = n > 0 && ![", ", ": ", "; "].iter().any(|mark| rest.contains(mark));
-        let hang = " ".repeat(if n == 0 { 6 } else { 7 });
-        let lines = if is_command {
-            vec![line.to_owned()]
+        let is_sentence = [", ", ": ", "; "].iter().any(|mark| rest.contains(mark));
+        let is_command = n > 0 && (!is_sentence || rest.contains(" && "));
+        page.push_str(&if is_command {
+            format!("{line}\n")
         } else {
-            markdown::hanging(line, columns, &hang)
-        };
-        page.extend(lines.into_iter().map(|line| line + "\n"));
+            hung(line, if n == 0 { 6 } else { 7 })
+        });
     }
     page
 }

@@ -1,7 +1,9 @@
 //! `bantam help`: printed from the command tables.
 
+use std::io::{self, IsTerminal};
+
 use super::args::{Args, Command};
-use super::{commands, find, print, topics};
+use super::{commands, find, print, topics, tty};
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::text::{nearest, one_line};
@@ -35,9 +37,21 @@ const GROUPS: [(&str, &str); 5] = [
     ("cron", "scheduled jobs"),
 ];
 
-/// The width of the left column, and of a page.
+/// The width of the left column, and the greatest of a page.
 const LEFT: usize = 27;
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
+/// A narrower page has the right column below the left one, from this column on.
+const NARROW: usize = 60;
+const BELOW: usize = 6;
+
+/// How wide a page is where it is printed.
+fn width() -> usize {
+    if io::stdout().is_terminal() {
+        WIDTH.min(tty::size().0)
+    } else {
+        WIDTH
+    }
+}
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
     match &args.words[..] {
@@ -50,7 +64,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
                 Some(text) => {
                     let is_group = commands().any(|command| command.group() == Some(&name));
                     let list = if is_group {
-                        sections(&found(&name)?) + "\n"
+                        sections(&found(&name)?, width()) + "\n"
                     } else {
                         String::new()
                     };
@@ -81,22 +95,22 @@ fn found(name: &str) -> Result<Vec<&'static Command>> {
 
 /// Prints the page of a command, or of all subcommands of a group.
 pub(super) fn show(commands: &[&Command]) -> Result<u8> {
-    print(&sections(commands)).map(|()| 0)
+    print(&sections(commands, width())).map(|()| 0)
 }
 
-fn sections(commands: &[&Command]) -> String {
+fn sections(commands: &[&Command], width: usize) -> String {
     commands
         .iter()
-        .map(|command| section(command))
+        .map(|command| section(command, width))
         .collect::<Vec<_>>()
         .join("\n")
 }
 
 pub(super) fn overview() -> Result<u8> {
-    print(&page()).map(|()| 0)
+    print(&page(width())).map(|()| 0)
 }
 
-fn page() -> String {
+fn page(width: usize) -> String {
     let mut page = String::from("bantam: a personal AI agent in one small program\n\n");
     let mut shown = "";
     for command in commands() {
@@ -109,25 +123,30 @@ fn page() -> String {
                 let members = commands().filter(|other| other.group() == Some(group));
                 let verbs: Vec<&str> = members.map(verb).collect();
                 let right = format!("{about}: {}", verbs.join(", "));
-                page.push_str(&row(&format!("bantam {group} ..."), &right));
+                page.push_str(&row(&format!("bantam {group} ..."), &right, width));
                 shown = group;
             }
             None => {
                 let usage = usage(command);
                 let name = format!("bantam {}", command.name);
                 let left = if usage.len() > LEFT { name } else { usage };
-                page.push_str(&row(&left, first_clause(command.about)));
+                page.push_str(&row(&left, first_clause(command.about), width));
             }
         }
     }
     let topics: Vec<&str> = topics::names().collect();
     page.push_str(&format!(
         "\n{}\n",
-        wrapped(0, &format!("Topics: {}.", topics.join(", ")))
+        wrapped(0, &format!("Topics: {}.", topics.join(", ")), width)
     ));
-    page.push_str("bantam keeps everything in $BANTAM_HOME (default ~/.bantam).\n");
+    let place = "bantam keeps everything in $BANTAM_HOME (default ~/.bantam).";
+    page.push_str(&wrapped(0, place, width));
     let codes = EXIT_CODES.map(|(code, meaning)| format!("{code} {meaning}"));
-    page.push_str(&wrapped(0, &format!("Exit codes: {}.", codes.join(", "))));
+    page.push_str(&wrapped(
+        0,
+        &format!("Exit codes: {}.", codes.join(", ")),
+        width,
+    ));
     // Last, where a terminal still shows them.
     page.push_str(
         "\nTo begin:\n  \
@@ -155,12 +174,12 @@ fn first_clause(about: &str) -> &str {
         .trim_end_matches(',')
 }
 
-pub(super) fn section(command: &Command) -> String {
-    let mut page = format!("{}\n{}", usage(command), wrapped(0, command.about));
+pub(super) fn section(command: &Command, width: usize) -> String {
+    let mut page = format!("{}\n{}", usage(command), wrapped(0, command.about, width));
     for (n, flag) in command.flags().enumerate() {
         let indent = if flag.short.is_some() { "" } else { "    " };
         page.push_str(if n == 0 { "\n" } else { "" });
-        page.push_str(&row(&format!("{indent}{}", flag.typed), flag.help));
+        page.push_str(&row(&format!("{indent}{}", flag.typed), flag.help, width));
     }
     if !command.examples.is_empty() {
         page.push_str(&format!("\n  {}\n", command.examples.join("\n  ")));
@@ -174,21 +193,26 @@ fn usage(command: &Command) -> String {
         .to_owned()
 }
 
-fn row(left: &str, right: &str) -> String {
-    let gap = if left.len() > LEFT {
-        format!("\n{:1$}", "", LEFT + 3)
+fn row(left: &str, right: &str, width: usize) -> String {
+    let (is_narrow, mut left) = (width < NARROW, left);
+    let column = if is_narrow { BELOW } else { LEFT + 3 };
+    if is_narrow {
+        left = left.trim_start();
+    }
+    let gap = if is_narrow || left.len() > LEFT {
+        format!("\n{:column$}", "")
     } else {
         " ".repeat(LEFT + 1 - left.len())
     };
-    format!("  {left}{gap}{}", wrapped(LEFT + 3, right))
+    format!("  {left}{gap}{}", wrapped(column, right, width))
 }
 
 /// `text`, which starts in the column `indent`, in lines that all do.
-fn wrapped(indent: usize, text: &str) -> String {
+fn wrapped(indent: usize, text: &str, most: usize) -> String {
     let (mut page, mut column) = (String::new(), indent);
     for word in text.split(' ') {
         let width = word.chars().count();
-        if column > indent && column + 1 + width > WIDTH {
+        if column > indent && column + 1 + width > most {
             page.push_str(&format!("\n{:indent$}", ""));
             column = indent;
         } else if column > indent {
@@ -208,7 +232,9 @@ mod tests {
 
     #[test]
     fn no_line_is_wider_than_a_terminal() {
-        let pages = commands().map(section).chain([page()]);
+        let pages = commands()
+            .map(|command| section(command, WIDTH))
+            .chain([page(WIDTH)]);
         for line in pages.collect::<String>().lines() {
             assert!(line.chars().count() <= WIDTH, "{line}");
         }

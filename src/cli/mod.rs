@@ -226,7 +226,11 @@ fn json_line(json: impl Display) -> String {
     let mut line = String::new();
     for c in json.to_string().chars() {
         match c {
-            '\u{7f}'..='\u{9f}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
+            '\u{7f}'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
             c => line.push(c),
         }
     }
@@ -239,6 +243,18 @@ const MIN_LAST: usize = 12;
 /// Rows as lines. A column is as wide as its widest cell; numbers stand on its right. At a terminal the last column breaks
 /// between words, and each row becomes a block where the others leave it no room.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    laid_out([""; COLUMNS], rows)
+}
+
+/// Rows below the names of their columns; nothing without rows. In a block each cell has its name.
+fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
+    if !rows.is_empty() {
+        rows.insert(0, head.map(str::to_owned));
+    }
+    laid_out(head, &rows)
+}
+
+fn laid_out<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
     let is_shown = io::stdout().is_terminal();
     let longest = if is_shown { 400 } else { 100 };
     let rows: Vec<_> = rows
@@ -258,9 +274,14 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     };
     let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
     let mut page = String::new();
-    for row in &rows {
+    for (n, row) in rows.iter().enumerate() {
         if before_last + MIN_LAST > most {
-            page.push_str(&block(row, most));
+            let is_head = n == 0 && !head[0].is_empty();
+            page.push_str(&if is_head {
+                String::new()
+            } else {
+                block(head, row, most)
+            });
             continue;
         }
         let Some((last, cells)) = row.split_last() else {
@@ -293,23 +314,24 @@ fn padded(cell: &str, width: usize) -> String {
 }
 
 /// A row in a narrow terminal: the first cell, and the others below it.
-fn block(row: &[String], most: usize) -> String {
+fn block<const COLUMNS: usize>(
+    head: [&str; COLUMNS],
+    row: &[String; COLUMNS],
+    most: usize,
+) -> String {
     let mut block = String::new();
-    for (n, cell) in row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
-        let indent = if n == 0 { "" } else { "  " };
-        for line in markdown::lines(cell, most.saturating_sub(indent.len()).max(1)) {
+    let cells = head.iter().zip(row).enumerate();
+    for (n, (name, cell)) in cells.filter(|(_, (_, cell))| !cell.is_empty()) {
+        let (indent, line) = match (n, *name) {
+            (0, _) => ("", cell.clone()),
+            (_, "") => ("  ", cell.clone()),
+            (_, name) => ("  ", format!("{name}: {cell}")),
+        };
+        for line in markdown::lines(&line, most.saturating_sub(indent.len()).max(1)) {
             block.push_str(&format!("{indent}{line}\n"));
         }
     }
     block
-}
-
-/// Rows below the names of their columns; nothing without rows.
-fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
-    if !rows.is_empty() {
-        rows.insert(0, head.map(str::to_owned));
-    }
-    table(&rows)
 }
 
 /// Writes a line to standard error, or nothing where that is closed. A terminal gets it broken between words.
@@ -321,6 +343,16 @@ fn tell(text: &str) {
 /// Writes a line to standard output. A terminal gets it broken between words.
 fn print_line(text: &str) -> Result<()> {
     print(&(fitted(text, io::stdout().is_terminal()) + "\n"))
+}
+
+/// A line for standard output, with its end. A terminal gets it broken between words, and what is below its first line begins
+/// in this column.
+fn hung(line: &str, column: usize) -> String {
+    if !io::stdout().is_terminal() {
+        return format!("{line}\n");
+    }
+    let lines = markdown::hanging(line, tty::size().0.saturating_sub(1), &" ".repeat(column));
+    lines.join("\n") + "\n"
 }
 
 /// A terminal breaks lines inside words.

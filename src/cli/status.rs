@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{error_json, gateway_status, json_line, local_time, print, report, zone};
+use super::{error_json, gateway_status, hung, json_line, local_time, print, report, zone};
 use crate::app::{self, Parts};
 use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
@@ -199,7 +199,7 @@ impl Status<'_> {
     fn page(&self) -> String {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         for (name, text) in &self.lines {
-            page.push_str(&format!("{name:<10} {}\n", one_line(text, 500)));
+            page.push_str(&hung(&format!("{name:<10} {}", one_line(text, 500)), 11));
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let values = self.object["values"]
@@ -224,7 +224,8 @@ impl Status<'_> {
             .iter()
             .filter(|block| !block.is_empty())
         {
-            page.push_str(&format!("\n{}\n", block.join("\n")));
+            page.push('\n');
+            page.extend(block.iter().map(|line| hung(line, 2)));
         }
         page
     }

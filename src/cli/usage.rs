@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::screen::Style;
-use super::{json_line, load, notice, print};
+use super::{json_line, load, notice, print, tty};
 use crate::app;
 use crate::config::{self, Env, prices};
 use crate::error::Result;
@@ -92,15 +92,17 @@ fn list_prices(report: &UsageReport, env: &Env) -> String {
 
 /// A line for each day, as long as its share of the tokens of the busiest one.
 fn bars(report: &UsageReport, utf8: bool) -> String {
-    const WIDTH: u64 = 50;
     let mut days: BTreeMap<&str, u64> = BTreeMap::new();
     for ((date, _), totals) in &report.rows {
         *days.entry(date).or_default() += totals.usage.total();
     }
     let most = days.values().copied().max().unwrap_or_default().max(1);
+    // Beside the day and the number.
+    let room = tty::size().0.saturating_sub(14 + most.to_string().len());
+    let width = room.clamp(1, 50) as u64;
     let block = if utf8 { "\u{2588}" } else { "#" };
     let line = |(day, tokens): (&str, u64)| {
-        let length = (tokens.saturating_mul(WIDTH).div_ceil(most)).min(WIDTH);
+        let length = (tokens.saturating_mul(width).div_ceil(most)).min(width);
         format!(
             "{day}  {} {tokens}\n",
             block.repeat(usize::try_from(length).unwrap_or_default())
@@ -134,16 +136,14 @@ fn table(report: &UsageReport) -> String {
             cost(totals.cost),
         ]
     };
-    let mut lines =
-        vec![["day", "model", "calls", "read", "cached", "written", "cost"].map(str::to_owned)];
-    lines.extend(
-        report
-            .rows
-            .iter()
-            .map(|((date, model), totals)| line(date, model, totals)),
-    );
+    let mut lines: Vec<_> = report
+        .rows
+        .iter()
+        .map(|((date, model), totals)| line(date, model, totals))
+        .collect();
     lines.push(line("total", "", &report.total));
-    super::table(&lines)
+    let head = ["day", "model", "calls", "read", "cached", "written", "cost"];
+    super::list(head, lines)
 }
 
 /// For people; a dash without a price.

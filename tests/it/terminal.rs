@@ -365,3 +365,44 @@ fn a_closed_standard_error_changes_nothing() {
         .exits(0)
         .prints("Here.\n");
 }
+
+/// What a person can only read, and a machine has no use for, keeps its words whole on a narrow screen.
+#[test]
+fn pages_fit_a_narrow_terminal() {
+    let model = Model::scripted([Reply::text("Here.")]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "hi"]).exits(0);
+    for args in [
+        &["help", "cron", "add"][..],
+        &["help", "mcp", "add"],
+        &["status", "-v"],
+        &["usage"],
+        &["tools"],
+        &["sessions", "list"],
+    ] {
+        let run = home.bantam().args(args).on_a_clever_terminal(40).run();
+        run.exits(0);
+        let shown = seen(&run.stdout);
+        let examples = shown.find("\n\n  bantam ").unwrap_or(shown.len());
+        for line in shown[..examples].lines() {
+            let is_one_word = !line.trim().contains(' ');
+            let is_path = line.contains("  /");
+            assert!(
+                line.chars().count() <= 40 || is_one_word || is_path,
+                "{args:?}: {line:?}"
+            );
+        }
+        let piped = home.bantam().args(args).run();
+        let is_same = |line: &str| piped.stdout.lines().any(|other| other == line);
+        assert!(
+            !shown.lines().all(is_same),
+            "{args:?} is the same in a pipe"
+        );
+    }
+    let blocks = home.bantam().arg("usage").on_a_clever_terminal(40).run();
+    assert!(
+        blocks.stdout.contains("\n  calls: 1\r\n"),
+        "{:?}",
+        blocks.stdout
+    );
+}
