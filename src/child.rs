@@ -13,6 +13,14 @@ use serde::{Deserialize, Serialize};
 /// Where programs are searched for. Fixed: the user's own PATH may lead into the workspace.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// What runs the commands of the model.
+pub(crate) const SHELL: &str = "/bin/sh";
+
+/// Whether there is one: a container may hold this program alone.
+pub(crate) fn has_shell() -> bool {
+    Path::new(SHELL).exists()
+}
+
 /// A command with an environment of `PATH` and a UTF-8 locale, and nothing on its standard streams.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new(program);

@@ -33,7 +33,7 @@ use super::{
     workspace,
 };
 use crate::agent::{Agent, Builder};
-use crate::child::Network;
+use crate::child::{self, Network};
 use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
@@ -300,7 +300,7 @@ pub(crate) fn configured(
     let mut workshop = workshop(hands, parts);
     let mut within: Vec<&BuiltIn> = FILES.iter().collect();
     within.extend([&SKILL, &RUN_SKILL, &WEB_FETCH, &WEB_SEARCH]);
-    if config.tools.exec.enabled {
+    if config.tools.exec.enabled && child::has_shell() {
         within.push(&EXEC);
     }
     if !config.channels.telegram.token.is_empty() {

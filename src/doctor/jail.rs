@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 use super::Check;
 use super::kernel::{landlock_fix, namespace_fixes, read_file};
 use crate::cancel::Cancel;
-use crate::child::{Network, Sandbox};
+use crate::child::{self, Network, Sandbox};
 use crate::config::{Env, Exec};
 use crate::error::Result;
 use crate::hands::{Confinement, Hands};
@@ -51,7 +51,7 @@ pub(crate) fn jail(
     let namespaces = hands.try_confinement(Confinement::Namespaces, &cancel)?;
     let landlock = hands.try_confinement(Confinement::Landlock, &cancel)?;
     let any = namespaces.is_ok() || landlock.is_ok();
-    let has_commands = exec.sandbox != Sandbox::Off && exec.enabled;
+    let has_commands = exec.sandbox != Sandbox::Off && exec.enabled && child::has_shell();
     report(match &namespaces {
         Ok(layers) => {
             let found = layers
@@ -76,7 +76,9 @@ pub(crate) fn jail(
         (Err(e), _) => Check::info("landlock", format!("none: {e}")),
     });
     if !has_commands {
-        report(if exec.sandbox == Sandbox::Off {
+        report(if !child::has_shell() {
+            Check::info(NAME, "there is no /bin/sh, so no commands run")
+        } else if exec.sandbox == Sandbox::Off {
             let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
             Check::info(NAME, found).fix("remove \"sandbox\": \"off\" from config.json")
         } else {

@@ -260,7 +260,7 @@ mod tests {
             "printf '{}'; head -c 8 >/dev/null; printf '{}'",
             told[0], told[1]
         );
-        child::command(Path::new("/bin/sh"))
+        child::command(Path::new(child::SHELL))
             .args(["-c", &script])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -134,7 +134,7 @@ fn check(job: &ExecJob) -> Result<()> {
 /// The shell with the command, confined, and its environment; `tmp` is for temporary files.
 fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> {
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
-    let mut command = child::command(Path::new("/bin/sh"));
+    let mut command = child::command(Path::new(child::SHELL));
     jail::confine(&mut command, setup)?;
     command
         .args(["-c", &job.command])

@@ -34,6 +34,35 @@ fn result_of(command: &str) -> String {
     model.request(1).last("tool")
 }
 
+/// As in a container that holds this program alone.
+const WITHOUT_SHELL: &str =
+    r#"exec unshare -rm sh -c 'mount -t tmpfs none /bin && exec "$0" "$@"' "$0" "$@""#;
+
+#[test]
+fn without_a_shell_commands_are_not_offered() {
+    let model = Model::scripted([Reply::text("Hello.")]);
+    let home = Home::with(&model.config());
+    home.bantam()
+        .args(["agent", "-m", "hi"])
+        .after(WITHOUT_SHELL)
+        .run()
+        .exits(0)
+        .prints("Hello.\n");
+    let body = model.request(0).body.to_string();
+    assert!(
+        body.contains("\"read_file\"") && !body.contains("\"exec\""),
+        "{body}"
+    );
+    let doctor = home.bantam().arg("doctor").after(WITHOUT_SHELL).run();
+    assert!(
+        doctor
+            .stdout
+            .contains("there is no /bin/sh, so no commands run"),
+        "{}",
+        doctor.stdout
+    );
+}
+
 #[test]
 fn commands_run_in_a_jail_unless_the_configuration_says_otherwise() {
     let secret = "what only the user may read";
