@@ -73,7 +73,11 @@ impl Config {
                 Some(_) => config.mcp_servers.clear(),
                 None => {}
             }
+            let named = config.agents.defaults.model_name.clone();
             has_unknown |= layer.read_into(&mut config)?;
+            if named != config.agents.defaults.model_name {
+                config.replaced_model = named;
+            }
         }
         // A flag wins over a model's own entry, too.
         for entry in &mut config.model_list {

@@ -199,7 +199,10 @@ impl Config {
             .map(String::as_str)
             .chain(VENDORS.iter().map(|v| v.name));
         let by_model = vendors::by_model(name).filter(|_| !name.contains('/'));
-        let near = nearest(vendor, known).filter(|_| by_model.is_none());
+        // `llama3` is a model, and no misspelling of `ollama`.
+        let is_version =
+            |near: &&str| vendor.contains(char::is_numeric) && vendors::find(near).is_some();
+        let near = nearest(vendor, known).filter(|near| by_model.is_none() && !is_version(near));
         if let (Some(near), Some((_, id))) = (near, name.split_once('/')) {
             return error.hint(format!("did you mean \"{near}/{id}\"?"));
         }
@@ -238,7 +241,7 @@ impl Config {
         let defaults = &self.agents.defaults;
         let mut known = self.whole_names();
         known.extend(defaults.model_fallbacks.iter().cloned());
-        known.push(defaults.model_name.clone());
+        known.extend([&defaults.model_name, &self.replaced_model].map(Clone::clone));
         known.retain(|known| known != name && self.entry(known).is_ok());
         let id = |known: &'_ String| known.split_once('/').map(|(_, id)| id.to_owned());
         let is_part = |known: &&String| {
@@ -501,6 +504,11 @@ mod tests {
                 "write ollama/MODEL; `bantam models` lists the models",
             ),
             ("{}", "opnai", "did you mean \"openai\"?"),
+            (
+                own_host,
+                "llama3",
+                "put its host in front: box/llama3; `bantam models` lists the models",
+            ),
         ] {
             assert_eq!(hint_for(config, name), hint, "{name}");
         }

@@ -116,6 +116,8 @@ pub(crate) struct Config {
     pub log: Log,
     /// There is a config.json.
     pub has_file: bool,
+    /// The model that a flag or a variable replaces; empty if there is none.
+    pub replaced_model: String,
 }
 
 sections!(@section Config {
