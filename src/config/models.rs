@@ -100,11 +100,15 @@ impl Config {
         &'a self,
         name: &'a str,
     ) -> Result<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
+        self.find_entry(name).ok_or_else(|| self.unknown(name))
+    }
+
+    fn find_entry<'a>(&'a self, name: &'a str) -> Option<(Cow<'a, ModelEntry>, Cow<'a, str>)> {
         let find =
             |fits: &dyn Fn(&ModelEntry) -> bool| self.model_list.iter().find(|entry| fits(entry));
         if let Some(entry) = find(&|e| e.model_name == name).or_else(|| find(&|e| e.model == name))
         {
-            return Ok((Cow::Borrowed(entry), entry.model.as_str().into()));
+            return Some((Cow::Borrowed(entry), entry.model.as_str().into()));
         }
         let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         // `vendor/*` stands for every model of a vendor.
@@ -114,20 +118,18 @@ impl Config {
                 .strip_suffix("/*")
                 .is_some_and(|v| vendors::canonical(v) == canonical)
         }) {
-            return Ok((Cow::Borrowed(entry), name.into()));
+            return Some((Cow::Borrowed(entry), name.into()));
         }
         // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
         let of_vendor = |e: &ModelEntry| {
             vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical
         };
         match find(&of_vendor) {
-            Some(entry) => Ok((Cow::Owned(entry.host()), name.into())),
+            Some(entry) => Some((Cow::Owned(entry.host()), name.into())),
             None if vendors::find(vendor).is_some() => {
-                Ok((Cow::Owned(ModelEntry::default()), name.into()))
+                Some((Cow::Owned(ModelEntry::default()), name.into()))
             }
-            None => self
-                .beside_entry(name)
-                .ok_or_else(|| self.unknown(name, vendor)),
+            None => self.beside_entry(name),
         }
     }
 
@@ -188,7 +190,8 @@ impl Config {
     }
 
     /// What is wrong with a name of nothing. A name that the hint gives is one that can be asked, as far as is known here.
-    fn unknown(&self, name: &str, vendor: &str) -> Error {
+    fn unknown(&self, name: &str) -> Error {
+        let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         let error = fail(format!("no model named \"{name}\""));
         if let Some(near) = self.nearest_model(name) {
             return error.hint(format!("did you mean \"{near}\"?"));
@@ -242,7 +245,7 @@ impl Config {
         let mut known = self.whole_names();
         known.extend(defaults.model_fallbacks.iter().cloned());
         known.extend([&defaults.model_name, &self.replaced_model].map(Clone::clone));
-        known.retain(|known| known != name && self.entry(known).is_ok());
+        known.retain(|known| known != name && self.find_entry(known).is_some());
         let id = |known: &'_ String| known.split_once('/').map(|(_, id)| id.to_owned());
         let is_part = |known: &&String| {
             id(known).is_some_and(|id| id == name || id.split(':').next() == Some(name))
@@ -504,6 +507,12 @@ mod tests {
                 "write ollama/MODEL; `bantam models` lists the models",
             ),
             ("{}", "opnai", "did you mean \"openai\"?"),
+            // None of the names of the settings leads anywhere.
+            (
+                r#"{"agents":{"defaults":{"model_name":"one","model_fallbacks":["two"]}}}"#,
+                "opnai",
+                "did you mean \"openai\"?",
+            ),
             (
                 own_host,
                 "llama3",
