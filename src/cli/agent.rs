@@ -306,7 +306,7 @@ fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
     let (overrides, tools, budget_tokens) = (
         overrides(args)?,
         tools(args)?,
-        args.number("budget-tokens")?,
+        args.number("budget-tokens", 50_000)?,
     );
     let memory = args.has("no-session").then(Memory::default);
     let whole_replies = args.has("no-stream");
@@ -376,12 +376,12 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         args.value("model")
             .map(|model| (MODEL_NAME, model.into(), Source::Flag("--model"))),
     );
-    for (flag, path) in [
-        ("max-steps", "agents.defaults.max_tool_iterations"),
-        ("timeout", "agents.defaults.timeout"),
-        ("max-tokens", "agents.defaults.max_tokens"),
+    for (flag, path, example) in [
+        ("max-steps", "agents.defaults.max_tool_iterations", 30),
+        ("timeout", "agents.defaults.timeout", 120),
+        ("max-tokens", "agents.defaults.max_tokens", 4096),
     ] {
-        if let Some(n) = args.number(flag)? {
+        if let Some(n) = args.number(flag, example)? {
             overrides.push((path, Value::from(n), Source::Flag(flag)));
         }
     }

@@ -102,20 +102,19 @@ impl Args {
             .map(String::as_str)
     }
 
-    /// The value as a number of at least 1.
-    pub(super) fn number(&self, flag: &str) -> Result<Option<u64>> {
+    /// The value as a number of at least 1; `example` is one that makes sense for this flag.
+    pub(super) fn number(&self, flag: &str, example: u64) -> Result<Option<u64>> {
         let Some(text) = self.value(flag) else {
             return Ok(None);
         };
-        let wrong = |what| {
-            Error::usage(format!("--{flag} {}: {what}", one_line(text, 40)))
-                .hint(format!("for example --{flag} 30"))
-        };
-        match text.parse() {
-            Ok(0) => Err(wrong("must be at least 1")),
-            Ok(n) => Ok(Some(n)),
-            Err(_) => Err(wrong("must be a whole number")),
-        }
+        let number = text.parse().ok().filter(|n| *n > 0);
+        number.map(Some).ok_or_else(|| {
+            let shown = one_line(text, 40);
+            Error::usage(format!(
+                "--{flag} {shown}: must be a whole number of at least 1"
+            ))
+            .hint(format!("for example --{flag} {example}"))
+        })
     }
 
     /// Fails when both flags are given.

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::learned::Learned;
 use crate::secret::Redactor;
+use crate::text::one_line;
 use crate::tool::exec::passed;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -68,8 +69,14 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     let name = match given.words.as_slice() {
         [] => None,
         [name] if ask => Some(name.as_str()),
-        _ => {
-            return Err(Error::usage("NAME needs --provider").hint("bantam doctor --provider NAME"));
+        [name, ..] => {
+            let name = one_line(name, 40);
+            return Err(Error::usage(format!(
+                "bantam doctor takes \"{name}\" only with --provider"
+            ))
+            .hint(format!(
+                "to test the model {name}: bantam doctor --provider {name}"
+            )));
         }
     };
     let mut report = Report {

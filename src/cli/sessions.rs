@@ -317,7 +317,7 @@ fn reset(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn prune(args: &Args, env: &Env) -> Result<u8> {
-    let days = args.number("days")?.unwrap_or(30);
+    let days = args.number("days", 7)?.unwrap_or(30);
     let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
     let removed = archive::prune(&config::home(env)?, age, SystemTime::now())?;
     if removed.is_empty() {

@@ -26,7 +26,7 @@ pub(super) const COMMAND: Command =
         .with_examples(&["bantam usage --days 7"]);
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
-    let days = given.number("days")?.unwrap_or(DEFAULT_DAYS);
+    let days = given.number("days", 7)?.unwrap_or(DEFAULT_DAYS);
     let home = config::home(env)?;
     let back = Duration::from_secs((days - 1).saturating_mul(86_400));
     let since = SystemTime::now()

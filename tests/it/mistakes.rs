@@ -75,13 +75,18 @@ const MISTAKES: &[Mistake] = &[
     ),
     typed(
         &["agent", "--timeout", "soon", "hi"],
-        "--timeout soon: must be a whole number",
-        "--timeout 30",
+        "--timeout soon: must be a whole number of at least 1",
+        "--timeout 120",
     ),
     typed(
         &["agent", "--timeout", "0", "hi"],
-        "--timeout 0: must be at least 1",
-        "--timeout 30",
+        "--timeout 0: must be a whole number of at least 1",
+        "--timeout 120",
+    ),
+    typed(
+        &["agent", "--budget-tokens", "-5", "hi"],
+        "--budget-tokens -5: must be a whole number of at least 1",
+        "for example --budget-tokens 50000",
     ),
     typed(
         &["agent", "--temperature", "hot", "hi"],
@@ -165,8 +170,18 @@ const MISTAKES: &[Mistake] = &[
     ),
     typed(
         &["usage", "--days", "x"],
-        "--days x: must be a whole number",
-        "--days 30",
+        "--days x: must be a whole number of at least 1",
+        "--days 7",
+    ),
+    typed(
+        &["sessions", "prune", "--days", "-1"],
+        "--days -1: must be a whole number of at least 1",
+        "--days 7",
+    ),
+    typed(
+        &["doctor", "foo"],
+        "bantam doctor takes \"foo\" only with --provider",
+        "bantam doctor --provider foo",
     ),
     typed(
         &["config", "set", "timeout", "5"],
