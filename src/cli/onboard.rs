@@ -18,7 +18,7 @@ use super::{
 };
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
-use crate::config::{self, Env, edit, keys};
+use crate::config::{self, Env, ModelEntry, edit, keys};
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
@@ -206,17 +206,17 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         .as_str()
         .unwrap_or_default()
         .to_owned();
+    let text = |field: &str| entry[field].as_str().unwrap_or_default();
+    let (model, api_base) = (text("model"), text("api_base"));
     // An entry for all models of an address has no name of its own.
-    let whole = entry["model"]
-        .as_str()
-        .filter(|model| model.ends_with("/*"));
-    let mut place = list.len();
-    if let Some(model) = whole {
-        place = list
-            .iter()
-            .position(|entry| entry.model == model)
-            .unwrap_or(place);
-    } else if entry.is_object() {
+    let is_whole = model.ends_with("/*");
+    let is_it =
+        |known: &ModelEntry| known.model == model && (is_whole || known.api_base == api_base);
+    let place = list.iter().position(is_it).unwrap_or(list.len());
+    if let Some(known) = list.get(place).filter(|_| !is_whole) {
+        let own_name = Some(&known.model_name).filter(|name| !name.is_empty());
+        name.clone_from(own_name.unwrap_or(&known.model));
+    } else if entry.is_object() && !is_whole {
         let base = name.clone();
         for n in 2.. {
             if !list.iter().any(|model| model.model_name == name) {
@@ -229,12 +229,15 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
     let shown = entry["model"].as_str().unwrap_or_default();
     if let Some(known) = list.get(place) {
         // It may have settings that nobody is asked about.
-        let known = [
+        let fields = [
             ("api_base", known.api_base.as_str()),
             ("api_key", known.api_key.reveal()),
         ];
-        for (field, before) in known {
-            if entry[field].as_str().is_some_and(|value| value != before) {
+        for (field, before) in fields {
+            let is_new = |value: &str| {
+                value != before && known.api_keys.iter().all(|key| key.reveal() != value)
+            };
+            if entry[field].as_str().is_some_and(is_new) {
                 let path = ["model_list", &place.to_string(), field];
                 edit::set(home, env, &path, &entry[field])?;
                 print(&format!("changed  {field} of {shown} in model_list\n"))?;
@@ -244,7 +247,8 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         edit::set(home, env, &["model_list", &place.to_string()], &entry)?;
         print(&format!("added    {shown} to model_list\n"))?;
     }
-    if offer(&format!("Let {name} answer from now on?"), true)? {
+    let is_chosen = loaded.config.agents.defaults.model_name == name;
+    if !is_chosen && offer(&format!("Let {name} answer from now on?"), true)? {
         edit::set(
             home,
             env,

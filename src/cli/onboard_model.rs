@@ -48,35 +48,48 @@ pub(super) fn by_key(env: &Env) -> Value {
 /// The configuration that the user chooses; `None` if the step is skipped.
 pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
     let config = load(env)?.1.config;
-    let mut own = own_hosts(&config);
+    let mut known = known_hosts(&config);
     let in_use = config.choose_model(env).ok().flatten();
-    let in_use = in_use.map_or(String::new(), |model| model.name);
+    let mut in_use = in_use.map_or(String::new(), |model| model.name);
     loop {
-        let Some((mut host, model)) = choose(&own, &in_use, home, env)? else {
+        let Some((mut host, model)) = choose(&known, &in_use, home, env)? else {
             return Ok(None);
         };
         if let Some(chosen) = prove(&mut host, &model, home, env)? {
             return Ok(Some(chosen));
         }
         // What was typed is offered again.
-        own.retain(|other| other.name() != host.name());
-        own.extend(Some(host).filter(|host| host.name.is_some()));
+        known.retain(|other| other.name() != host.name());
+        in_use = format!("{}/{}", host.name(), offers::ANY_MODEL);
+        known.extend(Some(host).filter(Host::has_settings));
     }
 }
 
-/// The addresses of the user's own in a configuration.
-fn own_hosts(config: &Config) -> Vec<Host> {
-    let own = |entry: &ModelEntry| {
-        let name = entry.model.strip_suffix("/*")?;
-        let vendor = vendors::find(OTHER)?;
-        (vendors::find(name).is_none() && !entry.api_base.is_empty()).then(|| Host {
-            name: Some(name.to_owned()),
+/// The hosts of a configuration, each once.
+fn known_hosts(config: &Config) -> Vec<Host> {
+    let of_entry = |entry: &ModelEntry| {
+        let prefix = entry.model.split('/').next()?;
+        let vendor = vendors::find(prefix);
+        let name = match entry.model.strip_suffix("/*") {
+            Some(name) => name,
+            None => &entry.model_name,
+        };
+        let keys = std::iter::once(&entry.api_key).chain(&entry.api_keys);
+        let host = Host {
+            name: vendor.is_none().then(|| name.to_owned()),
             api_base: entry.api_base.clone(),
-            key: Some(entry.api_key.clone()).filter(|key| !key.is_empty()),
-            ..Host::of(vendor)
-        })
+            key: keys.into_iter().find(|key| !key.is_empty()).cloned(),
+            ..Host::of(vendor.or_else(|| vendors::find(OTHER))?)
+        };
+        (host.has_settings() && !host.name().is_empty()).then_some(host)
     };
-    config.model_list.iter().filter_map(own).collect()
+    let mut known: Vec<Host> = Vec::new();
+    for host in config.model_list.iter().filter_map(of_entry) {
+        if known.iter().all(|other| other.name() != host.name()) {
+            known.push(host);
+        }
+    }
+    known
 }
 
 /// The configuration, once the model has answered or is taken as it is. A key that is refused is asked for again; `None` to
@@ -113,8 +126,7 @@ enum Choice {
     /// Another address.
     Other,
     Vendor(&'static Vendor),
-    /// An address that is known already.
-    Own(Host),
+    Known(Host),
 }
 
 /// Where a model is, as config.json will say it.
@@ -137,6 +149,11 @@ impl Host {
             api_base: String::new(),
             key: None,
         }
+    }
+
+    /// Whether more is known of it than the vendor's name.
+    fn has_settings(&self) -> bool {
+        !self.api_base.is_empty() || self.key.is_some()
     }
 
     fn name(&self) -> &str {
@@ -180,43 +197,49 @@ impl Host {
     }
 }
 
-/// A host and one of its models. `own` are the addresses that are known, and `in_use` is the model that answers now.
-fn choose(own: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
-    let (host, is_other) = match ask_vendor(own, in_use, env)? {
+/// A host and one of its models. `in_use` is the model that answers now.
+fn choose(known: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option<(Host, String)>> {
+    let mut host = match ask_vendor(known, in_use, env)? {
         Choice::Skip => return Ok(None),
-        Choice::Other => (vendors::find(OTHER).map(Host::of), true),
-        Choice::Vendor(vendor) => (Some(Host::of(vendor)), false),
-        Choice::Own(host) => (Some(host), false),
-    };
-    let Some(mut host) = host else {
-        return Ok(None);
+        Choice::Vendor(vendor) if vendor.protocol == Protocol::Demo => {
+            return Ok(Some((Host::of(vendor), vendor.default_model.to_owned())));
+        }
+        Choice::Vendor(vendor) if vendor.base.is_empty() => Host {
+            api_base: ask_until(ADDRESS, address)?,
+            ..Host::of(vendor)
+        },
+        // An address that only a variable of this shell knows is written down, for the jobs and the bot.
+        Choice::Vendor(vendor) => Host {
+            api_base: Some(vendors::base(vendor, env))
+                .filter(|base| base != vendor.base)
+                .unwrap_or_default(),
+            ..Host::of(vendor)
+        },
+        Choice::Known(host) if host.name.is_none() => host,
+        Choice::Known(host) => Host {
+            api_base: ask_address(&host.api_base, home, env)?,
+            ..host
+        },
+        Choice::Other => {
+            let api_base = ask_address("", home, env)?;
+            let address = api_base.trim_end_matches('/');
+            let is_it = |host: &&Host| host.api_base.trim_end_matches('/') == address;
+            match known.iter().find(is_it) {
+                Some(host) => host.clone(),
+                None => Host {
+                    name: Some(ask_name(&api_base, env)?),
+                    api_base,
+                    ..Host::of(vendors::find(OTHER).unwrap_or(&VENDORS[0]))
+                },
+            }
+        }
     };
     let vendor = host.vendor;
-    if vendor.protocol == Protocol::Demo {
-        return Ok(Some((host, vendor.default_model.to_owned())));
-    }
-    let is_known = host.name.is_some();
-    if is_other {
-        let (api_base, mut name) = ask_address(home, env)?;
-        if name.is_none() {
-            name = Some(ask_name(&api_base, env)?);
-        }
-        (host.api_base, host.name) = (api_base, name);
-    } else if is_known {
-        tell(&format!("{} is at {}", host.name(), host.api_base));
-    } else if vendor.base.is_empty() {
-        host.api_base = ask_until(ADDRESS, address)?;
-    } else {
-        // An address that only a variable of this shell knows is written down, for the jobs and the bot.
-        host.api_base = Some(vendors::base(vendor, env))
-            .filter(|base| base != vendor.base)
-            .unwrap_or_default();
-    }
-    let mut has_key = is_other || is_known || !vendor.key_env.is_empty();
-    let mut known = host.key.take();
+    let mut has_key = host.name.is_some() || host.key.is_some() || !vendor.key_env.is_empty();
+    let mut kept = host.key.take();
     let offers = loop {
         host.key = if has_key {
-            ask_key(vendor, known.take().as_ref(), env)?
+            ask_key(vendor, kept.take().as_ref(), env)?
         } else {
             None
         };
@@ -267,22 +290,20 @@ fn with_scheme(text: &str) -> String {
     format!("{scheme}://{text}")
 }
 
-/// Asks for an address until it can be reached, or is to be taken as it is. Returns the name of an entry that has it already.
-fn ask_address(home: &Home, env: &Env) -> Result<(String, Option<String>)> {
-    let mut question = ADDRESS.to_owned();
-    let mut tried = String::new();
+/// Asks for an address until it can be reached, or is to be taken as it is. Enter keeps the one that is `known`, if any.
+fn ask_address(known: &str, home: &Home, env: &Env) -> Result<String> {
+    let mut question = match known {
+        "" => ADDRESS.to_owned(),
+        known => format!("Address [{}]: ", shown(known)),
+    };
+    let mut tried = known.to_owned();
     loop {
         let typed = ask_until(&question, |text| match text {
             "" if !tried.is_empty() => Ok(tried.clone()),
             text => address(text),
         })?;
-        let name = load(env)?.1.config.model_list.iter().find_map(|entry| {
-            let is_same = entry.api_base.trim_end_matches('/') == typed.trim_end_matches('/');
-            let name = entry.model.strip_suffix("/*")?;
-            is_same.then(|| name.to_owned())
-        });
         if typed == tried {
-            return Ok((typed, name));
+            return Ok(typed);
         }
         let host = Host {
             name: Some("address".to_owned()),
@@ -300,8 +321,17 @@ fn ask_address(home: &Home, env: &Env) -> Result<(String, Option<String>)> {
                 tried = typed;
             }
             // Whatever else it says, somebody is there.
-            _ => return Ok((typed, name)),
+            _ => return Ok(typed),
         }
+    }
+}
+
+/// An address without the secrets that it may have.
+fn shown(base: &str) -> String {
+    if base.contains(['@', '?']) {
+        authority(base).to_owned()
+    } else {
+        one_line(base, 200)
     }
 }
 
@@ -475,20 +505,28 @@ fn without_vendor<'a>(name: &str, vendor: &Vendor, typed: &'a str) -> &'a str {
     }
 }
 
-/// Lists first the addresses of the user's own, then the vendors whose key is set, else an Ollama that answers. Enter means that
-/// of the model in use.
-fn ask_vendor(own: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
+/// Lists first the `known` hosts, then the vendors whose key is set, else an Ollama that answers. Enter means the host of the
+/// model in use.
+fn ask_vendor(known: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
     let has_ollama = !VENDORS.iter().any(|v| has_key(v, env)) && ollama::is_there(env);
     let is_ollama = |vendor: &Vendor| has_ollama && vendor.name == "ollama";
     let (mut list, others): (Vec<&Vendor>, Vec<_>) = VENDORS
         .iter()
+        .filter(|vendor| known.iter().all(|host| host.name() != vendor.name))
         .partition(|v| has_key(v, env) || is_ollama(v));
     list.extend(others);
     tell("Which provider?");
-    for (n, host) in (1..).zip(own) {
-        tell(&format!("  {n:>2}  {:<11} {}", host.name(), host.api_base));
+    for (n, host) in (1..).zip(known) {
+        let place = match &*host.api_base {
+            "" => vendors::base(host.vendor, env),
+            own => shown(own),
+        };
+        tell(&format!(
+            "  {n:>2}  {:<11} configured: {place}",
+            host.name()
+        ));
     }
-    for (n, vendor) in (own.len() + 1..).zip(&list) {
+    for (n, vendor) in (known.len() + 1..).zip(&list) {
         let note = match vendor {
             v if has_key(v, env) => format!("{} is set", v.key_env),
             v if is_ollama(v) => format!("answers at {}", authority(&vendors::base(v, env))),
@@ -498,12 +536,12 @@ fn ask_vendor(own: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
         };
         tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));
     }
-    let other = own.len() + list.len() + 1;
+    let other = known.len() + list.len() + 1;
     tell(&format!(
         "  {other:>2}  {:<11} another address that speaks the OpenAI API",
         "other"
     ));
-    let names: Vec<&str> = own
+    let names: Vec<&str> = known
         .iter()
         .map(Host::name)
         .chain(list.iter().map(|vendor| vendor.name))
@@ -523,20 +561,25 @@ fn ask_vendor(own: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
                 _ if text.is_empty() => Some(default),
                 Ok(n) if n == other => return Ok(Choice::Other),
                 Ok(n) => n.checked_sub(1),
-                Err(_) => names.iter().position(|name| *name == text),
+                Err(_) => {
+                    let name = vendors::find(text).map_or(text, |vendor| vendor.name);
+                    names.iter().position(|listed| *listed == name)
+                }
             };
             match place.filter(|place| *place < names.len()) {
-                Some(place) if place < own.len() => return Ok(Choice::Own(own[place].clone())),
-                Some(place) => return Ok(Choice::Vendor(list[place - own.len()])),
-                None => {}
+                Some(place) if place < known.len() => Ok(Choice::Known(known[place].clone())),
+                Some(place) => Ok(Choice::Vendor(list[place - known.len()])),
+                None => {
+                    let hint = match nearest(text, names.iter().copied()) {
+                        Some(near) => format!("did you mean {near}?"),
+                        None => format!("type 1 to {other}, or a name from the list"),
+                    };
+                    Err(format!(
+                        "unknown provider \"{}\": {hint}",
+                        one_line(text, 40)
+                    ))
+                }
             }
-            vendors::find(text).map(Choice::Vendor).ok_or_else(|| {
-                let hint = match nearest(text, names.iter().copied()) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("type 1 to {other}, or a name from the list"),
-                };
-                format!("unknown provider \"{}\": {hint}", one_line(text, 40))
-            })
         },
     )
 }
@@ -545,8 +588,8 @@ fn ask_vendor(own: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
 fn ask_key(vendor: &Vendor, known: Option<&Secret>, env: &Env) -> Result<Option<Secret>> {
     let name = vendor.key_env;
     let enter = match name {
-        _ if known.is_some() => "Enter: keep the one that is set".to_owned(),
-        "" => "Enter: it needs none".to_owned(),
+        _ if known.is_some() => "Enter: keep the current one".to_owned(),
+        "" => "Enter: no key".to_owned(),
         name if has_key(vendor, env) => format!("Enter: leave it in {name}"),
         name => format!("Enter: set {name} later"),
     };

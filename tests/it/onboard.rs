@@ -800,7 +800,8 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         ("Choose again?", String::new()),
         // What was typed is not typed again.
         ("or skip [1, gpu-box]: ", String::new()),
-        ("Enter: keep the one that is set", String::new()),
+        ("Address [http://127.0.0.1:", String::new()),
+        ("Enter: keep the current one", String::new()),
         ("Model [qwen3]: ", "llama".to_owned()),
         (
             "gpu-box does not list llama [keep, or another name]: ",
@@ -966,9 +967,10 @@ fn a_model_is_added_to_those_that_are_there() {
         .args(["onboard", "model"])
         .spawn();
     for (asked, typed) in [
-        ("   1  server      http://127.0.0.1:", ""),
+        ("   1  server      configured: http://127.0.0.1:", ""),
         ("or skip [", "1"),
-        ("Key, not shown (Enter: it needs none)", CANARY),
+        ("Address [http://127.0.0.1:", ""),
+        ("Key, not shown (Enter: no key)", CANARY),
         ("Model: ", "qwen4"),
         ("see that it works", ""),
         ("Let server/qwen4 answer from now on?", ""),
@@ -997,10 +999,10 @@ fn a_model_is_added_to_those_that_are_there() {
         .spawn();
     for (asked, typed) in [
         ("or skip [1, server]: ", ""),
-        ("Key, not shown (Enter: keep the one that is set)", ""),
+        ("Address [", ""),
+        ("Key, not shown (Enter: keep the current one)", ""),
         ("Model [qwen4]: ", ""),
         ("see that it works", "n"),
-        ("Let server/qwen4 answer from now on?", ""),
     ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
@@ -1016,6 +1018,72 @@ fn a_model_is_added_to_those_that_are_there() {
         .run()
         .exits(2)
         .fails_with_a_hint();
+}
+
+/// A vendor, and an address under a name that stands for one model.
+#[test]
+fn configured_hosts_come_first_and_keep_what_is_set() {
+    let base = "http://127.0.0.1:1/v1";
+    let home = Home::empty();
+    let list = json!([
+        { "model_name": "mine", "model": "acme/big", "api_base": base },
+        { "model_name": "openai", "model": "openai/gpt-5", "api_keys": ["sk-set-by-hand"] },
+        { "model_name": "second", "model": "openai/gpt-5-mini", "api_keys": ["sk-set-by-hand"] },
+    ]);
+    let settings =
+        json!({ "agents": { "defaults": { "model_name": "openai" } }, "model_list": list });
+    home.config(&settings.to_string());
+    let talk = |asked: &[(&str, &str)]| {
+        let mut running = closed(&home)
+            .silent_stdin()
+            .args(["onboard", "model"])
+            .spawn();
+        answers(&mut running, asked);
+        let run = running.finish();
+        run.exits(0);
+        assert!(!run.stdout.contains("sk-"), "{}", run.stdout);
+        run.stdout.clone()
+    };
+    // Enter alone changes nothing.
+    let told = talk(&[
+        ("or skip [2, openai]: ", ""),
+        ("Key, not shown (Enter: keep the current one): ", ""),
+        ("Model [gpt-5]: ", ""),
+        ("see that it works", "n"),
+    ]);
+    for line in [
+        "   1  mine        configured: http://127.0.0.1:1/v1\r\n",
+        "   2  openai      configured: https://api.openai.com/v1\r\n",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    assert_eq!(told.matches("  openai ").count(), 1, "{told}");
+    assert_eq!(config(&home), settings);
+    // Another model gets the same key.
+    talk(&[
+        ("or skip [2, openai]: ", "OpenAI"),
+        ("Key, not shown (Enter: keep the current one): ", ""),
+        ("Model [gpt-5]: ", "gpt-5-nano"),
+        ("see that it works", "n"),
+        ("Let openai-2 answer from now on?", "n"),
+    ]);
+    let added = json!({ "model_name": "openai-2", "model": "openai/gpt-5-nano", "api_key": "sk-set-by-hand" });
+    assert_eq!(config(&home)["model_list"][3], added);
+    // Its address is asked for, and the other models there have its name in front.
+    talk(&[
+        ("or skip [", "mine"),
+        ("Address [http://127.0.0.1:1/v1]: ", ""),
+        ("Key, not shown (Enter: no key): ", ""),
+        ("Model: ", "acme/small"),
+        ("see that it works", "n"),
+        ("Let mine/acme/small answer from now on?", ""),
+    ]);
+    assert_eq!(
+        config(&home)["model_list"][4],
+        json!({ "model": "mine/*", "api_base": base })
+    );
+    let status = home.bantam().arg("status").run();
+    prints_line(status.exits(0), "model      mine/acme/small");
 }
 
 /// Answers questions at a terminal.
@@ -1169,7 +1237,7 @@ fn a_key_that_is_refused_by_an_answer_is_asked_for_again_alone() {
         ("Number or name", "other"),
         ("Address", &model.base()),
         ("A name for it", "box"),
-        ("Key, not shown (Enter: it needs none): ", ""),
+        ("Key, not shown (Enter: no key): ", ""),
         ("Model [qwen3]: ", ""),
         ("see that it works", ""),
         ("no such key", ""),
