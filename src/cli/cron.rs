@@ -207,9 +207,11 @@ fn tell_if_undelivered(chat: &str, env: &Env) {
 fn interval(text: &str) -> Result<u64> {
     let seconds = schedule::interval(text)?;
     if seconds < 60 && text.parse::<u64>().is_ok() {
-        return Err(Error::usage(format!("every {text} seconds?")).hint(format!(
-            "-e {text}m is every {text} minutes, -e {text}s every {text} seconds"
-        )));
+        return Err(
+            Error::usage(format!("-e {text} means every {text} seconds")).hint(format!(
+                "-e {text}m for every {text} minutes; -e {text}s if you do mean seconds"
+            )),
+        );
     }
     Ok(seconds)
 }

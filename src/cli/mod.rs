@@ -370,6 +370,13 @@ fn notice(text: &str) {
     tell(&format!("bantam: {text}"));
 }
 
+/// A question, broken between words. The answer is typed behind the blanks at its end.
+fn broken(question: &str) -> String {
+    let columns = tty::size().0.saturating_sub(1);
+    let text = question.trim_end_matches(' ');
+    markdown::hanging(text, columns, "").join("\n") + &question[text.len()..]
+}
+
 /// A question waits for its answer on an open line.
 static IS_ASKING: AtomicBool = AtomicBool::new(false);
 
@@ -378,6 +385,11 @@ fn ask(question: &str) -> Result<String> {
     // Before the question is there: an answer by Ctrl-C may come at once.
     IS_ASKING.store(true, Ordering::Relaxed);
     // The lock on standard error is not held while waiting: other threads may write meanwhile.
+    let question = if io::stderr().is_terminal() {
+        broken(question)
+    } else {
+        question.to_owned()
+    };
     drop(io::stderr().write_all(question.as_bytes()));
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);

@@ -183,9 +183,8 @@ impl Printer {
             }
             self.screen.whole_change(&pending.change);
             let tool = &pending.tool;
-            let question = format!(
-                "Allow it? y: yes, n: no, a: always, every {tool} call in this conversation [n] "
-            );
+            let question =
+                format!("Allow it? y: yes, n: no, a: every {tool} call in this conversation [n] ");
             let ask =
                 |question: &str| tty::ask_line(&self.screen, question, &|| cancel.why().is_some());
             let verdict = choice::choose(&question, Verdict::No, ask, |answer| match answer {

@@ -150,7 +150,7 @@ fn read_line(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> Res
         forget()?;
     }
     forget()?;
-    screen.draw(&printable(question));
+    screen.draw(&super::broken(&printable(question)));
     while !is_typed()? {
         if is_over() {
             forget()?;

@@ -55,6 +55,28 @@ fn a_file_that_would_be_replaced_is_shown_as_a_change() {
 }
 
 #[test]
+fn a_question_that_is_not_answered_is_asked_again_in_whole_words() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    let asked = home.bantam().args(["agent", "-m", "write a.txt"]);
+    let mut talk = asked.silent_stdin().on_a_clever_terminal(40).spawn();
+    talk.wait_for_next_stdout("a: every\r\nwrite_file call in this conversation\r\n[n] ");
+    talk.types("what?\n");
+    talk.wait_for_next_stdout("Not understood. Allow it? y: yes, n:\r\nno, a: every");
+    talk.wait_for_next_stdout("conversation [n] ");
+    talk.types("y\n");
+    talk.wait_for_next_stdout("Result: ");
+    let run = talk.finish();
+    run.exits(0);
+    assert!(
+        run.stdout.contains("Not understood. Allow it? "),
+        "{:?}",
+        run.stdout
+    );
+    assert!(home.path("workspace/a.txt").exists());
+}
+
+#[test]
 fn without_anyone_to_ask_the_call_is_refused() {
     let model = writing();
     for names in [&["writes"][..], &["write_file"]] {

@@ -683,7 +683,7 @@ fn a_job_answers_the_owner_of_the_bot_unless_it_is_told_otherwise() {
     assert_eq!(jobs["jobs"][1]["schedule"]["everyMs"], 86_400_000);
     cron(&home, ["add", "-m", "look", "-e", "5"])
         .exits(2)
-        .says("every 5 seconds?")
+        .says("-e 5 means every 5 seconds")
         .says("-e 5m is every 5 minutes");
     assert_eq!(stored(&home), jobs);
 }
