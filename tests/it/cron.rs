@@ -684,7 +684,7 @@ fn a_job_answers_the_owner_of_the_bot_unless_it_is_told_otherwise() {
     cron(&home, ["add", "-m", "look", "-e", "5"])
         .exits(2)
         .says("-e 5 means every 5 seconds")
-        .says("-e 5m is every 5 minutes");
+        .says("-e 5m for every 5 minutes");
     assert_eq!(stored(&home), jobs);
 }
 
