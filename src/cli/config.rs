@@ -1,7 +1,7 @@
 //! `bantam config`: shows and changes settings in config.json.
 
 use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -16,7 +16,7 @@ use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Config, Env, Loaded, Origin, Parts};
 use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
-use crate::paths::Home;
+use crate::paths::{Home, of_user};
 use crate::text::{one_line, parse_json};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -113,9 +113,9 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             .to_owned();
     }
     let value = match setting {
-        Some(setting) => {
-            Some(setting.parse(&text)).filter(|v| v.is_null() || setting.check(v).is_some())
-        }
+        Some(setting) => Some(setting.parse(&text))
+            .filter(|v| v.is_null() || setting.check(v).is_some())
+            .map(|value| whole_paths(setting, value)),
         None => parse_json(&text)
             .ok()
             .or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into())),
@@ -131,9 +131,42 @@ fn set(given: &Args, env: &Env) -> Result<u8> {
             "JSON, for example {\"a\": \"b\"}".to_owned(),
             Setting::expected,
         );
-        Error::config(format!("cannot set {path}{shown}")).hint(format!("it must be {expected}"))
+        let broken = text.trim_start().starts_with(['[', '{', '"']);
+        let broken = broken.then(|| parse_json(&text).err()).flatten();
+        let why = broken.map_or(String::new(), |e| format!(": it is not valid JSON: {e}"));
+        Error::config(format!("cannot set {path}{shown}{why}"))
+            .hint(format!("it must be {expected}"))
     })?;
     change(path, &Change::Set(&value), env)
+}
+
+/// The settings that say where tools work.
+const TREES: [&str; 3] = [
+    "agents.defaults.workspace",
+    "tools.read_paths",
+    "tools.write_paths",
+];
+
+/// The value with whole paths: a relative one would lead elsewhere from each directory that bantam is started in.
+fn whole_paths(setting: &Setting, value: Value) -> Value {
+    let whole = |value: Value| {
+        let typed = value.as_str().filter(|text| {
+            TREES.contains(&setting.path) && !text.is_empty() && !text.starts_with(['/', '~'])
+        });
+        let whole = typed.and_then(|typed| std::path::absolute(typed).ok());
+        let Some(whole) = whole.as_deref().and_then(Path::to_str) else {
+            return value;
+        };
+        notice(&format!(
+            "{} is taken as {whole}",
+            one_line(typed.unwrap_or_default(), 200)
+        ));
+        whole.into()
+    };
+    match value {
+        Value::Array(items) => items.into_iter().map(whole).collect(),
+        single => whole(single),
+    }
 }
 
 fn unset(given: &Args, env: &Env) -> Result<u8> {
@@ -146,6 +179,10 @@ fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
     let check = |config: &Arc<Config>| problems(&home, config, env);
     let loaded = edit::change(&home, env, &names(path), change, &check)?;
     warn(&loaded, env);
+    let setting = settings::find(&names(path)).map_or("", |setting| setting.path);
+    if matches!(change, Change::Set(_)) {
+        tell_of_tree(setting, &home, &loaded.config, env);
+    }
     if let Some((_, Origin::Env(name))) = loaded.report().values.get(path) {
         notice(&format!("{name} is set, and wins over config.json"));
     }
@@ -155,11 +192,12 @@ fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
 /// Trees that cannot be used.
 fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
     let parts = Parts { home, config, env };
-    let workspace = app::workspace(parts).ok().filter(|path| path.is_file());
-    let workspace = workspace.map(|path| {
+    let workspace = app::workspace(parts).ok();
+    let in_the_way = workspace.as_deref().and_then(file_in_the_way);
+    let workspace = in_the_way.map(|file| {
         Error::config(format!(
-            "the workspace {} is a file, not a directory",
-            path.display()
+            "agents.defaults.workspace: {} is a file, not a directory",
+            file.display()
         ))
         .hint("set agents.defaults.workspace to a directory that you can write")
     });
@@ -168,6 +206,45 @@ fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
         .chain(app::hands(parts).err())
         .chain(app::unconfirmed(config))
         .collect()
+}
+
+/// The file at `path`, or where a directory above it must be.
+fn file_in_the_way(path: &Path) -> Option<&Path> {
+    path.ancestors()
+        .find(|path| path.exists())
+        .filter(|path| path.is_file())
+}
+
+/// Directories of the system. Changes there can keep the machine from starting.
+const SYSTEM: [&str; 11] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr",
+];
+
+/// Tells what a change of where tools write brings with it.
+fn tell_of_tree(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
+    let workspace = app::workspace(Parts { home, config, env }).ok();
+    let trees: Vec<PathBuf> = match setting {
+        "agents.defaults.workspace" => workspace.iter().cloned().collect(),
+        "tools.write_paths" => {
+            let written = config.tools.write_paths.iter();
+            written.map(|path| of_user(path, env)).collect()
+        }
+        _ => return,
+    };
+    for tree in trees {
+        let shown = tree.display();
+        if !tree.exists() {
+            notice(&format!(
+                "{setting}: {shown} does not exist yet; bantam creates it when it is first needed"
+            ));
+        }
+        let real = fs_err::canonicalize(&tree).unwrap_or_else(|_| tree.clone());
+        if SYSTEM.iter().any(|system| real.starts_with(system)) {
+            notice(&format!(
+                "{setting}: {shown} belongs to the system, and the agent's tools can now change and delete what is in it"
+            ));
+        }
+    }
 }
 
 /// Tells what is still missing in a configuration that can be loaded.

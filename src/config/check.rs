@@ -29,6 +29,13 @@ impl Config {
                 check(self.entry(name.trim()).map(drop));
             }
         }
+        let share = self.session.compact_at;
+        if share > 1.0 {
+            let e = format!("session.compact_at is {share}, more than the whole window");
+            check(Err(
+                Error::config(e).hint("write a share of it, for example 0.8")
+            ));
+        }
         let telegram = &self.channels.telegram;
         check(keys::check_written(&telegram.token));
         for (setting, address) in [

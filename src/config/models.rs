@@ -287,8 +287,12 @@ impl Config {
             )));
         }
         if id.is_empty() {
-            return Err(fail(format!("\"{model}\" names no model"))
-                .hint(format!("write {vendor_name}/MODEL")));
+            let hint = if model == entry.model {
+                format!("set agents.defaults.model_name to {vendor_name}/MODEL")
+            } else {
+                format!("write {vendor_name}/MODEL")
+            };
+            return Err(fail(format!("\"{model}\" names no model")).hint(hint));
         }
         let (from, base) = match vendor {
             Some(vendor) if own_base.is_empty() => ("OLLAMA_HOST", vendors::base(vendor, env)),
@@ -605,6 +609,12 @@ mod tests {
         );
         let error = config(list).named("acme", &env(&[])).err().unwrap();
         assert!(error.message.contains("names no model"), "{error}");
+        let first = r#"{"model_list":[{"model":"acme/*","api_base":"http://h"}]}"#;
+        let error = config(first).choose_model(&env(&[])).err().unwrap();
+        assert_eq!(
+            error.hint.unwrap(),
+            "set agents.defaults.model_name to acme/MODEL"
+        );
     }
 
     #[test]

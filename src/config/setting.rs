@@ -89,10 +89,15 @@ fn texts(value: Value) -> Option<Value> {
     };
     match value {
         Value::Array(items) => items.into_iter().map(text).collect(),
-        // A list that is not JSON.
-        Value::String(text) if text.trim_start().starts_with('[') => None,
+        // Meant as JSON, and broken.
+        Value::String(text) if is_json(&text) => None,
         single => text(single).map(|text| json!([text])),
     }
+}
+
+/// Whether a text for a list is meant as JSON: no path, id or key begins like this.
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['[', '{', '"'])
 }
 
 impl Setting {
@@ -156,7 +161,7 @@ impl Setting {
     pub(crate) fn parse(&self, text: &str) -> Value {
         match self.kind {
             Text | TextOr(_) | Secret | OneOf(..) => text.into(),
-            Texts | Secrets if !text.trim_start().starts_with('[') => text
+            Texts | Secrets if !is_json(text) => text
                 .split(',')
                 .map(str::trim)
                 .filter(|item| !item.is_empty())

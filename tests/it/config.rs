@@ -524,11 +524,24 @@ fn a_value_that_can_never_work_is_not_saved() {
         ("agents.defaults.workspace", "/etc/passwd", "is a file"),
         (
             "agents.defaults.workspace",
+            "/etc/passwd/mine/work",
+            "/etc/passwd is a file",
+        ),
+        (
+            "agents.defaults.workspace",
             "/",
             "agents.defaults.workspace",
         ),
         ("tools.read_paths", "/no/such/tree", "does not exist"),
-        ("tools.read_paths", "[\"/usr", "a list of texts"),
+        ("tools.read_paths", "[\"/usr", "it is not valid JSON: EOF"),
+        ("tools.write_paths", "{\"/usr\"", "it is not valid JSON"),
+        ("tools.read_paths", "\"/usr", "it is not valid JSON"),
+        (
+            "tools.read_paths",
+            "{\"a\":1}",
+            "it must be a list of texts",
+        ),
+        ("session.compact_at", "7", "more than the whole window"),
         ("model_list.0.api_base", "127.0.0.1:1/v1", "has no scheme"),
         (
             "model_list.0.api_base",
@@ -561,6 +574,54 @@ fn a_value_that_can_never_work_is_not_saved() {
     set("agents.defaults.timeout", "60")
         .exits(0)
         .says("no model named");
+}
+
+#[test]
+fn what_a_path_leads_to_is_told() {
+    let home = Home::empty();
+    home.config(r#"{"model_list":[{"model":"demo/demo"}]}"#);
+    let here = std::fs::canonicalize(home.dir("../here")).unwrap();
+    let at = |path: &str| here.join(path).display().to_string();
+    let set = |path: &str, value: &str| {
+        let run = home
+            .bantam()
+            .args(["config", "set", path, value])
+            .cwd(&here);
+        let run = run.run();
+        run.exits(0).prints("");
+        run.stderr.clone()
+    };
+    let get = |path: &str| home.bantam().args(["config", "get", path]).run();
+    let told = set("agents.defaults.workspace", &at("later"));
+    assert_eq!(
+        told,
+        format!(
+            "bantam: agents.defaults.workspace: {} does not exist yet; bantam creates it when it is first needed\n",
+            at("later")
+        )
+    );
+    std::fs::create_dir(here.join("work")).unwrap();
+    let told = set("agents.defaults.workspace", "work");
+    assert_eq!(told, format!("bantam: work is taken as {}\n", at("work")));
+    get("agents.defaults.workspace").prints(&format!("{}\n", at("work")));
+    std::fs::create_dir(here.join("books")).unwrap();
+    let told = set("tools.read_paths", "[\"books\"]");
+    assert_eq!(told, format!("bantam: books is taken as {}\n", at("books")));
+    for (setting, path) in [
+        ("agents.defaults.workspace", "/etc"),
+        ("tools.write_paths", "/usr/share/doc"),
+    ] {
+        let told = set(setting, path);
+        assert_eq!(
+            told,
+            format!(
+                "bantam: {setting}: {path} belongs to the system, and the agent's tools can now change and delete what is in it\n"
+            )
+        );
+    }
+    let whole = format!("\"{}\"", at("books"));
+    assert_eq!(set("tools.read_paths", &whole), "");
+    get("tools.read_paths").prints(&format!("[{whole}]\n"));
 }
 
 #[test]
