@@ -84,11 +84,13 @@ impl Conversation {
             Some(near) => {
                 let near = one_line(near, 80);
                 format!(
-                    "{done}, which its host does not list: did you mean /model {vendor}/{near}?"
+                    "{done}, but its host does not list that model: did you mean /model {vendor}/{near}?"
                 )
             }
             None => {
-                format!("{done}, which its host does not list; /model shows those that it does")
+                format!(
+                    "{done}, but its host does not list that model; /model lists the ones it has"
+                )
             }
         })
     }

@@ -184,7 +184,7 @@ fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
         tell_of_tree(setting, &home, &loaded.config, env);
     }
     if let Some((_, Origin::Env(name))) = loaded.report().values.get(path) {
-        notice(&format!("{name} is set, and wins over config.json"));
+        notice(&format!("{name} is set, and overrides config.json"));
     }
     Ok(0)
 }
@@ -258,7 +258,7 @@ fn warn(loaded: &Loaded, env: &Env) {
 fn edit(_: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Error::usage("cannot open an editor: not a terminal")
+        return Err(Error::usage("bantam config edit needs a terminal")
             .hint("bantam config set PATH VALUE"));
     }
     let draft = home.root().join("config.json.draft");

@@ -185,7 +185,7 @@ impl Import {
             return Ok(());
         }
         print_line(&format!(
-            "skipped  settings that are unknown here or yours to choose: {}",
+            "skipped  settings that bantam does not have, or that only you can set: {}",
             one_line(&left.join(", "), 2000)
         ))
     }

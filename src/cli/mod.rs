@@ -409,10 +409,10 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
         return Ok(true);
     }
     if !io::stdin().is_terminal() {
-        return Err(
-            Error::usage("this asks for a yes, and standard input is not a terminal")
-                .hint("add --yes"),
-        );
+        return Err(Error::usage(
+            "this needs a confirmation, and standard input is not a terminal",
+        )
+        .hint("add --yes"));
     }
     agrees(question, false)
 }

@@ -65,7 +65,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         ))
         .hint(format!("the steps are {}, http", STEPS.join(", ")))),
         Some(_) if !can_ask => Err(Error::usage(
-            "onboard asks questions, and standard input is not a terminal",
+            "bantam onboard needs a terminal to ask its questions",
         )
         .hint("bantam config set PATH VALUE")),
         Some(step) => {
@@ -97,7 +97,7 @@ fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
         by_asking(home, env)?
     } else {
         return Err(
-            Error::usage("onboard asks questions, and standard input is not a terminal")
+            Error::usage("bantam onboard needs a terminal to ask its questions")
                 .hint("bantam onboard --yes"),
         );
     };
@@ -248,7 +248,7 @@ fn add_model(home: &Home, env: &Env, chosen: &Value) -> Result<()> {
         print(&format!("added    {shown} to model_list\n"))?;
     }
     let is_chosen = loaded.config.agents.defaults.model_name == name;
-    if !is_chosen && offer(&format!("Let {name} answer from now on?"), true)? {
+    if !is_chosen && offer(&format!("Use {name} from now on?"), true)? {
         edit::set(
             home,
             env,
@@ -375,7 +375,7 @@ fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let bot = if loaded.config.channels.telegram.token.is_empty() {
         "Later: bantam onboard telegram connects a bot.".to_owned()
     } else {
-        "The bot runs with: bantam gateway\nHow it keeps running when you log out: bantam service"
+        "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service"
             .to_owned()
     };
     print(&format!("\n{next}\n{bot}\n")).map(|()| 0)

@@ -83,7 +83,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
     let workspace = app::workspace(parts)?.display().to_string();
     let mut files = vec![Answer::new(
         "none",
-        format!("it sees its workspace alone, {workspace}"),
+        format!("it sees only its workspace, {workspace}"),
         json!([]),
     )];
     if let Some(folder) = this_folder(&workspace) {
@@ -91,7 +91,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
         files.push(Answer::new(
             "this folder",
             format!(
-                "it also reads everything below {folder}, and the model's host gets what it reads"
+                "it can also read everything in {folder}, and sends what it reads to the model's host"
             ),
             json!([folder]),
         ));
@@ -109,7 +109,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
             answers: vec![
                 Answer::new(
                     "no",
-                    "commands reach nothing; the agent still searches and fetches public pages",
+                    "commands have no network; the agent can still search and fetch public pages",
                     json!("none"),
                 ),
                 Answer::new(
@@ -119,7 +119,7 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
                 ),
                 Answer::new(
                     "yes",
-                    "commands reach what you reach, your router and this machine's services included",
+                    "commands reach all that you can, including your router and services on this machine",
                     json!("full"),
                 ),
             ],
@@ -131,17 +131,17 @@ fn questions<'a>(home: &Home, env: &Env) -> Result<[Question<'a>; 3]> {
             answers: vec![
                 Answer::new(
                     "yes",
-                    "you see each change and command first; where nobody can answer (jobs, pipes, subagents, HTTP) both are refused",
+                    "you approve each change and command; where nobody can answer (jobs, pipes, subagents, HTTP), both are refused",
                     json!(["writes", "runs"]),
                 ),
                 Answer::new(
                     "commands",
-                    "you see each command first; files in its workspace change without a question",
+                    "you approve each command; it changes files in its workspace without asking",
                     json!(["runs"]),
                 ),
                 Answer::new(
                     "no",
-                    "it works without questions, within what you have allowed above",
+                    "it never asks, and stays within what you allowed above",
                     json!([]),
                 ),
             ],

@@ -24,11 +24,11 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
         let token = new_token()?;
         set("token", token.clone().into())?;
         if !before.channels.http.token.is_empty() {
-            tell("The configured token was too short; there is a new one.");
+            tell("The configured token was too short, so there is a new one.");
         }
         token
     } else {
-        tell("A token is configured already; it is kept.");
+        tell("Keeping the token that is already configured.");
         "YOUR_TOKEN".to_owned()
     };
     let config = set("enabled", true.into())?.config;

@@ -98,7 +98,7 @@ fn prove(host: &mut Host, model: &str, home: &Home, env: &Env) -> Result<Option<
     let mut chosen = host.configuration(model);
     if host.vendor.protocol == Protocol::Demo
         || is_missing(host.key.as_ref(), env)
-        || !offer("Ask it something now, to see that it works?", true)?
+        || !offer("Send it a test question now?", true)?
     {
         return Ok(Some(chosen));
     }
@@ -317,7 +317,7 @@ fn ask_address(known: &str, home: &Home, env: &Env) -> Result<String> {
                     || e.kind == Kind::Config && !e.message.contains("the server answered") =>
             {
                 tell(&e.message.replace("address: ", ""));
-                question = "Another address, or Enter to take it as it is: ".to_owned();
+                question = "Another address, or Enter to use this one anyway: ".to_owned();
                 tried = typed;
             }
             // Whatever else it says, somebody is there.
@@ -360,7 +360,7 @@ fn ask_name(api_base: &str, env: &Env) -> Result<String> {
         let name = if text.is_empty() { &default } else { text };
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if !name.chars().all(is_plain) {
-            Err("a name has letters, digits, - _ and . only".to_owned())
+            Err("use only letters, digits, -, _ and .".to_owned())
         } else if is_taken(name) {
             Err(format!("{name} is taken: choose another name"))
         } else {
@@ -420,7 +420,7 @@ fn ask_model(host: &Host, offers: &[Offer], in_use: &str) -> Result<String> {
         tell(table(&(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>()).trim_end());
     }
     if offers.len() > shown {
-        tell(&format!("and {} more, by name", offers.len() - shown));
+        tell(&format!("and {} more: type the name", offers.len() - shown));
     }
     let first = offers
         .iter()
@@ -603,7 +603,7 @@ fn ask_key(vendor: &Vendor, known: Option<&Secret>, env: &Env) -> Result<Option<
         } else if !text.starts_with("cmd:")
             && text.contains(|c: char| c.is_whitespace() || c.is_control())
         {
-            Err("a key has no spaces in it".to_owned())
+            Err("a key cannot contain spaces".to_owned())
         } else {
             Ok(Some(Secret::new(text)))
         }

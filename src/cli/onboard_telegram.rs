@@ -36,7 +36,7 @@ pub(super) fn change(home: &Home, env: &Env) -> Result<()> {
 
 fn connect_with(mut settings: Telegram, configured: bool, home: &Home, env: &Env) -> Result<()> {
     if configured {
-        tell("A token is configured already; it is kept.");
+        tell("Keeping the token that is already configured.");
     } else {
         tell(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot: it gives you a token.",

@@ -165,7 +165,7 @@ impl Conversation {
                     one_line(&name, 40)
                 )),
                 Input::Lines(name) => Ok(format!(
-                    "bantam: {} was not run, for more lines follow it: type it alone, or put a space in front to send them all",
+                    "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
                     one_line(&name, 40)
                 )),
                 // Hints name variables; a key typed here would go to the model.

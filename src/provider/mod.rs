@@ -247,11 +247,11 @@ impl ProviderError {
             }
             Self::Auth(said) if said.ends_with(NO_KEY) => (
                 Kind::Auth,
-                "the host wants a key, and none is set: `bantam onboard`, then key; or \"api_key\" in its entry of model_list",
+                "the host wants a key, and none is set: choose key in `bantam onboard`, or set \"api_key\" in its entry of model_list",
             ),
             Self::Auth(_) => (
                 Kind::Auth,
-                "check the key: `bantam status` says where it comes from, and `bantam onboard model` sets one",
+                "check the key: `bantam status` shows where it comes from, and `bantam onboard model` sets another",
             ),
             Self::RateLimited { .. } => (
                 Kind::Unavailable,

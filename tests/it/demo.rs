@@ -79,7 +79,7 @@ fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down
     for (asked, typed) in [
         ("or skip [1, ollama]", ""),
         ("Model [qwen3:4b]", ""),
-        ("see that it works", "n"),
+        ("Send it a test question", "n"),
     ] {
         running.wait_for_stdout(asked);
         running.types(&format!("{typed}\n"));

@@ -158,7 +158,7 @@ fn dangerous_settings_are_shown_and_not_taken_over() {
     fs::write(dir.join("config.json"), theirs.to_string()).unwrap();
     let run = home.bantam().args(["onboard", "--import"]).arg(&dir).run();
     run.exits(0);
-    let shown = "skipped  settings that are unknown here or yours to choose: agents.defaults.restrictToWorkspace, \
+    let shown = "skipped  settings that bantam does not have, or that only you can set: agents.defaults.restrictToWorkspace, \
                  providers.openai.api_key, tools.exec.sandbox\n";
     assert!(run.stdout.contains(shown), "{}", run.stdout);
     let ours = fs::read_to_string(home.path("config.json")).unwrap();

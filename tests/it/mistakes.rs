@@ -441,5 +441,5 @@ fn a_token_too_short_for_the_gateway_is_replaced() {
         .args(["onboard", "http"])
         .run()
         .exits(0)
-        .says("it is kept");
+        .says("Keeping the token");
 }

@@ -230,7 +230,7 @@ fn a_key_is_not_shown_while_it_is_typed() {
     running.wait_for_stdout("Key, not shown (");
     // Neither the one that is no key nor the one that is.
     running.types("sk-not two words\n");
-    running.wait_for_stdout("no spaces in it");
+    running.wait_for_stdout("cannot contain spaces");
     running.types("sk-typed-by-hand\n");
     running.wait_for_stdout("Model [");
     running.types("gpt-5-seen\n\u{4}");
@@ -796,7 +796,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         ("Type another key?", String::new()),
         ("Key, not shown", CANARY.to_owned()),
         ("Model [qwen3]: ", "embedder".to_owned()),
-        ("see that it works", String::new()),
+        ("Send it a test question", String::new()),
         ("Choose again?", String::new()),
         // What was typed is not typed again.
         ("or skip [1, gpu-box]: ", String::new()),
@@ -811,7 +811,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
             "gpu-box does not list qwen [qwen3, keep, or another name]: ",
             String::new(),
         ),
-        ("see that it works", String::new()),
+        ("Send it a test question", String::new()),
         ("another folder [1, none]: ", "/nowhere".to_owned()),
         ("no folder /nowhere", String::new()),
         ("Number or name [1, no]: ", "public".to_owned()),
@@ -882,7 +882,7 @@ fn the_first_who_writes_to_the_bot_and_is_confirmed_is_its_owner() {
     let before = fs::read(home.path("config.json")).unwrap();
     let run = onboard("telegram").spawn().finish();
     assert!(
-        run.exits(0).stdout.contains("it is kept") && !run.stdout.contains("kept   "),
+        run.exits(0).stdout.contains("Keeping the token") && !run.stdout.contains("kept   "),
         "{}",
         run.stdout
     );
@@ -914,7 +914,7 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
     for (asked, typed) in [
         ("or skip [1", "ollama"),
         ("Model [qwen3]: ", "1"),
-        ("see that it works", "n"),
+        ("Send it a test question", "n"),
     ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
@@ -947,8 +947,8 @@ fn a_model_is_added_to_those_that_are_there() {
         ("A name for it [server]: ", String::new()),
         ("Key, not shown", String::new()),
         ("Model: ", "qwen3".to_owned()),
-        ("see that it works", String::new()),
-        ("Let server/qwen3 answer from now on?", "n".to_owned()),
+        ("Send it a test question", String::new()),
+        ("Use server/qwen3 from now on?", "n".to_owned()),
     ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
@@ -972,8 +972,8 @@ fn a_model_is_added_to_those_that_are_there() {
         ("Address [http://127.0.0.1:", ""),
         ("Key, not shown (Enter: no key)", CANARY),
         ("Model: ", "qwen4"),
-        ("see that it works", ""),
-        ("Let server/qwen4 answer from now on?", ""),
+        ("Send it a test question", ""),
+        ("Use server/qwen4 from now on?", ""),
     ] {
         running.wait_for_next_stdout(asked);
         if !asked.starts_with(' ') {
@@ -1002,7 +1002,7 @@ fn a_model_is_added_to_those_that_are_there() {
         ("Address [", ""),
         ("Key, not shown (Enter: keep the current one)", ""),
         ("Model [qwen4]: ", ""),
-        ("see that it works", "n"),
+        ("Send it a test question", "n"),
     ] {
         running.wait_for_next_stdout(asked);
         running.types(&format!("{typed}\n"));
@@ -1049,7 +1049,7 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
         ("or skip [2, openai]: ", ""),
         ("Key, not shown (Enter: keep the current one): ", ""),
         ("Model [gpt-5]: ", ""),
-        ("see that it works", "n"),
+        ("Send it a test question", "n"),
     ]);
     for line in [
         "   1  mine        configured: http://127.0.0.1:1/v1\r\n",
@@ -1064,8 +1064,8 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
         ("or skip [2, openai]: ", "OpenAI"),
         ("Key, not shown (Enter: keep the current one): ", ""),
         ("Model [gpt-5]: ", "gpt-5-nano"),
-        ("see that it works", "n"),
-        ("Let openai-2 answer from now on?", "n"),
+        ("Send it a test question", "n"),
+        ("Use openai-2 from now on?", "n"),
     ]);
     let added = json!({ "model_name": "openai-2", "model": "openai/gpt-5-nano", "api_key": "sk-set-by-hand" });
     assert_eq!(config(&home)["model_list"][3], added);
@@ -1075,8 +1075,8 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
         ("Address [http://127.0.0.1:1/v1]: ", ""),
         ("Key, not shown (Enter: no key): ", ""),
         ("Model: ", "acme/small"),
-        ("see that it works", "n"),
-        ("Let mine/acme/small answer from now on?", ""),
+        ("Send it a test question", "n"),
+        ("Use mine/acme/small from now on?", ""),
     ]);
     assert_eq!(
         config(&home)["model_list"][4],
@@ -1197,7 +1197,7 @@ fn whoever_stops_keeps_what_is_proven_and_an_ended_line() {
             ("A name for it", ""),
             ("Key, not shown", ""),
             ("Model: ", "qwen3"),
-            ("see that it works", ""),
+            ("Send it a test question", ""),
             ("another folder [1, none]: ", ""),
         ],
     );
@@ -1239,7 +1239,7 @@ fn a_key_that_is_refused_by_an_answer_is_asked_for_again_alone() {
         ("A name for it", "box"),
         ("Key, not shown (Enter: no key): ", ""),
         ("Model [qwen3]: ", ""),
-        ("see that it works", ""),
+        ("Send it a test question", ""),
         ("no such key", ""),
         ("Type a key? [Y/n] ", ""),
         ("Key, not shown", "sk-wrong-one"),

@@ -618,7 +618,9 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     talk.types("/model openai/gpt-smal\n");
     talk.wait_for_next_stdout("did you mean /model openai/gpt-small?");
     talk.types("/model openai/quite-another\n");
-    talk.wait_for_next_stdout("which its host does not list; /model shows those that it does\r\n");
+    talk.wait_for_next_stdout(
+        "but its host does not list that model; /model lists the ones it has\r\n",
+    );
     talk.types("/model small-talk\n");
     talk.wait_for_next_stdout("hint: did you mean /model openai/small-talk?\r\n");
     talk.types("/model nope\n");
@@ -647,7 +649,7 @@ fn several_lines_that_begin_like_a_command_are_not_run() {
     ] {
         talk.types(&format!("\u{1b}[200~{line}\nis that right?\u{1b}[201~\r"));
         talk.wait_for_next_stdout(&format!(
-            "bantam: {name} was not run, for more lines follow it: type it alone, or put a space in front to send them all\r\n"
+            "bantam: {name} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message\r\n"
         ));
     }
     talk.types("\u{1b}[200~ /new\nis that right?\u{1b}[201~\r");
