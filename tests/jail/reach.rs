@@ -170,7 +170,7 @@ loot(here.raw)
     sh("P05", "a daemon that forked twice", Alive, r#"( setsid sh -c 'sleep "$0" </dev/null >/dev/null 2>&1 & exit 0' "$1" & )"#),
     sh("P06", "a child that holds the pipe", Alive, r#"sleep "$1" & exit 0"#),
     sh("P07", "ignores every polite signal", Alive, r#"trap '' HUP INT TERM; sleep "$1"; sleep "$1""#).for_seconds(1),
-    python("P08", "renice another process", Seen(|fixture, attack, _| fixture.niceness(attack) == 15), r#"os.setpriority(os.PRIO_PROCESS, int(E["VICTIM"]), 15)"#)
+    python("P08", "renice another process", Seen(|fixture, attack, _| fixture.niceness(attack) == 19), r#"os.setpriority(os.PRIO_PROCESS, int(E["VICTIM"]), 19)"#)
         .with_victim(),
     python(
         "P09",
@@ -220,7 +220,7 @@ for pipe in [f"/proc/{pid}/fd/1", f"/proc/{pid}/task/{pid}/fd/1"]:
 print("honest-P17")
 "#,
     ),
-    python("P19", "renice every process of its user", Seen(|fixture, attack, _| fixture.niceness(attack) == 13), "os.setpriority(os.PRIO_USER, 0, 13)")
+    python("P19", "renice every process of its user", Seen(|fixture, attack, _| fixture.niceness(attack) == 18), "os.setpriority(os.PRIO_USER, 0, 18)")
         .with_victim()
         .at_the_end(),
     python("P24", "the I/O priority of every process of its user", Seen(|fixture, attack, _| io_priority(fixture.victim(attack)) == (2 << 13 | 7)), r#"call("ioprio_set", 3, os.getuid(), 2 << 13 | 7)"#)
