@@ -303,14 +303,14 @@ fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
 fn reset(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
-    let now = SystemTime::now();
+    let (now, typed) = (SystemTime::now(), one_line(&args.words[0], 80));
     print(
         &match archive::reset(&home, &key, &Cancel::new(None), now)? {
             Some(old) => format!(
-                "{key} starts over; the old conversation is in {}\n",
+                "{typed} starts over; the old conversation is in {}\n",
                 old.display()
             ),
-            None => format!("{key} is already empty\n"),
+            None => format!("{typed} is already empty\n"),
         },
     )
     .map(|()| 0)
@@ -336,12 +336,13 @@ fn lines(lines: impl Iterator<Item = String>) -> String {
 fn erase(args: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     let key = archive::find(&home, &args.words[0])?;
+    let typed = one_line(&args.words[0], 80);
     if !confirm(
         args,
-        &format!("Erase {key} and its archived parts for good?"),
+        &format!("Erase {typed} and its archived parts for good?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);
     }
     let files = archive::erase(&home, &key, &Cancel::new(None))?;
-    print(&format!("Erased {key} ({})\n", counted(files, "file"))).map(|()| 0)
+    print(&format!("Erased {typed} ({})\n", counted(files, "file"))).map(|()| 0)
 }

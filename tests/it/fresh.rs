@@ -158,7 +158,7 @@ fn a_list_tells_when_a_conversation_began_and_was_used_last() {
         .args(["sessions", "delete", "garden", "--yes"])
         .run()
         .exits(0)
-        .prints("Erased cli_garden (2 files)\n");
+        .prints("Erased garden (2 files)\n");
 }
 
 /// What `xargs -P 20` does.

@@ -363,7 +363,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
         .fails_with_a_hint()
         .says("--yes");
     let run = sessions(&home, ["erase", "a", "--yes"]);
-    run.exits(0).is_quiet().prints("Erased cli_a (5 files)\n");
+    run.exits(0).is_quiet().prints("Erased a (5 files)\n");
     let mut left: Vec<String> = home
         .files()
         .into_iter()
@@ -388,7 +388,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
         .fails_with_a_hint();
     sessions(&home, ["erase", "a.1", "-y"])
         .exits(0)
-        .prints("Erased cli_a%2E1 (1 file)\n");
+        .prints("Erased a.1 (1 file)\n");
 }
 
 #[test]
