@@ -100,7 +100,11 @@ impl Consent {
         self.keep_variables(search, "tools.web.search", &["api_key"], |written| {
             is_own && SEARCH_KEYS.contains(&written)
         });
-        self.address(search, "base_url", "the search engine")
+        self.address(search, "base_url", "the search engine")?;
+        if search["provider"] == "searxng" && text(search, "base_url").is_empty() {
+            search["provider"] = Value::Null;
+        }
+        Ok(())
     }
 
     fn heartbeat(&mut self, heartbeat: &mut Value) -> Result<()> {

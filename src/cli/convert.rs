@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::config::settings::{Place, SETTINGS, Setting, is_known, same_name};
+use crate::config::settings::{self, Place, SETTINGS, Setting, is_known, same_name};
 use crate::config::vendors;
 
 /// Their path, and our path. The first that has a value wins.
@@ -110,9 +110,8 @@ pub(super) fn convert(mut theirs: Value, old_home: Option<&Path>) -> (Value, Vec
     let (list, name, fallbacks) = models(&mut theirs);
     let engine = search_engine(&mut theirs);
     let mut ours = section(&mut theirs, "");
-    if let Some((engine, key)) = engine {
-        put(&mut ours, "tools.web.search.provider", engine.into());
-        put(&mut ours, "tools.web.search.api_key", key.into());
+    for (name, value) in engine {
+        put(&mut ours, &format!("{SEARCH}.{name}"), value);
     }
     for (path, value) in [
         ("mcpServers", servers),
@@ -124,7 +123,7 @@ pub(super) fn convert(mut theirs: Value, old_home: Option<&Path>) -> (Value, Vec
             put(&mut ours, path, value);
         }
     }
-    let mut left = Vec::new();
+    let mut left = other_engines(&mut theirs, &mut ours);
     leftovers(&theirs, &mut Vec::new(), &mut left);
     (ours, left)
 }
@@ -192,27 +191,75 @@ fn servers(theirs: &mut Value, old_home: Option<&Path>) -> Value {
     ours
 }
 
-/// The search engine of a picoclaw and its key: there each engine has a section of its own.
-fn search_engine(theirs: &mut Value) -> Option<(&'static str, String)> {
+/// Where our search engine is set.
+const SEARCH: &str = "tools.web.search";
+
+/// The settings of the search engine, where each engine has a section of its own: in `tools.web` of a picoclaw, in
+/// `tools.web.search.providers` of a nanobot.
+fn search_engine(theirs: &mut Value) -> Vec<(&'static str, Value)> {
     if find(theirs, "tools.web.search.api_key").is_some_and(|key| is_filled(key)) {
-        return None;
+        return Vec::new();
     }
-    ["brave", "tavily", "serper"]
-        .into_iter()
-        .find_map(|engine| {
-            let section = find(theirs, &format!("tools.web.{engine}"))?;
-            if !is_enabled(section) {
-                return None;
-            }
-            let many = find(section, "api_keys").filter(|keys| keys.is_array());
-            let first =
-                many.and_then(|keys| keys.as_array().and_then(|keys| keys.first().cloned()));
-            let key = first.or_else(|| find(section, "api_key").cloned());
-            let key = key.filter(|key| is_filled(key) && !refers(key))?;
-            let key = key.as_str()?.trim().to_owned();
+    let named = find(theirs, "tools.web.search.provider").cloned();
+    let mut engines = ["brave", "tavily", "serper", "searxng"];
+    engines.sort_by_key(|engine| named.as_ref() != Some(&json!(engine)));
+    for engine in engines {
+        for place in ["tools.web", "tools.web.search.providers"] {
+            let path = format!("{place}.{engine}");
+            let Some(section) = find(theirs, &path).filter(|section| is_enabled(section)) else {
+                continue;
+            };
+            let (name, value) = match engine {
+                "searxng" => ("base_url", text_in(section, "base_url")),
+                _ => ("api_key", key_in(section)),
+            };
+            let Some(value) = value else { continue };
+            let mut ours = vec![("provider", engine.into()), (name, value.into())];
+            let count = settings::find(&["tools", "web", "search", "max_results"]);
+            ours.extend(
+                count
+                    .and_then(|count| take(section, "max_results", count))
+                    .map(|count| ("max_results", count)),
+            );
             *section = Value::Null;
-            Some((engine, key))
-        })
+            return ours;
+        }
+    }
+    Vec::new()
+}
+
+/// The first key of a section, if it is written there.
+fn key_in(section: &mut Value) -> Option<String> {
+    let many = find(section, "api_keys").and_then(|keys| keys.as_array().cloned());
+    let one = find(section, "api_key").cloned();
+    let mut keys = many.into_iter().flatten().chain(one);
+    let key = keys.find(|key| is_filled(key) && !refers(key))?;
+    key.as_str().map(|key| key.trim().to_owned())
+}
+
+fn text_in(section: &mut Value, name: &str) -> Option<String> {
+    let text = find(section, name).filter(|text| is_filled(text))?;
+    text.as_str().map(|text| text.trim().to_owned())
+}
+
+/// The paths of search engines that are not asked here, with their keys: no other engine may get the key of one that is unknown,
+/// and nobody should look for the key of one that is switched off.
+fn other_engines(theirs: &mut Value, ours: &mut Value) -> Vec<String> {
+    let mut left = Vec::new();
+    let is_unknown = find(theirs, "tools.web.search.provider").is_some_and(|name| is_filled(name));
+    let search = find(ours, SEARCH).and_then(Value::as_object_mut);
+    if let Some(search) = search.filter(|_| is_unknown) {
+        let taken = ["api_key", "base_url"].into_iter();
+        let taken = taken.filter(|name| search.remove(*name).is_some());
+        left.extend(taken.map(|name| format!("{SEARCH}.{name}")));
+    }
+    let web = find(theirs, "tools.web").and_then(Value::as_object_mut);
+    for (name, section) in web.into_iter().flatten() {
+        if section.is_object() && !is_enabled(section) && key_in(section).is_some() {
+            left.push(format!("tools.web.{name}"));
+        }
+    }
+    left
 }
 
 /// The model list with the providers' keys, and the names of the models that answer.
@@ -371,7 +418,7 @@ fn refers(value: &Value) -> bool {
         .iter()
         .filter_map(Value::as_str);
     keys.any(|key| {
-        ["cmd:", "file:", "enc:"]
+        ["cmd:", "file:", "enc:", "ref:"]
             .iter()
             .any(|scheme| key.trim().starts_with(scheme))
     })
@@ -499,7 +546,7 @@ mod tests {
             "channels": {"telegram": {"token": "123456:fake", "allow_from": ["123456789"]}},
             "tools": {"web": {
                 "fetch": {"max_chars": 65536},
-                "search": {"provider": "brave", "api_key": "brave-fake-key-0000"},
+                "search": {"provider": "brave", "api_key": "brave-fake-key-0000", "max_results": 4},
             }},
             "mcpServers": {"files": {"command": "/usr/bin/files-mcp", "args": ["--ro"]}},
             "heartbeat": {"enabled": true},
@@ -553,6 +600,48 @@ mod tests {
         ];
         want.sort_unstable();
         assert_eq!(left, want);
+    }
+
+    #[test]
+    fn the_search_engine_comes_along_with_its_key_and_no_other() {
+        for (web, search, left) in [
+            (
+                json!({"brave": {"enabled": false, "api_key": "BSA-fake"},
+                    "tavily": {"enabled": true, "api_keys": [""], "api_key": "tvly-fake", "max_results": 7}}),
+                json!({"provider": "tavily", "api_key": "tvly-fake", "max_results": 7}),
+                vec!["tools.web.brave"],
+            ),
+            (
+                json!({"searxng": {"enabled": true, "base_url": "http://10.0.0.2:8888"}, "duckduckgo": {"enabled": true}}),
+                json!({"provider": "searxng", "base_url": "http://10.0.0.2:8888"}),
+                vec![],
+            ),
+            (
+                json!({"search": {"provider": "tavily",
+                    "providers": {"brave": {"apiKey": "BSA-fake"}, "tavily": {"apiKey": "tvly-fake"}}}}),
+                json!({"provider": "tavily", "api_key": "tvly-fake"}),
+                vec!["tools.web.search.providers"],
+            ),
+            (
+                json!({"search": {"provider": "brave", "apiKey": "BSA-fake", "maxResults": 3}}),
+                json!({"provider": "brave", "api_key": "BSA-fake", "max_results": 3}),
+                vec![],
+            ),
+            (
+                json!({"search": {"provider": "jina", "apiKey": "jina-fake", "maxResults": 3}}),
+                json!({"max_results": 3}),
+                vec!["tools.web.search.api_key", "tools.web.search.provider"],
+            ),
+            (
+                json!({"perplexity": {"enabled": true, "api_key": "pplx-fake"}}),
+                Value::Null,
+                vec!["tools.web.perplexity"],
+            ),
+        ] {
+            let (config, found) = converted(&json!({"tools": {"web": web}}).to_string());
+            assert_eq!(config["tools"]["web"]["search"], search, "{web}");
+            assert_eq!(found, left, "{web}");
+        }
     }
 
     #[test]
