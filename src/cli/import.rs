@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::consent::Consent;
 use super::convert::convert;
-use super::{import_sessions, print, print_line};
+use super::{import_sessions, print, print_line, security_yml};
 use crate::config;
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
@@ -41,7 +41,7 @@ const WORKSPACE: &str = "workspace";
 const MAX_FILE: u64 = 100 << 20;
 const MAX_ALL: u64 = 1 << 30;
 /// What other programs keep beside their agent's work.
-const FOREIGN: [&str; 1] = ["state"];
+const FOREIGN: [&str; 2] = ["auth.json", "state"];
 
 /// What `--import` names.
 pub(super) struct Import {
@@ -196,8 +196,16 @@ fn read_config(path: &Path, old_home: Option<&Path>) -> Result<(Value, Vec<Strin
         Error::config(format!("cannot read {}: {e}", path.display())).hint("correct or remove it")
     };
     let text = config::read_json(path).map_err(|e| fail(e.to_string()))?;
-    let theirs =
+    let mut theirs =
         parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| fail(e.to_string()))?;
+    let keys = path.with_file_name(security_yml::NAME);
+    if fs_err::symlink_metadata(&keys).is_ok_and(|meta| meta.is_file()) {
+        let text = config::read_json(&keys).map_err(|e| {
+            Error::config(format!("cannot read {}: {e}", keys.display()))
+                .hint("correct or remove it")
+        })?;
+        security_yml::merge(&mut theirs, &text);
+    }
     Ok(convert(theirs, old_home))
 }
 
@@ -253,6 +261,10 @@ impl ForeignHome {
                     Some((.., "jobs.json")) => self.copy_jobs(&path.join("jobs.json"), home)?,
                     Some((_, dir, to)) => self.copy(&path, home, dir, Path::new(to))?,
                     None if is_config || path == self.workspace => {}
+                    // It is read with config.json, and no tool may read it.
+                    None if name == security_yml::NAME => {
+                        self.skip(&path, "bantam keeps keys in config.json")?;
+                    }
                     None if name == "sessions" && self.is_dir(&path) => {
                         import_sessions::bring(self, &path, home)?;
                     }

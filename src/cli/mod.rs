@@ -33,6 +33,7 @@ mod printer;
 mod question;
 mod repl;
 mod screen;
+mod security_yml;
 mod service;
 mod sessions;
 mod signals;

@@ -562,6 +562,36 @@ const NANOBOT_SESSION: &str = r#"{"_type": "metadata", "key": "cli:direct", "cre
 {"role": "assistant", "content": "Ada.", "timestamp": "2026-02-10T10:00:02.000001"}
 "#;
 
+/// A picoclaw keeps them beside its config.json. In a home without a workspace folder, that is where its model's files are.
+#[test]
+fn the_keys_of_a_picoclaw_come_over_and_their_file_does_not() {
+    let settings = r#"{"version":3,"model_list":[{"model_name":"x","model":"openai/x"}],
+        "channel_list":{"telegram":{"enabled":true}},"tools":{"web":{"tavily":{"enabled":true}}}}"#;
+    let keys = "model_list:\n  x:0:\n    api_keys:\n      - sk-fake\nchannel_list:\n  telegram:\n    settings:\n      token: 1:fake\n\
+        web:\n  tavily:\n    api_keys:\n      - tvly-fake\n";
+    for workspace_file in ["workspace/USER.md", "USER.md"] {
+        let home = Home::empty();
+        let files = [
+            ("config.json", settings),
+            (".security.yml", keys),
+            (workspace_file, "Ada."),
+        ];
+        let run = import(&home, &elsewhere(&home, &files));
+        run.exits(0);
+        assert!(!run.stdout.contains("fake"), "{}", run.stdout);
+        prints_line(
+            &run,
+            "skipped  .security.yml: bantam keeps keys in config.json",
+        );
+        assert!(!home.path("workspace/.security.yml").exists());
+        let config = config(&home);
+        assert_eq!(config["model_list"][0]["api_keys"], json!(["sk-fake"]));
+        assert_eq!(config["channels"]["telegram"]["token"], "1:fake");
+        let search = json!({ "provider": "tavily", "api_key": "tvly-fake" });
+        assert_eq!(config["tools"]["web"]["search"], search);
+    }
+}
+
 /// Of a conversation that a crash has cut off while it came over, the next import brings the rest.
 #[test]
 fn half_an_import_is_completed_by_the_next() {
