@@ -173,7 +173,11 @@ pub(super) fn parse(
         };
         let Some(flag) = flag else {
             let known: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
-            let hint = match nearest(&shown, known.iter().map(String::as_str)) {
+            let version = "--version";
+            let known = known.iter().map(String::as_str).chain([version]);
+            let hint = match nearest(&shown, known) {
+                // It is of no command.
+                Some(near) if near == version => "did you mean bantam --version?".to_owned(),
                 Some(near) => format!("did you mean {near}?"),
                 None if command.words.contains("...") => {
                     format!(
@@ -262,6 +266,11 @@ mod tests {
                 &["--mesage", "x"][..],
                 "unknown flag --mesage",
                 "did you mean --message?",
+            ),
+            (
+                &["--verison"],
+                "unknown flag --verison",
+                "did you mean bantam --version?",
             ),
             (&[], "bantam test needs A", "bantam test A [B...]"),
             (
