@@ -33,6 +33,8 @@ pub(super) struct Repl {
     pub output: Output,
     /// The names in `model_list`.
     pub models: Vec<String>,
+    /// What Tab completes besides: the fallbacks, and `HOST/` where an entry stands for all models of a host.
+    more_models: Vec<String>,
     /// The names of the skills.
     pub skills: Vec<String>,
 }
@@ -89,18 +91,21 @@ impl Repl {
             .into_iter()
             .map(|skill| skill.name)
             .collect();
+        let hosts = config.host_names().into_iter();
+        let fallbacks = config.agents.defaults.model_fallbacks.iter().cloned();
         Self {
             factory,
             session,
             chat,
             output,
             models: config.whole_names(),
+            more_models: hosts.map(|host| host + "/").chain(fallbacks).collect(),
             skills,
         }
     }
 
     fn completer(&self, model: &str) -> Completer {
-        let mut models = self.models.clone();
+        let mut models = [self.models.as_slice(), &self.more_models].concat();
         models.push(model.to_owned());
         Completer {
             skills: self.skills.clone(),

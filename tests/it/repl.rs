@@ -612,6 +612,11 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });
     let home = Home::with(&merged(model.config(), &list));
     let mut talk = conversation(&home, []);
+    // Tab completes the host of which all models can be asked, without asking it.
+    talk.types("/model op\tsmall-talk\r");
+    talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
+    talk.types("/model test\r");
+    talk.wait_for_next_stdout("the model is now openai/gpt-5-mini");
     talk.types("/model\n");
     talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
     talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or vendor/model\r\n");
