@@ -68,8 +68,7 @@ pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
 /// The hosts of a configuration, each once.
 fn known_hosts(config: &Config) -> Vec<Host> {
     let of_entry = |entry: &ModelEntry| {
-        let prefix = entry.model.split('/').next()?;
-        let vendor = vendors::find(prefix);
+        let vendor = entry.vendor_of(&entry.model);
         let name = match entry.model.strip_suffix("/*") {
             Some(name) => name,
             None => &entry.model_name,

@@ -28,6 +28,13 @@ pub(crate) struct Model {
 }
 
 impl ModelEntry {
+    /// The vendor that a model's name begins with. Before an address of the user's own, `Qwen/` is the model's maker.
+    pub(crate) fn vendor_of(&self, model: &str) -> Option<&'static Vendor> {
+        let prefix = model.split('/').next().unwrap_or_default();
+        let is_maker = !self.api_base.trim().is_empty() && prefix.contains(char::is_uppercase);
+        vendors::find(prefix).filter(|_| !is_maker)
+    }
+
     /// Where and how to ask, without what holds for its model only.
     fn host(&self) -> Self {
         let Self {
@@ -122,7 +129,9 @@ impl Config {
         }
         // Requests of a user whose entry points at a gateway of their own do not go to the vendor.
         let of_vendor = |e: &ModelEntry| {
-            vendors::canonical(e.model.split('/').next().unwrap_or_default()) == canonical
+            let prefix = e.model.split('/').next().unwrap_or_default();
+            let is_maker = vendors::find(prefix).is_some() && e.vendor_of(&e.model).is_none();
+            !is_maker && vendors::canonical(prefix) == canonical
         };
         match find(&of_vendor) {
             Some(entry) => Some((Cow::Owned(entry.host()), name.into())),
@@ -261,7 +270,7 @@ impl Config {
     fn resolve(&self, entry: &ModelEntry, model: &str, env: &Env) -> Result<Model> {
         let own_base = entry.api_base.trim();
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
-        let vendor = vendors::find(prefix);
+        let vendor = entry.vendor_of(model);
         let is_whole = entry.model.ends_with("/*");
         let (protocol, key_env) =
             vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
@@ -476,6 +485,14 @@ mod tests {
             (model.id.as_str(), model.base.as_str()),
             ("acme/x/y", "http://h/v1")
         );
+        // A maker whose name only sounds like a vendor's.
+        let list = r#"{"model_list":[{"model_name":"mine","model":"Qwen/Qwen3-8B","api_base":"http://h/v1"}]}"#;
+        assert_eq!(
+            config(list).named("mine", &env(&[])).unwrap().id,
+            "Qwen/Qwen3-8B"
+        );
+        let of_vendor = config(list).named("qwen/qwen-plus", &env(&[("DASHSCOPE_API_KEY", "k")]));
+        assert!(of_vendor.unwrap().base.contains("dashscope"));
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
         assert!(error.hint.unwrap().contains("did you mean \"openai/gpt\"?"));
     }

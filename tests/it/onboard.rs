@@ -1056,7 +1056,7 @@ fn configured_hosts_come_first_and_keep_what_is_set() {
     let base = "http://127.0.0.1:1/v1";
     let home = Home::empty();
     let list = json!([
-        { "model_name": "mine", "model": "acme/big", "api_base": base },
+        { "model_name": "mine", "model": "Qwen/Qwen3-8B", "api_base": base },
         { "model_name": "openai", "model": "openai/gpt-5", "api_keys": ["sk-set-by-hand"] },
         { "model_name": "second", "model": "openai/gpt-5-mini", "api_keys": ["sk-set-by-hand"] },
     ]);
