@@ -654,7 +654,7 @@ fn onboarding_makes_a_token_and_a_request_that_works() {
     );
     // The token stays when it is asked for again.
     let again = home.bantam().args(["onboard", "http"]).run();
-    again.exits(0).says("kept");
+    again.exits(0).says("Keeping the token");
 }
 
 #[test]

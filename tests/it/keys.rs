@@ -68,7 +68,7 @@ fn when_every_key_is_refused_it_is_the_keys_that_are_to_be_checked() {
         .exits(4)
         .prints("")
         .fails_with_a_hint()
-        .says("`bantam status` says where it comes from");
+        .says("`bantam status` shows where it comes from");
     assert!(
         home.session("cli_default").history().is_empty(),
         "a refused key leaves no trace"
