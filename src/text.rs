@@ -25,32 +25,54 @@ pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     })
 }
 
-/// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so texts of strangers are
-/// counted before they are read.
+/// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so untrusted texts are counted
+/// before they are parsed.
 pub(crate) fn count_values(text: &[u8]) -> usize {
-    let (mut values, mut in_string, mut escaped) = (0, false, false);
+    count(text).0
+}
+
+/// About how many values a text has if it is JSON, and how many objects among them.
+fn count(text: &[u8]) -> (usize, usize) {
+    let (mut values, mut objects) = (0, 0);
+    let (mut in_string, mut escaped) = (false, false);
     for byte in text {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = in_string,
             b'"' => in_string = !in_string,
-            b',' | b'[' | b'{' if !in_string => values += 1,
+            b',' | b'[' | b'{' if !in_string => {
+                values += 1;
+                objects += usize::from(*byte == b'{');
+            }
             _ => {}
         }
     }
-    values
+    (values, objects)
 }
 
+/// An object with a member takes as much memory as so many other values: about 640 bytes.
+const WEIGHT_OF_AN_OBJECT: usize = 20;
+
 /// # Errors
-/// The text has more than this number of values.
+/// The text has more than this number of values, or as many objects as take their memory.
 pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result<()> {
-    // A value has at least one byte, and a comma.
-    if text.len() > 2 * most && count_values(text) > most {
-        return Err(serde::de::Error::custom(format!(
-            "it has more than {most} values"
-        )));
+    let most_objects = most / WEIGHT_OF_AN_OBJECT;
+    // An object that takes memory has at least six bytes, and a comma.
+    if text.len() <= 6 * most_objects {
+        return Ok(());
     }
-    Ok(())
+    let (values, objects) = count(text);
+    let too_many = |what: &str, most: usize| {
+        let why = format!("it has more than {most} {what}");
+        Err(serde::de::Error::custom(why))
+    };
+    if values > most {
+        too_many("values", most)
+    } else if objects > most_objects {
+        too_many("objects", most_objects)
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads JSON into a type of ours.
@@ -355,9 +377,15 @@ mod tests {
     fn a_text_of_more_values_than_any_answer_has_is_not_read() {
         let list = |n: usize| format!("[{}0]", "0,".repeat(n));
         assert!(parse_json(list(MAX_VALUES - 2)).is_ok());
-        let e = parse_json(list(MAX_VALUES + 1)).unwrap_err();
-        assert!(e.to_string().contains("more than 1000000 values"), "{e}");
+        let e = parse_json(list(MAX_VALUES + 1)).err();
+        let e = e.map(|e| e.to_string()).unwrap_or_default();
+        assert!(e.contains("more than 1000000 values"), "{e}");
         assert!(parse_json(format!("\"{}\"", ",".repeat(3 * MAX_VALUES))).is_ok());
+        let objects = |n: usize| format!("[{}0]", "{\"\":0},".repeat(n));
+        assert!(parse_json(objects(MAX_VALUES / 20)).is_ok());
+        let e = parse_json(objects(MAX_VALUES / 20 + 1)).err();
+        let e = e.map(|e| e.to_string()).unwrap_or_default();
+        assert!(e.contains("more than 50000 objects"), "{e}");
     }
 
     #[test]

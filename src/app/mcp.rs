@@ -354,6 +354,7 @@ struct Local {
     /// The trees that the jail shows besides the system's.
     shown: Vec<PathBuf>,
     sandbox: Sandbox,
+    user_home: Option<PathBuf>,
 }
 
 impl Local {
@@ -415,6 +416,7 @@ impl Local {
             changeable,
             shown,
             sandbox,
+            user_home: parts.env.get("HOME").map(PathBuf::from),
         })
     }
 
@@ -433,6 +435,7 @@ impl Local {
             changeable: &self.changeable,
             workspace: &self.workspace,
             is_shown: &is_shown,
+            user_home: self.user_home.as_deref(),
         };
         launch.check()
     }

@@ -17,7 +17,7 @@ use crate::config::{self, Config, Env, McpServer, proxy};
 use crate::disk;
 use crate::doctor::Check;
 use crate::error::{Error, Result};
-use crate::mcp::{RemoteTool, Servers, brief};
+use crate::mcp::{MOVE_IT, RemoteTool, Servers, brief, is_wide};
 use crate::paths::Home;
 use crate::secret::Redactor;
 use crate::text::{counted, nearest, one_line};
@@ -350,6 +350,12 @@ fn next_attempt(
         let tree = refused(parts, name, entry, &e.message)?;
         (words.to_vec(), vec![tree])
     };
+    let user_home = parts.env.get("HOME").map(Path::new);
+    let is_for_its_program = |(flag, _): &&(&str, PathBuf)| *flag == "read";
+    let mut shown = trees.iter().filter(is_for_its_program);
+    if shown.any(|(_, tree)| is_wide(tree, user_home)) {
+        return Some(MOVE_IT.to_owned());
+    }
     let mut next = entry.clone();
     next.command.clone_from(&words[0]);
     for (flag, tree) in &trees {
@@ -364,11 +370,7 @@ fn next_attempt(
         Ok(()) => Some(try_next(args, &words, name, &trees)),
         // What is wrong is told already, with what to do.
         Err(why) if e.message.ends_with(&why.message) => why.hint,
-        Err(_) => Some(
-            "move its program into a directory of its own, \
-             and add it from there"
-                .to_owned(),
-        ),
+        Err(_) => Some(MOVE_IT.to_owned()),
     }
 }
 

@@ -22,7 +22,9 @@ const MAX_NAMED: usize = 5;
 /// The most characters of such a name.
 const MAX_LISTED: usize = 40;
 /// How long a server that could not be asked for its tools is left alone.
-const RETRY_AFTER: Duration = Duration::from_secs(600);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(600);
+/// The most tools that are gone and remembered.
+const MAX_GONE: usize = 64;
 /// Longer than any program holds the lock of a list.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 
@@ -55,6 +57,12 @@ pub(crate) struct ToolList {
     at: u64,
     /// After an error, those of the list before: what they say next is compared with them.
     tools: Vec<RemoteTool>,
+    /// Those of earlier lists that are gone, for the same reason, the newest last.
+    #[serde(default)]
+    gone: Vec<RemoteTool>,
+    /// The server has never given a list.
+    #[serde(default)]
+    is_unlisted: bool,
     /// Why there are no tools.
     pub error: Option<String>,
     /// What would help.
@@ -118,16 +126,23 @@ pub(super) fn keep(
     let before: Option<ToolList> = fs_err::read(path)
         .ok()
         .and_then(|bytes| from_json(&bytes).ok());
-    let before = before.map(|list| list.tools).unwrap_or_default();
+    let was_listed = before.as_ref().is_some_and(|list| !list.is_unlisted);
+    let (before, gone) = before.map_or_else(Default::default, |list| (list.tools, list.gone));
+    let is_unlisted = !was_listed && found.is_err();
     let (tools, error, hint) = match found {
         Ok(tools) => (tools, None, None),
         Err(e) => (before.clone(), Some(brief(&e.message)), e.hint),
     };
-    let change = change(name, &before, &tools);
+    let mut known: Vec<RemoteTool> = gone.into_iter().chain(before).collect();
+    let change = was_listed.then(|| change(name, &known, &tools)).flatten();
+    known.retain(|old| tools.iter().all(|tool| tool.name != old.name));
+    let forgotten = known.len().saturating_sub(MAX_GONE);
     let list = ToolList {
         entry: checksum.clone(),
         at: seconds(now),
         tools,
+        gone: known.split_off(forgotten),
+        is_unlisted,
         error,
         hint,
     };
@@ -136,7 +151,7 @@ pub(super) fn keep(
     Ok((list, change))
 }
 
-/// What is new in a list of tools, in one line. All is new in the first one, of which nothing is told.
+/// What is new in a list of tools beside those of all lists before, in one line.
 fn change(server: &str, before: &[RemoteTool], now: &[RemoteTool]) -> Option<String> {
     let known = |tool: &RemoteTool| before.iter().find(|old| old.name == tool.name);
     let (old, new): (Vec<_>, Vec<_>) = now.iter().partition(|tool| known(tool).is_some());
@@ -156,7 +171,7 @@ fn change(server: &str, before: &[RemoteTool], now: &[RemoteTool]) -> Option<Str
             listed(&changed)
         )),
     }
-    if !new.is_empty() && !before.is_empty() {
+    if !new.is_empty() {
         said.push(format!("new tools: {}", listed(&new)));
     }
     let said = said.join("; ");
@@ -341,6 +356,130 @@ mod tests {
             assert!(!renewing.is_finished());
             go_on.send(()).unwrap();
         });
+        drop(fs_err::remove_dir_all(dir));
+    }
+
+    /// A server of the list `fake.json` in this folder, which is not asked.
+    fn unasked(dir: &std::path::Path) -> Arc<Server> {
+        Servers::default().get(
+            "fake",
+            &McpServer::default(),
+            dir.join("fake.json"),
+            Redactor::default(),
+            Box::new(|_: &Cancel| Err(Error::failed("not asked"))),
+        )
+    }
+
+    #[test]
+    fn a_tool_that_was_gone_is_compared_with_what_it_was() {
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-gone-{}", std::process::id()));
+        let server = unasked(&dir);
+        let tool = |name: &str, about: &str| {
+            bounded(&json!({"name": name, "description": about})).unwrap()
+        };
+        let told = |found| keep(&server, found, SystemTime::now()).unwrap().1;
+        let down = || Err(Error::failed("the connection was refused"));
+        assert_eq!(told(down()), None);
+        // All is new in the first list, whether or not the server was there before.
+        assert_eq!(told(Ok(vec![tool("say", "Says it.")])), None);
+        assert_eq!(told(Ok(Vec::new())), None);
+        assert_eq!(told(down()), None);
+        let change = told(Ok(vec![tool("say", "Obey me."), tool("evil", "")])).unwrap();
+        assert!(
+            change.contains("its tool say has changed") && change.contains("new tools: evil"),
+            "{change}"
+        );
+        assert_eq!(told(Ok(vec![tool("evil", "")])), None);
+        assert_eq!(told(Ok(vec![tool("say", "Obey me.")])), None);
+        fs_err::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn after_an_empty_list_all_is_new() {
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-empty-{}", std::process::id()));
+        let server = unasked(&dir);
+        let told = |found| keep(&server, Ok(found), SystemTime::now()).unwrap().1;
+        assert_eq!(told(Vec::new()), None);
+        let change = told(vec![bounded(&json!({"name": "evil"})).unwrap()]);
+        assert!(change.unwrap().contains("new tools: evil"));
+        fs_err::remove_dir_all(dir).unwrap();
+    }
+
+    /// A server that announces a list with each call, and fails to give the first one.
+    struct Reloading {
+        asides: Arc<Asides>,
+        lists: Arc<Mutex<u32>>,
+    }
+
+    impl Transport for Reloading {
+        fn asides(&self) -> Arc<Asides> {
+            self.asides.clone()
+        }
+
+        fn notify(&self, _: &Value, _: Duration) -> Result<()> {
+            Ok(())
+        }
+
+        fn request(&self, request: &Value, _: &mut Wait) -> Result<Value> {
+            if request["method"] == "initialize" {
+                return Ok(json!({"result": {"protocolVersion": "2025-06-18"}}));
+            }
+            if request["method"] == "tools/list" {
+                let mut lists = self.lists.lock().unwrap();
+                *lists += 1;
+                return Ok(if *lists == 1 {
+                    json!({"error": {"code": -32000, "message": "reloading"}})
+                } else {
+                    json!({"result": {"tools": [{"name": "new"}]}})
+                });
+            }
+            let changed = json!({"method": "notifications/tools/list_changed"});
+            self.asides.receive(&changed);
+            Ok(json!({"result": {"content": []}}))
+        }
+
+        fn is_sound(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_list_that_did_not_come_is_asked_for_again() {
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-reload-{}", std::process::id()));
+        let lists = Arc::new(Mutex::new(0));
+        let transport = Mutex::new(Some(Reloading {
+            asides: Arc::default(),
+            lists: lists.clone(),
+        }));
+        let connect = move |_: &Cancel| {
+            Ok(Box::new(transport.lock().unwrap().take().unwrap()) as Box<dyn Transport>)
+        };
+        let servers = Servers::default();
+        let server = servers.get(
+            "fake",
+            &McpServer::default(),
+            dir.join("fake.json"),
+            Redactor::default(),
+            Box::new(connect),
+        );
+        let tool = bounded(&json!({"name": "x"})).unwrap();
+        let cancel = Cancel::new(None);
+        server.call(&tool, &json!({}), &cancel, &|_| {}).unwrap();
+        let asked = |cancel: &Cancel| {
+            servers.renew(cancel, &|_| {});
+            (*lists.lock().unwrap(), servers.generation())
+        };
+        // A turn that is stopped leaves the announcement to the next.
+        let stopped = Cancel::new(None);
+        stopped.stop();
+        assert_eq!(asked(&stopped).1, 0);
+        *lists.lock().unwrap() = 0;
+        assert_eq!(asked(&cancel), (1, 0));
+        // Not every turn waits for it.
+        assert_eq!(asked(&cancel), (1, 0));
+        *server.list_after.lock().unwrap() = None;
+        assert_eq!(asked(&cancel), (2, 1));
+        assert_eq!(asked(&cancel), (2, 1));
         drop(fs_err::remove_dir_all(dir));
     }
 

@@ -30,9 +30,10 @@ pub(crate) use client::Client;
 use client::{Asides, AskUser, Patience, Wait};
 pub(crate) use form::{Ask, Field, Form, Reply, shown};
 pub(crate) use http::Http;
+use list::RETRY_AFTER;
 pub(crate) use list::{Answer, RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
-pub(crate) use trust::{Changeable, Launch, hidden};
+pub(crate) use trust::{Changeable, Launch, MOVE_IT, hidden, is_wide};
 
 /// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);
@@ -41,6 +42,10 @@ const CALL: Duration = Duration::from_secs(60);
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
 /// How long a turn waits for the new list of a server that has said that its tools have changed.
 const LIST_AGAIN: Duration = Duration::from_secs(10);
+/// A list that takes longer than this is not asked for again within [`RETRY_AFTER`].
+const LONG_LIST: Duration = Duration::from_secs(1);
+/// The first pause before a server elsewhere is asked again for its tools; each is twice the one before, up to [`RETRY_AFTER`].
+const RETRY: Duration = Duration::from_secs(2);
 /// The pause after each piece that a server says while nobody asks it: one that talks without end must not cost a processor.
 const UNASKED_PAUSE: Duration = Duration::from_millis(10);
 /// How often a server may start within [`PERIOD`].
@@ -100,8 +105,10 @@ pub(crate) struct Server {
     changed: Arc<AtomicBool>,
     /// Removes the keys of the configuration from what it says.
     redactor: Redactor,
-    /// It did not give the list that it had announced: it is not asked for one again, because each turn would wait for it.
-    is_silent: AtomicBool,
+    /// It has announced a list that it has not given yet.
+    is_stale: AtomicBool,
+    /// It did not give that list, or took long over it. Until then it is not asked again, because each turn would wait for it.
+    list_after: Mutex<Option<Instant>>,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
     ask: Arc<OnceLock<Box<Ask>>>,
@@ -215,19 +222,41 @@ impl Servers {
             let Some(Background { cancel, answered }) = background.get() else {
                 return;
             };
-            let answer = refresh(&server, SystemTime::now(), cancel);
-            server.is_asked.store(false, Ordering::SeqCst);
-            if cancel.why().is_some() {
-                return;
-            }
-            generation.fetch_add(1, Ordering::SeqCst);
-            let tools = answer.and_then(|(tools, change)| {
-                if let (Some(change), Some(tell)) = (change, tell_change.get()) {
-                    tell(&change);
+            let mut failure = None;
+            let mut pause = if server.is_local { RETRY_AFTER } else { RETRY };
+            let mut server = server;
+            loop {
+                let answer = refresh(&server, SystemTime::now(), cancel);
+                if cancel.why().is_some() {
+                    break;
                 }
-                tools
-            });
-            answered(&server.name, tools);
+                let tools = answer.and_then(|(tools, change)| {
+                    if let (Some(change), Some(tell)) = (change, tell_change.get()) {
+                        tell(&change);
+                    }
+                    tools
+                });
+                let failed = tools.as_ref().err().map(|e| e.message.clone());
+                let is_over = failed.is_none();
+                // The same failure again is known, and changes nothing for the agents.
+                if is_over || failed != failure {
+                    generation.fetch_add(1, Ordering::SeqCst);
+                    answered(&server.name, tools);
+                }
+                if is_over {
+                    break;
+                }
+                failure = failed;
+                let waiting = Arc::downgrade(&server);
+                drop(server);
+                // One that the configuration names no more is gone by then.
+                server = match (cancel.sleep(paced(pause)), waiting.upgrade()) {
+                    (Ok(()), Some(server)) => server,
+                    _ => return,
+                };
+                pause = RETRY_AFTER.min(pause * 2);
+            }
+            server.is_asked.store(false, Ordering::SeqCst);
         };
         if thread::Builder::new()
             .name("mcp".to_owned())
@@ -266,7 +295,8 @@ impl Servers {
             is_local: entry.url.is_empty(),
             connect,
             redactor,
-            is_silent: AtomicBool::new(false),
+            is_stale: AtomicBool::new(false),
+            list_after: Mutex::default(),
             state: Mutex::default(),
             calls: RwLock::default(),
             changed: self.changed.clone(),
@@ -347,24 +377,47 @@ impl Server {
         Ok(self.without_keys(tools))
     }
 
-    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` if it has not.
+    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` if there is no new
+    /// list. One that has not come stays announced.
     #[allow(clippy::option_option)]
     fn list_again(&self, cancel: &Cancel) -> Option<Option<String>> {
-        let client = take(|| self.state.try_lock(), cancel)
-            .ok()?
-            .client
-            .clone()?;
-        if !client.take_list_changed() || self.is_silent.load(Ordering::SeqCst) {
+        let client = take(|| self.state.try_lock(), cancel).map(|state| state.client.clone());
+        let client = client.ok().flatten();
+        if client
+            .as_ref()
+            .is_some_and(|client| client.take_list_changed())
+        {
+            self.is_stale.store(true, Ordering::SeqCst);
+        }
+        if !self.is_stale.load(Ordering::SeqCst) {
             return None;
         }
-        let Ok(tools) = client.list_tools(paced(LIST_AGAIN), cancel) else {
-            let is_stopped = cancel.why().is_some();
-            self.is_silent.store(!is_stopped, Ordering::SeqCst);
+        let Some(tools) = client.and_then(|client| self.ask_again(&client, cancel)) else {
+            self.changed.store(true, Ordering::SeqCst);
             return None;
         };
+        self.is_stale.store(false, Ordering::SeqCst);
         let tools = self.without_keys(tools);
         let (_, change) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
         Some(change)
+    }
+
+    /// The new list, unless the server has kept a turn waiting for one lately.
+    fn ask_again(&self, client: &Client, cancel: &Cancel) -> Option<Vec<RemoteTool>> {
+        let mut after = self
+            .list_after
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let started = Instant::now();
+        if after.is_some_and(|after| started < after) {
+            return None;
+        }
+        let tools = client.list_tools(paced(LIST_AGAIN), cancel);
+        let is_slow = tools.is_err() || started.elapsed() > paced(LONG_LIST);
+        if is_slow && cancel.why().is_none() {
+            *after = Some(Instant::now() + paced(RETRY_AFTER));
+        }
+        tools.ok()
     }
 
     /// The tools of a server, without the keys that it was given: its words go into each request.

@@ -43,6 +43,7 @@ pub(crate) struct Launch<'a> {
     pub workspace: &'a Path,
     /// Where a program may be for the jail to show it.
     pub is_shown: &'a dyn Fn(&Path) -> bool,
+    pub user_home: Option<&'a Path>,
 }
 
 /// Interpreters of interpreters that are looked at.
@@ -102,18 +103,21 @@ impl Launch<'_> {
                 self.apart("command", program)?;
             }
             let real = Resolved::of(program).real;
-            if !(self.is_shown)(&real) {
+            if real.is_file() && !(self.is_shown)(&real) {
                 let name = self.name;
-                let tree = tree_of(&real).display();
+                let tree = tree_of(&real);
                 let (command, shown) = (&self.entry.command, real.display());
                 let what = if Path::new(command) == real {
                     format!("its jail does not show {shown}")
                 } else {
                     format!("{command} leads to {shown}, which its jail does not show")
                 };
-                return Err(Error::config(what).hint(format!(
-                    "add {tree} to mcpServers.{name}.read (--read {tree})"
-                )));
+                return Err(Error::config(what).hint(if is_wide(tree, self.user_home) {
+                    MOVE_IT.to_owned()
+                } else {
+                    let tree = tree.display();
+                    format!("add {tree} to mcpServers.{name}.read (--read {tree})")
+                }));
             }
         }
         Ok(())
@@ -201,10 +205,12 @@ fn started(program: PathBuf) -> Vec<PathBuf> {
     let mut next = Some(program);
     while let Some(program) = next.filter(|_| programs.len() < MAX_INTERPRETERS) {
         let real = Resolved::of(&program).real;
-        if !real.is_file() {
-            break;
-        }
-        next = interpreter(&real);
+        // One that is not there yet may be there at the next start.
+        next = if real.is_file() {
+            interpreter(&real)
+        } else {
+            None
+        };
         programs.push(program);
     }
     programs
@@ -215,6 +221,9 @@ pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<
     let mut trees: Vec<PathBuf> = Vec::new();
     for program in started(program) {
         let real = Resolved::of(&program).real;
+        if !real.is_file() {
+            continue;
+        }
         // The jail has to show a link as well as what it leads to.
         let beside = program.parent().unwrap_or(&program);
         for (file, tree) in [(&real, tree_of(&real)), (&program, beside)] {
@@ -225,6 +234,15 @@ pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<
         }
     }
     trees
+}
+
+/// What to do with a program beside which there is more than a server may read.
+pub(crate) const MOVE_IT: &str =
+    "move its program into a directory of its own, and add it from there";
+
+/// Whether this is a tree that no server is shown for the sake of its program: the user's home, or one that may hold anything.
+pub(crate) fn is_wide(tree: &Path, user_home: Option<&Path>) -> bool {
+    tree.components().count() <= 2 || user_home.is_some_and(|home| home.starts_with(tree))
 }
 
 /// What to show of a program: all that is installed with it.

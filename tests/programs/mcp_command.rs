@@ -251,6 +251,28 @@ fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
         .says("its jail does not show")
         .says("hint: move its program into a directory of its own");
 
+    // Nor is a server shown all of a home, or what holds homes.
+    let user = Home::empty();
+    let at_home = user.write("dice-mcp", "");
+    fs::copy(&dice, &at_home).unwrap();
+    for user_home in [user.path(""), user.path("below")] {
+        home.bantam()
+            .args(["mcp", "add", "dice", "--"])
+            .arg(&at_home)
+            .env("HOME", user_home)
+            .run()
+            .exits(3)
+            .says("hint: move its program into a directory of its own");
+    }
+    // What interprets it may not be there yet.
+    let python = workspace.join("venv/bin/python");
+    let script = user.write("own/run", format!("#!{}\n", python.display()));
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let own = script.parent().unwrap().display().to_string();
+    add(workspace, &["--read", &own, "--", script.to_str().unwrap()])
+        .exits(3)
+        .says("lies in");
+
     let elsewhere = Home::empty();
     let moved = elsewhere.path("own/dice-mcp");
     fs::create_dir_all(moved.parent().unwrap()).unwrap();
