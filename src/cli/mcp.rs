@@ -81,7 +81,6 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// Asks a server for its tools, and tells whose description has changed.
 fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
-    app::make_workspace(parts)?;
     let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
     let (tools, change) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
     if let Some(change) = change {
@@ -127,6 +126,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     if servers.is_empty() {
         notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
     }
+    app::make_workspace(parts)?;
     let mut failed = false;
     let row =
         |((name, entry), answer): ((&String, &McpServer), Option<Result<Vec<RemoteTool>>>)| {
@@ -189,6 +189,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     let entry = known(&loaded.config, name, "test")?;
     let parts = parts(&home, &loaded.config, env);
+    app::make_workspace(parts)?;
     let tools = ask(parts, name, entry).map_err(shown)?;
     let rows = tools
         .iter()
@@ -280,7 +281,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         .insert(name.clone(), entry.clone());
     let parts = parts(&home, &config, env);
     let has_files = home.mcp_home(name).exists();
-    let asked = ask(parts, name, entry);
+    let asked = app::make_workspace(parts).and_then(|()| ask(parts, name, entry));
     if asked.is_ok() || args.has("keep") {
         edit::set(&home, env, &["mcpServers", name], &value)?;
     } else {

@@ -777,6 +777,35 @@ fn a_server_that_answers_late_has_its_tools_in_the_next_turn_of_a_gateway() {
     gateway.finish().exits(0);
 }
 
+/// A board starts before its network does.
+#[test]
+fn a_server_that_was_down_at_the_start_of_a_gateway_is_asked_again() {
+    let attempts = AtomicUsize::new(0);
+    let late = with_sessions(move |request, method| match method {
+        "tools/list" if attempts.fetch_add(1, Ordering::SeqCst) < 2 => {
+            Reply::error(503, "starting up")
+        }
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        _ => accepted(),
+    });
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = home_of(&model, &[("late", &late)], &settings());
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = door(&gateway);
+    gateway.wait_for_stderr("the tools of the MCP server late are missing");
+    wait_until("the tool is offered", || {
+        door.ask("hi").is(200);
+        let requests = model.requests();
+        requests.last().unwrap().tools().contains(&"late__say")
+    });
+    gateway.signal(Signal::TERM);
+    let run = gateway.finish();
+    run.exits(0);
+    // The same failure is told once.
+    let told = run.stderr.matches("late are missing").count();
+    assert_eq!(told, 1, "{}", run.stderr);
+}
+
 #[test]
 fn a_question_asks_its_servers_side_by_side_and_a_signal_ends_the_wait() {
     for signal in [Signal::INT, Signal::TERM] {
