@@ -31,7 +31,7 @@ pub(crate) struct BuiltIn<R = InWorkshop> {
     pub run: R,
 }
 
-pub(crate) type ReplacesIn = fn(&Workshop, &Value, &Cancel) -> Option<Vec<u8>>;
+pub(crate) type ReplacesIn = fn(&Workshop, &Value, &Cancel) -> Option<Result<Vec<u8>, String>>;
 pub(crate) type InWorkshop = fn(&Workshop, &Value, &Turn) -> Result<ToolOutput>;
 pub(crate) type Alone = fn(&Value, &Turn) -> Result<ToolOutput>;
 

@@ -37,6 +37,13 @@ pub(super) fn replacing(old: &[u8], args: &Value) -> Vec<String> {
     marked(&removed, &added)
 }
 
+/// The same where that file cannot be shown.
+pub(super) fn unseen(why: &str, args: &Value) -> Vec<String> {
+    let new = args.get("content").and_then(Value::as_str).unwrap_or("");
+    let removed = format!("[the file that is there, not shown: {why}]");
+    marked(&[&removed], &new.lines().collect::<Vec<_>>())
+}
+
 fn marked(removed: &[&str], added: &[&str]) -> Vec<String> {
     let removed = removed.iter().map(|line| format!("-{line}"));
     removed

@@ -83,10 +83,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
         SHOWN,
         |workshop, args, turn| run("write_file", workshop, args, turn),
     )
-    .replacing(|workshop, args, cancel| {
-        let kept = content(&workshop.hands, text(args, "path"), cancel);
-        kept.map(|(content, _)| content)
-    }),
+    .replacing(|workshop, args, cancel| replaced(&workshop.hands, text(args, "path"), cancel)),
     BuiltIn::new(
         ToolSpec::built_in(
             "append_file",
@@ -161,6 +158,20 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
                 content
             }))
         }
+    }
+}
+
+/// What a file holds that would be replaced, or why that cannot be shown; `None` if there is none.
+fn replaced(hands: &Hands, path: &str, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
+    let mut content = Vec::new();
+    let read = hands.give_file(path, MOST_KEPT, cancel, &mut |part| {
+        content.extend_from_slice(part);
+        Ok(())
+    });
+    match read {
+        Ok(_) => Some(Ok(content)),
+        Err(e) if e.message.ends_with("does not exist") => None,
+        Err(e) => Some(Err(e.message)),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::one_line;
 
-pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Option<Vec<u8>> + Send + Sync;
+pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Option<Result<Vec<u8>, String>> + Send + Sync;
 pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool made from a function.
@@ -144,7 +144,7 @@ impl Tool for Function {
         one_line(&words.join(" "), 80)
     }
 
-    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Vec<u8>> {
+    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
         self.replaces.as_ref()?(args, cancel)
     }
 

@@ -82,7 +82,7 @@ pub(crate) use registry::Registry;
 /// at once and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Risk {
-    /// Reads only, and what it reads changes by other calls alone. Calls run in parallel; the same call is not run again while
+    /// Reads only, and only other calls change what it reads. Calls run in parallel; the same call is not run again while
     /// nothing was changed, because the model has its result.
     Safe,
     /// Changes files or sends something, or has another result each time: a clock, the state of a job. Calls run one after the
@@ -117,9 +117,9 @@ pub struct ToolSpec {
     ///
     /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
     /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
-    /// that is broken or looks around. What plainly means the right thing is corrected: `"12"` becomes 12 for an integer, `"true"`
+    /// that is broken or looks around. Obvious mistakes are corrected: `"12"` becomes 12 for an integer, `"true"`
     /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out, and so is an argument that the schema does
-    /// not name, unless it may be a slip.
+    /// not name, unless it may be a misspelling.
     pub schema: Cow<'static, str>,
     /// What its calls may do to the world.
     pub risk: Risk,
@@ -259,9 +259,10 @@ pub trait Tool: Send + Sync {
         one_line(&args.to_string(), 80)
     }
 
-    /// What the file holds that a call of a built-in tool would replace, for a person who is asked about the call.
+    /// What the file holds that a call of a built-in tool would replace, or why that cannot be shown, for a person who is asked
+    /// about the call.
     #[doc(hidden)]
-    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Vec<u8>> {
+    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
         None
     }
 

@@ -72,9 +72,12 @@ impl PreparedCall<'_> {
     /// The lines that it takes away and adds, for whoever is asked about it. A file that it replaces is read for that.
     pub(crate) fn asked_change(&self, cancel: &Cancel) -> Vec<String> {
         let replaced = match &self.checked {
-            Ok((tool, args)) if self.is_built_in() => tool
-                .replaces(args, cancel)
-                .map(|old| change::replacing(&old, args)),
+            Ok((tool, args)) if self.is_built_in() => {
+                tool.replaces(args, cancel).map(|old| match old {
+                    Ok(old) => change::replacing(&old, args),
+                    Err(why) => change::unseen(&why, args),
+                })
+            }
             _ => None,
         };
         let lines = replaced.unwrap_or_else(|| self.changed_lines()).into_iter();

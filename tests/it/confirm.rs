@@ -54,6 +54,20 @@ fn a_file_that_would_be_replaced_is_shown_as_a_change() {
     assert!(!run.stdout.contains("+one"), "{}", run.stdout);
 }
 
+/// It is the file that nothing can bring back.
+#[test]
+fn a_large_file_that_would_be_replaced_is_told_of() {
+    let model = writing();
+    let home = home(&model, &["writes"]);
+    home.write("workspace/a.txt", "x".repeat(23 << 20));
+    let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
+    talk.wait_for_next_stdout("-[the file that is there, not shown: ");
+    talk.wait_for_next_stdout("+two");
+    talk.wait_for_next_stdout("[n] ");
+    talk.types("n\n");
+    talk.finish().exits(0);
+}
+
 #[test]
 fn a_question_that_is_not_answered_is_asked_again_in_whole_words() {
     let model = writing();
