@@ -35,13 +35,13 @@ impl Consent {
         Ok(())
     }
 
-    /// Whether the user agrees to `what`: "the model x at y". They see all of it, or how much there is.
+    /// Whether the user agrees to `what`: "the model x at y". They see all of it; nobody can agree to what is too long for that.
     fn agrees(&mut self, what: &str) -> Result<bool> {
         let what = spelled_out(&what.replace('\n', "\\n"));
         let length = what.chars().count();
-        let agreed = self.can_ask && {
+        let agreed = self.can_ask && length <= MAX_SHOWN && {
             let question = if length > SHORT {
-                tell(&beginning(&what, MAX_SHOWN));
+                tell(&what);
                 format!("Take over this ({length} characters)?")
             } else {
                 format!("Take over {what}?")
