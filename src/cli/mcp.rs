@@ -137,7 +137,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
                 None => "disabled".to_owned(),
             };
             let what = if entry.url.is_empty() {
-                format!("{} {}", entry.command, entry.args.join(" "))
+                entry.shown_command()
             } else {
                 proxy::shown(&entry.url)
             };

@@ -27,7 +27,7 @@ pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram}
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::secret::{Secret, is_secret_name};
+use crate::secret::{REMOVED, Secret, is_secret_name};
 
 impl McpServer {
     /// What its headers, its environment, its address and its arguments may hold of secrets. A path is none.
@@ -61,6 +61,25 @@ impl McpServer {
         let named = parts.filter_map(|part| part.split_once('='));
         let secrets = named.filter(|(name, _)| is_secret_name(name));
         password.into_iter().chain(secrets.map(|(_, value)| value))
+    }
+
+    /// How it is started, for people: without the words behind `--api-key`, `--token=` and the like, however short.
+    pub(crate) fn shown_command(&self) -> String {
+        let mut shown = self.command.clone();
+        let mut is_secret = false;
+        for word in &self.args {
+            let named = word.split_once('=').filter(|_| word.starts_with('-'));
+            shown.push(' ');
+            match named {
+                Some((name, _)) if is_secret_name(name) => {
+                    shown.push_str(&format!("{name}={REMOVED}"));
+                }
+                _ if is_secret => shown.push_str(REMOVED),
+                _ => shown.push_str(word),
+            }
+            is_secret = word.starts_with('-') && named.is_none() && is_secret_name(word);
+        }
+        shown
     }
 
     /// The words behind `--api-key`, `--token=` and the like.

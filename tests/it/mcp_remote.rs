@@ -930,7 +930,9 @@ fn a_server_asks_one_thing_at_a_time() {
 #[test]
 fn a_list_of_servers_shows_no_key_of_an_address() {
     let servers = json!({ "mcpServers": { "far": {
-        "url": "https://me:hush-hush@far.example/mcp?key=hush-hush", "enabled": false } } });
+        "url": "https://me:hush-hush@far.example/mcp?key=hush-hush", "enabled": false },
+        "near": { "command": "near-mcp", "enabled": false,
+            "args": ["--api-key", "hush1", "--token=hush2", "-v", "plain"] } } });
     let home = Home::with(&servers);
     let run = home.bantam().args(["mcp", "list"]).run();
     run.exits(0);
@@ -939,6 +941,8 @@ fn a_list_of_servers_shows_no_key_of_an_address() {
         "{}",
         run.stdout
     );
+    let near = "near-mcp --api-key [secret removed] --token=[secret removed] -v plain";
+    assert!(run.stdout.contains(near), "{}", run.stdout);
     assert!(!run.stdout.contains("hush"), "{}", run.stdout);
 }
 
