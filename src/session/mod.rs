@@ -529,6 +529,7 @@ pub trait Store: Send + Sync {
     }
 }
 
+/// The error of a store that does not know its keys.
 fn unlisted() -> Error {
     Error::failed("this store does not list its conversations")
         .hint("implement session::Lines::keys, or session::Store::list")
