@@ -50,6 +50,8 @@ pub(crate) struct ReplyBuilder<'a> {
     has_halves: bool,
     /// Events that are not JSON.
     unreadable: u32,
+    /// Why an event was not read that is far larger than any that a host sends.
+    too_large: Option<String>,
     progress: Progress,
 }
 
@@ -66,6 +68,7 @@ impl<'a> ReplyBuilder<'a> {
             past_calls: offers.is_empty(),
             has_halves: false,
             unreadable: 0,
+            too_large: None,
             progress: Progress::Begun,
         }
     }
@@ -88,7 +91,10 @@ impl<'a> ReplyBuilder<'a> {
 
     /// An event as JSON, within bounds.
     fn read(&mut self, data: &str) -> Option<Value> {
-        refuse_more_values(data.as_bytes(), MAX_VALUES).ok()?;
+        if let Err(e) = refuse_more_values(data.as_bytes(), MAX_VALUES) {
+            self.too_large = Some(e.to_string());
+            return None;
+        }
         serde_json::from_str(data).ok().or_else(|| {
             let marked = halves::marked(data.as_bytes())?;
             let value = serde_json::from_slice(&marked).ok()?;
@@ -189,6 +195,11 @@ impl<'a> ReplyBuilder<'a> {
     /// Whether thoughts have come apart from the text.
     pub(super) fn has_thoughts(&self) -> bool {
         !self.reply.reasoning.is_empty()
+    }
+
+    /// Why an event was too large to be read.
+    pub(super) fn too_large(&self) -> Option<&str> {
+        self.too_large.as_deref()
     }
 
     /// How many events were not JSON.

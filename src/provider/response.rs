@@ -162,6 +162,9 @@ impl<'a> Response<'a> {
         if let Some(last) = events.finish() {
             event(&mut reply, &last)?;
         }
+        if let Some(why) = reply.too_large() {
+            trace(&format!("an event of the stream is not read: {why}"));
+        }
         match reply.unreadable() {
             0 => {}
             1 => trace("one event of the stream was not JSON, and is lost"),
@@ -198,6 +201,10 @@ fn whole(
     let content = reply
         .event(&text)
         .map_err(|error| error_in_answer(&error))?;
+    if let Some(why) = reply.too_large() {
+        let why = format!("the answer is not read: {why}");
+        return Err(ProviderError::Rejected(why));
+    }
     if content.is_none() && !reply.is_complete() {
         return Err(transient(format!(
             "the answer holds no reply: {}",
