@@ -97,7 +97,7 @@
 //   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 // - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to the dispatcher by `app/gateway.rs`.
 // - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
-//   also stands in `LEFT` of `cli/convert.rs`. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
+//   must not be in `TAKEN` of `cli/convert.rs`, which imports take over. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
 //   docs/settings.md.
 // - **A command**: a file in `cli/` and a line in its table.
 

@@ -471,7 +471,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
     assert_eq!(private, ["agent/mod.rs: redactor"]);
 }
 
-/// docs/embedding.md tells of each what a process shares by it. What the command line has is the binary's alone.
+/// A new one needs its sentence in docs/embedding.md. What the command line has is the binary's alone.
 #[test]
 fn what_a_process_shares_is_known() {
     let kinds = [

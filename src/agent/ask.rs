@@ -21,7 +21,7 @@ pub(super) struct Tools<'a> {
     pub withheld: bool,
 }
 
-/// The tools of a turn: the agent's, with those that servers have made others since it began.
+/// The tools of a turn: the agent's, updated with those that servers have changed since it began.
 pub(super) struct Offered<'a> {
     agent: &'a Agent,
     turn: &'a TurnContext<'a>,

@@ -26,7 +26,6 @@ pub struct Builder {
     pub(crate) confirm: Vec<String>,
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,
-    /// The home that keeps what files were before a turn; `None` where nobody can take a turn back.
     /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
     pub(crate) undo_in: Option<(Home, &'static str)>,
     /// Rebuilds tools that change while a turn runs.

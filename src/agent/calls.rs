@@ -35,7 +35,7 @@ const SHOWN_OF_A_RESULT: usize = 200;
 /// The most characters shown of a line that a running command has printed.
 const SHOWN_OF_A_LINE: usize = 200;
 
-/// The calls of a turn: made with the first one.
+/// The calls of a turn, created for the first one.
 pub(super) struct Calls<'a> {
     agent: &'a Agent,
     pub turn: &'a TurnContext<'a>,

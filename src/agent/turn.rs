@@ -295,7 +295,7 @@ impl Agent {
         }
     }
 
-    /// The first call of a turn is to come. From now on what its files were is kept, for the user to take it back.
+    /// Prepares the turn's first call. From here on, earlier versions of files are kept for `/undo`.
     fn begin_calls<'a>(
         &'a self,
         turn: &'a TurnContext,

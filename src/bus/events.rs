@@ -137,8 +137,8 @@ impl EventLog {
     }
 
     /// Like [`EventLog::after`], but waits up to `most` until there is one. An empty list means that none came in time, or that
-    /// none will come: [`EventLog::status`] tells which. A stream that is unknown may begin, so this waits for it, too; who
-    /// must not wait for one that is forgotten asks for the status first.
+    /// none will come: [`EventLog::status`] tells which. A stream that is unknown may begin, so this waits for it, too. To
+    /// avoid waiting for a forgotten stream, check its status first.
     pub fn wait(&self, stream: &str, number: u64, most: Duration) -> Vec<(u64, Event)> {
         let started = Instant::now();
         let mut streams = self.streams();

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result};
 /// How long channels have for what they have not shown when nothing more can come.
 const LAST_SHOWN: Duration = Duration::from_secs(30);
 
-/// Passes on what goes wrong in a channel, and ends serving by it.
+/// Passes on what goes wrong in a channel, and stops serving.
 pub(super) fn watch(end: Receiver<Error>, failures: Sender<Error>, cancel: Cancel) -> Result<()> {
     let watching = move || {
         for failure in end {

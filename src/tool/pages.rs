@@ -34,7 +34,9 @@ pub(super) fn bounded(mut text: String, strike: impl FnOnce(String) -> String) -
     text.truncate(clip(&text, MAX_TEXT).len());
     let close = if fence.is_empty() { "" } else { "\n" };
     let most = size(MAX_TEXT as u64);
-    text.push_str(&format!("{close}{fence}\n[cut: a result holds {most}]"));
+    text.push_str(&format!(
+        "{close}{fence}\n[cut: results are limited to {most}]"
+    ));
     text
 }
 
@@ -178,7 +180,7 @@ mod tests {
         assert!(cut.len() < MAX_TEXT + 100, "{}", cut.len());
         assert!(!cut.contains("sk-"));
         assert!(
-            cut.ends_with("\n```\n[cut: a result holds 1.0 MB]"),
+            cut.ends_with("\n```\n[cut: results are limited to 1.0 MB]"),
             "{}",
             &cut[cut.len() - 60..]
         );
