@@ -1,14 +1,16 @@
 //! Stores, also those of other people's programs.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use bantam::agent::{Agent, Request};
-use bantam::error::Kind;
+use bantam::error::{Error, Kind, Result};
 use bantam::message::{Message, Reply};
 use bantam::provider::{self, Provider, ProviderError};
-use bantam::session::{Files, Memory, Store, check_store};
+use bantam::session::{Files, Line, LineStore, Lines, Memory, Store, check_store};
 
 use crate::harness::Home;
 
@@ -76,4 +78,32 @@ fn two_turns_at_once_in_memory_follow_each_other() {
         }
     });
     assert_eq!(order(&memory), "uaua");
+}
+
+/// Lines in memory whose keys cannot be read.
+#[derive(Clone, Default)]
+struct Keyless(Arc<Mutex<BTreeMap<String, Vec<Line>>>>);
+
+impl Lines for Keyless {
+    fn read(&self, key: &str) -> Result<Vec<Line>> {
+        Ok(self.0.lock().unwrap().get(key).cloned().unwrap_or_default())
+    }
+
+    fn write(&self, key: &str, from: usize, lines: &[Line]) -> Result<()> {
+        let mut all = self.0.lock().unwrap();
+        let kept = all.entry(key.to_owned()).or_default();
+        kept.splice(from.., lines.iter().cloned());
+        Ok(())
+    }
+
+    fn keys(&self) -> Result<Vec<String>> {
+        Err(Error::failed("no such column: kei"))
+    }
+}
+
+#[test]
+#[should_panic(expected = "list: no such column: kei")]
+fn a_store_whose_list_fails_is_none() {
+    let store = LineStore::new(Keyless::default());
+    check_store(|| store.clone());
 }
