@@ -49,16 +49,13 @@ impl Report {
 /// A check as a terminal or a pipe gets it. At a terminal sentences break between words; a command keeps its line, so that it
 /// can be copied.
 fn shown(check: &Check) -> String {
-    let text = check.to_string();
-    let mut page = String::new();
-    for (n, line) in text.lines().enumerate() {
-        let rest = line.split_once(": ").map_or(line, |(_, rest)| rest);
-        let is_sentence = [", ", ": ", "; "].iter().any(|mark| rest.contains(mark));
-        let is_command = n > 0 && (!is_sentence || rest.contains(" && "));
+    let (found, fixes) = check.lines();
+    let mut page = hung(&found, 6);
+    for (line, is_command) in fixes {
         page.push_str(&if is_command {
-            format!("{line}\n")
+            line + "\n"
         } else {
-            hung(line, if n == 0 { 6 } else { 7 })
+            hung(&line, 7)
         });
     }
     page

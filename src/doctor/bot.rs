@@ -39,7 +39,9 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
                     NAME,
                     "a webhook is set for this bot and receives all its messages",
                 )
-                .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
+                .command(
+                    "curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token",
+                ),
             );
         }
         let waiting = info
@@ -49,7 +51,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
         if waiting > 0 {
             let waiting = counted(usize::try_from(waiting).unwrap_or(usize::MAX), "message");
             let what = format!("{waiting} waiting at Telegram until bantam gateway runs");
-            checks.push(Check::info(NAME, what).fix("bantam gateway"));
+            checks.push(Check::info(NAME, what).command("bantam gateway"));
         }
     }
     if allowed == 0 {

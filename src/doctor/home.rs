@@ -8,7 +8,7 @@ use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 use serde_json::Value;
 
-use super::{Check, quoted};
+use super::{Check, Fix, quoted};
 use crate::config::{self, Loaded};
 use crate::error::{Error, Result};
 use crate::paths::Home;
@@ -37,20 +37,20 @@ pub(crate) fn directory(home: &Home) -> Check {
             NAME,
             format!("{shown} belongs to user {owner}, but files that root creates there will belong to root"),
         )
-        .fix(format!("sudo -u '#{owner}' bantam doctor"))
+        .command(format!("sudo -u '#{owner}' bantam doctor"))
     } else if owner != geteuid().as_raw() {
         Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
-            .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
+            .command(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e)))
-            .fix(format!("chmod 700 {quoted}"))
+            .command(format!("chmod 700 {quoted}"))
             .fix(ELSEWHERE)
     } else if mode & 0o077 != 0 {
         Check::fail(
             NAME,
             format!("{shown}: mode {mode:04o}: other users can read it"),
         )
-        .fix(format!("chmod 700 {quoted}"))
+        .command(format!("chmod 700 {quoted}"))
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
@@ -95,12 +95,13 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
                 "{shown}: mode {:04o}: others can write it",
                 meta.mode() & 0o777
             );
-            checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
+            checks.push(Check::fail(NAME, found).command(format!("chmod go-w {}", quoted(&path))));
         }
         if ![0, geteuid().as_raw()].contains(&meta.uid()) && !geteuid().is_root() {
             let found = format!("{shown} belongs to user {}, who can write it", meta.uid());
             checks.push(
-                Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
+                Check::fail(NAME, found)
+                    .command(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
             );
         }
     }
@@ -148,8 +149,8 @@ pub(crate) fn notes(home: &Home) -> Vec<Check> {
         None => vec![Check::ok(NAME, found)],
         Some(first) => vec![
             Check::info(NAME, found)
-                .fix(restore(first))
-                .fixes(missed.map(restore)),
+                .command(restore(first))
+                .fixes(missed.map(restore).map(Fix::Command)),
         ],
     }
 }
@@ -182,7 +183,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         Err(e) => {
             return vec![
                 Check::fail(NAME, Error::from(e).message)
-                    .fix(format!("chmod 700 {}", quoted(&dir))),
+                    .command(format!("chmod 700 {}", quoted(&dir))),
             ];
         }
     };
@@ -202,7 +203,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
                 String::new()
             };
             let file = quoted(path);
-            checks.push(Check::fail(NAME, format!("{first}{more}")).fix(format!(
+            checks.push(Check::fail(NAME, format!("{first}{more}")).command(format!(
                 "mv {file} {file}.damaged    # or continue: bantam reads every undamaged line"
             )));
         }

@@ -33,8 +33,8 @@ pub(crate) fn user(home: &Path) -> Check {
     };
     let all = super::quoted(&home.join("."));
     Check::info("user", ROOT)
-        .fix(add)
-        .fix(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
+        .command(add)
+        .command(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
 }
 
 /// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
-use super::Check;
+use super::{Check, Fix};
 use crate::config::Env;
 use crate::jail::OLDEST_ABI;
 
@@ -39,7 +39,7 @@ const SETTINGS: [(&str, &str); 2] = [
 ];
 
 /// Lines that open namespaces to `exe`, this program, and to as little else as possible.
-pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<String> {
+pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Fix> {
     let is_set = |path: &str, value: &str| read(path).is_some_and(|text| text == value);
     let container = if read("/run/.containerenv").is_some() {
         Some(PODMAN)
@@ -51,11 +51,12 @@ pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Stri
             .filter(|kind| !kind.is_empty())
             .map(|_| CONTAINER)
     };
-    let mut fixes: Vec<String> = container.into_iter().map(str::to_owned).collect();
+    let advice = |text: &str| Fix::Advice(text.to_owned());
+    let mut fixes: Vec<Fix> = container.into_iter().map(advice).collect();
     for (_, setting) in SETTINGS.iter().filter(|(path, _)| is_set(path, "0")) {
-        fixes.push(format!(
+        fixes.push(Fix::Command(format!(
             "sudo sysctl {setting}    # to keep it: that line in /etc/sysctl.d/99-userns.conf"
-        ));
+        )));
     }
     // In a container, the profile and the filter are the host's.
     if is_set(
@@ -63,12 +64,12 @@ pub(crate) fn namespace_fixes(exe: &Path, env: &Env, read: ReadFile) -> Vec<Stri
         "1",
     ) && container.is_none()
     {
-        fixes.extend(profile(exe));
+        fixes.extend(profile(exe).map(Fix::Command));
     }
     let is_filtered = read("/proc/self/status")
         .is_some_and(|status| status.lines().any(|line| line == "Seccomp:\t2"));
     if is_filtered && fixes.is_empty() {
-        fixes.push(FILTER.to_owned());
+        fixes.push(advice(FILTER));
     }
     fixes
 }
@@ -102,8 +103,8 @@ fn profile(exe: &Path) -> [String; 2] {
 }
 
 /// The line that would bring a Landlock that confines, from what the kernel said about it.
-pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<String> {
-    match abi {
+pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<Fix> {
+    let fix = match abi {
         // Something else failed.
         Ok(abi) if *abi >= OLDEST_ABI => None,
         Ok(_) => Some("use Linux 6.2 or newer: the Landlock of this kernel is too old".to_owned()),
@@ -116,7 +117,8 @@ pub(crate) fn landlock_fix(abi: &io::Result<u32>, read: ReadFile) -> Option<Stri
         }
         // The kernel has none, or a filter hides it: no line changes that.
         Err(_) => None,
-    }
+    };
+    fix.map(Fix::Advice)
 }
 
 /// The kernel, and the two system calls that confinement needs.
@@ -163,7 +165,9 @@ mod tests {
                     .find(|(name, _)| *name == path)
                     .map(|(_, text)| (*text).to_owned())
             };
-            namespace_fixes(Path::new("/opt/my bots/b[1]"), &Env::new(), &read)
+            let fixes = namespace_fixes(Path::new("/opt/my bots/b[1]"), &Env::new(), &read);
+            let texts = fixes.iter().map(|fix| fix.text().to_owned());
+            texts.collect::<Vec<_>>()
         };
         assert_eq!(fixes(&[]), [""; 0]);
         assert_eq!(
@@ -189,12 +193,15 @@ mod tests {
         let read = |_: &str| Some("capability,apparmor".to_owned());
         let off =
             landlock_fix(&Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)), &read).unwrap();
-        assert!(off.contains("lsm=landlock,capability,apparmor"), "{off}");
+        assert!(
+            off.text().contains("lsm=landlock,capability,apparmor"),
+            "{off:?}"
+        );
         assert_eq!(
             landlock_fix(&Err(io::Error::from_raw_os_error(libc::ENOSYS)), &read),
             None
         );
-        assert!(landlock_fix(&Ok(1), &read).unwrap().contains("6.2"));
+        assert!(landlock_fix(&Ok(1), &read).unwrap().text().contains("6.2"));
         assert_eq!(landlock_fix(&Ok(OLDEST_ABI), &read), None);
     }
 }

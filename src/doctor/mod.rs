@@ -23,14 +23,30 @@ pub(crate) enum Verdict {
     Info,
 }
 
+/// What to do about what a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fix {
+    /// A line to be copied as it is.
+    Command(String),
+    Advice(String),
+}
+
+impl Fix {
+    fn text(&self) -> &str {
+        match self {
+            Self::Command(text) | Self::Advice(text) => text,
+        }
+    }
+}
+
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub verdict: Verdict,
     pub name: &'static str,
     pub found: String,
-    /// Commands to run or lines to change, best first.
-    pub fixes: Vec<String>,
+    /// Best first.
+    pub fixes: Vec<Fix>,
     /// The kind of the error that it tells of.
     pub cause: Option<Kind>,
 }
@@ -61,40 +77,52 @@ impl Check {
     /// A failure whose fix is the error's hint.
     pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
         Self {
-            fixes: error.hint.into_iter().collect(),
+            fixes: error.hint.map(Fix::Advice).into_iter().collect(),
             cause: Some(error.kind),
             ..Self::fail(name, error.message)
         }
     }
 
-    pub(crate) fn fix(mut self, line: impl Into<String>) -> Self {
-        self.fixes.push(line.into());
+    /// Adds advice.
+    pub(crate) fn fix(mut self, advice: impl Into<String>) -> Self {
+        self.fixes.push(Fix::Advice(advice.into()));
         self
     }
 
-    pub(crate) fn fixes(mut self, lines: impl IntoIterator<Item = String>) -> Self {
-        self.fixes.extend(lines);
+    /// Adds a command.
+    pub(crate) fn command(mut self, line: impl Into<String>) -> Self {
+        self.fixes.push(Fix::Command(line.into()));
         self
     }
-}
 
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn fixes(mut self, fixes: impl IntoIterator<Item = Fix>) -> Self {
+        self.fixes.extend(fixes);
+        self
+    }
+
+    /// What was found, in a line, and a line for each fix with whether it is a command.
+    pub(crate) fn lines(&self) -> (String, Vec<(String, bool)>) {
         let (word, fix) = match self.verdict {
             Verdict::Ok => ("ok", "tip"),
             Verdict::Fail => ("FAIL", "fix"),
             Verdict::Info => ("--", "tip"),
         };
-        writeln!(
-            f,
-            "{word:<4}  {}: {}",
-            self.name,
-            one_line(&self.found, 600)
-        )?;
-        for line in &self.fixes {
-            writeln!(f, "  {fix}: {}", printable(line))?;
-        }
-        Ok(())
+        let found = format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600));
+        let line = |it: &Fix| {
+            let line = format!("  {fix}: {}", printable(it.text()));
+            (line, matches!(it, Fix::Command(_)))
+        };
+        (found, self.fixes.iter().map(line).collect())
+    }
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (found, fixes) = self.lines();
+        writeln!(f, "{found}")?;
+        fixes
+            .into_iter()
+            .try_for_each(|(line, _)| writeln!(f, "{line}"))
     }
 }
 
@@ -110,7 +138,7 @@ mod tests {
     #[test]
     fn a_check_is_one_line_and_a_line_for_each_fix() {
         let check = Check::fail("home", "a\nb\x1b[0m")
-            .fix("chmod 700 /x")
+            .command("chmod 700 /x")
             .fix("or not");
         assert_eq!(
             check.to_string(),

@@ -27,21 +27,21 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
     let model = match config.choose_model(env) {
         Err(e) => return Check::of_error(NAME, e),
         Ok(None) if configured => {
-            return Check::fail(NAME, "none is configured and no key was found").fix(EXPORT);
+            return Check::fail(NAME, "none is configured and no key was found").command(EXPORT);
         }
         Ok(None) => {
             return Check::info(
                 NAME,
                 "no key: Ollama answers if it is there, else the built-in demo",
             )
-            .fix(EXPORT);
+            .command(EXPORT);
         }
         Ok(Some(model)) => model,
     };
     if model.protocol == Protocol::Demo {
         return Check::info(NAME, format!("{}: built in, not a language model", model.name))
             .fix("in config.json, change agents.defaults.model_name to openrouter/auto (or another vendor/model)")
-            .fix(EXPORT);
+            .command(EXPORT);
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else {

@@ -551,8 +551,11 @@ fn at_a_terminal_lines_break_between_words() {
         &json!({ "agents": { "defaults": { "model_name": "nosuch" } } }),
     ));
     set_mode(&home, "", 0o755);
+    home.write("sessions/cli_x.jsonl", "{\"v\":1}\nno line\n{\"v\":1}\n");
     let run = home.bantam().arg("doctor").on_a_clever_terminal(40).run();
     let text = seen(&run.stdout);
+    let is_mv = |line: &str| line.starts_with("  fix: mv /") && line.ends_with("undamaged line");
+    assert!(text.lines().any(is_mv), "{text}");
     let is_whole = |line: &str| line.starts_with("  fix: chmod 700 /") && line.ends_with("/home/");
     assert!(text.lines().any(is_whole), "{text}");
     for line in text
