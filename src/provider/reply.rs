@@ -12,7 +12,7 @@ use crate::message::{Reply, Stop, ToolCall};
 use crate::text::{halves, parse_json, refuse_more_values};
 
 /// The most values of an event: in memory one may take a hundred times its bytes.
-const MAX_VALUES: usize = 100_000;
+const MAX_VALUES: usize = 500_000;
 
 /// What to show of a piece of a reply that carries content.
 #[derive(Debug, Default, PartialEq)]

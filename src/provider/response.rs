@@ -202,7 +202,7 @@ fn whole(
         .event(&text)
         .map_err(|error| error_in_answer(&error))?;
     if let Some(why) = reply.too_large() {
-        let why = format!("the answer is not read: {why}");
+        let why = format!("the answer is larger than any that is read: {why}");
         return Err(ProviderError::Rejected(why));
     }
     if content.is_none() && !reply.is_complete() {
