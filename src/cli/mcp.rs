@@ -507,7 +507,6 @@ pub(super) fn checks(parts: Parts) -> Vec<Check> {
     parts.config.mcp_servers.iter().map(check).collect()
 }
 
-/// The entry that the arguments describe.
 /// The words of a command with the whole paths of files: a server starts in a directory of its own, and not where the user is.
 fn typed_here(words: &[String]) -> Vec<String> {
     let whole = |(n, word): (usize, &String)| {
@@ -528,6 +527,7 @@ fn typed_here(words: &[String]) -> Vec<String> {
     words.iter().enumerate().map(whole).collect()
 }
 
+/// The entry that the arguments describe.
 fn entry(args: &Args, words: &[String]) -> Result<Value> {
     let is_url = words.len() == 1
         && ["http://", "https://"]
