@@ -462,7 +462,7 @@ pub trait Store: Send + Sync {
     /// Errors of the storage; then none of them is kept.
     fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()>;
 
-    /// Replaces all lines of the conversation by these. Returns the path of the old ones, if they are kept.
+    /// Replaces all lines of the conversation with these. Returns the path of the old ones, if they are kept.
     ///
     /// # Errors
     /// Errors of the storage; then nothing has changed, or nothing can be written any more.
@@ -515,7 +515,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Deletes the conversation `name` and all that belongs to it, and says whether there was one. Waits for a turn that is
-    /// running. Default: replaces its lines by none, after which it is new.
+    /// running. Default: replaces its lines with none, after which it is new.
     ///
     /// # Errors
     /// Those of [`Store::load`] and [`Store::replace`].

@@ -14,7 +14,7 @@ const MAX_ERRORS: usize = 3;
 /// What to do with arguments that a schema does not name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// They are left out, and refused where one may be a slip.
+    /// They are left out, and refused where one may be a misspelling.
     LeaveOut,
     /// They go to the tool as they are, unless the schema excludes them.
     PassOn,
@@ -248,7 +248,7 @@ fn object(
             taken.insert(name, value);
         }
     } else {
-        // Models add parameters of their own, a reason for example. Only what may be a slip counts.
+        // Models add parameters of their own, a reason for example. Only what may be a misspelling counts.
         let is_incomplete = !wrong.is_empty();
         for name in given.keys() {
             let absent = properties
