@@ -40,8 +40,8 @@
 
 // # Code map
 //
-// For people who change bantam itself. Embedding programs use [`agent`], [`bus`], [`error`], [`message`], [`provider`],
-// [`session`], [`tool`] and [`tools`]. The rest is private.
+// For people who change bantam itself. Embedding programs use `agent`, `bus`, `error`, `message`, `provider`,
+// `session`, `tool` and `tools`. The rest is private.
 //
 // Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
 // never in a circle (`tests/house.rs` proves it).
@@ -49,14 +49,14 @@
 // | rank | room | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`, the `form` of an MCP server), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `import_sessions`, `convert`, `security_yml`, `consent`) |
-// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in [`tools`] |
+// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in `tools` |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have `shown`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint` and the `backlog` that a crash leaves of them, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
-// | 3 | [`agent`] | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
+// | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
-// | 2 | [`provider`] | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
+// | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
-// | 2 | [`tool`] | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
+// | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 // | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 // | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what it asks of the user (`form`), what its tools are (`list`), what it may not run (`trust`) |
@@ -65,13 +65,13 @@
 // | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 // | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 // | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
-// | 1 | [`session`] | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
+// | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
 // | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 // | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs, removes, enables and disables them (`install`) |
 // | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-// | 0 | [`message`], [`bus`], [`error`] | types that every room uses |
+// | 0 | `message`, `bus`, `error` | types that every room uses |
 // | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `wire` | the messages between bantam and a hands process |
@@ -95,10 +95,10 @@
 //   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 // - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
-// - **A channel**: a room of rank 2 that implements [`bus::Channel`], handed to the dispatcher by `app/gateway.rs`.
+// - **A channel**: a room of rank 2 that implements `bus::Channel`, handed to the dispatcher by `app/gateway.rs`.
 // - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
-//   must not be in `TAKEN` of `cli/convert.rs`, which imports take over. `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into
-//   docs/settings.md.
+//   must not be in `TAKEN` of `cli/convert.rs`, which imports take over.
+//   `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into docs/settings.md.
 // - **A command**: a file in `cli/` and a line in its table.
 
 #![warn(missing_docs)]

@@ -303,6 +303,56 @@ fn the_code_map_has_every_room_at_its_rank() {
     );
 }
 
+/// Of paths, and of what it says a file has: "`TAKEN` of `cli/convert.rs`".
+#[test]
+fn what_the_code_map_names_exists() {
+    let text = include_str!("../src/lib.rs");
+    let map = text.split_once("// # Code map\n").unwrap().1;
+    let lines = map.lines().take_while(|line| line.starts_with("//"));
+    let lines: Vec<&str> = lines.map(|line| line[2..].trim()).collect();
+    let map = lines.join(" ");
+    // Odd parts are between backticks.
+    let parts: Vec<&str> = map.split('`').collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut files, mut missing) = (0, Vec::new());
+    for (at, path) in parts.iter().enumerate().skip(1).step_by(2) {
+        let is_file = path.ends_with(".rs");
+        if path.contains(' ') || !(is_file || path.contains('/')) {
+            continue;
+        }
+        let places = [
+            format!("src/{path}"),
+            format!("src/{path}.rs"),
+            (*path).to_owned(),
+        ];
+        let Some(place) = places
+            .iter()
+            .map(|place| root.join(place))
+            .find(|place| place.exists())
+        else {
+            missing.push((*path).to_owned());
+            continue;
+        };
+        if !is_file || !matches!(parts[at - 1], " of " | " in ") {
+            continue;
+        }
+        files += 1;
+        let name = parts[at - 2];
+        let code = fs::read_to_string(place).unwrap();
+        let kinds = ["const", "static", "fn", "struct", "enum", "trait"];
+        let is_there = kinds.iter().any(|kind| {
+            let item = format!("{kind} {name}");
+            let mut rests = code.split(&item).skip(1);
+            rests.any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+        });
+        if !is_there {
+            missing.push(format!("{name} of {path}"));
+        }
+    }
+    assert!(files >= 3, "{files}");
+    assert!(missing.is_empty(), "src/lib.rs names {missing:?}");
+}
+
 #[test]
 fn the_tests_that_the_architecture_names_exist() {
     let page = include_str!("../docs/architecture.md");
