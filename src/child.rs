@@ -1,7 +1,7 @@
 //! The one constructor of child processes.
 //!
 //! Every child gets an environment built from nothing, so that nothing leaks into it that is not listed here. The types that
-//! say how to confine it are here, too, because the configuration and the hands share them.
+//! say how to confine it are here, too, because the configuration and the worker share them.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

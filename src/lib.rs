@@ -7,7 +7,7 @@
 //! use serde_json::json;
 //!
 //! fn main() -> bantam::error::Result<()> {
-//!     bantam::hands(); // the tools below run in processes of this program
+//!     bantam::init(); // the tools below run in processes of this program
 //!     let policy = Policy::with("agent-home", &json!({}))?;
 //!     let agent = Agent::builder()
 //!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
@@ -60,10 +60,10 @@
 // | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
 // | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what it asks of the user (`form`), what its tools are (`list`), what it may not run (`trust`) |
-// | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a hands process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
-// | 1 | `hands` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the notes as they were before a call (`previous`) |
-// | 1 | `jail` | confines a hands process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
-// | 1 | `files` | the file tools, inside a hands process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
+// | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a worker process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
+// | 1 | `worker` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the notes as they were before a call (`previous`) |
+// | 1 | `jail` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
+// | 1 | `files` | the file tools, inside a worker process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
 // | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
 // | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
@@ -74,7 +74,7 @@
 // | 0 | `message`, `bus`, `error` | types that every room uses |
 // | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 // | 0 | `template` | the files a new home starts with |
-// | 0 | `wire` | the messages between bantam and a hands process |
+// | 0 | `wire` | the messages between bantam and a worker process |
 // | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `guard` | the hosts that a model may make this program connect to |
 // | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
@@ -119,7 +119,6 @@ pub mod error;
 mod files;
 mod gateway;
 mod guard;
-mod hands;
 mod http;
 mod jail;
 mod log;
@@ -147,12 +146,13 @@ pub mod tool;
 mod usage;
 mod web;
 mod wire;
+mod worker;
 mod zone;
 
 pub use app::{serve, tools};
 #[doc(hidden)]
 pub use cli::main;
-pub use hands::hands;
+pub use worker::init;
 
 // What fuzz tests need.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The messages between this program and its hands processes.
+//! The messages between this program and its worker processes.
 //!
 //! The setup is an environment variable, because the process confines itself by it before it reads the job. A job and a reply
 //! are each a header, which is JSON, and a body of raw bytes. The reply comes from a process that may have run anything: its
@@ -27,7 +27,7 @@ const MAX_JOB: usize = 64 << 20;
 const MAX_READ: usize = 24 << 20;
 const MAX_PIECE: usize = 1 << 20;
 
-/// What confines a hands process, strongest first.
+/// What confines a worker process, strongest first.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Confinement {
@@ -47,7 +47,7 @@ impl Confinement {
     }
 }
 
-/// How a hands process confines itself. Paths are absolute.
+/// How a worker process confines itself. Paths are absolute.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Setup {
     pub confinement: Confinement,
@@ -85,7 +85,7 @@ impl Setup {
     }
 }
 
-/// The one thing a hands process does.
+/// The one thing a worker process does.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Job {
@@ -373,7 +373,7 @@ impl Header {
             | Self::Pdf
             | Self::Part(_)
             | Self::Printed
-            | Self::Exited { .. } => Error::failed("unexpected reply from the hands process"),
+            | Self::Exited { .. } => Error::failed("unexpected reply from the worker process"),
         }
     }
 }

@@ -20,7 +20,7 @@ const RANKS: &[(usize, &str)] = &[
     (2, "provider tool telegram serve"),
     (
         1,
-        "web mcp config http hands jail files proxy session skills usage cron outbox markdown",
+        "web mcp config http worker jail files proxy session skills usage cron outbox markdown",
     ),
     (
         0,
@@ -47,7 +47,7 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
             "renameat",
             "unlinkat",
         ],
-        &["disk/", "files/", "hands/", "jail/"],
+        &["disk/", "files/", "worker/", "jail/"],
         "disk knows modes, atomic replacement and syncing; files and jail work in a process of their own",
     ),
     (
@@ -546,8 +546,8 @@ fn what_a_process_shares_is_known() {
     shared.retain(|item| !item.starts_with("cli/"));
     shared.sort_unstable();
     let told = [
-        "hands/mod.rs BEGUN",
-        "hands/mod.rs CHOSEN",
+        "worker/mod.rs BEGUN",
+        "worker/mod.rs CHOSEN",
         "http/half_closed.rs WRITE_FAILED",
         "http/tls.rs PROVIDER",
         "outbox.rs COUNT",

@@ -7,7 +7,7 @@ use bantam::tools::{self, Policy};
 use serde_json::json;
 
 pub fn main() -> Result<()> {
-    bantam::hands(); // each call is a process of this program
+    bantam::init(); // each call is a process of this program
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let policy = Policy::with("agent-home", &json!({"tools": {"exec": {"timeout": 20}}}))?;
     let agent = Agent::builder()

@@ -7,7 +7,7 @@ use bantam::tools::{self, Policy};
 use serde_json::json;
 
 pub fn main() -> Result<()> {
-    bantam::hands();
+    bantam::init();
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let policy = Policy::with("agent-home", &json!({}))?;
     let bricks = std::env::current_dir()?.join("bricks");

@@ -110,7 +110,7 @@ impl Agent {
 }
 
 impl TurnContext<'_> {
-    /// Hands a task to the turn's background.
+    /// Workers a task to the turn's background.
     pub(super) fn start_task(&self, task: Task) -> Result<()> {
         let Some(begin) = &self.request.background else {
             return Err(Error::failed(

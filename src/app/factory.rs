@@ -188,7 +188,7 @@ impl AgentFactory {
             return Ok(Vec::new());
         }
         let config = self.load(None)?.config;
-        let hands = super::hands(self.parts(&config))?;
+        let workers = super::workers(self.parts(&config))?;
         let cancel = Cancel::new(None);
         let put_back = |version: Version| {
             let path = version.path.clone();
@@ -206,7 +206,7 @@ impl AgentFactory {
                     content: content.unwrap_or_default(),
                 };
                 let job = Job::File(FileJob::PutBack(file));
-                let reply = hands.call(&job, &cancel)?;
+                let reply = workers.call(&job, &cancel)?;
                 if let Header::Changed { stamp, .. } = &reply.header {
                     // The file is what it was. Where this cannot be written down, the undo of an earlier turn leaves the file
                     // alone, and says so.

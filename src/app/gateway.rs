@@ -11,7 +11,7 @@ use super::bot::Bot;
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::serving::{Taken, take};
-use super::{Parts, hands, local_time, make_workspace, media};
+use super::{Parts, local_time, make_workspace, media, workers};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, keys};
@@ -25,7 +25,6 @@ use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
 use crate::gateway::systemd::ServiceManager;
 use crate::gateway::turn_log::TurnLog;
-use crate::hands::Hands;
 use crate::log::{Level, Log};
 use crate::mcp::Servers;
 use crate::notify;
@@ -36,6 +35,7 @@ use crate::secret::Secret;
 use crate::serve::Settings;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
+use crate::worker::Workers;
 use crate::zone::Zone;
 
 /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
@@ -51,7 +51,7 @@ pub(crate) struct Startup {
     bot: Option<Bot>,
     /// `None` if the HTTP endpoint is off.
     http: Option<Settings>,
-    hands: Hands,
+    workers: Workers,
     pool: AgentPool,
     heartbeat: Option<Job>,
     notices: Vec<String>,
@@ -77,7 +77,7 @@ impl Startup {
             ));
         }
         let parts = factory.parts(&loaded.config);
-        let hands = hands(parts)?;
+        let workers = workers(parts)?;
         make_workspace(parts)?;
         let told = loaded
             .config
@@ -108,7 +108,7 @@ impl Startup {
             loaded,
             bot,
             http,
-            hands,
+            workers,
             pool,
             heartbeat,
             notices,
@@ -161,7 +161,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         loaded,
         bot,
         http,
-        hands,
+        workers,
         pool,
         heartbeat,
         ..
@@ -175,7 +175,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let cancel = &shutdown.cancel;
     let chats = bot
         .as_ref()
-        .map(|bot| chats(parts, bot, &outbox, hands, cancel, log))
+        .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
         .transpose()?;
     pool.ask_servers(cancel, chats.clone(), log);
     let queue = outbox.queue().clone();
@@ -324,7 +324,7 @@ fn chats(
     parts: Parts,
     bot: &Bot,
     outbox: &Outbox,
-    hands: Hands,
+    workers: Workers,
     cancel: &Cancel,
     log: Log,
 ) -> Result<Arc<Chats>> {
@@ -335,7 +335,7 @@ fn chats(
     let local_time = local_time(parts.env);
     let owner = bot.settings.ids().first().copied();
     Ok(Chats::new(
-        sender, inbox, hands, local_time, transcribe, owner,
+        sender, inbox, workers, local_time, transcribe, owner,
     ))
 }
 

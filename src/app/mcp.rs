@@ -17,7 +17,6 @@ use crate::config::{Config, Env, McpServer, keys};
 use crate::disk;
 use crate::error::{Error, Kind, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{Confinement, Hands};
 use crate::http::Client;
 use crate::jail;
 use crate::mcp::{
@@ -30,6 +29,7 @@ use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
 use crate::tool::mcp::{flaw, mcp_tools};
 use crate::wire::{ServeJob, Setup};
+use crate::worker::{Confinement, Workers};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not. What they add to each
 /// request has a bound: of a server that offers too much, the first tools.
@@ -332,7 +332,7 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     Ok(Box::new(move |cancel| {
         make_own_directory(&local.job.home, &local.workspace)?;
         local.check()?;
-        let child = local.hands.serve(local.job.clone(), cancel)?;
+        let child = local.workers.serve(local.job.clone(), cancel)?;
         Ok(Box::new(Stdio::new(child)?) as Box<dyn Transport>)
     }))
 }
@@ -348,7 +348,7 @@ struct Local {
     name: String,
     entry: McpServer,
     job: ServeJob,
-    hands: Hands,
+    workers: Workers,
     workspace: PathBuf,
     changeable: Vec<Changeable>,
     /// The trees that the jail shows besides the system's.
@@ -406,12 +406,12 @@ impl Local {
             counts_processes: rustix::process::geteuid().is_root(),
         };
         let sandbox = parts.config.tools.exec.sandbox;
-        let hands = Hands::new(setup, layout.home(), sandbox, AddressGuard::new(false));
+        let workers = Workers::new(setup, layout.home(), sandbox, AddressGuard::new(false));
         Ok(Self {
             name: name.to_owned(),
             entry: entry.clone(),
             job,
-            hands,
+            workers,
             workspace,
             changeable,
             shown,
@@ -441,7 +441,7 @@ impl Local {
     }
 }
 
-/// Makes the directory that a server works in. Started as root, hands are the owner of the workspace, so this is, too.
+/// Makes the directory that a server works in. Started as root, workers run as the owner of the workspace, so this is, too.
 fn make_own_directory(dir: &Path, workspace: &Path) -> Result<()> {
     disk::make_dir(dir)?;
     fs_err::set_permissions(dir, Permissions::from_mode(0o700))?;

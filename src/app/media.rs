@@ -11,7 +11,6 @@ use super::{Parts, ledger};
 use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
-use crate::hands::Hands;
 use crate::message::{Media, MediaKind};
 use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
@@ -20,6 +19,7 @@ use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Account;
 use crate::wire::{FileJob, IncomingFile, Job, Reply, more_pages};
+use crate::worker::Workers;
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(
@@ -65,7 +65,7 @@ pub(crate) enum Attachment {
 
 /// Keeps a PDF that is longer than what goes with a message in the workspace, where the rest of it can be read. Empty if that
 /// fails.
-fn copy(hands: &Hands, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -> String {
+fn copy(workers: &Workers, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
     let today = super::local_time(parts.env)(SystemTime::now());
     let file = IncomingFile {
@@ -73,7 +73,7 @@ fn copy(hands: &Hands, path: &str, pdf: &Media, parts: Parts, cancel: &Cancel) -
         name: one_line(&name.to_string_lossy(), 180),
         content: STANDARD.decode(&pdf.base64).unwrap_or_default(),
     };
-    let kept = hands.call(&Job::File(FileJob::TakeFile(file)), cancel);
+    let kept = workers.call(&Job::File(FileJob::TakeFile(file)), cancel);
     kept.and_then(Reply::into_text).unwrap_or_default()
 }
 
@@ -87,10 +87,10 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         MediaKind::Image => {}
         MediaKind::Pdf => {
             super::make_workspace(parts)?;
-            let hands = super::hands(parts)?;
-            let more = hands.read_pdf(&mut media, &cancel);
+            let workers = super::workers(parts)?;
+            let more = workers.read_pdf(&mut media, &cancel);
             if !more.is_empty() {
-                let path = copy(&hands, path, &media, parts, &cancel);
+                let path = copy(&workers, path, &media, parts, &cancel);
                 media.text.push_str(&more_pages(&more, &path));
             }
         }

@@ -25,7 +25,6 @@ use crate::config::proxy::http_settings;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{Confinement, Hands};
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::{Chain, Retry};
@@ -37,6 +36,7 @@ use crate::template;
 use crate::text::{LocalTime, nearest, one_line};
 use crate::usage::Ledger;
 use crate::wire::Setup;
+use crate::worker::{Confinement, Workers};
 use crate::zone::Zone;
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
@@ -188,10 +188,10 @@ fn make(parts: Parts, workspace: &Path) -> Result<()> {
 
 /// Builds the agent. Writes nothing.
 pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
-    let hands = Arc::new(hands(parts)?);
+    let workers = Arc::new(workers(parts)?);
     let mut notices = Vec::new();
-    let mut builder = builder(parts, options, &hands, &mut notices)?;
-    let (tools, missing) = tools::configured(&hands, parts, &options.servers);
+    let mut builder = builder(parts, options, &workers, &mut notices)?;
+    let (tools, missing) = tools::configured(&workers, parts, &options.servers);
     notices.extend(missing);
     builder = builder.tools(tools);
     if let Some(names) = &options.tools {
@@ -210,7 +210,7 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
 fn builder(
     parts: Parts,
     options: &Options,
-    hands: &Hands,
+    workers: &Workers,
     notices: &mut Vec<String>,
 ) -> Result<Builder> {
     let Parts { home, config, env } = parts;
@@ -255,8 +255,8 @@ fn builder(
     builder.undo_in = undo_of.map(|kind| (home.clone(), kind));
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
-        workspace: hands.workspace().clone(),
-        own: own_workspace(parts, hands.workspace())?,
+        workspace: workers.workspace().clone(),
+        own: own_workspace(parts, workers.workspace())?,
         unrestricted: !defaults.restrict_to_workspace,
         skills: skills(home, config),
         local_time: local_time.clone(),
@@ -295,7 +295,7 @@ fn history(config: &Config, window: u64) -> History {
 }
 
 /// Runs the file and exec jobs of all tools.
-pub(crate) fn hands(parts: Parts) -> Result<Hands> {
+pub(crate) fn workers(parts: Parts) -> Result<Workers> {
     let config = parts.config;
     let (layout, exec, tools) = (layout(parts)?, &config.tools.exec, &config.tools);
     let opened = |name: &str, paths: &[String]| setting(name.to_owned(), paths, parts.env);
@@ -319,16 +319,16 @@ pub(crate) fn hands(parts: Parts) -> Result<Hands> {
         memory_mb: exec.memory_mb,
     };
     let has_notes = own_workspace(parts, &setup.workspace)?.is_none();
-    let hands = Hands::new(
+    let workers = Workers::new(
         setup,
         layout.home(),
         exec.sandbox,
         AddressGuard::new(config.tools.web.fetch.allow_private),
     );
     Ok(if has_notes {
-        hands.keeping_notes(parts.home.previous())
+        workers.keeping_notes(parts.home.previous())
     } else {
-        hands
+        workers
     })
 }
 

@@ -110,8 +110,8 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         config: &config,
         env: &Env::new(),
     };
-    let hands = Arc::new(hands(parts).unwrap());
-    let (tools, _) = tools::configured(&hands, parts, &Servers::default());
+    let workers = Arc::new(workers(parts).unwrap());
+    let (tools, _) = tools::configured(&workers, parts, &Servers::default());
     let tools = Registry::new(tools, Redactor::default()).unwrap();
     let offer = |spec: &ToolSpec| ToolOffer {
         name: spec.name.clone(),
@@ -297,8 +297,8 @@ fn every_built_in_schema_names_what_it_requires() {
         config: &loaded.config,
         env: &Env::new(),
     };
-    let hands = Arc::new(hands(parts).unwrap());
-    let (tools, notices) = tools::configured(&hands, parts, &Servers::default());
+    let workers = Arc::new(workers(parts).unwrap());
+    let (tools, notices) = tools::configured(&workers, parts, &Servers::default());
     assert!(tools.len() == 17 && notices.is_empty(), "{notices:?}");
     for tool in tools {
         let schema: serde_json::Value = serde_json::from_str(&tool.spec().schema).unwrap();
@@ -319,8 +319,8 @@ fn no_call_enters_a_jail_that_would_show_the_home() {
         config: &config,
         env: &env,
     };
-    let hands = hands(parts).unwrap();
+    let workers = workers(parts).unwrap();
     let job = crate::wire::Job::Layers;
-    let refused = hands.call(&job, &Cancel::new(None)).unwrap_err();
+    let refused = workers.call(&job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -1,7 +1,7 @@
 //! The built-in tools, for this program and for others that embed it.
 //!
 //! File tools and commands work in a jail: each call is a process of the program that embeds them, so its `main` begins with
-//! [`hands`](crate::hands). What they may reach is a [`Policy`].
+//! [`init`](crate::init). What they may reach is a [`Policy`].
 //!
 //! ```no_run
 //! use bantam::agent::Agent;
@@ -10,7 +10,7 @@
 //! use serde_json::json;
 //!
 //! fn main() -> bantam::error::Result<()> {
-//!     bantam::hands();
+//!     bantam::init();
 //!     let policy = Policy::with("/var/lib/helper", &json!({"tools": {"exec": {"timeout": 20}}}))?;
 //!     let agent = Agent::builder()
 //!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
@@ -29,15 +29,14 @@ use serde_json::{Value, json};
 
 use super::factory::AgentFactory;
 use super::{
-    Options, Parts, builder, hands, layout, local_time, make_workspace, mcp, media, own_workspace,
-    workspace,
+    Options, Parts, builder, layout, local_time, make_workspace, mcp, media, own_workspace,
+    workers, workspace,
 };
 use crate::agent::{Agent, Builder};
 use crate::child::{self, Network};
 use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{Confinement, Hands, begun};
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::tool::cron::CRON;
@@ -52,6 +51,7 @@ use crate::tool::think::THINK;
 use crate::tool::web::{WEB_FETCH, WEB_SEARCH};
 use crate::tool::{BuiltIn, Tool, Workshop};
 use crate::wire::Setup;
+use crate::worker::{Confinement, Workers, begun};
 
 /// What the built-in tools may reach and do: a home, and settings.
 ///
@@ -61,7 +61,7 @@ use crate::wire::Setup;
 pub struct Policy {
     factory: AgentFactory,
     config: Arc<Config>,
-    hands: Arc<Hands>,
+    workers: Arc<Workers>,
 }
 
 impl Policy {
@@ -69,7 +69,7 @@ impl Policy {
     /// variables that begin with `BANTAM_`. Makes the workspace from the template, if it is missing.
     ///
     /// # Errors
-    /// Of the kind [`crate::error::Kind::Config`]: `main` does not begin with [`hands`](crate::hands), a setting is unknown or
+    /// Of the kind [`crate::error::Kind::Config`]: `main` does not begin with [`init`](crate::init), a setting is unknown or
     /// of another type, or the workspace would hold the home.
     pub fn with(dir: impl AsRef<Path>, settings: &Value) -> Result<Self> {
         if !settings.is_object() {
@@ -113,11 +113,11 @@ impl Policy {
         }
         let config = loaded.config;
         make_workspace(factory.parts(&config))?;
-        let hands = Arc::new(hands(factory.parts(&config))?);
+        let workers = Arc::new(workers(factory.parts(&config))?);
         Ok(Self {
             factory,
             config,
-            hands,
+            workers,
         })
     }
 
@@ -126,7 +126,7 @@ impl Policy {
     }
 
     fn workshop(&self) -> Workshop {
-        workshop(&self.hands, self.parts())
+        workshop(&self.workers, self.parts())
     }
 
     /// Where the tools work.
@@ -145,7 +145,7 @@ impl Policy {
     /// Of the kind [`crate::error::Kind::Config`]: the home of [`Policy::from_home`] has no model, or settings cannot be used.
     pub fn builder(&self) -> Result<Builder> {
         let options = &self.factory.options;
-        let mut built = builder(self.parts(), options, &self.hands, &mut Vec::new())?;
+        let mut built = builder(self.parts(), options, &self.workers, &mut Vec::new())?;
         built.renewal = mcp::renewal(&options.servers, self.parts());
         Ok(built)
     }
@@ -193,7 +193,7 @@ pub fn web(policy: &Policy) -> Tools {
 pub fn memory(policy: &Policy) -> Result<Tools> {
     let workshop = Workshop {
         meaning: meaning(policy.parts())?,
-        notes: notes_hands(&policy.hands, policy.parts())?,
+        notes: note_workers(&policy.workers, policy.parts())?,
         ..policy.workshop()
     };
     Ok(at_work(workshop, [&MEMORY]))
@@ -230,7 +230,7 @@ pub fn think() -> Tools {
 /// use serde_json::json;
 ///
 /// # fn main() -> bantam::error::Result<()> {
-/// # bantam::hands();
+/// # bantam::init();
 /// let policy = Policy::with("agent-home", &json!({}))?;
 /// // It starts in a directory of its own, so paths are whole; it reads these and those of the system.
 /// let bricks = std::env::current_dir()?.join("bricks");
@@ -284,20 +284,20 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
 /// whoever wrote the settings. Without `cron`, whose jobs the gateway of `bantam` runs, and without `spawn`, which [`background`] has.
 pub fn all(policy: &Policy) -> (Tools, Vec<String>) {
     let servers = &policy.factory.options.servers;
-    let (mut tools, notices) = configured(&policy.hands, policy.parts(), servers);
+    let (mut tools, notices) = configured(&policy.workers, policy.parts(), servers);
     tools.retain(|tool| !matches!(&*tool.spec().name, "cron" | "spawn"));
     (tools, notices)
 }
 
 /// All tools that the configuration allows, and a notice for each server whose tools are missing. Needs no model and no key.
 pub(crate) fn configured(
-    hands: &Arc<Hands>,
+    workers: &Arc<Workers>,
     parts: Parts,
     servers: &Servers,
 ) -> (Tools, Vec<String>) {
     let config = parts.config;
     let mut notices = Vec::new();
-    let mut workshop = workshop(hands, parts);
+    let mut workshop = workshop(workers, parts);
     let mut within: Vec<&BuiltIn> = FILES.iter().collect();
     within.extend([&SKILL, &RUN_SKILL, &WEB_FETCH, &WEB_SEARCH]);
     if config.tools.exec.enabled && child::has_shell() {
@@ -309,7 +309,7 @@ pub(crate) fn configured(
     if config.cron.enabled {
         within.push(&CRON);
     }
-    match notes_hands(hands, parts) {
+    match note_workers(workers, parts) {
         Ok(notes) => {
             workshop.notes = notes;
             within.push(&MEMORY);
@@ -338,12 +338,12 @@ pub(crate) fn configured(
     (tools, notices)
 }
 
-fn workshop(hands: &Arc<Hands>, parts: Parts) -> Workshop {
+fn workshop(workers: &Arc<Workers>, parts: Parts) -> Workshop {
     Workshop {
         home: parts.home.clone(),
         config: parts.config.clone(),
         env: parts.env.clone(),
-        hands: hands.clone(),
+        workers: workers.clone(),
         notes: None,
         local_time: local_time(parts.env),
         transcribe: None,
@@ -352,8 +352,8 @@ fn workshop(hands: &Arc<Hands>, parts: Parts) -> Workshop {
 }
 
 /// What works in the home's own workspace, if tools work elsewhere: the notes are there.
-fn notes_hands(hands: &Hands, parts: Parts) -> Result<Option<Arc<Hands>>> {
-    let Some(own) = own_workspace(parts, hands.workspace())? else {
+fn note_workers(workers: &Workers, parts: Parts) -> Result<Option<Arc<Workers>>> {
+    let Some(own) = own_workspace(parts, workers.workspace())? else {
         return Ok(None);
     };
     let setup = Setup {
@@ -367,7 +367,7 @@ fn notes_hands(hands: &Hands, parts: Parts) -> Result<Option<Arc<Hands>>> {
     };
     let sandbox = parts.config.tools.exec.sandbox;
     let home = layout(parts)?;
-    let own = Hands::new(setup, home.home(), sandbox, AddressGuard::new(false));
+    let own = Workers::new(setup, home.home(), sandbox, AddressGuard::new(false));
     Ok(Some(Arc::new(own.keeping_notes(parts.home.previous()))))
 }
 

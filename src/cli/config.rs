@@ -203,7 +203,7 @@ fn problems(home: &Home, config: &Arc<Config>, env: &Env) -> Vec<Error> {
     });
     workspace
         .into_iter()
-        .chain(app::hands(parts).err())
+        .chain(app::workers(parts).err())
         .chain(app::unconfirmed(config))
         .collect()
 }

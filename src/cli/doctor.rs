@@ -124,14 +124,14 @@ fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut
     const NAME: &str = "workspace";
     let parts = Parts { home, config, env };
     let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
-    let hands = match app::make_workspace(parts).and_then(|()| app::hands(parts)) {
-        Ok(hands) => hands,
+    let workers = match app::make_workspace(parts).and_then(|()| app::workers(parts)) {
+        Ok(workers) => workers,
         Err(e) => return report.add([Check::of_error(NAME, home.hinted(e))]),
     };
     let made = if there { "" } else { " (created)" };
     report.add([Check::ok(
         NAME,
-        format!("{}{made}", hands.workspace().path.display()),
+        format!("{}{made}", workers.workspace().path.display()),
     )]);
     for unknown in app::unconfirmed_lines(config) {
         report.add([Check::fail("confirm", unknown)]);
@@ -141,7 +141,7 @@ fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut
         report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
     }
     let exec = &config.tools.exec;
-    let holds = match jail::jail(&hands, exec, env, &mut |check| report.add([check])) {
+    let holds = match jail::jail(&workers, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,
         Err(e) => return report.add([Check::of_error("jail", e)]),
     };
@@ -156,7 +156,7 @@ fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut
     let passed = passed(config, env);
     let subject = Subject {
         home,
-        hands: &hands,
+        workers: &workers,
         passed,
         network: exec.network,
     };

@@ -58,10 +58,10 @@ use crate::app::{self, factory::AgentFactory};
 use crate::config::{self as settings, Env, Loaded};
 use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
-use crate::hands;
 use crate::markdown;
 use crate::paths::Home;
 use crate::text::{nearest, one_line};
+use crate::worker;
 use crate::zone::{self, Zone};
 use args::{Args, Command};
 use printer::{Output, Verbosity};
@@ -90,9 +90,9 @@ fn commands() -> impl Iterator<Item = &'static Command> {
     COMMANDS.iter().copied().flatten()
 }
 
-/// Runs the program: a hands process if the first argument says so, otherwise a command.
+/// Runs the program: a worker process if the first argument says so, otherwise a command.
 pub fn main() -> ExitCode {
-    hands::hands();
+    worker::init();
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
     ExitCode::from(
         run(args.iter().cloned(), &settings::environment()).unwrap_or_else(|e| fail(&args, &e)),
@@ -100,7 +100,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
-    hands::begun()?;
+    worker::begun()?;
     let mut args = args.peekable();
     let Some(first) = args.next() else {
         if is_piped() {

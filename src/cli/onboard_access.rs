@@ -255,7 +255,7 @@ impl Question<'_> {
     fn write(&self, home: &Home, env: &Env, value: &Value) -> Result<(), String> {
         let check = |config: &Arc<Config>| -> Vec<Error> {
             let parts = Parts { home, config, env };
-            app::hands(parts).err().into_iter().collect()
+            app::workers(parts).err().into_iter().collect()
         };
         let written = edit::change(home, env, self.path(), &Change::Set(value), &check);
         written.map_err(|e| e.message)?;

@@ -26,7 +26,7 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         env,
     };
     let (tools, missing) =
-        app::tools::configured(&Arc::new(app::hands(parts)?), parts, &Servers::default());
+        app::tools::configured(&Arc::new(app::workers(parts)?), parts, &Servers::default());
     loaded
         .warnings()
         .iter()

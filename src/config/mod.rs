@@ -94,7 +94,7 @@ impl McpServer {
     }
 }
 
-/// The id that an entry of `allow_from` stands for. nanobot writes `ID|name`, and a name may change hands.
+/// The id that an entry of `allow_from` stands for. nanobot writes `ID|name`, and a name may change workers.
 pub(crate) fn user_id(written: &str) -> Option<i64> {
     written.split('|').next()?.trim().parse().ok()
 }

@@ -18,15 +18,15 @@ use super::{Check, jail};
 use crate::child::{self, Network};
 use crate::disk;
 use crate::error::{Context, Error, Result};
-use crate::hands::Hands;
 use crate::paths::Home;
+use crate::worker::Workers;
 
 const NAME: &str = "canary";
 
 /// What the canaries run with.
 pub(crate) struct Subject<'a> {
     pub home: &'a Home,
-    pub hands: &'a Hands,
+    pub workers: &'a Workers,
     /// The user's variables that every command gets.
     pub passed: Vec<(String, String)>,
     pub network: Network,
@@ -77,7 +77,7 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
         run_bare(subject, script, variables)
     })?;
     let jailed = attack(subject, &|script, variables| {
-        jail::run(subject.hands, script, variables)
+        jail::run(subject.workers, script, variables)
     })?;
     Ok(CANARIES
         .iter()
@@ -107,7 +107,7 @@ fn run_bare(subject: &Subject, command: &str, variables: Variables) -> Result<Ve
     shell
         .args(["-c", command])
         .envs(variables)
-        .current_dir(&subject.hands.workspace().real);
+        .current_dir(&subject.workers.workspace().real);
     Ok(shell
         .stdout(Stdio::piped())
         .output()

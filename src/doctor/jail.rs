@@ -10,9 +10,9 @@ use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::config::{Env, Exec};
 use crate::error::Result;
-use crate::hands::{Confinement, Hands};
 use crate::sys;
 use crate::wire::{ExecJob, Header, Job};
+use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "jail";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
@@ -39,7 +39,7 @@ pub(crate) fn user(home: &Path) -> Check {
 
 /// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.
 pub(crate) fn jail(
-    hands: &Hands,
+    workers: &Workers,
     exec: &Exec,
     env: &Env,
     report: &mut dyn FnMut(Check),
@@ -48,8 +48,8 @@ pub(crate) fn jail(
     let abi = sys::landlock_abi();
     let exe = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/bantam".into());
     let namespace_fixes = || namespace_fixes(&exe, env, &read_file);
-    let namespaces = hands.try_confinement(Confinement::Namespaces, &cancel)?;
-    let landlock = hands.try_confinement(Confinement::Landlock, &cancel)?;
+    let namespaces = workers.try_confinement(Confinement::Namespaces, &cancel)?;
+    let landlock = workers.try_confinement(Confinement::Landlock, &cancel)?;
     let any = namespaces.is_ok() || landlock.is_ok();
     let has_commands = exec.sandbox != Sandbox::Off && exec.enabled && child::has_shell();
     report(match &namespaces {
@@ -86,7 +86,7 @@ pub(crate) fn jail(
         });
         return Ok(false);
     }
-    match run(hands, "true", Vec::new()).and_then(|_| active_layers(hands)) {
+    match run(workers, "true", Vec::new()).and_then(|_| active_layers(workers)) {
         Ok(layers) => report(Check::ok(
             NAME,
             format!("commands are confined by {layers}"),
@@ -101,10 +101,10 @@ pub(crate) fn jail(
             return Ok(false);
         }
     }
-    if hands.confinement() == Some(Confinement::Landlock) {
+    if workers.confinement() == Some(Confinement::Landlock) {
         report(Check::info("programs", LANDLOCK_ALONE));
     }
-    if exec.network == Network::Guarded && hands.confinement() == Some(Confinement::Landlock) {
+    if exec.network == Network::Guarded && workers.confinement() == Some(Confinement::Landlock) {
         report(Check::info(
             "network",
             "\"guarded\" needs namespaces, so commands have no network at all",
@@ -114,14 +114,16 @@ pub(crate) fn jail(
 }
 
 /// The layers that hold commands, as a process in the jail reports them.
-fn active_layers(hands: &Hands) -> Result<String> {
-    let layers = hands.call(&Job::Layers, &Cancel::new(None))?.into_text()?;
+fn active_layers(workers: &Workers) -> Result<String> {
+    let layers = workers
+        .call(&Job::Layers, &Cancel::new(None))?
+        .into_text()?;
     let layers = layers.lines().filter(|layer| !layer.ends_with(": none"));
     Ok(layers.collect::<Vec<_>>().join("; "))
 }
 
 /// Runs a command as the model's are run, and returns its output.
-pub(super) fn run(hands: &Hands, command: &str, env: Vec<(String, String)>) -> Result<Vec<u8>> {
+pub(super) fn run(workers: &Workers, command: &str, env: Vec<(String, String)>) -> Result<Vec<u8>> {
     let job = ExecJob {
         command: command.to_owned(),
         working_dir: ".".to_owned(),
@@ -129,7 +131,7 @@ pub(super) fn run(hands: &Hands, command: &str, env: Vec<(String, String)>) -> R
         env,
         ..ExecJob::default()
     };
-    let reply = hands.call(&Job::Exec(job), &Cancel::new(None))?;
+    let reply = workers.call(&Job::Exec(job), &Cancel::new(None))?;
     match reply.header {
         Header::Exited { .. } => Ok(reply.body),
         other => Err(other.into_error()),

@@ -1,4 +1,4 @@
-//! Confines a hands process by what the kernel enforces, whatever runs in it.
+//! Confines a worker process by what the kernel enforces, whatever runs in it.
 //!
 //! There are two confinements, because neither exists everywhere: Raspberry Pi OS has no Landlock, Ubuntu restricts user
 //! namespaces.

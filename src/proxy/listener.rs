@@ -1,4 +1,4 @@
-//! Hands the jail's listener to the proxy outside.
+//! Workers the jail's listener to the proxy outside.
 //!
 //! A socket stays in the network namespace it was created in, whoever holds it. The first process of the jail binds a
 //! listener on the jail's own loopback and sends it to its caller before the job is known.

@@ -1,5 +1,5 @@
 //! Where skills come from: a folder, a zip file, the address of one, or a git repository. What others packed is unpacked in a
-//! hands process without network; git runs in a jail that reaches public addresses alone.
+//! worker process without network; git runs in a jail that reaches public addresses alone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,12 +11,12 @@ use crate::config::proxy::http_settings;
 use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
-use crate::hands::{Confinement, Hands};
 use crate::http::{Client, Settings};
 use crate::reach::{Access, Tree};
 use crate::text::{one_line, size};
 use crate::web;
 use crate::wire::{Archive, ExecJob, FileJob, Header, Job, Setup, Termination};
+use crate::worker::{Confinement, Workers};
 
 /// The most bytes of a zip file.
 const MAX_ARCHIVE: usize = 20 << 20;
@@ -146,7 +146,7 @@ impl Staging {
     }
 
     /// Runs jobs in this directory, and nowhere else.
-    fn hands(&self, parts: Parts, network: Network, trees: Vec<Tree>) -> Hands {
+    fn workers(&self, parts: Parts, network: Network, trees: Vec<Tree>) -> Workers {
         let config = parts.config;
         let setup = Setup {
             confinement: Confinement::Unconfined,
@@ -158,13 +158,13 @@ impl Staging {
             memory_mb: MEMORY_MB,
         };
         let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
-        Hands::new(setup, parts.home.root(), config.tools.exec.sandbox, guard)
+        Workers::new(setup, parts.home.root(), config.tools.exec.sandbox, guard)
     }
 
     fn unzip(&self, parts: Parts, content: Vec<u8>) -> Result<()> {
         let job = Job::File(FileJob::Unzip(Archive { content }));
         let reply = self
-            .hands(parts, Network::None, Vec::new())
+            .workers(parts, Network::None, Vec::new())
             .call(&job, &Cancel::new(None))?;
         reply.into_text().map(drop)
     }
@@ -194,7 +194,7 @@ impl Staging {
             ..ExecJob::default()
         });
         let reply = self
-            .hands(parts, Network::Guarded, trees)
+            .workers(parts, Network::Guarded, trees)
             .call(&job, &Cancel::new(None))
             .doing("cloning the repository")?;
         let said = one_line(&String::from_utf8_lossy(&reply.body), 500);

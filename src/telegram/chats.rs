@@ -12,10 +12,10 @@ use super::incoming::Downloader;
 use super::send::MessageSender;
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
-use crate::hands::Hands;
 use crate::outbox::Item;
 use crate::text::LocalTime;
 use crate::usage::Account;
+use crate::worker::Workers;
 
 /// The most time to fetch the files of one message.
 const DOWNLOAD_TIME: Duration = Duration::from_secs(300);
@@ -24,7 +24,7 @@ pub(crate) struct Chats {
     pub sender: Arc<MessageSender>,
     pub inbox: Inbox,
     /// Stores incoming files.
-    pub hands: Hands,
+    pub workers: Workers,
     /// Names the folder of the day.
     pub local_time: LocalTime,
     pub transcribe: Option<Arc<Transcribe>>,
@@ -38,7 +38,7 @@ impl Chats {
     pub(crate) fn new(
         sender: Arc<MessageSender>,
         inbox: Inbox,
-        hands: Hands,
+        workers: Workers,
         local_time: LocalTime,
         transcribe: Option<Arc<Transcribe>>,
         owner: Option<i64>,
@@ -46,7 +46,7 @@ impl Chats {
         Arc::new(Self {
             sender,
             inbox,
-            hands,
+            workers,
             local_time,
             transcribe,
             owner,

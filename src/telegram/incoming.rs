@@ -95,7 +95,7 @@ impl Downloader<'_> {
         }
     }
 
-    /// Gives a file to the hands, and returns its path.
+    /// Gives a file to the workers, and returns its path.
     fn save(&self, bytes: &[u8], name: &str) -> Result<String> {
         let dir = format!(
             "inbox/{}",
@@ -109,7 +109,7 @@ impl Downloader<'_> {
         // Not with the cancel of the download: what has come is kept.
         let cancel = Cancel::new(Some(SAVE_TIME));
         self.chats
-            .hands
+            .workers
             .call(&Job::File(FileJob::TakeFile(file)), &cancel)?
             .into_text()
     }
@@ -126,7 +126,7 @@ impl Downloader<'_> {
         match (media.kind(), &self.chats.transcribe) {
             (MediaKind::Image, _) => Some(media),
             (MediaKind::Pdf, _) => {
-                let more = self.chats.hands.read_pdf(&mut media, self.cancel);
+                let more = self.chats.workers.read_pdf(&mut media, self.cancel);
                 media.text.push_str(&more_pages(&more, path));
                 Some(media)
             }

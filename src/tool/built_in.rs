@@ -11,9 +11,9 @@ use super::{ToolOutput, ToolSpec, Turn};
 use crate::cancel::Cancel;
 use crate::config::{Config, Env};
 use crate::error::Result;
-use crate::hands::Hands;
 use crate::paths::Home;
 use crate::text::LocalTime;
+use crate::worker::Workers;
 
 /// A tool of this program, which runs in a workshop or without one.
 pub(crate) struct BuiltIn<R = InWorkshop> {
@@ -40,9 +40,9 @@ pub(crate) struct Workshop {
     pub home: Home,
     pub config: Arc<Config>,
     pub env: Env,
-    pub hands: Arc<Hands>,
+    pub workers: Arc<Workers>,
     /// Those of the home's own workspace, where notes are, if tools work elsewhere.
-    pub notes: Option<Arc<Hands>>,
+    pub notes: Option<Arc<Workers>>,
     pub local_time: LocalTime,
     /// Transcribes recordings, if there is a model for it.
     pub transcribe: Option<Arc<Transcribe>>,

@@ -88,8 +88,8 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
         let line = one_line(&String::from_utf8_lossy(line), MAX_LINE);
         (turn.events)(Event::Printed(line));
     };
-    let hands = &workshop.hands;
-    let Reply { header, body } = hands.call_watched(&job, turn.cancel, &mut printed)?;
+    let workers = &workshop.workers;
+    let Reply { header, body } = workers.call_watched(&job, turn.cancel, &mut printed)?;
     let Header::Exited { end, dropped } = header else {
         return Err(header.into_error());
     };

@@ -1,4 +1,4 @@
-//! The tools that work on files. Each is one job for the hands, and the arguments of a call are the fields of that job.
+//! The tools that work on files. Each is one job for the workers, and the arguments of a call are the fields of that job.
 //! All of them come from the model; a tool that needs a setting is a file of its own.
 
 use std::path::{Component, Path, PathBuf};
@@ -10,13 +10,13 @@ use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::hands::Hands;
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::reach::Tree;
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
 use crate::usage::Account;
 use crate::wire::{FileJob, Header, Job};
+use crate::worker::Workers;
 
 /// The arguments that summaries show.
 const SHOWN: &[&str] = &["pattern", "path"];
@@ -83,7 +83,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
         SHOWN,
         |workshop, args, turn| run("write_file", workshop, args, turn),
     )
-    .replacing(|workshop, args, cancel| replaced(&workshop.hands, text(args, "path"), cancel)),
+    .replacing(|workshop, args, cancel| replaced(&workshop.workers, text(args, "path"), cancel)),
     BuiltIn::new(
         ToolSpec::built_in(
             "append_file",
@@ -120,7 +120,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
 
 fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
-    let hands = &workshop.hands;
+    let workers = &workshop.workers;
     let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
     let job = arguments::<FileJob>(&job)?;
     let changes = matches!(
@@ -128,12 +128,12 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
         FileJob::WriteFile { .. } | FileJob::AppendFile { .. } | FileJob::EditFile { .. }
     );
     let job = Job::File(job);
-    let path = plain_path(text(args, "path"), hands.workspace());
+    let path = plain_path(text(args, "path"), workers.workspace());
     let versions = turn.versions.filter(|_| changes);
     let before = versions
         .filter(|versions| !versions.has(&path))
-        .and_then(|_| content(hands, &path, turn.cancel));
-    let reply = hands.call(&job, turn.cancel)?;
+        .and_then(|_| content(workers, &path, turn.cancel));
+    let reply = workers.call(&job, turn.cancel)?;
     if let (Some(versions), Header::Changed { stamp, is_new }) = (versions, &reply.header) {
         let before = match &before {
             _ if *is_new => Old::Absent,
@@ -151,7 +151,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
         _ => {
             let content = reply.into_text()?;
             let is_foreign =
-                name == "read_file" && is_in_inbox(text(args, "path"), hands.workspace());
+                name == "read_file" && is_in_inbox(text(args, "path"), workers.workspace());
             Ok(ToolOutput::text(if is_foreign {
                 fenced(&content)
             } else {
@@ -162,9 +162,9 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
 }
 
 /// What a file holds that would be replaced, or why that cannot be shown; `None` if there is none.
-fn replaced(hands: &Hands, path: &str, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
+fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
     let mut content = Vec::new();
-    let read = hands.give_file(path, MOST_KEPT, cancel, &mut |part| {
+    let read = workers.give_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
@@ -176,9 +176,9 @@ fn replaced(hands: &Hands, path: &str, cancel: &Cancel) -> Option<Result<Vec<u8>
 }
 
 /// What a file holds, if it may be kept, and its stamp.
-fn content(hands: &Hands, path: &str, cancel: &Cancel) -> Option<(Vec<u8>, String)> {
+fn content(workers: &Workers, path: &str, cancel: &Cancel) -> Option<(Vec<u8>, String)> {
     let mut content = Vec::new();
-    let read = hands.give_file(path, MOST_KEPT, cancel, &mut |part| {
+    let read = workers.give_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
@@ -219,8 +219,8 @@ fn heard(workshop: &Workshop, path: &str, turn: &Turn) -> Result<ToolOutput> {
         )));
     };
     let mut bytes = Vec::new();
-    let hands = &workshop.hands;
-    hands.give_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
+    let workers = &workshop.workers;
+    workers.give_file(path, MAX_FILE as u64, turn.cancel, &mut |part| {
         bytes.extend_from_slice(part);
         Ok(())
     })?;

@@ -14,10 +14,10 @@ use super::Turn;
 use crate::cancel::Cancel;
 use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
-use crate::hands::Hands;
 use crate::text::{first_lines, from_json};
 use crate::usage::Account;
 use crate::wire::{FileJob, Job};
+use crate::worker::Workers;
 
 /// Passages to show, and the bytes of each.
 const SHOWN: usize = 5;
@@ -51,8 +51,8 @@ type Passage = (String, usize, String);
 
 impl Meaning {
     /// The passages of notes that are nearest to a query.
-    pub(super) fn search(&self, hands: &Hands, query: &str, turn: &Turn) -> Result<String> {
-        let found = hands
+    pub(super) fn search(&self, workers: &Workers, query: &str, turn: &Turn) -> Result<String> {
+        let found = workers
             .call(&Job::File(FileJob::Passages), turn.cancel)?
             .into_text()?;
         let passages: Vec<Passage> = found

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::error::{Context, Result};
-use crate::hands::Hands;
 use crate::template;
 use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
+use crate::worker::Workers;
 
 /// Its arguments are the fields of [`MemoryRequest`].
 pub(crate) static MEMORY: BuiltIn = BuiltIn {
@@ -38,17 +38,17 @@ pub(crate) static MEMORY: BuiltIn = BuiltIn {
 fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let now = (workshop.local_time)(SystemTime::now());
     let request = arguments::<MemoryRequest>(args)?;
-    let hands = notes(workshop)?;
+    let workers = notes(workshop)?;
     let is_search = request.action == MemoryAction::Search;
     let job = Job::File(FileJob::Memory { request, now });
-    let by_words = hands.call(&job, turn.cancel)?.into_text()?;
+    let by_words = workers.call(&job, turn.cancel)?.into_text()?;
     let Some(meaning) = workshop.meaning.as_ref().filter(|_| is_search) else {
         return Ok(ToolOutput::text(by_words));
     };
     let query = Some(text(args, "query"))
         .filter(|query| !query.is_empty())
         .unwrap_or(text(args, "content"));
-    let by_meaning = match meaning.search(hands, query, turn) {
+    let by_meaning = match meaning.search(workers, query, turn) {
         Ok(found) => format!("Nearest in meaning:\n\n{found}"),
         Err(e) => format!("[not searched by meaning: {}]\n\n", e.message),
     };
@@ -57,16 +57,16 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     )))
 }
 
-/// The hands that read and write the notes. The home's own workspace is made for the first call, if tools work elsewhere.
-fn notes(workshop: &Workshop) -> Result<&Hands> {
-    let Some(hands) = &workshop.notes else {
-        return Ok(&workshop.hands);
+/// The workers that read and write the notes. The home's own workspace is made for the first call, if tools work elsewhere.
+fn notes(workshop: &Workshop) -> Result<&Workers> {
+    let Some(workers) = &workshop.notes else {
+        return Ok(&workshop.workers);
     };
     let dir = workshop.home.workspace();
     if !dir.is_dir() {
         template::write("workspace", &dir).doing("creating the workspace")?;
     }
-    Ok(hands)
+    Ok(workers)
 }
 
 fn only_looks(args: &Value) -> bool {

@@ -9,10 +9,10 @@ use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::disk::{self, NewFile};
 use crate::error::{Error, Result};
-use crate::hands::Hands;
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
 use crate::text::one_line;
+use crate::worker::Workers;
 
 /// The most bytes of a file (Bot API, `sendDocument`).
 const MAX_FILE: u64 = 50 << 20;
@@ -23,7 +23,7 @@ const MIN_FREE: u64 = 64 << 20;
 
 /// Sends messages for models.
 struct Sender<'a> {
-    hands: &'a Hands,
+    workers: &'a Workers,
     home: &'a Home,
     jobs: Jobs,
     /// Who may talk to the bot; the first is the owner.
@@ -49,7 +49,7 @@ pub(crate) static MESSAGE: BuiltIn = BuiltIn::new(
     &["file", "content"],
     |workshop, args, turn| {
         let sender = Sender {
-            hands: &workshop.hands,
+            workers: &workshop.workers,
             home: &workshop.home,
             jobs: Jobs::new(workshop.home.clone(), &workshop.env),
             allowed: workshop.config.channels.telegram.ids(),
@@ -121,7 +121,7 @@ impl Sender<'_> {
         let (mut file, name) = outbox.new_file()?;
         let copy = outbox.file(&name);
         let mut copied = 0;
-        self.hands
+        self.workers
             .give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
                 let len = bytes.len() as u64;
                 copied += len;

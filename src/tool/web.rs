@@ -53,7 +53,7 @@ fn fetch(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     };
     let page = web::fetch(
         &connect,
-        &|job, pieces, cancel| workshop.hands.read(job, pieces, cancel),
+        &|job, pieces, cancel| workshop.workers.read(job, pieces, cancel),
         text(args, "url"),
         &extent,
         Duration::from_secs(settings.timeout),
@@ -145,7 +145,7 @@ fn search(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> 
         .min(MAX_RESULTS);
     let engines = Search {
         connect: &|url| Client::new(http_settings(url, "", &workshop.env)),
-        read: &|job, pieces, cancel| workshop.hands.read(job, pieces, cancel),
+        read: &|job, pieces, cancel| workshop.workers.read(job, pieces, cancel),
         provider: &settings.provider,
         key: keys::known(&settings.api_key, &workshop.env).unwrap_or_default(),
         keys: keys_in(&workshop.env),

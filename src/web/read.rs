@@ -1,4 +1,4 @@
-//! What other people's bytes say: runs in a hands process, which has little time and memory for it.
+//! What other people's bytes say: runs in a worker process, which has little time and memory for it.
 
 use std::io::{self, Write};
 

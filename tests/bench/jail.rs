@@ -1,4 +1,4 @@
-//! Measures what `tests/bench/jail` prints: one `exec` call as `bantam` makes it, a hands process from its start to its
+//! Measures what `tests/bench/jail` prints: one `exec` call as `bantam` makes it, a worker process from its start to its
 //! end, against a bare spawn of the same command.
 
 #![allow(clippy::unwrap_used)]
@@ -57,7 +57,7 @@ fn confined(bantam: &Path, workspace: &Path, confinement: &str) -> Result<Durati
         json!([{ "exec": { "command": COMMAND, "working_dir": ".", "timeout_secs": 10, "env": [] } }, 0]).to_string();
     let started = Instant::now();
     let mut process = bare(bantam)
-        .arg("hands")
+        .arg("worker")
         .env("BANTAM_HANDS_SETUP", setup.to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     println!(
         "One command, /bin/sh -c {COMMAND}, from before the spawn until its end is known; {ROUNDS} of each in turn."
     );
-    println!("Jailed: `bantam hands`, its jail, the command, the sweep after it, the reply.\n");
+    println!("Jailed: `bantam worker`, its jail, the command, the sweep after it, the reply.\n");
     println!(
         "{:<46} {:>9} {:>9} {:>9}",
         "ms", "median", "90 %", "over bare"

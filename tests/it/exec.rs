@@ -264,7 +264,7 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
     let arguments = seen.lines().find(|line| line.starts_with("/proc/self/exe"));
     assert_eq!(
         arguments.map(str::trim_end),
-        Some("/proc/self/exe hands"),
+        Some("/proc/self/exe worker"),
         "{seen}"
     );
 }

@@ -111,7 +111,7 @@ fn all_end(ground: Ground, end: End) {
             End::Stopped => assert_eq!(fixture.alive(&CROWD), [0; 0], "alive after the stop"),
             End::Killed => {}
         }
-        // Nobody is left to wait for when the program itself is killed: its hands notice, and it takes them a moment.
+        // Nobody is left to wait for when the program itself is killed: its workers notice, and it takes them a moment.
         until("all have ended", || fixture.alive(&CROWD).is_empty());
         fixture.agent.store(0, Ordering::Relaxed);
     });

@@ -203,7 +203,7 @@ fn nothing_happens_outside(ground: Ground) {
                 for (seed, told) in &results[1..] {
                     // It may end itself, and everything with it, but not who answers for it. One that takes its own alarm away
                     // ends with the time of the command.
-                    assert!(!told.contains("hands process"), "seed {seed}: {told}");
+                    assert!(!told.contains("worker process"), "seed {seed}: {told}");
                 }
                 let seeds = &results[1..];
                 let made: Vec<u32> = seeds

@@ -23,7 +23,7 @@ const COMMAND: &str =
     "cat mine.txt; cat ../../ada/workspace/mine.txt ../../ben/workspace/mine.txt 2>/dev/null; pwd";
 
 pub fn main() -> Result<()> {
-    bantam::hands();
+    bantam::init();
     let api = std::env::var("MODEL_API").unwrap_or_default();
     let mut agents = Vec::new();
     for name in ["ada", "ben"] {

@@ -5,7 +5,7 @@
 //! cargo test --test library -- run ask
 //! ```
 //!
-//! It has a `main` of its own because a hands process is this program, too. Panics unwind here, as in most programs.
+//! It has a `main` of its own because a worker process is this program, too. Panics unwind here, as in most programs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -98,8 +98,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         // What the programs do first.
-        Some("hands" | "hands-inside") => {
-            bantam::hands();
+        Some("worker" | "worker-inside") => {
+            bantam::init();
             ExitCode::FAILURE
         }
         Some("run") => run(args.get(1).map_or("", String::as_str)),

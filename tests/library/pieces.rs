@@ -64,8 +64,8 @@ pub const TESTS: &[Test] = &[
         a_turn_runs_in_a_conversation_that_is_loaded,
     ),
     (
-        "pieces::tools_in_a_jail_need_hands",
-        tools_in_a_jail_need_hands,
+        "pieces::sandboxed_tools_need_init",
+        sandboxed_tools_need_init,
     ),
 ];
 
@@ -424,13 +424,13 @@ fn a_turn_runs_in_a_conversation_that_is_loaded() {
     assert_eq!(agent.session("notes").unwrap().messages.len(), 4);
 }
 
-fn tools_in_a_jail_need_hands() {
+fn sandboxed_tools_need_init() {
     let home = Home::empty();
     let refused = Policy::with(home.path(""), &json!({})).err().unwrap();
     assert_eq!(refused.kind, Kind::Config);
     assert_eq!(
         refused.hint.unwrap(),
-        "write bantam::hands(); as the first line of main"
+        "write bantam::init(); as the first line of main"
     );
     // Those that need none are there without.
     assert_eq!(tools::subagents().len(), 1);

@@ -1,4 +1,4 @@
-//! What policies make, for a program of their own: `main` begins with hands.
+//! What policies make, for a program of their own: `main` begins with workers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ pub const TESTS: &[Test] = &[
 ];
 
 pub fn main() -> Result<()> {
-    bantam::hands();
+    bantam::init();
     let policy = Policy::with("agent-home", &json!({"cron": {"enabled": true}}))?;
     let api = std::env::var("MODEL_API").unwrap_or_default();
     std::fs::create_dir_all("agent-home/agent/skills/tea")?;

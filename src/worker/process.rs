@@ -1,4 +1,4 @@
-//! The hands process: confines itself, reads the job, does it, replies and ends.
+//! The worker process: confines itself, reads the job, does it, replies and ends.
 //!
 //! A jail takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
 //! behind; nothing in the jail can reach it. The inner one finishes the jail and does the job.
@@ -37,7 +37,7 @@ const MAX_PDF_TEXT: usize = 28_000;
 /// Open files per process.
 const MAX_OPEN_FILES: u64 = 1024;
 
-/// Does what a hands process does, in this role, and returns whether it did it.
+/// Does what a worker process does, in this role, and returns whether it did it.
 pub(super) fn main(role: &str, setup: &str) -> bool {
     let result = match (start(role, setup), role) {
         (Ok(setup), ROLE) if setup.confinement.is_sandboxed() => run_outer(&setup),

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::Hands;
+use super::Workers;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
@@ -13,7 +13,7 @@ use crate::wire::{PdfPart, Reading, ReadingJob};
 /// The most bytes of text that go with a message.
 const MAX_TEXT: usize = 100 << 10;
 
-impl Hands {
+impl Workers {
     /// Adds the text of a PDF to it, or the reason why there is none. Returns the pages that are left, as `read_file` takes
     /// them: empty if there are none.
     pub(crate) fn read_pdf(&self, pdf: &mut Media, cancel: &Cancel) -> String {

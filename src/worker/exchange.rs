@@ -125,7 +125,7 @@ impl ReplyReader {
     /// Takes the pipes of a process that has this much time, and no more than the turn.
     fn new(child: &mut Child, cancel: &Cancel, time: Duration) -> Result<Self> {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(Error::failed("the hands process has no pipes"));
+            return Err(Error::failed("the worker process has no pipes"));
         };
         let (stopped, stop) = pipe_with(PipeFlags::CLOEXEC)?;
         let hook = cancel.on_stop(move || drop(stop));

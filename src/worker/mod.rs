@@ -35,14 +35,14 @@ use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
 use crate::wire::{FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup};
 
-/// The argument that makes this program a hands process.
-const ROLE: &str = "hands";
+/// The argument that makes this program a worker process.
+const ROLE: &str = "worker";
 /// The argument that makes it the second process of a jail.
-const INNER_ROLE: &str = "hands-inside";
+const INNER_ROLE: &str = "worker-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
 const SETUP: &str = "BANTAM_HANDS_SETUP";
 
-/// Whether this program can start hands processes of its own: `main` began with [`hands`], and nobody can look into it.
+/// Whether this program can start worker processes of its own: `main` began with [`worker`], and nobody can look into it.
 static BEGUN: OnceLock<Result<()>> = OnceLock::new();
 
 /// Lets this program run the built-in tools, each call in a process of its own: **the first line of `main`**.
@@ -51,7 +51,7 @@ static BEGUN: OnceLock<Result<()>> = OnceLock::new();
 /// runs. In the program itself it returns at once, and from then on other processes of the same user cannot inspect this one
 /// (`PR_SET_DUMPABLE`): it may hold keys, and the tools' commands must not read them. That leaves no core dumps, and lets a
 /// debugger in only as root.
-pub fn hands() {
+pub fn init() {
     let role = std::env::args_os().nth(1);
     if let Some(role @ (ROLE | INNER_ROLE)) = role.as_deref().and_then(OsStr::to_str) {
         if let Some(setup) = config::environment().get(SETUP) {
@@ -62,14 +62,14 @@ pub fn hands() {
     BEGUN.get_or_init(|| sys::deny_inspection().doing("closing itself to other processes"));
 }
 
-/// Fails unless `main` began with [`hands`].
+/// Fails unless `main` began with [`worker`].
 pub(crate) fn begun() -> Result<()> {
     match BEGUN.get() {
         Some(result) => result.clone(),
         None => Err(Error::config(
             "the built-in tools run in processes of this program, which cannot start them",
         )
-        .hint("write bantam::hands(); as the first line of main")),
+        .hint("write bantam::init(); as the first line of main")),
     }
 }
 
@@ -82,7 +82,7 @@ fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
 }
 
 /// Runs jobs, one process each.
-pub(crate) struct Hands {
+pub(crate) struct Workers {
     setup: Setup,
     /// Holds the keys: no jail may show it.
     home: PathBuf,
@@ -108,7 +108,7 @@ fn end(child: &mut Child) -> std::io::Result<ExitStatus> {
     child.wait()
 }
 
-impl Hands {
+impl Workers {
     /// Replaces `setup.confinement` by what the sandbox setting and the system allow.
     pub(crate) fn new(setup: Setup, home: &Path, sandbox: Sandbox, guard: AddressGuard) -> Self {
         Self {
@@ -380,7 +380,7 @@ fn spawn(setup: &Setup, stderr: Stdio) -> Result<Child> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(stderr);
-    command.spawn().doing("starting the hands process")
+    command.spawn().doing("starting the worker process")
 }
 
 /// Has a confined process do its job, and ends it.
@@ -409,10 +409,10 @@ fn finish(
     match (result, ended) {
         (Ok(reply), Ok(_)) => Ok(reply),
         (Err(e), Ok(status)) if e.kind == Kind::Failed => {
-            Err(e.doing(format_args!("hands process ({status})")))
+            Err(e.doing(format_args!("worker process ({status})")))
         }
         (Err(e), _) => Err(e),
-        (_, Err(e)) => Err(Error::from(e).doing("ending the hands process")),
+        (_, Err(e)) => Err(Error::from(e).doing("ending the worker process")),
     }
 }
 
