@@ -58,9 +58,9 @@ pub(crate) fn by_user(program: &str) -> Command {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Sandbox {
-    /// The strongest jail that the kernel offers. Without one, no commands run, and file tools use open directories.
+    /// The strongest sandbox that the kernel offers. Without one, no commands run, and file tools use open directories.
     Auto,
-    /// The same, but without a jail there are no file tools either.
+    /// The same, but without a sandbox there are no file tools either.
     Require,
     /// Commands run with all rights of the user.
     Off,

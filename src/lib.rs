@@ -26,7 +26,7 @@
 //! - [`agent::Agent`] runs turns: [`agent::Builder`] builds one, an [`agent::Request`] goes in, a [`bus::Response`] comes out,
 //!   and [`bus::Event`]s report progress.
 //! - [`provider`] has models ([`provider::OpenAi`], [`provider::Anthropic`]) and the trait for your own.
-//! - [`tool::Function`] makes a tool from a function, and [`tools`] has the tools of `bantam`, in their jail.
+//! - [`tool::Function`] makes a tool from a function, and [`tools`] has the tools of `bantam`, in their sandbox.
 //!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] says what the built-in ones may reach.
 //! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or [`session::Lines`] of your own.
 //!   [`agent::Agent::sessions`] lists them.
@@ -34,7 +34,7 @@
 //! - [`error::Error`] has a message for people, and an [`error::Kind`] for code.
 //!
 //! `docs/embedding.md` says more, including what a process shares, and has a table for people who come from another library.
-//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the jail, MCP, stores, a turn that
+//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the sandbox, MCP, stores, a turn that
 //! resumes after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the
 //! thread that calls it.
 
@@ -52,7 +52,7 @@
 // | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in `tools` |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have `shown`, background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint` and the `backlog` that a crash leaves of them, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 // | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `breaker`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
-// | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `jail`), and tries to break out of the jail (`canary`) |
+// | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `sandbox`), and tries to break out of the sandbox (`canary`) |
 // | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
@@ -62,9 +62,9 @@
 // | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what it asks of the user (`form`), what its tools are (`list`), what it may not run (`trust`) |
 // | 1 | `web` | fetches pages (`mod`, `address`), asks search engines (`search`), and inside a worker process makes Markdown of what came (`read`, `charset`, `tokens`, `entities`, `elements`, `html`) |
 // | 1 | `worker` | runs one file or exec job in a process without secrets: the caller (`mod`, `exchange`, `processes`), the process (`process`), its commands (`exec`, `denied`, `reaper`), a server that outlives calls (`serve`), the text of a `pdf` (`poppler`), the notes as they were before a call (`previous`) |
-// | 1 | `jail` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
+// | 1 | `sandbox` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 // | 1 | `files` | the file tools, inside a worker process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, the agent's `notes` and their `ranking`, `incoming` files and what they pack (`unzip`); how a file changes safely (`atomic`) |
-// | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the jail (`listener`) |
+// | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the sandbox (`listener`) |
 // | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before a turn (`versions`); listing, showing, resetting and pruning (`archive`), finding words (`search`); the test suite for stores (`check`) |
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once; what versions before kept (`earlier`) |
 // | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
@@ -120,7 +120,6 @@ mod files;
 mod gateway;
 mod guard;
 mod http;
-mod jail;
 mod log;
 mod markdown;
 mod mcp;
@@ -133,6 +132,7 @@ mod paths;
 pub mod provider;
 mod proxy;
 mod reach;
+mod sandbox;
 mod secret;
 mod serve;
 pub mod session;

@@ -136,7 +136,7 @@ pub(crate) fn stop() {
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
-/// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) have no jail either.
+/// Closes every inherited descriptor above standard error. Kernels without that call (before Linux 5.9) have no sandbox either.
 pub(crate) fn close_inherited() -> io::Result<()> {
     // SAFETY: close_range takes three integers. The caller owns no descriptor above 2 yet.
     match check(unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) }) {
@@ -332,7 +332,7 @@ pub(crate) fn start_confined(
     unsafe { command.pre_exec(confine) };
 }
 
-/// Kills every other process that this one may signal. Only for where a jail confines that: outside one it is everything
+/// Kills every other process that this one may signal. Only for where a sandbox confines that: outside one it is everything
 /// that its user runs.
 pub(crate) fn kill_all_others() -> io::Result<()> {
     // SAFETY: takes two integers.

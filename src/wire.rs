@@ -35,7 +35,7 @@ pub(crate) enum Confinement {
     Namespaces,
     /// Landlock and a seccomp filter.
     Landlock,
-    /// Held directories only: for file tools where the kernel offers no jail.
+    /// Held directories only: for file tools where the kernel offers no sandbox.
     Unconfined,
     /// Nothing, as the configuration says.
     Disabled,

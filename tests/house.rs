@@ -20,7 +20,7 @@ const RANKS: &[(usize, &str)] = &[
     (2, "provider tool telegram serve"),
     (
         1,
-        "web mcp config http worker jail files proxy session skills usage cron outbox markdown",
+        "web mcp config http worker sandbox files proxy session skills usage cron outbox markdown",
     ),
     (
         0,
@@ -47,8 +47,8 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
             "renameat",
             "unlinkat",
         ],
-        &["disk/", "files/", "worker/", "jail/"],
-        "disk knows modes, atomic replacement and syncing; files and jail work in a process of their own",
+        &["disk/", "files/", "worker/", "sandbox/"],
+        "disk knows modes, atomic replacement and syncing; files and sandbox work in a process of their own",
     ),
     (
         &["env::var"],

@@ -1,4 +1,4 @@
-//! Commands and files in a jail: the model works in `agent-home/workspace` and reaches nothing else.
+//! Commands and files in a sandbox: the model works in `agent-home/workspace` and reaches nothing else.
 
 use bantam::agent::Agent;
 use bantam::error::Result;

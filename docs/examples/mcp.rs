@@ -1,4 +1,4 @@
-//! The tools of an MCP server, which runs in a jail of its own: it reads `bricks/` and has no network.
+//! The tools of an MCP server, which runs in a sandbox of its own: it reads `bricks/` and has no network.
 
 use bantam::agent::Agent;
 use bantam::error::Result;

@@ -10,7 +10,7 @@ const RULES: &str = "You are a research assistant. Search first, then read at le
     Name the address of each source that you use, and say what you could not find.";
 
 pub fn main() -> Result<()> {
-    bantam::init(); // pages are read in the jail
+    bantam::init(); // pages are read in the sandbox
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     // The settings of docs/settings.md, from a file here.
     let settings = std::fs::read("research.json").unwrap_or("{}".into());

@@ -18,12 +18,12 @@ use crate::disk;
 use crate::error::{Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::http::Client;
-use crate::jail;
 use crate::mcp::{
     Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
     Transport, brief,
 };
 use crate::reach::{Access, Resolved, Tree};
+use crate::sandbox;
 use crate::secret::{Redactor, Secret};
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
@@ -326,7 +326,7 @@ fn sees_workspace(entry: &McpServer) -> bool {
     entry.env.is_empty() && !entry.network
 }
 
-/// Starts a program in a jail of its own.
+/// Starts a program in a sandbox of its own.
 fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     let local = Local::of(parts, name, entry)?;
     Ok(Box::new(move |cancel| {
@@ -342,7 +342,7 @@ pub(crate) fn check(parts: Parts, name: &str, entry: &McpServer) -> Result<()> {
     Local::of(parts, name, entry)?.check()
 }
 
-/// What it takes to start a program in its jail: it works in a directory of its own, and may change what its entry names, and
+/// What it takes to start a program in its sandbox: it works in a directory of its own, and may change what its entry names, and
 /// the workspace if [`sees_workspace`].
 struct Local {
     name: String,
@@ -351,7 +351,7 @@ struct Local {
     workers: Workers,
     workspace: PathBuf,
     changeable: Vec<Changeable>,
-    /// The trees that the jail shows besides the system's.
+    /// The trees that the sandbox shows besides the system's.
     shown: Vec<PathBuf>,
     sandbox: Sandbox,
     user_home: Option<PathBuf>,
@@ -424,7 +424,7 @@ impl Local {
         let is_shown = |path: &Path| {
             let trees = &mut self.shown.iter().chain([&self.job.home]);
             self.sandbox == Sandbox::Off
-                || jail::readable(path).is_some()
+                || sandbox::readable(path).is_some()
                 || trees.any(|tree| path.starts_with(tree))
         };
         let launch = Launch {
@@ -460,7 +460,7 @@ fn expanded(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String,
         .collect()
 }
 
-/// The trees that the jail of an entry shows, besides the system's: to tell what a program was refused.
+/// The trees that the sandbox of an entry shows, besides the system's: to tell what a program was refused.
 pub(crate) fn shows(parts: Parts, name: &str, entry: &McpServer, path: &Path) -> bool {
     let named = [&entry.read, &entry.write]
         .into_iter()
@@ -468,5 +468,5 @@ pub(crate) fn shows(parts: Parts, name: &str, entry: &McpServer, path: &Path) ->
         .flat_map(|setting| setting.paths);
     let workspace = sees_workspace(entry).then(|| parts.home.workspace());
     let own = [parts.home.mcp_home(name)].into_iter().chain(workspace);
-    jail::readable(path).is_some() || named.chain(own).any(|tree| path.starts_with(tree))
+    sandbox::readable(path).is_some() || named.chain(own).any(|tree| path.starts_with(tree))
 }

@@ -309,7 +309,7 @@ fn every_built_in_schema_names_what_it_requires() {
 }
 
 #[test]
-fn no_call_enters_a_jail_that_would_show_the_home() {
+fn no_call_enters_a_sandbox_that_would_show_the_home() {
     let home = Home::new("/usr/lib/bantam-home".into());
     let env = Env::new();
     let factory = AgentFactory::new(&home, &env).unwrap();

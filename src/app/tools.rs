@@ -1,6 +1,6 @@
 //! The built-in tools, for this program and for others that embed it.
 //!
-//! File tools and commands work in a jail: each call is a process of the program that embeds them, so its `main` begins with
+//! File tools and commands work in a sandbox: each call is a process of the program that embeds them, so its `main` begins with
 //! [`init`](crate::init). What they may reach is a [`Policy`].
 //!
 //! ```no_run
@@ -57,7 +57,7 @@ use crate::worker::{Confinement, Workers, begun};
 ///
 /// The home is a folder of your program. Tools work in `workspace/` below it, or where `agents.defaults.workspace` says, and
 /// reach nothing else of it; conversations ([`crate::session::Files::at`]), keys and what the agent obeys (`agent/`) are safe
-/// there. Two policies with two homes share nothing but the choice of the jail, which is made once in a process.
+/// there. Two policies with two homes share nothing but the choice of the sandbox, which is made once in a process.
 pub struct Policy {
     factory: AgentFactory,
     config: Arc<Config>,
@@ -101,11 +101,11 @@ impl Policy {
 
     fn of(factory: AgentFactory) -> Result<Self> {
         begun()?;
-        Self::without_jail(factory)
+        Self::without_sandbox(factory)
     }
 
-    /// For an agent without tools that need the jail.
-    fn without_jail(factory: AgentFactory) -> Result<Self> {
+    /// For an agent without tools that need the sandbox.
+    fn without_sandbox(factory: AgentFactory) -> Result<Self> {
         let loaded = factory.load(None)?;
         // The file of a user may be that of another version; what stands in code is a mistake there.
         if loaded.has_unknown && factory.options.models_in_code {
@@ -176,12 +176,12 @@ pub fn files(policy: &Policy) -> Result<Tools> {
     Ok(at_work(workshop, &FILES))
 }
 
-/// `exec`: a command in the jail, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
+/// `exec`: a command in the sandbox, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
 pub fn exec(policy: &Policy) -> Tools {
     at_work(policy.workshop(), [&EXEC])
 }
 
-/// `web_fetch` and `web_search`, as `tools.web` says. They connect from this process; what comes is read in the jail.
+/// `web_fetch` and `web_search`, as `tools.web` says. They connect from this process; what comes is read in the sandbox.
 pub fn web(policy: &Policy) -> Tools {
     at_work(policy.workshop(), [&WEB_FETCH, &WEB_SEARCH])
 }
@@ -223,7 +223,7 @@ pub fn think() -> Tools {
 
 /// The tools of an MCP server, called `NAME__TOOL`, whose texts come within a fence of backticks, as data; and what the user should know of them: that their descriptions have changed,
 /// say, or that some are left out. `entry` is what stands under its name in `mcpServers` of config.json. A
-/// program runs in a jail of its own; it starts with the first call, or now if its tools are not known yet.
+/// program runs in a sandbox of its own; it starts with the first call, or now if its tools are not known yet.
 ///
 /// ```no_run
 /// use bantam::tools::{self, Policy};
@@ -407,7 +407,7 @@ impl Builder {
 }
 
 pub(super) fn of_home(home: &Home, env: &Env) -> Result<Builder> {
-    Policy::without_jail(factory_of_home(home, env)?)?.builder()
+    Policy::without_sandbox(factory_of_home(home, env)?)?.builder()
 }
 
 fn factory_of_home(home: &Home, env: &Env) -> Result<AgentFactory> {

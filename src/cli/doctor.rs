@@ -9,7 +9,7 @@ use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
-use crate::doctor::{Check, Verdict, bot, home, jail, kernel, model};
+use crate::doctor::{Check, Verdict, bot, home, kernel, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::learned::Learned;
@@ -87,7 +87,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     report.add(home::configuration(&home, there, &loaded));
     report.add(home::sessions(&home));
     report.add(home::notes(&home));
-    report.add([jail::user(home.root()), kernel::kernel()]);
+    report.add([sandbox::user(home.root()), kernel::kernel()]);
     match loaded {
         Ok(loaded) => {
             report.add([model::configured_model(&home, &loaded.config, env, there)]);
@@ -98,7 +98,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
                 Ok(bot) => report.add(bot::bot(&bot.api, telegram.ids().len())),
                 Err(e) => report.add([Check::of_error("telegram", e)]),
             }
-            workspace_and_jail(&home, &loaded.config, env, &mut report);
+            workspace_and_sandbox(&home, &loaded.config, env, &mut report);
             report.add(super::mcp::checks(Parts {
                 home: &home,
                 config: &loaded.config,
@@ -111,7 +111,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         Err(_) => {
             let why = "the configuration is not valid";
             report.add([Check::info(
-                "jail",
+                "sandbox",
                 format!("not checked, and neither are model and workspace: {why}"),
             )]);
         }
@@ -120,7 +120,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     Ok(u8::from(report.failed))
 }
 
-fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut Report) {
+fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &mut Report) {
     const NAME: &str = "workspace";
     let parts = Parts { home, config, env };
     let there = app::workspace(parts).is_ok_and(|dir| dir.is_dir());
@@ -141,9 +141,9 @@ fn workspace_and_jail(home: &Home, config: &Arc<Config>, env: &Env, report: &mut
         report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
     }
     let exec = &config.tools.exec;
-    let holds = match jail::jail(&workers, exec, env, &mut |check| report.add([check])) {
+    let holds = match sandbox::sandbox(&workers, exec, env, &mut |check| report.add([check])) {
         Ok(holds) => holds,
-        Err(e) => return report.add([Check::of_error("jail", e)]),
+        Err(e) => return report.add([Check::of_error("sandbox", e)]),
     };
     if !holds {
         let why = if exec.sandbox == Sandbox::Off {

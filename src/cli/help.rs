@@ -14,7 +14,7 @@ pub(super) const COMMAND: Command = Command::row(
     run,
     "show this page, or that of a command",
 )
-.with_examples(&["bantam help cron add", "bantam help jail"]);
+.with_examples(&["bantam help cron add", "bantam help sandbox"]);
 
 pub(super) const EXIT_CODES: [(u8, &str); 9] = [
     (0, "answered"),

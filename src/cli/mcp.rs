@@ -407,7 +407,7 @@ fn try_next(args: &Args, words: &[String], name: &str, more: &[(&str, PathBuf)])
     format!("try {}", typed.join(" "))
 }
 
-/// What the jail of a server does not show of its program, as it has to be typed: the user's own search path leads to programs
+/// What the sandbox of a server does not show of its program, as it has to be typed: the user's own search path leads to programs
 /// that servers, which have a fixed one, find by their whole path alone.
 fn unseen(parts: Parts, name: &str, entry: &McpServer) -> Option<(String, Vec<PathBuf>)> {
     let command = &entry.command;

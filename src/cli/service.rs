@@ -1,6 +1,6 @@
 //! `bantam service`: a systemd unit that keeps the gateway of this home running.
 //!
-//! Some settings that harden other services are left out because they break the jail. It needs namespaces, mounts, a host name
+//! Some settings that harden other services are left out because they break the sandbox. It needs namespaces, mounts, a host name
 //! of its own and a `/proc` without other mounts on it: no `RestrictNamespaces`, `ProtectHostname`, `ProtectProc`,
 //! `ProtectKernelTunables` or `ProtectKernelLogs`. The gateway asks the kernel whether the clock is synchronised, which
 //! `ProtectClock` forbids.
@@ -135,7 +135,7 @@ fn system(home: &Home, root: &Path, config: &Arc<Config>, env: &Env) -> Result<S
             "# This runs as root. A user of its own, who owns the home, is better:\n#User=bantam\n"
                 .to_owned()
         }
-        // Without capabilities: the jail gets its own in a user namespace.
+        // Without capabilities: the sandbox gets its own in a user namespace.
         owner => format!("User={owner}\nCapabilityBoundingSet=\n"),
     };
     lines.push_str(SYSTEM);

@@ -136,14 +136,14 @@ impl Status<'_> {
             .display()
             .to_string();
         self.object["workspace"] = workspace.as_str().into();
-        let sandbox = json!(loaded.config.tools.exec.sandbox);
-        let jail = format!(
+        let mode = json!(loaded.config.tools.exec.sandbox);
+        let sandbox = format!(
             "{} (bantam doctor tests it)",
-            sandbox.as_str().unwrap_or_default()
+            mode.as_str().unwrap_or_default()
         );
-        self.object["sandbox"] = sandbox;
+        self.object["sandbox"] = mode;
         self.lines
-            .extend([("workspace", workspace), ("jail", jail)]);
+            .extend([("workspace", workspace), ("sandbox", sandbox)]);
         let http = &loaded.config.channels.http;
         let address = &http.listen;
         self.object["http"] = json!({"enabled": http.enabled, "listen": address});

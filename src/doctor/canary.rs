@@ -1,6 +1,6 @@
-//! Canaries: commands that try to escape from the jail on this machine, run exactly as the model's commands are.
+//! Canaries: commands that try to escape from the sandbox on this machine, run exactly as the model's commands are.
 //!
-//! All run twice: first as a plain child of this program, as a control; then in the jail, where they must have no effect.
+//! All run twice: first as a plain child of this program, as a control; then in the sandbox, where they must have no effect.
 //! This process checks the effects: in its own files, at its own sockets, and on a process that it started. What they print
 //! counts only if it contains a secret.
 
@@ -14,7 +14,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Check, jail};
+use super::{Check, sandbox};
 use crate::child::{self, Network};
 use crate::disk;
 use crate::error::{Context, Error, Result};
@@ -76,13 +76,13 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
     let bare = attack(subject, &|script, variables| {
         run_bare(subject, script, variables)
     })?;
-    let jailed = attack(subject, &|script, variables| {
-        jail::run(subject.workers, script, variables)
+    let sandboxed = attack(subject, &|script, variables| {
+        sandbox::run(subject.workers, script, variables)
     })?;
     Ok(CANARIES
         .iter()
         .zip(bare)
-        .zip(jailed)
+        .zip(sandboxed)
         .map(|(((tries, command), bare), out)| match (bare, out) {
             (_, true) if *command == TCP && subject.network == Network::Full => {
                 Check::info(NAME, format!("{tries}: allowed, because tools.exec.network is \"full\""))
@@ -95,7 +95,7 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
                 .fix("namespaces, or Landlock from Linux 6.12 on, stop more: see their lines above"),
             (true, false) => Check::ok(NAME, format!("{tries}: stopped")),
             (false, false) => {
-                Check::info(NAME, format!("{tries}: not tested, because it fails here without a jail, too"))
+                Check::info(NAME, format!("{tries}: not tested, because it fails here without a sandbox, too"))
             }
         })
         .collect())

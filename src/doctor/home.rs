@@ -82,13 +82,14 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
         .flatten()
         .and_then(|text| parse_json(&text).ok());
     if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
-        let found = format!("{setting} is not used: the jail confines commands, whatever they say");
+        let found =
+            format!("{setting} is not used: the sandbox confines commands, whatever they say");
         checks.push(
             Check::info(NAME, found)
                 .fix("remove it; only a short fixed list of destructive commands is refused"),
         );
     }
-    // A user who can write it chooses the key's command, the jail and the model.
+    // A user who can write it chooses the key's command, the sandbox and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
             let found = format!(

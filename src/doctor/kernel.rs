@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::{Check, Fix};
 use crate::config::Env;
-use crate::jail::OLDEST_ABI;
+use crate::sandbox::OLDEST_ABI;
 
 /// Reads a file without the white space at its ends. Tests pass their own.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&str) -> Option<String>;

@@ -1,13 +1,13 @@
 //! Checks of this installation, each with the lines that fix what it found.
 //!
-//! The jail is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
+//! The sandbox is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
 
 pub(crate) mod bot;
 pub(crate) mod canary;
 pub(crate) mod home;
-pub(crate) mod jail;
 pub(crate) mod kernel;
 pub(crate) mod model;
+pub(crate) mod sandbox;
 
 use std::fmt;
 use std::path::Path;
@@ -145,8 +145,8 @@ mod tests {
             "FAIL  home: a b [0m\n  fix: chmod 700 /x\n  fix: or not\n"
         );
         assert_eq!(
-            Check::info("jail", "off").fix("y").to_string(),
-            "--    jail: off\n  tip: y\n"
+            Check::info("sandbox", "off").fix("y").to_string(),
+            "--    sandbox: off\n  tip: y\n"
         );
     }
 }

@@ -1,7 +1,7 @@
 //! Creates, replaces and removes files, whole or not at all.
 //!
 //! New content goes to a file without a name in the same directory, which gets one when it is whole, by the handle of the
-//! directory, so no link or race can redirect the write. A crash before leaves nothing; where the file system or the jail has
+//! directory, so no link or race can redirect the write. A crash before leaves nothing; where the file system or the sandbox has
 //! no such files, and between a link and a rename, it leaves `.bantam-new`, a name of our own: the next write in the directory
 //! replaces a file of that name, and leaves alone what is none. The directory is locked meanwhile: of two changes to one file the second sees the result of the first. Nothing is synced: this is the user's work, not our
 //! record of it.
@@ -148,7 +148,7 @@ impl<'a> LockedEntry<'a> {
     /// A new file, and whether it has a name yet.
     fn begin(&self, mode: Mode) -> Result<(OwnedFd, bool), Errno> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        // It gets its name through /proc, which not every jail has.
+        // It gets its name through /proc, which not every sandbox has.
         if let Ok(fd) = openat(&self.dir, c".", flags | OFlags::TMPFILE, mode) {
             if statat(CWD, link_of(&fd), AtFlags::empty()).is_ok() {
                 return Ok((fd, false));

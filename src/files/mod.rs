@@ -22,8 +22,8 @@ use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::jail;
 use crate::reach::{self, Access, Dir, Links, Reach, Tree};
+use crate::sandbox;
 use crate::wire::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
@@ -174,12 +174,12 @@ fn reach(setup: &Setup, home: &Path, trees: &[HeldTree]) -> Reach {
             open: setup.workspace.real.clone(),
         };
     }
-    // The jail leaves the home out itself. A tree that the configuration opens may cover what the jail made.
+    // The sandbox leaves the home out itself. A tree that the configuration opens may cover what the sandbox made.
     let opened: Vec<u64> = trees
         .iter()
         .filter_map(|tree| Some(fstat(&tree.dir).ok()?.st_dev))
         .collect();
-    let mut replaced = jail::scratch_devices(setup.confinement);
+    let mut replaced = sandbox::scratch_devices(setup.confinement);
     replaced.retain(|device| !opened.contains(device));
     Reach::Everywhere { replaced }
 }

@@ -44,7 +44,7 @@ pub(super) fn unzip(trees: &Trees, archive: &[u8]) -> Result<Reply> {
         let written = LockedEntry::lock(trees.find(&entry.name, Access::Write)?)?;
         written.write(None, &content)?;
         if entry.is_program {
-            // Where a jail knows no modes, scripts run by the name of their interpreter.
+            // Where a sandbox knows no modes, scripts run by the name of their interpreter.
             let mode = Mode::from_raw_mode(0o755);
             chmodat(&written.dir, &written.name, mode, AtFlags::empty()).ok();
         }

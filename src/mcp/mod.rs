@@ -576,7 +576,7 @@ fn with_grants(e: Error, name: &str) -> Error {
          it is (--read DIR)"
             .to_owned()
     } else {
-        format!("read, write and network of mcpServers.{name} say what its jail lets it reach")
+        format!("read, write and network of mcpServers.{name} say what its sandbox lets it reach")
     })
 }
 

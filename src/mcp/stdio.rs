@@ -26,7 +26,7 @@ const MAX_SKIPPED: usize = 64 << 20;
 const MAX_UNASKED: usize = 64 << 10;
 /// The longest line of what a server said at its end, in characters.
 const MAX_LINE: usize = 300;
-/// The longest part of the jail's last reply.
+/// The longest part of the sandbox's last reply.
 const MAX_LAST_REPLY: usize = 64 << 10;
 /// Messages on their way to the server, and to one that waits.
 const QUEUE: usize = 64;
@@ -155,7 +155,7 @@ impl Shared {
                     Ok(Err(reason)) => return reason,
                     Err(e) => self.fail_all(&e.message),
                 }
-                // The length of the jail's last reply may hold a line feed.
+                // The length of the sandbox's last reply may hold a line feed.
                 before = std::mem::take(&mut pending);
                 if before.len() > MAX_LAST_REPLY {
                     before = Vec::new();
@@ -240,7 +240,7 @@ impl Shared {
     }
 }
 
-/// Why the output ended: the jail's last reply, if it could not start the program.
+/// Why the output ended: the sandbox's last reply, if it could not start the program.
 fn reason(last: &[u8]) -> String {
     match receive_reply(&mut &*last) {
         Ok(Reply {
@@ -307,7 +307,7 @@ impl Transport for Stdio {
 
 impl Drop for Stdio {
     fn drop(&mut self) {
-        // The end of its input tells it to end, and the jail around it to end it.
+        // The end of its input tells it to end, and the sandbox around it to end it.
         self.shared.lock().input = None;
         let deadline = Instant::now() + GRACE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {

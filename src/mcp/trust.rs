@@ -39,9 +39,9 @@ pub(crate) struct Launch<'a> {
     pub env: &'a [(String, String)],
     pub working_dir: &'a Path,
     pub changeable: &'a [Changeable],
-    /// One of them, which the jail shows to some servers only.
+    /// One of them, which the sandbox shows to some servers only.
     pub workspace: &'a Path,
-    /// Where a program may be for the jail to show it.
+    /// Where a program may be for the sandbox to show it.
     pub is_shown: &'a dyn Fn(&Path) -> bool,
     pub user_home: Option<&'a Path>,
 }
@@ -55,7 +55,7 @@ impl Launch<'_> {
     /// # Errors
     /// The program, what interprets it, a file among its arguments, its working directory, or a place where it looks for code
     /// lies in a tree that tools can change, or behind a link there; or a directory among its arguments is in the workspace,
-    /// which its jail does not show. This tells the user early of what cannot work; it is not what protects the keys. Programs
+    /// which its sandbox does not show. This tells the user early of what cannot work; it is not what protects the keys. Programs
     /// find code in more ways than can be listed, so servers with variables or network do not see the workspace at all.
     pub(crate) fn check(&self) -> Result<()> {
         self.apart("cwd", self.working_dir)?;
@@ -94,7 +94,7 @@ impl Launch<'_> {
     }
 
     /// # Errors
-    /// The program, or what interprets it, is where its jail does not show it, as the interpreter of a virtual environment often
+    /// The program, or what interprets it, is where its sandbox does not show it, as the interpreter of a virtual environment often
     /// is.
     fn is_visible(&self) -> Result<()> {
         let programs = self.program().map_or_else(Vec::new, started);
@@ -108,9 +108,9 @@ impl Launch<'_> {
                 let tree = tree_of(&real);
                 let (command, shown) = (&self.entry.command, real.display());
                 let what = if Path::new(command) == real {
-                    format!("its jail does not show {shown}")
+                    format!("its sandbox does not show {shown}")
                 } else {
-                    format!("{command} leads to {shown}, which its jail does not show")
+                    format!("{command} leads to {shown}, which its sandbox does not show")
                 };
                 return Err(Error::config(what).hint(if is_wide(tree, self.user_home) {
                     MOVE_IT.to_owned()
@@ -216,7 +216,7 @@ fn started(program: PathBuf) -> Vec<PathBuf> {
     programs
 }
 
-/// What a jail has to show, and does not, for a program to start: directories.
+/// What a sandbox has to show, and does not, for a program to start: directories.
 pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut trees: Vec<PathBuf> = Vec::new();
     for program in started(program) {
@@ -224,7 +224,7 @@ pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<
         if !real.is_file() {
             continue;
         }
-        // The jail has to show a link as well as what it leads to.
+        // The sandbox has to show a link as well as what it leads to.
         let beside = program.parent().unwrap_or(&program);
         for (file, tree) in [(&real, tree_of(&real)), (&program, beside)] {
             let is_new = !trees.iter().any(|known| file.starts_with(known));

@@ -1,7 +1,7 @@
-//! Workers the jail's listener to the proxy outside.
+//! Workers the sandbox's listener to the proxy outside.
 //!
-//! A socket stays in the network namespace it was created in, whoever holds it. The first process of the jail binds a
-//! listener on the jail's own loopback and sends it to its caller before the job is known.
+//! A socket stays in the network namespace it was created in, whoever holds it. The first process of the sandbox binds a
+//! listener on the sandbox's own loopback and sends it to its caller before the job is known.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,10 +19,10 @@ use super::Proxy;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 
-/// The proxy's port on the jail's loopback.
+/// The proxy's port on the sandbox's loopback.
 const PORT: u16 = 3128;
 
-/// How long the jail may take to send its listener.
+/// How long the sandbox may take to send its listener.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The variables by which programs find the proxy.
@@ -45,17 +45,17 @@ pub(crate) fn environment() -> Vec<(&'static str, String)> {
     variables
 }
 
-/// The caller's end of the socket pair whose other end is the jail's standard error.
+/// The caller's end of the socket pair whose other end is the sandbox's standard error.
 pub(crate) struct Receiver(UnixStream);
 
 pub(crate) fn pair() -> Result<(Receiver, OwnedFd)> {
-    let (ours, theirs) = UnixStream::pair().doing("making the jail's socket pair")?;
+    let (ours, theirs) = UnixStream::pair().doing("making the sandbox's socket pair")?;
     ours.set_read_timeout(Some(TIMEOUT))?;
     Ok((Receiver(ours), theirs.into()))
 }
 
 impl Receiver {
-    /// Waits for the listener and serves it. `None` when the jail ended without sending one: its reply says why.
+    /// Waits for the listener and serves it. `None` when the sandbox ended without sending one: its reply says why.
     pub(crate) fn start_proxy(self, guard: &AddressGuard) -> Result<Option<Proxy>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -66,7 +66,7 @@ impl Receiver {
             &mut ancillary,
             RecvFlags::CMSG_CLOEXEC,
         )
-        .doing("waiting for the jail's listener")?;
+        .doing("waiting for the sandbox's listener")?;
         if received.bytes == 0 {
             return Ok(None);
         }
@@ -74,12 +74,12 @@ impl Receiver {
             RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
             _ => None,
         });
-        let listener = listener.ok_or_else(|| Error::failed("the jail sent no listener"))?;
+        let listener = listener.ok_or_else(|| Error::failed("the sandbox sent no listener"))?;
         Proxy::start(TcpListener::from(listener), guard.clone()).map(Some)
     }
 }
 
-/// Binds the listener inside the jail and sends it to `caller`.
+/// Binds the listener inside the sandbox and sends it to `caller`.
 pub(crate) fn send(caller: BorrowedFd) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", PORT))?;
     let fds = [listener.as_fd()];

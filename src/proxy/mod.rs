@@ -1,6 +1,6 @@
 //! The proxy behind `exec.network = "guarded"`: it connects only where the address guard allows.
 //!
-//! The jail has a network of its own with one listener in it. The proxy serves that listener from the parent process, so
+//! The sandbox has a network of its own with one listener in it. The proxy serves that listener from the parent process, so
 //! its clients are untrusted: what they can use up has a bound, and all of it ends with the command. It speaks `CONNECT HOST:PORT` alone.
 //! Nothing of a request's head is forwarded, so no server can read it differently than the proxy did.
 

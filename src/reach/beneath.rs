@@ -39,8 +39,8 @@ pub(crate) struct Dir {
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
     Beneath,
-    /// Wherever the process may go, as the user has chosen, but for what the jail replaces by file systems of its own, with
-    /// these device numbers: a file made there would be lost with the jail.
+    /// Wherever the process may go, as the user has chosen, but for what the sandbox replaces by file systems of its own, with
+    /// these device numbers: a file made there would be lost with the sandbox.
     Everywhere {
         replaced: Vec<u64>,
     },
@@ -294,7 +294,7 @@ pub(crate) fn explain(e: Errno, path: &Path) -> Error {
         Errno::AGAIN => format!("{path} kept changing while it was opened: try again"),
         Errno::NXIO => format!("{path} is not a regular file"),
         Errno::REMOTE => format!(
-            "{path} is in a directory that the jail replaces by an empty one: use the workspace, or a directory in tools.write_paths"
+            "{path} is in a directory that the sandbox replaces by an empty one: use the workspace, or a directory in tools.write_paths"
         ),
         Errno::NOSYS => format!(
             "{path} cannot be opened safely: this needs openat2, which Linux has from 5.6 on, and this system lacks or forbids it"

@@ -1,5 +1,5 @@
 //! Where skills come from: a folder, a zip file, the address of one, or a git repository. What others packed is unpacked in a
-//! worker process without network; git runs in a jail that reaches public addresses alone.
+//! worker process without network; git runs in a sandbox that reaches public addresses alone.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -204,7 +204,7 @@ impl Staging {
                 ..
             } => Ok(()),
             Header::Exited { .. } => Err(Error::failed(format!("cloning the repository: {said}"))
-                .hint("git runs in a jail that reaches public addresses only, and has no keys")),
+                .hint("git runs in a sandbox that reaches public addresses only, and has no keys")),
             other => Err(other.into_error()),
         }
     }

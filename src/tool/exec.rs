@@ -1,4 +1,4 @@
-//! The `exec` tool: runs a command in the jail.
+//! The `exec` tool: runs a command in the sandbox.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The commands that are refused, in a jail and without one: a seat belt against a model's mistakes, not a wall. In a jail `/*`
+//! The commands that are refused, in a sandbox and without one: a seat belt against a model's mistakes, not a wall. In a sandbox `/*`
 //! is still all of the workspace.
 
 /// What may stand before a program's name.

@@ -12,7 +12,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::processes;
 use crate::cancel::{Cancel, Hook, Why};
 use crate::error::{Error, Kind, Result};
-use crate::jail::MAX_PROCESSES;
+use crate::sandbox::MAX_PROCESSES;
 use crate::sys;
 use crate::wire::{
     END_OF_PIECES, Header, Job, Pieces, Reply, Termination, encode_job, encode_piece, receive_reply,
@@ -27,7 +27,7 @@ const COUNT_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Waits until `child` has confined itself. The error within is why it cannot.
 ///
-/// Nothing of the job has reached the process by then, so what it says of the jail is nobody else's word.
+/// Nothing of the job has reached the process by then, so what it says of the sandbox is nobody else's word.
 pub(super) fn confined(child: &mut Child, cancel: &Cancel) -> Result<Result<(), String>> {
     let mut reader = ReplyReader::new(child, cancel, CONFINING)?;
     let greeting = receive_reply(&mut reader);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_has_its_job_cannot_say_that_there_is_no_jail() {
+    fn a_process_that_has_its_job_cannot_say_that_there_is_no_sandbox() {
         let unavailable = || Header::Unavailable { why: "so".into() };
         let cancel = Cancel::new(Some(Duration::from_secs(60)));
         let mut lacking = saying(unavailable(), Header::Text);

@@ -19,9 +19,9 @@ use super::reaper::Reaper;
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::files::{Target, Trees};
-use crate::jail::{self, MAX_PROCESSES};
 use crate::proxy::listener;
 use crate::reach::{self, Access, Links};
+use crate::sandbox::{self, MAX_PROCESSES};
 use crate::sys;
 use crate::wire::{
     self, Confinement, ExecJob, Header, MAX_BODY, MAX_LINE, Reply, Setup, Termination,
@@ -135,7 +135,7 @@ fn check(job: &ExecJob) -> Result<()> {
 fn shell(setup: &Setup, job: &ExecJob, tmp: Option<PathBuf>) -> Result<Command> {
     let guarded = setup.confinement == Confinement::Namespaces && setup.network == Network::Guarded;
     let mut command = child::command(Path::new(child::SHELL));
-    jail::confine(&mut command, setup)?;
+    sandbox::confine(&mut command, setup)?;
     command
         .args(["-c", &job.command])
         .envs(if guarded {

@@ -27,9 +27,9 @@ use crate::child::{self, Network, Sandbox};
 use crate::config;
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
-use crate::jail::readable;
 use crate::proxy::{Proxy, listener};
 use crate::reach::Tree;
+use crate::sandbox::readable;
 use crate::sys;
 use crate::text::one_line;
 pub(crate) use crate::wire::Confinement;
@@ -37,7 +37,7 @@ use crate::wire::{FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, Ser
 
 /// The argument that makes this program a worker process.
 const ROLE: &str = "worker";
-/// The argument that makes it the second process of a jail.
+/// The argument that makes it the second process of a sandbox.
 const INNER_ROLE: &str = "worker-inside";
 /// The variable that holds the [`Setup`]: arguments are for every user to see.
 const SETUP: &str = "BANTAM_HANDS_SETUP";
@@ -73,8 +73,8 @@ pub(crate) fn begun() -> Result<()> {
     }
 }
 
-/// The jail that holds this process's calls, or why there is none yet. The first call that finds one chooses it, before any
-/// command has run, and nothing changes it again: no command can make the next one's jail weaker.
+/// The sandbox that holds this process's calls, or why there is none yet. The first call that finds one chooses it, before any
+/// command has run, and nothing changes it again: no command can make the next one's sandbox weaker.
 static CHOSEN: Mutex<Option<Result<Confinement, String>>> = Mutex::new(None);
 
 fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
@@ -84,7 +84,7 @@ fn lock_chosen() -> MutexGuard<'static, Option<Result<Confinement, String>>> {
 /// Runs jobs, one process each.
 pub(crate) struct Workers {
     setup: Setup,
-    /// Holds the keys: no jail may show it.
+    /// Holds the keys: no sandbox may show it.
     home: PathBuf,
     /// The setup of the turn that made the last call: its trees are found once.
     turn: Mutex<Option<(Cancel, Setup)>>,
@@ -130,7 +130,7 @@ impl Workers {
         }
     }
 
-    /// Does one job in the jail, and waits for the end of its process.
+    /// Does one job in the sandbox, and waits for the end of its process.
     pub(crate) fn call(&self, job: &Job, cancel: &Cancel) -> Result<Reply> {
         self.call_watched(job, cancel, &mut |_| ())
     }
@@ -146,7 +146,7 @@ impl Workers {
         finish(confined, job, None, cancel, printed)
     }
 
-    /// Starts a program in the jail. From then on the child's standard input and output are the program's, which ends when
+    /// Starts a program in the sandbox. From then on the child's standard input and output are the program's, which ends when
     /// its input does.
     pub(crate) fn serve(&self, job: ServeJob, cancel: &Cancel) -> Result<Child> {
         let job = Job::Serve(job);
@@ -172,11 +172,11 @@ impl Workers {
         let needs_none = self.sandbox == Sandbox::Auto
             && matches!(job, Job::File(_) | Job::Read(_) | Job::Layers);
         let mut chosen = lock_chosen();
-        let jail = match chosen.clone() {
+        let sandbox = match chosen.clone() {
             // A command looks again where there was none: no command has run yet.
-            Some(jail) if jail.is_ok() || needs_none => {
+            Some(sandbox) if sandbox.is_ok() || needs_none => {
                 drop(chosen);
-                jail
+                sandbox
             }
             _ => match self.start_in_strongest(job, cancel)? {
                 Ok(confined) => {
@@ -186,18 +186,18 @@ impl Workers {
                 Err(refusals) => chosen.insert(Err(refusals)).clone(),
             },
         };
-        match jail {
+        match sandbox {
             Ok(confinement) => self.start_in(confinement, job, cancel),
             Err(_) if needs_none => self.start_in(Confinement::Unconfined, job, cancel),
-            Err(refusals) => Err(no_jail(self.sandbox, job, &refusals)),
+            Err(refusals) => Err(no_sandbox(self.sandbox, job, &refusals)),
         }
     }
 
-    /// Tries the jails, the strongest first. The error within says why there is none.
+    /// Tries the sandboxes, the strongest first. The error within says why there is none.
     fn start_in_strongest(&self, job: &Job, cancel: &Cancel) -> Result<Result<Confined, String>> {
         let mut refusals = Vec::new();
-        for jail in [Confinement::Namespaces, Confinement::Landlock] {
-            match self.try_to_start(jail, job, cancel)? {
+        for sandbox in [Confinement::Namespaces, Confinement::Landlock] {
+            match self.try_to_start(sandbox, job, cancel)? {
                 Ok(confined) => return Ok(Ok(confined)),
                 Err(why) => refusals.push(why),
             }
@@ -207,7 +207,7 @@ impl Workers {
 
     fn start_in(&self, confinement: Confinement, job: &Job, cancel: &Cancel) -> Result<Confined> {
         self.try_to_start(confinement, job, cancel)?
-            .map_err(|why| Error::failed(why).doing("entering the jail"))
+            .map_err(|why| Error::failed(why).doing("entering the sandbox"))
     }
 
     /// Starts a process and waits until it has confined itself. The error within says why this confinement is unavailable.
@@ -320,7 +320,7 @@ impl Workers {
     pub(crate) fn confinement(&self) -> Option<Confinement> {
         match (self.sandbox, &*lock_chosen()) {
             (Sandbox::Off, _) => Some(Confinement::Disabled),
-            (_, Some(Ok(jail))) => Some(*jail),
+            (_, Some(Ok(sandbox))) => Some(*sandbox),
             _ => None,
         }
     }
@@ -416,14 +416,14 @@ fn finish(
     }
 }
 
-fn no_jail(sandbox: Sandbox, job: &Job, refusals: &str) -> Error {
+fn no_sandbox(sandbox: Sandbox, job: &Job, refusals: &str) -> Error {
     let what = match job {
         Job::Serve(_) => "servers are",
         _ if sandbox == Sandbox::Require => "tools are",
         _ => "commands are",
     };
     Error::failed(format!(
-        "{what} refused: this system offers no jail ({refusals}). `bantam doctor` says what would help. To run commands with \
+        "{what} refused: this system offers no sandbox ({refusals}). `bantam doctor` says what would help. To run commands with \
          all the user's rights, the user can put \"tools\": {{\"exec\": {{\"sandbox\": \"off\"}}}} into config.json"
     ))
 }

@@ -1,5 +1,5 @@
 //! Reads PDFs, with the programs of Poppler where they are installed. A PDF is a program of a stranger's: what reads it is a
-//! command in the jail, without network, with little memory and time.
+//! command in the sandbox, without network, with little memory and time.
 
 use std::os::fd::AsFd;
 
@@ -26,7 +26,7 @@ pub(super) fn read(
 ) -> Result<(PdfPart, String)> {
     if setup.confinement == Confinement::Unconfined {
         return Err(Error::failed(
-            "it is a PDF, and there is no jail here to read it in",
+            "it is a PDF, and there is no sandbox here to read it in",
         ));
     }
     limit(Resource::Data, MAX_MEMORY)?;

@@ -1,7 +1,7 @@
 //! The worker process: confines itself, reads the job, does it, replies and ends.
 //!
-//! A jail takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
-//! behind; nothing in the jail can reach it. The inner one finishes the jail and does the job.
+//! A sandbox takes two processes. The outer one makes the namespaces, starts the inner one, and kills what that leaves
+//! behind; nothing in the sandbox can reach it. The inner one finishes the sandbox and does the job.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,8 +17,8 @@ use super::{INNER_ROLE, ROLE, SETUP, exec, poppler, serve};
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
-use crate::jail;
 use crate::reach::Dir;
+use crate::sandbox;
 use crate::sys;
 use crate::text::{from_json, one_line};
 use crate::web;
@@ -95,14 +95,14 @@ fn start(role: &str, setup: &str) -> Result<Setup> {
 }
 
 fn run_outer(setup: &Setup) -> Result<()> {
-    // Every kernel with a usable jail has it.
+    // Every kernel with a usable sandbox has it.
     let mut made = pidfd_open(getpid(), PidfdFlags::empty())
         .doing("opening a pidfd")
         .and_then(|_| Reaper::new(Confinement::Disabled));
     if setup.confinement == Confinement::Namespaces {
         made = made.and_then(|reaper| {
-            jail::become_owner(setup)?;
-            jail::make_namespaces(setup, io::stderr().as_fd())?;
+            sandbox::become_owner(setup)?;
+            sandbox::make_namespaces(setup, io::stderr().as_fd())?;
             Ok(reaper)
         });
     }
@@ -143,16 +143,18 @@ fn wait_for(inner: &mut Child) -> Result<()> {
 
 fn do_job(setup: &Setup) -> Result<()> {
     prefer_for_the_oom_killer();
-    let (max_processes, mount_points) =
-        (jail::process_limit(setup.confinement), jail::mount_points());
+    let (max_processes, mount_points) = (
+        sandbox::process_limit(setup.confinement),
+        sandbox::mount_points(),
+    );
     let confined = match setup.confinement {
-        Confinement::Namespaces => jail::enter_namespaces(setup),
+        Confinement::Namespaces => sandbox::enter_namespaces(setup),
         Confinement::Landlock => {
-            jail::become_owner(setup).and_then(|()| jail::enter_landlock(setup))
+            sandbox::become_owner(setup).and_then(|()| sandbox::enter_landlock(setup))
         }
         // The file tools read what the workspace's owner may.
-        Confinement::Unconfined => jail::become_owner(setup),
-        Confinement::Disabled => jail::enter_workspace(setup),
+        Confinement::Unconfined => sandbox::become_owner(setup),
+        Confinement::Disabled => sandbox::enter_workspace(setup),
     };
     match confined {
         Err(e) if setup.confinement.is_sandboxed() => return not_confined(&e),
@@ -172,7 +174,7 @@ fn do_job(setup: &Setup) -> Result<()> {
     );
     let reply = match wire::receive_job(&mut input)? {
         Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
-            Err(Error::failed("there is no jail for commands here"))
+            Err(Error::failed("there is no sandbox for commands here"))
         }
         Job::Serve(job) => return serve::serve(&trees, setup, &job, input.as_fd()),
         Job::File(job) => files::perform(&trees, &job, &caller_has_gone)
@@ -189,7 +191,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         Job::Exec(job) => exec::exec(&trees, setup, job, io::stdin().as_fd()),
         Job::Layers => Ok(Reply {
             header: Header::Text,
-            body: jail::layers(setup).into_bytes(),
+            body: sandbox::layers(setup).into_bytes(),
         }),
     };
     match reply {

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process
 
 use super::processes;
 use crate::error::{Context, Error, Result};
-use crate::jail;
+use crate::sandbox;
 use crate::sys;
 use crate::wire::Confinement;
 
@@ -31,7 +31,7 @@ impl Reaper {
     /// To be called before anything is started.
     pub(super) fn new(confinement: Confinement) -> Result<Self> {
         rustix::process::set_child_subreaper(Some(getpid())).doing("becoming a subreaper")?;
-        let alone_in_reach = jail::signals_stay_inside(confinement)?;
+        let alone_in_reach = sandbox::signals_stay_inside(confinement)?;
         Ok(Self {
             confinement,
             alone_in_reach,

@@ -1,4 +1,4 @@
-//! Runs a program in a jail for as long as its caller wants it, its standard input and output connected to the caller.
+//! Runs a program in a sandbox for as long as its caller wants it, its standard input and output connected to the caller.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::reaper::Reaper;
 use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::files::Trees;
-use crate::jail;
+use crate::sandbox;
 use crate::text::one_line;
 use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
 
@@ -25,7 +25,7 @@ const MAX_LINES: usize = 10;
 /// The longest of these lines, in characters.
 const MAX_LINE: usize = 300;
 
-/// Says that the jail holds, starts the program, and waits for its end or its caller's. Every process that it started has
+/// Says that the sandbox holds, starts the program, and waits for its end or its caller's. Every process that it started has
 /// ended when this returns.
 pub(super) fn serve(
     trees: &Trees,
@@ -43,7 +43,7 @@ pub(super) fn serve(
         },
     )?;
     let mut command = child::command(Path::new(&job.program));
-    jail::confine(&mut command, setup)?;
+    sandbox::confine(&mut command, setup)?;
     let mut child = command
         .args(&job.args)
         .env("HOME", &job.home)

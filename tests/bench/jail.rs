@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 /// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
 const ROUNDS: usize = 100;
-/// What a jail may cost beyond the bare spawn.
+/// What a sandbox may cost beyond the bare spawn.
 const BUDGET: Duration = Duration::from_millis(40);
 const COMMAND: &str = "true";
 
@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         || PathBuf::from(env!("CARGO_BIN_EXE_bantam")),
         PathBuf::from,
     );
-    let workspace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-jail");
+    let workspace = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-sandbox");
     std::fs::create_dir_all(&workspace).unwrap();
 
     let confinements = [
@@ -129,7 +129,9 @@ fn main() -> ExitCode {
     println!(
         "One command, /bin/sh -c {COMMAND}, from before the spawn until its end is known; {ROUNDS} of each in turn."
     );
-    println!("Jailed: `bantam worker`, its jail, the command, the sweep after it, the reply.\n");
+    println!(
+        "Sandboxed: `bantam worker`, its sandbox, the command, the sweep after it, the reply.\n"
+    );
     println!(
         "{:<46} {:>9} {:>9} {:>9}",
         "ms", "median", "90 %", "over bare"

@@ -10,8 +10,8 @@ use crate::harness::{CANARY, Home, merged};
 use crate::model::{Call, Model, Reply, Request, call, written_call};
 use crate::stored::one_result_per_call;
 
-/// A home on this model in which commands run quickly, without a jail.
-fn unjailed(model: &Model) -> Home {
+/// A home on this model in which commands run quickly, without a sandbox.
+fn unsandboxed(model: &Model) -> Home {
     Home::with(&merged(
         model.config(),
         &json!({ "tools": { "exec": { "sandbox": "off" } } }),
@@ -22,7 +22,7 @@ fn unjailed(model: &Model) -> Home {
 #[track_caller]
 fn told(calls: impl IntoIterator<Item = Call>) -> Vec<String> {
     let model = Model::scripted([Reply::calls(calls), Reply::text("Done.")]);
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.write("workspace/notes.txt", "one\ntwo\nthree\n");
     home.agent(["-m", "go"]).exits(0).prints("Done.\n");
     in_order(&home.session("cli_default").history());
@@ -321,7 +321,7 @@ fn arguments_that_are_no_json_are_quoted_in_part_and_never_run() {
         ]),
         Reply::text("Done."),
     ]);
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.agent(["-m", "go"]).exits(0);
     for result in model.request(1).texts("tool") {
         assert!(
@@ -386,7 +386,7 @@ fn a_long_result_is_read_page_by_page() {
         }
         _ => Reply::text("Read."),
     });
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
     let pages = model.request(4).texts("tool");
     assert!(
@@ -431,7 +431,7 @@ fn pages_are_kept_for_their_turn_only() {
         Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
         Reply::text("Gone."),
     ]);
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.agent(["-m", "read it"]).exits(0);
     let results = model.request(2).texts("tool");
     assert_eq!(results[1], "error: r3 has pages 1 to 4, no page 9");
@@ -460,7 +460,7 @@ fn a_secret_that_two_pages_share_is_redacted() {
         1 => Reply::call("read_more", &json!({ "result_id": "r3", "page": 2 })),
         _ => Reply::text("Read."),
     });
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     let key = std::fs::read_to_string(home.path("config.json"))
         .unwrap()
         .find(CANARY)
@@ -613,7 +613,7 @@ fn a_model_that_never_gets_its_arguments_right_is_stopped_and_answers() {
             &format!("{{\"command\": \"echo {n}"),
         )])
     });
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.agent(["-m", "run"])
         .exits(6)
         .prints("I cannot write JSON.\n")
@@ -636,7 +636,7 @@ fn tests_between_edits_are_no_repetition() {
         ),
         _ => Reply::call("exec", &json!({ "command": "wc -l < code.txt" })),
     });
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.agent(["-m", "work"]).exits(0).prints("All pass.\n");
     assert_eq!(model.request(12).last("tool").trim(), "6");
 }
@@ -828,7 +828,7 @@ fn whatever_a_model_does_each_call_has_one_result_in_its_place() {
         in_order(&request.messages());
         dice.lock().unwrap().reply(request)
     });
-    let home = unjailed(&model);
+    let home = unsandboxed(&model);
     home.write("workspace/notes.txt", "water the plants\n");
     for turn in 0..12 {
         let run = home.agent(["--max-steps", "7", "-m", "go on"]);

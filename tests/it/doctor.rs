@@ -76,7 +76,7 @@ fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
         "ok    sessions: ",
         "ok    workspace: ",
         "ok    kernel: ",
-        "ok    jail: ",
+        "ok    sandbox: ",
     ] {
         line(&run, start);
     }
@@ -127,7 +127,7 @@ fn a_broken_configuration_is_shown_with_its_place() {
         "{}",
         run.stdout
     );
-    line(&run, "--    jail: not checked");
+    line(&run, "--    sandbox: not checked");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn without_a_sandbox_it_says_that_nothing_holds() {
     )));
     run.exits(0);
     assert!(
-        line(&run, "--    jail: ").contains("nothing confines a command"),
+        line(&run, "--    sandbox: ").contains("nothing confines a command"),
         "{}",
         run.stdout
     );
@@ -235,7 +235,7 @@ fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
         run.stdout
     );
     assert!(
-        line(&run, "ok    jail: ").contains("landlock"),
+        line(&run, "ok    sandbox: ").contains("landlock"),
         "{}",
         run.stdout
     );
@@ -261,10 +261,10 @@ fn without_landlock_namespaces_hold() {
         "{}",
         run.stdout
     );
-    let jail = line(&run, "ok    jail: ");
+    let sandbox = line(&run, "ok    sandbox: ");
     assert!(
-        jail.contains("namespaces") && !jail.contains("landlock"),
-        "{jail}"
+        sandbox.contains("namespaces") && !sandbox.contains("landlock"),
+        "{sandbox}"
     );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
@@ -280,13 +280,13 @@ fn without_either_it_fails_and_says_who_could_open_them() {
         .run();
     run.exits(1);
     assert!(
-        line(&run, "FAIL  jail: ").contains("no jail"),
+        line(&run, "FAIL  sandbox: ").contains("no sandbox"),
         "{}",
         run.stdout
     );
     // What stands in the way here is a filter that the program was started with. The lines for Ubuntu's profile and for
     // the sysctls are tested next to them: no test can set those.
-    let fixes = fixes(&run, "FAIL  jail: ");
+    let fixes = fixes(&run, "FAIL  sandbox: ");
     assert!(
         fixes[0].contains("filter")
             || fixes[0].contains("sysctl")
@@ -301,7 +301,7 @@ fn without_either_it_fails_and_says_who_could_open_them() {
 }
 
 #[test]
-fn every_canary_gets_out_of_a_jail_that_does_not_hold() {
+fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
     let home = healthy();
     home.write("agent/AGENT.md", "Be kind.\n");
     home.dir("workspace");
@@ -312,8 +312,8 @@ fn every_canary_gets_out_of_a_jail_that_does_not_hold() {
         .on_a_system_without(ANYTHING_THAT_HOLDS)
         .run();
     run.exits(1);
-    // It believes in its jail, as the kernel told it to; the canaries do not.
-    line(&run, "ok    jail: ");
+    // It believes in its sandbox, as the kernel told it to; the canaries do not.
+    line(&run, "ok    sandbox: ");
     let escapes = run
         .stdout
         .lines()

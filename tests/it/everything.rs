@@ -1,4 +1,4 @@
-//! One turn that does all that an agent does with files, in the jail that the program chooses by itself.
+//! One turn that does all that an agent does with files, in the sandbox that the program chooses by itself.
 
 use std::fs;
 
@@ -89,7 +89,7 @@ fn one_turn_makes_reads_changes_lists_searches_and_runs_a_file() {
             results[n]
         );
     }
-    // In the jail nobody is root, whoever started it.
+    // In the sandbox nobody is root, whoever started it.
     let ran = results[7]["content"].as_str().unwrap();
     assert!(!ran.lines().any(|line| line == "0"), "{ran}");
     assert!(ran.contains("basil\nlemon thyme\nmint"), "{ran}");

@@ -12,8 +12,8 @@ use crate::marker::Marker;
 use crate::model::{Model, Reply};
 use crate::without_syscall::{LANDLOCK, NAMESPACES, Withheld};
 
-/// A home on this model in which commands may run without a jail, with `extra` among the exec settings.
-fn unjailed(model: &Model, extra: &Value) -> Home {
+/// A home on this model in which commands may run without a sandbox, with `extra` among the exec settings.
+fn unsandboxed(model: &Model, extra: &Value) -> Home {
     let exec = merged(json!({ "sandbox": "off" }), extra);
     Home::with(&merged(
         model.config(),
@@ -28,7 +28,7 @@ fn result_of(command: &str) -> String {
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
     ]);
-    let home = unjailed(&model, &json!({}));
+    let home = unsandboxed(&model, &json!({}));
     home.agent(["-m", "run it"]).exits(0).prints("Done.\n");
     home.session("cli_default").has_one_result_per_call();
     model.request(1).last("tool")
@@ -64,7 +64,7 @@ fn without_a_shell_commands_are_not_offered() {
 }
 
 #[test]
-fn commands_run_in_a_jail_unless_the_configuration_says_otherwise() {
+fn commands_run_in_a_sandbox_unless_the_configuration_says_otherwise() {
     let secret = "what only the user may read";
     let outside = Home::empty();
     outside.write("diary.txt", secret);
@@ -165,7 +165,7 @@ fn a_command_that_takes_too_long_is_ended_and_told_so() {
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done.").held(),
     ]);
-    let home = unjailed(&model, &json!({ "timeout": 1 }));
+    let home = unsandboxed(&model, &json!({ "timeout": 1 }));
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
     model.wait_for_requests(2);
     marker.is_gone();
@@ -199,7 +199,7 @@ fn is_ended_before_the_result(start: &str) {
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done.").held(),
     ]);
-    let home = unjailed(&model, &json!({ "timeout": 20 }));
+    let home = unsandboxed(&model, &json!({ "timeout": 20 }));
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
     model.wait_for_requests(2);
     assert!(
@@ -246,7 +246,7 @@ fn a_command_sees_no_key_and_an_environment_of_its_own() {
         Reply::call("exec", &json!({ "command": command })),
         Reply::text("Done."),
     ]);
-    let home = unjailed(&model, &json!({}));
+    let home = unsandboxed(&model, &json!({}));
     let run = home
         .bantam()
         .env("OPENAI_API_KEY", CANARY)
@@ -287,7 +287,7 @@ fn command_lines(pid: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_processes_of_a_jailed_command_show_nobody_its_settings() {
+fn the_processes_of_a_sandboxed_command_show_nobody_its_settings() {
     let model = Model::scripted([Reply::call("exec", &json!({ "command": "sleep 98765" }))]);
     let home = Home::with(&model.config());
     let running = home.bantam().args(["agent", "-m", "run it"]).spawn();
@@ -352,7 +352,7 @@ fn before_and_after(first: &str, then: &str, without: &'static [Withheld]) -> [S
 }
 
 #[test]
-fn the_jail_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
+fn the_sandbox_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
     let [first, second] = before_and_after("0", "99", &[]);
     assert_ne!(
         first, "bantam\n",
@@ -361,7 +361,7 @@ fn the_jail_is_chosen_once_and_neither_a_stronger_nor_a_weaker_one_follows() {
     assert_eq!(second, first, "by Landlock alone, as before");
     let [first, second] = before_and_after("99", "0", &[]);
     assert_eq!(first, "bantam\n", "the control: namespaces were there");
-    assert!(second.contains("entering the jail"), "{second}");
+    assert!(second.contains("entering the sandbox"), "{second}");
     let [first, second] = before_and_after("0", "99", &[LANDLOCK]);
     assert!(first.contains("commands are refused"), "{first}");
     assert_eq!(second, "bantam\n", "there was none before");

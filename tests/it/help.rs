@@ -279,7 +279,7 @@ fn all_models_of_a_host_are_no_model_to_choose() {
 fn a_page_fills_the_lines_of_a_terminal() {
     let home = Home::empty();
     for columns in [60, 140] {
-        for name in ["guide", "jail", "cron", "telegram"] {
+        for name in ["guide", "sandbox", "cron", "telegram"] {
             let page = home
                 .bantam()
                 .args(["help", name])

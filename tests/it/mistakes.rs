@@ -50,7 +50,7 @@ const MISTAKES: &[Mistake] = &[
     typed(
         &["help", "jial"],
         "no help for \"jial\"",
-        "did you mean `bantam help jail`?",
+        "did you mean `bantam help sandbox`?",
     ),
     typed(
         &["agent", "--mesage", "hi"],

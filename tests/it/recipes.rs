@@ -290,7 +290,7 @@ fn blocks() -> Vec<(String, String)> {
         "docs/cron",
         "docs/scripting",
         "docs/settings",
-        "docs/jail",
+        "docs/sandbox",
     ] {
         let text = fs::read_to_string(root.join(format!("{page}.md"))).unwrap();
         let mut block = String::new();
@@ -390,7 +390,7 @@ fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {
             script.replace("$HOME/bin/", "$HOME/.cargo/bin/")
         );
         let run = board.shell(&board.user(""), &script, &[("PATH", &path)]);
-        // Where there is no jail, doctor says so.
+        // Where there is no sandbox, doctor says so.
         let is_fine =
             run.code == Some(0) || (block.starts_with("bantam doctor") && run.code == Some(1));
         assert!(

@@ -87,7 +87,7 @@ fn what_the_model_sees_has_no_key() {
 
 #[test]
 fn a_command_that_prints_the_key_tells_it_to_nobody() {
-    // Without a jail a command reads what the user reads; the key is redacted in what it prints.
+    // Without a sandbox a command reads what the user reads; the key is redacted in what it prints.
     let model = Model::scripted([
         Reply::call(
             "exec",

@@ -129,7 +129,7 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
     // A poll and what it may take beyond; a pause; and an end.
     assert!(one("WatchdogSec").parse::<u64>().unwrap() > 2 * (50 + 25));
     assert!((4..60).contains(&one("TimeoutStopSec").parse::<u64>().unwrap()));
-    // What would take the jail away.
+    // What would take the sandbox away.
     for key in [
         "RestrictNamespaces",
         "ProtectProc",

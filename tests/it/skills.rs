@@ -28,7 +28,7 @@ fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
         Reply::call("skill", &json!({ "name": "tea" })),
         Reply::call(
             "exec",
-            &json!({ "command": "sh \"$OLDPWD/x\" 2>/dev/null; echo in the jail" }),
+            &json!({ "command": "sh \"$OLDPWD/x\" 2>/dev/null; echo in the sandbox" }),
         ),
         Reply::text("Done."),
     ]);
@@ -68,7 +68,7 @@ fn a_skill_is_named_in_the_prompt_and_read_when_it_is_wanted() {
 }
 
 #[test]
-fn a_skills_script_can_be_run_in_the_jail_and_not_changed() {
+fn a_skills_script_can_be_run_in_the_sandbox_and_not_changed() {
     let home = Home::empty();
     let folder = home.path("agent/skills/tea/scripts").display().to_string();
     let model = Model::scripted([

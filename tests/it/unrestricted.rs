@@ -176,7 +176,7 @@ fn keeps_shut(extra: &Value, without: &'static [Withheld], commands: bool) {
     }
     let before = home.files();
     for (call, (result, failed)) in calls.iter().zip(told(&home, extra, without, &calls)) {
-        // In a jail the home is a place with nothing in it but what is open, so to look is no error.
+        // In a sandbox the home is a place with nothing in it but what is open, so to look is no error.
         let looks = ["list_dir", "grep", "exec"].contains(&call.0);
         assert!(failed || looks, "{call:?}: {result}");
         assert!(!result.contains("cli_old"), "{call:?}: {result}");
@@ -224,7 +224,7 @@ fn under_landlock_alone_too() {
 }
 
 #[test]
-fn file_tools_need_no_jail_for_it() {
+fn file_tools_need_no_sandbox_for_it() {
     opens(&json!({}), &[NAMESPACES, LANDLOCK], false);
     keeps_shut(&json!({}), &[NAMESPACES, LANDLOCK], false);
 }
@@ -299,7 +299,7 @@ impl Drop for BelowTmp {
 }
 
 #[test]
-fn what_the_jail_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
+fn what_the_sandbox_replaces_is_refused_with_a_sentence_and_nothing_is_lost() {
     let (tmp, shm) = (
         BelowTmp::new(),
         format!("/dev/shm/bantam-test-{}", std::process::id()),

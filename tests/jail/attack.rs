@@ -41,7 +41,7 @@ pub enum Effect {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Anybody,
-    /// It takes root: as an ordinary user it fails without any jail.
+    /// It takes root: as an ordinary user it fails without any sandbox.
     Root,
 }
 
@@ -111,7 +111,7 @@ impl Attack {
         }
     }
 
-    /// The command line that runs it, the same bare and in the jail.
+    /// The command line that runs it, the same bare and in the sandbox.
     pub fn command(&self, marker: &str) -> String {
         let interpreter = match self.payload {
             Payload::Sh(_) => "sh",

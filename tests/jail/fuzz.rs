@@ -1,4 +1,4 @@
-//! Random system calls in the jail: they change nothing outside, and end in time.
+//! Random system calls in the sandbox: they change nothing outside, and end in time.
 //!
 //! A run is one command that makes some hundred calls, with numbers and arguments drawn from a seed. A few runs in each
 //! confinement are always made; `BANTAM_FUZZ=1000` makes so many, which takes about an hour.

@@ -1,4 +1,4 @@
-//! Each layer of the jail carries weight: where the kernel only pretends to put it up, an attack succeeds that it had
+//! Each layer of the sandbox carries weight: where the kernel only pretends to put it up, an attack succeeds that it had
 //! stopped, or the program notices and runs nothing.
 
 use serde_json::json;
@@ -7,7 +7,7 @@ use crate::attack::Attack;
 use crate::fixture::Disk;
 use crate::kernel::{Rule, When};
 use crate::matrix::{NO_LANDLOCK, NO_NAMESPACES, Starter, attacks};
-use crate::runner::{Ground, Outcome, jailed};
+use crate::runner::{Ground, Outcome, sandboxed};
 
 /// What shows that a layer is gone.
 enum Then {
@@ -160,7 +160,7 @@ fn each_layer_alone_stops_an_attack() {
             .into_iter()
             .filter(|attack| attack.id == id)
             .collect();
-        let run = jailed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
+        let run = sandboxed(starter.ground(rules), &attack, &json!({}), Disk::Shared);
         let result = &run.results[id];
         let wanted = match then {
             Escapes(_) => Outcome::Escaped,
@@ -187,7 +187,7 @@ fn an_older_landlock_needs_the_reaper() {
         .collect();
     for (landlock, wanted) in [(None, Outcome::Stopped), (Some(4), Outcome::Escaped)] {
         let ground = Starter::User.ground(&[NO_NAMESPACES, NO_REAPER]);
-        let results = jailed(
+        let results = sandboxed(
             Ground { landlock, ..ground },
             &attack,
             &json!({}),
@@ -215,7 +215,7 @@ fn without_a_network_of_its_own_a_command_reaches_the_hosts() {
         ("none", Outcome::Stopped),
     ] {
         let config = json!({ "tools": { "exec": { "network": network } } });
-        let results = jailed(Starter::User.ground(&[]), &attack, &config, Disk::Shared).results;
+        let results = sandboxed(Starter::User.ground(&[]), &attack, &config, Disk::Shared).results;
         for (id, result) in &results {
             assert_eq!(
                 result.outcome, wanted,

@@ -1,4 +1,4 @@
-//! The proof that the jail holds: attacks run through the real program and its real `exec`, on the kernel as it is and
+//! The proof that the sandbox holds: attacks run through the real program and its real `exec`, on the kernel as it is and
 //! with mechanisms taken away.
 //!
 //! Every attack is judged by its effect, and has to succeed bare in the same run; one that does not proves nothing and

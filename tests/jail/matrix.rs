@@ -11,7 +11,7 @@ use crate::attack::{Attack, Who};
 use crate::fixture::Disk;
 use crate::harness::unique;
 use crate::kernel::{Rule, When, landlock_version};
-use crate::runner::{Ground, JailRun, Outcome, Results, bare, jailed};
+use crate::runner::{Ground, Outcome, Results, SandboxRun, bare, sandboxed};
 use crate::{files, reach};
 
 const EPERM: i32 = libc::EPERM;
@@ -228,7 +228,7 @@ fn table(columns: &BTreeMap<usize, Column>) -> String {
 const LEFT_OUT: &[(&str, &str)] = &[
     (
         "S07, running a program that was dropped into the workspace",
-        "by design: it runs in the jail like any other",
+        "by design: it runs in the sandbox like any other",
     ),
     (
         "W13, the hook itself",
@@ -260,7 +260,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     (
         "running a program from memory",
-        "crosses no boundary: it runs in the jail like any other",
+        "crosses no boundary: it runs in the sandbox like any other",
     ),
 ];
 
@@ -277,11 +277,11 @@ fn holds_on(column: usize) {
     let attacks = attacks();
     let mut end = String::new();
     let run = |attacks: &[Attack], disk| {
-        let JailRun {
+        let SandboxRun {
             results,
             status,
             stderr,
-        } = jailed(ground(column), attacks, &json!({}), disk);
+        } = sandboxed(ground(column), attacks, &json!({}), disk);
         writeln!(end, "bantam ended with {status:?} and said: {stderr}").unwrap();
         results
     };
@@ -361,7 +361,7 @@ fn root_with_landlock_only() {
     holds_on(6);
 }
 
-/// What is not stopped by a jail but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
+/// What is not stopped by a sandbox but by how a command is started and ended, and so by `"sandbox": "off"` as well: a clean
 /// environment, an agent that lets nobody look into it, no descriptors, nothing on standard input, limits, output cut and
 /// cleaned, everything ended, no new privileges; and killing the agent, which does not come to its turn once the workspace
 /// is moved away.
@@ -370,12 +370,12 @@ const WITHOUT_A_JAIL: &[&str] = &[
     "D05", "D06", "D07", "D08", "D09", "D10", "D13", "D14", "D15", "D18", "P21", "P22", "S01",
 ];
 
-/// The oracle itself: where exec runs without a jail, the same attacks through the same program show as escapes.
+/// The oracle itself: where exec runs without a sandbox, the same attacks through the same program show as escapes.
 #[test]
-fn without_a_jail_the_same_attacks_through_the_same_program_escape() {
+fn without_a_sandbox_the_same_attacks_through_the_same_program_escape() {
     let config = json!({ "tools": { "exec": { "sandbox": "off" } } });
     let run = |attacks: &[Attack], disk| {
-        jailed(Starter::User.ground(&[]), attacks, &config, disk).results
+        sandboxed(Starter::User.ground(&[]), attacks, &config, disk).results
     };
     let expected =
         |attack: &Attack| attack.who == Who::Anybody && !WITHOUT_A_JAIL.contains(&attack.id);

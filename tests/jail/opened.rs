@@ -17,7 +17,7 @@ use crate::netns;
 use crate::refusal::told_in;
 use crate::runner::Ground;
 
-/// Attacks on sockets by their paths, which succeed without a jail in [`crate::matrix`].
+/// Attacks on sockets by their paths, which succeed without a sandbox in [`crate::matrix`].
 const SOCKETS: [&str; 3] = ["N06", "N12", "N13"];
 
 fn everything() -> Value {

@@ -1,5 +1,5 @@
-//! Real programs work in the jail, under its filter, in each confinement: none misses a system call that it needs. What
-//! cannot work under Landlock alone is left out there, and docs/jail.md names it.
+//! Real programs work in the sandbox, under its filter, in each confinement: none misses a system call that it needs. What
+//! cannot work under Landlock alone is left out there, and docs/sandbox.md names it.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,4 @@
-//! Where the kernel offers no jail, commands are refused with the line that would allow them, and the file tools go on
+//! Where the kernel offers no sandbox, commands are refused with the line that would allow them, and the file tools go on
 //! and hold. And everywhere: what the file tools reach.
 
 use std::fs;
@@ -447,7 +447,7 @@ fn without_both_mechanisms_commands_are_refused_and_the_line_that_allows_them_is
 }
 
 #[test]
-fn where_a_jail_is_required_file_tools_are_refused_without_one() {
+fn where_a_sandbox_is_required_file_tools_are_refused_without_one() {
     let config = json!({ "tools": { "exec": { "sandbox": "require" } } });
     for starter in [Starter::Root, Starter::User] {
         let ask = |_: &Fixture, _: &[String]| {
@@ -531,10 +531,12 @@ fn what_only_root_may_read_is_read_with_the_rights_of_the_workspaces_owner() {
                         .all(|(_, text)| !text.contains(&fixture.canary("R12"))),
                     "{results:?}"
                 );
-                // Without a jail there are no commands.
+                // Without a sandbox there are no commands.
                 if rules.len() == 2 {
                     assert!(
-                        results[2..].iter().all(|(_, text)| text.contains("jail")),
+                        results[2..]
+                            .iter()
+                            .all(|(_, text)| text.contains("sandbox")),
                         "{results:?}"
                     );
                 } else {

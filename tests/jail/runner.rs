@@ -23,7 +23,7 @@ use crate::layers::PR_SET_CHILD_SUBREAPER;
 use crate::model::{Call, Model, Reply, Request, call};
 use crate::netns::{self, Netns};
 
-/// Where programs are looked for, bare and in the jail.
+/// Where programs are looked for, bare and in the sandbox.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What came of an attack.
@@ -56,7 +56,7 @@ fn judged(fixture: &Fixture, attack: &Attack, told: &str) -> Result {
     }
 }
 
-/// Runs all of them by a stand-in for an agent without any jail: keys in its environment, an open file and its own input
+/// Runs all of them by a stand-in for an agent without any sandbox: keys in its environment, an open file and its own input
 /// handed on, a shell for every command, a polite signal when the time is up.
 pub fn bare(uid: u32, attacks: &[Attack], disk: Disk) -> Results {
     let name = new_name();
@@ -209,7 +209,7 @@ pub struct Ground {
 }
 
 /// What is left of a run of the program.
-pub struct JailRun {
+pub struct SandboxRun {
     pub results: Results,
     pub status: Option<ExitStatus>,
     pub stderr: String,
@@ -219,7 +219,7 @@ pub struct JailRun {
 const AT_ONCE: usize = 20;
 
 /// Runs all of them through the real program's `exec`, in one turn.
-pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> JailRun {
+pub fn sandboxed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) -> SandboxRun {
     let name = new_name();
     netns::enter(ground.owner, &canary(&name, "E03"), |netns| {
         let (last, first): (Vec<Attack>, Vec<Attack>) =
@@ -288,7 +288,7 @@ pub fn jailed(ground: Ground, attacks: &[Attack], config: &Value, disk: Disk) ->
                 .entry(attack.id)
                 .or_insert_with(|| judged(&fixture, attack, &told));
         }
-        JailRun {
+        SandboxRun {
             results,
             status,
             stderr,

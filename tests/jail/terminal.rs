@@ -105,14 +105,14 @@ fn a_command_cannot_type_into_the_agents_terminal() {
                     rules: ground.rules,
                     ..Birth::of(ground.uid)
                 };
-                let jailed = shown(netns, &fixture, &line, birth);
+                let sandboxed = shown(netns, &fixture, &line, birth);
                 assert!(
                     fixture.has_begun(&TYPE),
-                    "inconclusive: it never ran: {jailed}"
+                    "inconclusive: it never ran: {sandboxed}"
                 );
                 assert!(
-                    !jailed.contains("injected"),
-                    "typed into the agent's terminal: {jailed}"
+                    !sandboxed.contains("injected"),
+                    "typed into the agent's terminal: {sandboxed}"
                 );
             });
         }

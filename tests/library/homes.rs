@@ -1,4 +1,4 @@
-//! Two agents with two homes and two jails in one program.
+//! Two agents with two homes and two sandboxes in one program.
 
 use std::thread;
 
@@ -14,8 +14,8 @@ use crate::programs::Place;
 use crate::support::model::{Model, Reply};
 
 pub const TESTS: &[Test] = &[(
-    "homes::each_agent_has_a_home_and_a_jail_of_its_own",
-    each_agent_has_a_home_and_a_jail_of_its_own,
+    "homes::each_agent_has_a_home_and_a_sandbox_of_its_own",
+    each_agent_has_a_home_and_a_sandbox_of_its_own,
 )];
 
 /// Reads what both have written, where it can.
@@ -48,7 +48,7 @@ pub fn main() -> Result<()> {
     Ok(())
 }
 
-fn each_agent_has_a_home_and_a_jail_of_its_own() {
+fn each_agent_has_a_home_and_a_sandbox_of_its_own() {
     let place = Place::new();
     let model = Model::answering(|request, _| {
         let name = request.body["model"].as_str().unwrap().to_owned();

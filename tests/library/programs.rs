@@ -26,8 +26,8 @@ pub const TESTS: &[Test] = &[
         tool_gets_its_arguments_as_a_type,
     ),
     (
-        "programs::exec_runs_in_the_jail_of_its_home",
-        exec_runs_in_the_jail_of_its_home,
+        "programs::exec_runs_in_the_sandbox_of_its_home",
+        exec_runs_in_the_sandbox_of_its_home,
     ),
     (
         "programs::limits_end_a_turn_that_is_stopped",
@@ -43,8 +43,8 @@ pub const TESTS: &[Test] = &[
         events_are_for_readers_along_and_late,
     ),
     (
-        "programs::mcp_has_a_jail_of_its_own",
-        mcp_has_a_jail_of_its_own,
+        "programs::mcp_has_a_sandbox_of_its_own",
+        mcp_has_a_sandbox_of_its_own,
     ),
     (
         "programs::chat_answers_what_a_crash_interrupted",
@@ -157,7 +157,7 @@ fn tool_gets_its_arguments_as_a_type() {
     assert_eq!(results[2], "It was sent on Monday.");
 }
 
-fn exec_runs_in_the_jail_of_its_home() {
+fn exec_runs_in_the_sandbox_of_its_home() {
     let place = Place::new();
     fs::write(place.path("key.txt"), "a key").unwrap();
     let above = "cat ../../key.txt ../../../home/key.txt; echo $MODEL_API; wc -c < haiku.txt";
@@ -258,7 +258,7 @@ fn events_are_for_readers_along_and_late() {
     assert_eq!(events::follow(&log, "turn-1"), " (forgotten)");
 }
 
-fn mcp_has_a_jail_of_its_own() {
+fn mcp_has_a_sandbox_of_its_own() {
     let place = Place::new();
     fs::create_dir(place.path("bricks")).unwrap();
     let server = place.path("bricks/server");

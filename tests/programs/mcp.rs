@@ -444,7 +444,7 @@ fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let run = home(&model, "cannot_start").agent(["-m", "hello"]);
     run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
-    run.says("read, write and network of mcpServers.fake say what its jail lets it reach");
+    run.says("read, write and network of mcpServers.fake say what its sandbox lets it reach");
     assert!(
         !run.stderr.contains('\x1b') && run.stderr.len() < 600,
         "{}",
@@ -639,7 +639,7 @@ fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
     assert!(said.contains("{\"note\": \"kept\"}"), "{said}");
 }
 
-/// A virtual environment names its interpreter by a link, which may lead out of what the jail shows.
+/// A virtual environment names its interpreter by a link, which may lead out of what the sandbox shows.
 #[test]
 fn an_interpreter_outside_read_is_named_with_what_to_add() {
     let elsewhere = Home::empty();
@@ -666,7 +666,7 @@ fn an_interpreter_outside_read_is_named_with_what_to_add() {
             .run()
             .exits(3)
             .says(&format!(
-                "leads to {}, which its jail does not show",
+                "leads to {}, which its sandbox does not show",
                 real.display()
             ))
             .says(&format!(

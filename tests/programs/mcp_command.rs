@@ -248,7 +248,7 @@ fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
     fs::copy(&dice, &beside).unwrap();
     add(&home.path(""), &["--", "./dice-mcp"])
         .exits(3)
-        .says("its jail does not show")
+        .says("its sandbox does not show")
         .says("hint: move its program into a directory of its own");
 
     // Nor is a server shown all of a home, or what holds homes.

@@ -114,7 +114,7 @@ fn what_others_offer_is_asked_about_and_private_addresses_are_not_reached() {
         .exits(1)
         .says("downloading the skill: 127.0.0.2 is this machine");
     home.config(&json!({ "tools": { "web": { "fetch": { "allow_private": true } } } }).to_string());
-    // A real git runs in the jail, behind the proxy.
+    // A real git runs in the sandbox, behind the proxy.
     home.bantam()
         .args(["skills", "install", "--yes"])
         .arg(format!("{}/tea.git", served.address))

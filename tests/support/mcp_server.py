@@ -96,7 +96,7 @@ def call(identity, arguments, token):
         changed = True
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     elif mode == "forks":
-        # More than the jail allows, and no more than that.
+        # More than the sandbox allows, and no more than that.
         for n in range(400):
             if os.fork() == 0:
                 time.sleep(600)

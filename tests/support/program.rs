@@ -15,7 +15,7 @@ rm -rf "$dir"
 "#;
 
 /// A directory for this process's copy of the program and the homes of its tests. The checkout may be where other users
-/// cannot go, or in `/tmp`, which the jail replaces.
+/// cannot go, or in `/tmp`, which the sandbox replaces.
 pub fn directory() -> &'static Path {
     static MADE: OnceLock<(PathBuf, Child)> = OnceLock::new();
     let make = || {

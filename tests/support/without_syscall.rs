@@ -17,7 +17,7 @@ pub type Withheld = (libc::c_long, libc::c_int);
 pub const NAMESPACES: Withheld = (libc::SYS_unshare, libc::EPERM);
 /// Landlock, as a kernel built without it does.
 pub const LANDLOCK: Withheld = (libc::SYS_landlock_create_ruleset, libc::ENOSYS);
-/// Every step into the jail reports success, and none has an effect.
+/// Every step into the sandbox reports success, and none has an effect.
 pub const ANYTHING_THAT_HOLDS: &[Withheld] = &[
     NAMESPACES,
     (libc::SYS_landlock_restrict_self, 0),

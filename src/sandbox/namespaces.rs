@@ -1,4 +1,4 @@
-//! Confinement by namespaces: the outer process makes them, the inner one finishes the jail.
+//! Confinement by namespaces: the outer process makes them, the inner one finishes the sandbox.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -90,7 +90,7 @@ fn write_proc(name: &str, text: &str) -> Result<()> {
     std::fs::write(format!("/proc/self/{name}"), text).doing(format_args!("writing its {name}"))
 }
 
-/// Finishes the jail of [`make_namespaces`], as process 1 in it.
+/// Finishes the sandbox of [`make_namespaces`], as process 1 in it.
 pub(crate) fn enter_namespaces(setup: &Setup) -> Result<()> {
     die_with_parent()?;
     let open_trees = setup

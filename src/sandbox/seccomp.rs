@@ -1,7 +1,7 @@
 //! The seccomp filter of system calls.
 //!
 //! A list of what is allowed, for all modes, and rules about the arguments of some of it. Whatever else there is, and
-//! whatever kernels are yet to add, does not exist in a jail. It is written for the architecture of this build, and kills a
+//! whatever kernels are yet to add, does not exist in a sandbox. It is written for the architecture of this build, and kills a
 //! process that calls in the manner of another one, which has other numbers for the same calls.
 //!
 //! The crate seccompiler was weighed and left: it saves about 40 lines, and has one errno for each filter where five are

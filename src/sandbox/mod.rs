@@ -38,7 +38,7 @@ use seccomp::FilterContext;
 /// Processes and threads that a call may have at once.
 pub(crate) const MAX_PROCESSES: usize = 256;
 
-/// The system tree, readable in every jail, that contains `path`.
+/// The system tree, readable in every sandbox, that contains `path`.
 pub(crate) fn readable(path: &Path) -> Option<&'static str> {
     paths::SYSTEM
         .iter()
@@ -161,7 +161,7 @@ fn confines_signals() -> Result<bool> {
     Ok(sys::landlock_abi().doing("asking for Landlock")? >= landlock::SIGNALS_ABI)
 }
 
-/// Has a command start in a session of its own, so that it joins no process group of this program's, and in a jail without
+/// Has a command start in a session of its own, so that it joins no process group of this program's, and in a sandbox without
 /// what only this program itself still needs. Under Landlock alone it cannot signal this process, which watches it.
 pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
     let (mut domain, mut filter) = (None, None);
@@ -176,7 +176,7 @@ pub(crate) fn confine(command: &mut Command, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// Whether this process's signals reach the jail that it is in, and nothing else.
+/// Whether this process's signals reach the sandbox that it is in, and nothing else.
 pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
     Ok(match confinement {
         Confinement::Namespaces => getpid().is_init(),
@@ -189,7 +189,7 @@ pub(crate) fn signals_stay_inside(confinement: Confinement) -> Result<bool> {
     })
 }
 
-/// `RLIMIT_NPROC` for this process, read before the jail hides /proc. A namespace counts its own processes only;
+/// `RLIMIT_NPROC` for this process, read before the sandbox hides /proc. A namespace counts its own processes only;
 /// otherwise the limit is for all processes of the user. It does not bind root, whose processes are counted instead.
 pub(crate) fn process_limit(confinement: Confinement) -> Option<u64> {
     match confinement {
@@ -214,7 +214,7 @@ fn tasks_of(uid: Uid) -> u64 {
     tasks.sum()
 }
 
-/// Where file systems are mounted, read before the jail hides /proc. Not those of services and of the jail itself.
+/// Where file systems are mounted, read before the sandbox hides /proc. Not those of services and of the sandbox itself.
 pub(crate) fn mount_points() -> Vec<String> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     // The kernel escapes white space.
@@ -230,7 +230,7 @@ pub(crate) fn mount_points() -> Vec<String> {
         .collect()
 }
 
-/// The devices of the jail's scratch space, whose files end with it.
+/// The devices of the sandbox's scratch space, whose files end with it.
 pub(crate) fn scratch_devices(confinement: Confinement) -> Vec<u64> {
     let scratch = if confinement == Confinement::Namespaces {
         root::SCRATCH

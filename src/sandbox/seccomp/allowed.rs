@@ -1,4 +1,4 @@
-//! The system calls that programs in a jail may make. Every other one is answered as a kernel without it would.
+//! The system calls that programs in a sandbox may make. Every other one is answered as a kernel without it would.
 //!
 //! It is what sh, coreutils, Python, git, curl, node, compilers, tar, rsync, Perl and `SQLite` call, with the C libraries of
 //! today and of ten years ago. What is not here: mounts, namespaces, modules, tracing and the memory of other processes,
@@ -106,7 +106,7 @@ pub(super) const HERE: &[c_long] = &[
 ];
 
 /// Requests of `ioctl`: of pipes and sockets, of the loopback interface, and copying a file by sharing its blocks. There
-/// are no terminals in a jail. Without them an `ioctl` fails as on a file that knows no such request.
+/// are no terminals in a sandbox. Without them an `ioctl` fails as on a file that knows no such request.
 #[rustfmt::skip]
 pub(super) const IOCTLS: &[u32] = &[
     0x5411 /* SIOCOUTQ */, 0x541B /* FIONREAD */, 0x5421 /* FIONBIO */, 0x5450 /* FIONCLEX */, 0x5451 /* FIOCLEX */,

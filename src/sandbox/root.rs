@@ -1,4 +1,4 @@
-//! Builds a jailed process's root directory on a tmpfs, and leaves the old root.
+//! Builds a sandboxed process's root directory on a tmpfs, and leaves the old root.
 //!
 //! Trees are taken as detached mounts before anything covers them, so no path is looked up twice. Mount points are made
 //! on the fresh tmpfs only, or exist in a tree below which no link is followed.
@@ -84,8 +84,8 @@ pub(super) fn enter(setup: &Setup, open_trees: &[PathBuf], etc: &[(&str, String)
     let mount_point = ["/tmp", "/mnt", "/usr"]
         .into_iter()
         .find(|dir| Path::new(dir).is_dir());
-    let mount_point =
-        mount_point.ok_or_else(|| Error::failed("there is no directory to build the jail on"))?;
+    let mount_point = mount_point
+        .ok_or_else(|| Error::failed("there is no directory to build the sandbox on"))?;
     let mount_point =
         open_straight(Path::new(mount_point)).doing("finding a place for the new root")?;
     move_mount(&root, "", &mount_point, "", BY_DESCRIPTORS).doing("attaching the new root")?;
@@ -251,7 +251,7 @@ fn new_fs(
     fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// A fresh /proc shows the jail's own processes only. Some containers forbid one; then the jail has none, which most
+/// A fresh /proc shows the sandbox's own processes only. Some containers forbid one; then the sandbox has none, which most
 /// programs tolerate.
 fn mount_proc(root: &Dir) -> Result<()> {
     make_dirs(root, Path::new("proc"))?;
@@ -260,7 +260,7 @@ fn mount_proc(root: &Dir) -> Result<()> {
         result => result.doing("making /proc")?,
     };
     attach(&proc, root, Path::new("proc")).doing("attaching /proc")?;
-    // Their modes let root write, which the jail's user is outside if root owns the workspace.
+    // Their modes let root write, which the sandbox's user is outside if root owns the workspace.
     for name in PROC_MACHINE {
         let tree = match take_mount(&proc, Path::new(name), MountAttrFlags::MOUNT_ATTR_RDONLY) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,

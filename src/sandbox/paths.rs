@@ -1,4 +1,4 @@
-//! The paths of the host that a jail contains.
+//! The paths of the host that a sandbox contains.
 
 use std::path::Path;
 

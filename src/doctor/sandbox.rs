@@ -1,4 +1,4 @@
-//! The jail: which kinds of confinement work here, and which one holds commands.
+//! The sandbox: which kinds of confinement work here, and which one holds commands.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use crate::sys;
 use crate::wire::{ExecJob, Header, Job};
 use crate::worker::{Confinement, Workers};
 
-const NAME: &str = "jail";
+const NAME: &str = "sandbox";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
-    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail: see `bantam help jail`";
+    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail: see `bantam help sandbox`";
 const ROOT: &str = "root, which bantam does not need; commands do not get root's rights, but where root owns the workspace they \
     read what only root may in /usr, /opt and /etc, and the kernel does not limit their number";
 
@@ -37,8 +37,8 @@ pub(crate) fn user(home: &Path) -> Check {
         .command(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
 }
 
-/// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the jail.
-pub(crate) fn jail(
+/// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the sandbox.
+pub(crate) fn sandbox(
     workers: &Workers,
     exec: &Exec,
     env: &Env,
@@ -113,7 +113,7 @@ pub(crate) fn jail(
     Ok(true)
 }
 
-/// The layers that hold commands, as a process in the jail reports them.
+/// The layers that hold commands, as a process in the sandbox reports them.
 fn active_layers(workers: &Workers) -> Result<String> {
     let layers = workers
         .call(&Job::Layers, &Cancel::new(None))?

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The jail's own directories, and those with sockets of services that act for their clients.
+/// The sandbox's own directories, and those with sockets of services that act for their clients.
 pub(super) const EXCLUDED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// The entries of every directory above `denied_tree` that do not lead to it, by name or through a link. `denied_tree` is
