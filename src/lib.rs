@@ -75,7 +75,7 @@
 // | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `wire` | the messages between bantam and a worker process |
-// | 0 | `reach` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
+// | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `guard` | the hosts that a model may make this program connect to |
 // | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
 // | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
@@ -105,6 +105,7 @@
 // Not in tests, which share modules with the test programs.
 #![cfg_attr(not(test), deny(unreachable_pub))]
 
+mod access;
 pub mod agent;
 mod app;
 pub mod bus;
@@ -131,7 +132,6 @@ mod packed;
 mod paths;
 pub mod provider;
 mod proxy;
-mod reach;
 mod sandbox;
 mod secret;
 mod serve;

@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::access::{Access, Tree};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::message::MAX_IMAGE;
-use crate::reach::{Access, Tree};
 use crate::text::from_json;
 
 /// Bytes of a reply's header, and of its body.

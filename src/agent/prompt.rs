@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::Request;
+use crate::access::{self, Dir, MAX_UNTRUSTED, Tree};
 use crate::bus::Origin;
 use crate::error::{Error, Result};
 use crate::files::notes::SHOWN_OF_MEMORY;
 use crate::provider::System;
-use crate::reach::{self, Dir, MAX_UNTRUSTED, Tree};
 use crate::session::Session;
 use crate::skills::{Skill, Skills};
 use crate::template;
@@ -340,7 +340,7 @@ impl SystemPrompt {
     fn read(&mut self, dir: &Path, name: &str) -> Result<Option<String>> {
         let path = dir.join(name);
         let text =
-            reach::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
+            access::read_untrusted(dir, name).map_err(|e| unreadable(&e.doing(path.display())))?;
         if fs_err::metadata(&path).is_ok_and(|meta| meta.len() > MAX_UNTRUSTED as u64) {
             self.warnings.push(format!(
                 "{} is cut at {MAX_UNTRUSTED} bytes",
@@ -404,7 +404,7 @@ fn catalogue(skills: &[Skill], readable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reach::Access;
+    use crate::access::Access;
     use std::sync::Arc;
 
     fn of_files(workspace: &Path) -> Prompt {

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::Parts;
+use crate::access::{Layout, Opened, Setting, Tree};
 use crate::config::Env;
 use crate::error::{Context, Result};
 use crate::paths::of_user;
-use crate::reach::{Layout, Opened, Setting, Tree};
 
 /// # Errors
 /// The configuration would let tools change what bantam obeys.

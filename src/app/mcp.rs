@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use super::layout::{layout, setting};
 use super::{Parts, http_settings, make_workspace};
+use crate::access::{Access, Resolved, Tree};
 use crate::agent::Renewal;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -22,7 +23,6 @@ use crate::mcp::{
     Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
     Transport, brief,
 };
-use crate::reach::{Access, Resolved, Tree};
 use crate::sandbox;
 use crate::secret::{Redactor, Secret};
 use crate::text::{one_line, size as human_size};

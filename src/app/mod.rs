@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
+use crate::access::Access;
 use crate::agent::prompt::PromptFiles;
 use crate::agent::{Agent, Builder, History, Limits};
 use crate::child::Network;
@@ -28,7 +29,6 @@ use crate::guard::AddressGuard;
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::{Chain, Retry};
-use crate::reach::Access;
 use crate::secret::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::question::Question;
 use super::repl::Conversation;
 use super::{attach, table, tty};
+use crate::access::{self, Links};
 use crate::agent::Agent;
 use crate::app::{self, Parts};
 use crate::disk;
@@ -20,7 +21,6 @@ use crate::error::{Context, Error, Result};
 use crate::message::{Message, Usage};
 use crate::paths::{of_user, session_name};
 use crate::provider::offers::{self, HostOffers, Offer};
-use crate::reach::{self, Links};
 use crate::session::{archive, fresh_key};
 use crate::text::{counted, nearest, one_line};
 use crate::usage::Totals;
@@ -366,6 +366,6 @@ fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
     match tree.open_at(&below, flags, Mode::RUSR | Mode::WUSR, Links::Refuse) {
         Ok(file) => Ok(File::from(file).write_all(content).map(|()| true)?),
         Err(Errno::EXIST) => Ok(false),
-        Err(e) => Err(reach::explain(e, path)),
+        Err(e) => Err(access::explain(e, path)),
     }
 }

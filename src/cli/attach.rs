@@ -5,13 +5,13 @@ use std::path::Path;
 
 use fs_err::File;
 
+use crate::access::Links;
 use crate::app::media::Attachment;
 use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
-use crate::reach::Links;
 use crate::text::{fence, one_line, size};
 
 /// The largest text, in bytes. More than any model reads well.

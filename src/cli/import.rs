@@ -15,11 +15,11 @@ use serde_json::Value;
 use super::consent::Consent;
 use super::convert::convert;
 use super::{import_sessions, print, print_line, security_yml};
+use crate::access::{Dir, Links};
 use crate::config;
 use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::reach::{Dir, Links};
 use crate::text::{counted, one_line, parse_json, size};
 
 /// Parts of an agent: the name elsewhere, in the workspace or beside it; the directory of our home, and the name there. Of two

@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use super::import::ForeignHome;
 use super::print;
+use crate::access::Links;
 use crate::cancel::Cancel;
 use crate::disk;
 use crate::error::{Error, Result};
 use crate::message::{Message, Reply, User};
 use crate::paths::{Home, session_name};
-use crate::reach::Links;
 use crate::session::{Entry, Files, Session, Store, TurnEnd};
 use crate::text::{counted, one_line, parse_json};
 use crate::zone::parse_time;

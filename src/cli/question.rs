@@ -8,11 +8,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::Args;
 use super::notice;
 use super::printer::Verbosity;
+use crate::access;
 use crate::app::media::Attachment;
 use crate::error::{Context, Error, Result};
 use crate::message::Media;
 use crate::paths::Home;
-use crate::reach;
 use crate::secret::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
@@ -126,7 +126,7 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
             .all(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let file = format!("prompts/{name}.md");
     if plain {
-        let own = reach::read_untrusted(&home.agent(), &file);
+        let own = access::read_untrusted(&home.agent(), &file);
         let own = own.doing(format_args!(
             "reading the template {}",
             home.agent().join(&file).display()

@@ -12,10 +12,10 @@ use std::time::Duration;
 use rustix::process::geteuid;
 
 use super::Env;
+use crate::access::Resolved;
 use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::paths::of_user;
-use crate::reach::Resolved;
 use crate::secret::{Redactor, Secret};
 
 /// How long a command may take to print a key.

@@ -9,8 +9,8 @@ use rustix::fs::{AtFlags, Mode, OFlags, open, unlinkat};
 use rustix::io::Errno;
 
 use super::make_dir;
+use crate::access::{Dir, Links};
 use crate::error::{Context, Result};
-use crate::reach::{Dir, Links};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CopyOutcome {

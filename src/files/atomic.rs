@@ -22,8 +22,8 @@ use rustix::io::Errno;
 
 use super::Target;
 use super::read::stamp;
+use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::reach::{self, Dir, Links};
 
 /// What new content is called for a moment.
 const NEW: &str = ".bantam-new";
@@ -94,7 +94,7 @@ impl<'a> LockedEntry<'a> {
     }
 
     pub(super) fn error(&self, e: Errno) -> Error {
-        reach::explain(e, self.asked)
+        access::explain(e, self.asked)
     }
 
     /// Opens the file, if it exists. Never follows a link or waits for a pipe.
@@ -103,12 +103,12 @@ impl<'a> LockedEntry<'a> {
         match statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             Err(e) => return Err(self.error(e)),
-            Ok(stat) => reach::is_regular(&stat, self.asked)?,
+            Ok(stat) => access::is_regular(&stat, self.asked)?,
         }
         let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let fd = openat(&self.dir, &self.name, flags, Mode::empty()).map_err(|e| self.error(e))?;
         let stat = fstat(&fd)?;
-        reach::is_regular(&stat, self.asked)?;
+        access::is_regular(&stat, self.asked)?;
         if stat.st_nlink > 1 {
             return Err(Error::failed(format!(
                 "{} has {} names (hard links), and the others may be outside the workspace: it is not changed",

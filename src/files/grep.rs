@@ -14,8 +14,8 @@ use rustix::io::Errno;
 use super::glob::Glob;
 use super::lines::{Timed, excerpt, skip_bom};
 use super::{Target, escape_controls, text_reply};
+use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
-use crate::reach::{Dir, Links};
 use crate::wire::Reply;
 
 /// Matching lines to give: by default, and at most.

@@ -5,8 +5,8 @@ use rustix::io::Errno;
 
 use super::atomic::{LockedEntry, temporary_name};
 use super::{Trees, text_reply};
+use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::reach::Access;
 use crate::wire::{IncomingFile, Reply};
 
 /// Names to try for one file.

@@ -3,8 +3,8 @@
 use rustix::fs::{AtFlags, FileType, readlinkat, statat};
 
 use super::{Target, escape_controls, text_reply};
+use crate::access::{Dir, Links};
 use crate::error::Result;
-use crate::reach::{Dir, Links};
 use crate::text::size;
 use crate::wire::Reply;
 

@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, fstat};
 use rustix::io::Errno;
 
+use crate::access::{self, Access, Dir, Links, Reach, Tree};
 use crate::error::{Error, Result};
-use crate::reach::{self, Access, Dir, Links, Reach, Tree};
 use crate::sandbox;
 use crate::wire::{FileJob, Header, Reply, Setup};
 
@@ -61,7 +61,7 @@ impl Target<'_> {
     }
 
     fn error(&self, e: Errno) -> Error {
-        reach::explain(e, self.asked)
+        access::explain(e, self.asked)
     }
 }
 
@@ -148,7 +148,7 @@ impl Trees {
         let Some((tree, below)) = found.or_else(|| self.root.as_ref().map(|root| (root, asked)))
         else {
             return Err(if holding.count() == 0 {
-                reach::explain(Errno::XDEV, asked)
+                access::explain(Errno::XDEV, asked)
             } else {
                 Error::failed(format!("{} is read-only", asked.display()))
             });

@@ -14,8 +14,8 @@ use serde_json::json;
 use super::lines::{excerpt, skip_bom};
 use super::ranking::{rank, terms};
 use super::{Target, edit, escape_controls, read, text_reply};
+use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
-use crate::reach::{self, Dir, Links};
 use crate::text::{clip, one_line, size};
 use crate::wire::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
@@ -178,7 +178,7 @@ fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
     let memory = Path::new("memory");
     let dir = match workspace.dir_at(memory, Links::Refuse) {
         Err(Errno::NOENT) => return Ok((Vec::new(), 0)),
-        opened => opened.map_err(|e| reach::explain(e, memory))?,
+        opened => opened.map_err(|e| access::explain(e, memory))?,
     };
     let (mut notes, mut omitted, mut bytes) = (Vec::new(), 0, 0);
     for name in dir.names()?.iter().rev() {

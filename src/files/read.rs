@@ -7,9 +7,9 @@ use rustix::fs::{Stat, fstat};
 
 use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
+use crate::access::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
-use crate::reach::Links;
 use crate::text::size;
 use crate::wire::{Header, MAX_BODY, Reply};
 
@@ -141,7 +141,7 @@ fn whole(file: impl Read, header: Header, most: usize, len: u64, target: &Target
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reach::Dir;
+    use crate::access::Dir;
     use std::path::Path;
 
     #[test]

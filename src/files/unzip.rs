@@ -4,9 +4,9 @@ use rustix::fs::{AtFlags, Mode, chmodat};
 
 use super::atomic::LockedEntry;
 use super::{Trees, text_reply};
+use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::packed::inflate;
-use crate::reach::Access;
 use crate::text::{one_line, size};
 use crate::wire::Reply;
 

@@ -9,12 +9,12 @@ use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
 use super::run::{JobRunner, now};
+use crate::access;
 use crate::bus::{Channel, Inbound, Outbound};
 use crate::cron::schedule::EARLIEST;
 use crate::cron::{ActiveRun, Job, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::Level;
-use crate::reach;
 use crate::session::archive;
 use crate::zone::Zone;
 
@@ -132,7 +132,7 @@ impl Clock {
     fn beat(&self, now: i64, beat_at: Option<i64>, inbound: &Sender<Inbound>) -> Option<i64> {
         let job = self.heartbeat.as_ref()?;
         if beat_at.is_some_and(|at| at <= now) {
-            let file = reach::read_untrusted(&self.runs.home.agent(), "HEARTBEAT.md");
+            let file = access::read_untrusted(&self.runs.home.agent(), "HEARTBEAT.md");
             let file = self.runs.logged(file.doing("reading agent/")).flatten();
             if let Some(question) = file.and_then(|file| heartbeat::question(&file)) {
                 let run = ActiveRun::unlocked(job.clone(), now);

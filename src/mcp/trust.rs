@@ -4,10 +4,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use crate::access::Resolved;
 use crate::child::PATH;
 use crate::config::McpServer;
 use crate::error::{Error, Result};
-use crate::reach::Resolved;
 use crate::text::one_line;
 
 /// Variables that say where a program or the language it is written in finds code, as lists with colons between.

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::quirks::{self, Quirks, SHORT_IDS};
+use crate::access;
 use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::disk::{self, Durability, Lock};
 use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
-use crate::reach;
 use crate::text::parse_json;
 
 /// In seconds. A host may be upgraded: what it refused this long ago is tried again.
@@ -54,7 +54,7 @@ impl Row {
 
 /// All that is known, the oldest first.
 pub(crate) fn read(home: &Home) -> Vec<Row> {
-    let Ok(Some(text)) = reach::read_untrusted(&home.state(), FILE) else {
+    let Ok(Some(text)) = access::read_untrusted(&home.state(), FILE) else {
         return Vec::new();
     };
     let value: Value = parse_json(&text).unwrap_or_default();

@@ -26,9 +26,9 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, geteuid, getpid, getppid, test_kill_process};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::access::{Access, Resolved, open_straight};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
-use crate::reach::{Access, Resolved, open_straight};
 use crate::sys;
 use crate::wire::{Confinement, Setup};
 pub(crate) use landlock::OLDEST_ABI;

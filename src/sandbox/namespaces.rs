@@ -12,10 +12,10 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 use super::root;
 use super::seccomp;
 use super::{all_except, die_with_parent, drop_capabilities, filter_context, landlock, trees};
+use crate::access::{Access, open_straight};
 use crate::child::Network;
 use crate::error::{Context, Result};
 use crate::proxy::listener;
-use crate::reach::{Access, open_straight};
 use crate::sys;
 use crate::wire::Setup;
 

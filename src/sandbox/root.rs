@@ -16,8 +16,8 @@ use rustix::mount::{
 };
 
 use super::paths;
+use crate::access::{Access, Dir, Links, Tree, open_straight};
 use crate::error::{Context, Error, Result};
-use crate::reach::{Access, Dir, Links, Tree, open_straight};
 use crate::sys;
 use crate::wire::Setup;
 

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
+use crate::access::{Dir, Links};
 use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
-use crate::reach::{Dir, Links};
 use crate::text::{counted, nearest, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.

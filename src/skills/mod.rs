@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use crate::access;
 use crate::child::PATH;
 use crate::error::Error;
-use crate::reach;
 use crate::template;
 use crate::text::one_line;
 pub(crate) use install::{Candidate, candidates, disable, enable, install, remove, unknown};
@@ -141,7 +141,7 @@ impl Skills {
         for name in names {
             let file = file_in(&self.dir().join(&name)).unwrap_or(FILES[0]);
             let path = format!("skills/{name}/{file}");
-            match reach::read_untrusted(&self.agent_dir, &path) {
+            match access::read_untrusted(&self.agent_dir, &path) {
                 Ok(Some(text)) => self.add(&mut found, &name, self.dir().join(&name), &text),
                 Ok(None) => {}
                 Err(e) => {

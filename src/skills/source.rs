@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::access::{Access, Tree};
 use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::Parts;
@@ -12,7 +13,6 @@ use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::http::{Client, Settings};
-use crate::reach::{Access, Tree};
 use crate::text::{one_line, size};
 use crate::web;
 use crate::wire::{Archive, ExecJob, FileJob, Header, Job, Setup, Termination};

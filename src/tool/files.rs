@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use super::built_in::InWorkshop;
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use crate::access::Tree;
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
-use crate::reach::Tree;
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
 use crate::usage::Account;

@@ -16,11 +16,11 @@ use super::denied;
 use super::process::limit;
 use super::processes::are_more_below;
 use super::reaper::Reaper;
+use crate::access::{self, Access, Links};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::files::{Target, Trees};
 use crate::proxy::listener;
-use crate::reach::{self, Access, Links};
 use crate::sandbox::{self, MAX_PROCESSES};
 use crate::sys;
 use crate::wire::{
@@ -160,7 +160,7 @@ pub(super) fn enter(trees: &Trees, directory: &str) -> Result<()> {
             Mode::empty(),
             Links::Follow,
         )
-        .map_err(|e| reach::explain(e, asked))?;
+        .map_err(|e| access::explain(e, asked))?;
     rustix::process::fchdir(&dir).doing("entering the working directory")
 }
 

@@ -22,13 +22,13 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use previous::Previous;
 
+use crate::access::Tree;
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::config;
 use crate::error::{Context, Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::proxy::{Proxy, listener};
-use crate::reach::Tree;
 use crate::sandbox::readable;
 use crate::sys;
 use crate::text::one_line;

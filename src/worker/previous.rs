@@ -11,9 +11,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::access::{Dir, Links, Tree};
 use crate::disk::{self, Durability, segments};
 use crate::error::Result;
-use crate::reach::{Dir, Links, Tree};
 use crate::template;
 use crate::wire::{FileJob, Job, MemoryAction};
 
@@ -180,7 +180,7 @@ fn is_older(path: &Path, age: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reach::Access;
+    use crate::access::Access;
 
     struct Scratch(PathBuf);
 

@@ -14,10 +14,10 @@ use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getpid, pidfd_open};
 
 use super::reaper::Reaper;
 use super::{INNER_ROLE, ROLE, SETUP, exec, poppler, serve};
+use crate::access::Dir;
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
-use crate::reach::Dir;
 use crate::sandbox;
 use crate::sys;
 use crate::text::{from_json, one_line};
