@@ -77,7 +77,7 @@
 // | 0 | `wire` | the messages between bantam and a worker process |
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `guard` | the hosts that a model may make this program connect to |
-// | 0 | `disk` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
+// | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
 // | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //
 // # A message's life
@@ -114,7 +114,6 @@ mod child;
 mod cli;
 mod config;
 mod cron;
-mod disk;
 mod doctor;
 pub mod error;
 mod files;
@@ -138,6 +137,7 @@ mod serve;
 pub mod session;
 mod skills;
 mod sse;
+mod storage;
 mod sys;
 mod telegram;
 mod template;

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Lock};
 use crate::error::{Context, Kind, Result};
 use crate::paths::Home;
+use crate::storage::{self, Lock};
 
 const NAME: &str = "notify";
 /// The size of `sun_path` in `unix(7)`, with the byte that ends the path.
@@ -35,7 +35,7 @@ fn with_path<T>(home: &Home, action: impl FnOnce(&Path) -> io::Result<T>) -> io:
 
 /// Creates the socket, replacing that of a gateway that was killed. The caller holds the gateway's lock.
 pub(crate) fn bind(home: &Home) -> Result<Listener> {
-    disk::make_dir(&home.state())?;
+    storage::make_dir(&home.state())?;
     close(home)?;
     let socket = with_path(home, |path| UnixDatagram::bind(path)).doing("creating state/notify")?;
     Ok(Listener(socket))
@@ -50,7 +50,7 @@ impl Listener {
 
 /// Removes the socket.
 pub(crate) fn close(home: &Home) -> Result<()> {
-    disk::remove(&home.state().join(NAME))
+    storage::remove(&home.state().join(NAME))
 }
 
 /// Whether a gateway of this home runs: it holds its lock as long as it lives. Creates nothing.

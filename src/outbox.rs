@@ -16,11 +16,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::Cancel;
-use crate::disk::{self, Entry, Lock, NewFile, Queue};
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::note;
+use crate::storage::{self, Entry, Lock, NewFile, Queue};
 use crate::text::one_line;
 
 /// A message to a chat.
@@ -150,7 +150,7 @@ impl Outbox {
             self.queue.create()
         };
         taken.doing("taking over the messages of an earlier version")?;
-        disk::remove_files(&left)
+        storage::remove_files(&left)
     }
 
     /// The queue, ready to be changed by a process that may not be the gateway.
@@ -312,7 +312,7 @@ impl Outbox {
                     .iter()
                     .any(|pending| entry.file_name() == pending.item.file.as_str());
                 if !is_posted {
-                    disk::remove(&entry.path())?;
+                    storage::remove(&entry.path())?;
                 }
             }
         }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::disk::{self, CopyOutcome};
 use crate::error::Result;
+use crate::storage::{self, CopyOutcome};
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
 
@@ -45,7 +45,7 @@ pub(crate) fn names(dir: &str) -> Vec<&'static str> {
 
 /// Writes the files below `part` (`agent` or `workspace`) into `dir`, and keeps those that exist.
 pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
-    disk::make_dir(dir)?;
+    storage::make_dir(dir)?;
     let mut written = Vec::new();
     for (path, text) in below(part) {
         if path == "AGENT.md" && dir.join("AGENTS.md").exists() {
@@ -53,7 +53,7 @@ pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOut
             written.push(("AGENTS.md", CopyOutcome::Exists));
             continue;
         }
-        let copied = disk::copy_new(dir, Path::new(path), &mut text.as_bytes(), disk::PLAIN)?;
+        let copied = storage::copy_new(dir, Path::new(path), &mut text.as_bytes(), storage::PLAIN)?;
         written.push((path, copied));
     }
     Ok(written)

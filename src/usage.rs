@@ -14,9 +14,9 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::config::Budget;
-use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::{Price, Usage, add_cost};
+use crate::storage::{self, Durability};
 use crate::text::{LocalTime, clip, parse_json, rfc3339};
 
 /// The longest name in a line, in bytes.
@@ -129,7 +129,7 @@ impl Ledger {
             today.begin(&day);
         }
         let mut spent = today.spent.clone();
-        let offset = disk::read_lines(&path, today.offset, &mut |line| {
+        let offset = storage::read_lines(&path, today.offset, &mut |line| {
             // Searching for the day first saves parsing most lines.
             let line = Some(line)
                 .filter(|line| line.windows(day.len()).any(|part| part == day.as_bytes()));
@@ -215,7 +215,7 @@ impl Ledger {
     pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
         let (mut calls, cause) = (0, clip(cause, MAX_NAME));
         for name in months(&self.dir)?.iter().filter(|_| !cause.is_empty()) {
-            disk::read_lines(&self.dir.join(name), 0, &mut |line| {
+            storage::read_lines(&self.dir.join(name), 0, &mut |line| {
                 let line = Some(line).filter(|line| {
                     line.windows(cause.len())
                         .any(|part| part == cause.as_bytes())
@@ -248,7 +248,7 @@ impl Ledger {
         if !call.cause.is_empty() {
             line["cause"] = clip(call.cause, MAX_NAME).into();
         }
-        let written = disk::append_line(&self.month(&day), &line.to_string(), Durability::Later);
+        let written = storage::append_line(&self.month(&day), &line.to_string(), Durability::Later);
         let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
         let failed_before = std::mem::replace(&mut today.failing, written.is_err());
         if written.is_err() {
@@ -359,7 +359,7 @@ pub(crate) fn report(dir: &Path, since: &str) -> Result<UsageReport> {
         .filter(|name| clip(name, 7) >= clip(since, 7))
     {
         let mut damaged = 0;
-        disk::read_lines(
+        storage::read_lines(
             &dir.join(&name),
             0,
             &mut |line| match UsageLine::parse(line) {

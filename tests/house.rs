@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths disk log sse error secret access sys guard template zone notify pace packed wire",
+        "message bus cancel child text paths storage log sse error secret access sys guard template zone notify pace packed wire",
     ),
 ];
 
@@ -47,8 +47,8 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
             "renameat",
             "unlinkat",
         ],
-        &["disk/", "files/", "worker/", "sandbox/"],
-        "disk knows modes, atomic replacement and syncing; files and sandbox work in a process of their own",
+        &["storage/", "files/", "worker/", "sandbox/"],
+        "storage knows modes, atomic replacement and syncing; files and sandbox work in a process of their own",
     ),
     (
         &["env::var"],

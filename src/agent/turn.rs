@@ -12,12 +12,12 @@ use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, Request, history};
 use crate::bus::{CallReport, Event, Response};
-use crate::disk::Durability;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::versions::Versions;
 use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
+use crate::storage::Durability;
 use crate::text::{has_text, millis};
 use crate::tool::{JOB, NOT_FOR_JOBS, Registry};
 

@@ -15,7 +15,6 @@ use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, McpServer, keys};
-use crate::disk;
 use crate::error::{Error, Kind, Result};
 use crate::guard::AddressGuard;
 use crate::http::Client;
@@ -25,6 +24,7 @@ use crate::mcp::{
 };
 use crate::sandbox;
 use crate::secret::{Redactor, Secret};
+use crate::storage;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
 use crate::tool::mcp::{flaw, mcp_tools};
@@ -443,7 +443,7 @@ impl Local {
 
 /// Makes the directory that a server works in. Started as root, workers run as the owner of the workspace, so this is, too.
 fn make_own_directory(dir: &Path, workspace: &Path) -> Result<()> {
-    disk::make_dir(dir)?;
+    storage::make_dir(dir)?;
     fs_err::set_permissions(dir, Permissions::from_mode(0o700))?;
     if rustix::process::geteuid().is_root() {
         let owner = fs_err::metadata(workspace)?;

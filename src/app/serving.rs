@@ -13,7 +13,6 @@ use crate::bus::{Channel, Event, Inbound, Kind, Origin, Outbound};
 use crate::cancel::Cancel;
 use crate::config;
 use crate::cron::Jobs;
-use crate::disk::{Entry, Lock, Queue};
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::gateway::run::JobRunner;
 use crate::gateway::tasks::Tasks;
@@ -21,6 +20,7 @@ use crate::gateway::{ControlReply, Dispatcher, Handler};
 use crate::message::Media;
 use crate::outbox::Outbox;
 use crate::paths::Home;
+use crate::storage::{Entry, Lock, Queue};
 
 /// Which items of the queue are messages of channels.
 const KIND: &str = "channel";

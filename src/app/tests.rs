@@ -220,13 +220,13 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
         r#"{"start":["telegram:1"],"halt":["a"]}"#,
     ];
     let corpus = lines.map(|line| line.as_bytes().to_vec());
-    let whole: Vec<crate::disk::Fields> = lines
+    let whole: Vec<crate::storage::Fields> = lines
         .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let mut number = 0_usize;
     fuzz(&corpus, |bytes| {
-        let Ok(spoilt) = serde_json::from_slice::<crate::disk::Fields>(bytes) else {
+        let Ok(spoilt) = serde_json::from_slice::<crate::storage::Fields>(bytes) else {
             return;
         };
         number += 1;
@@ -236,13 +236,13 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
         let (session, queue) = (dir.join("sessions/cli_a.jsonl"), dir.join("queue.jsonl"));
         for path in [&session, &queue] {
             drop(fs_err::remove_file(path));
-            drop(crate::disk::Journal::create(path, &lines).unwrap());
+            drop(crate::storage::Journal::create(path, &lines).unwrap());
         }
         let store = crate::session::Files::at(&dir);
         if let Ok(found) = crate::session::Store::peek(&store, "cli_a") {
             assert!(found.messages.len() <= 100);
         }
-        let queue = crate::disk::Queue::new(queue, dir.join("q.lock"), 100, || Ok(Vec::new()));
+        let queue = crate::storage::Queue::new(queue, dir.join("q.lock"), 100, || Ok(Vec::new()));
         drop(queue.entries("k"));
     });
     fs_err::remove_dir_all(dir).unwrap();

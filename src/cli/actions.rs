@@ -16,12 +16,12 @@ use super::{attach, table, tty};
 use crate::access::{self, Links};
 use crate::agent::Agent;
 use crate::app::{self, Parts};
-use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::message::{Message, Usage};
 use crate::paths::{of_user, session_name};
 use crate::provider::offers::{self, HostOffers, Offer};
 use crate::session::{archive, fresh_key};
+use crate::storage;
 use crate::text::{counted, nearest, one_line};
 use crate::usage::Totals;
 
@@ -360,7 +360,7 @@ fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
         return Err(Error::usage(format!("there is no folder {shown}")));
     }
     let Some((tree, below)) = app::layout(parts)?.hold_in(path)? else {
-        return disk::write_new(path, content);
+        return storage::write_new(path, content);
     };
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     match tree.open_at(&below, flags, Mode::RUSR | Mode::WUSR, Links::Refuse) {

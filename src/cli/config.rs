@@ -14,9 +14,9 @@ use crate::child;
 use crate::config::edit::{self, Change};
 use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Config, Env, Loaded, Origin, Parts};
-use crate::disk;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, of_user};
+use crate::storage;
 use crate::text::{one_line, parse_json};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -262,7 +262,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             .hint("bantam config set PATH VALUE"));
     }
     let draft = home.root().join("config.json.draft");
-    if !disk::write_new(
+    if !storage::write_new(
         &draft,
         config::read(&home)?
             .unwrap_or("{\n}\n".to_owned())
@@ -283,7 +283,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
         let check = |config: &Arc<Config>| problems(&home, config, env);
         match edit::save(&home, env, &check, |_| Ok(text)) {
             Ok(loaded) => {
-                disk::remove(&draft)?;
+                storage::remove(&draft)?;
                 warn(&loaded, env);
                 return Ok(0);
             }

@@ -17,9 +17,9 @@ use super::convert::convert;
 use super::{import_sessions, print, print_line, security_yml};
 use crate::access::{Dir, Links};
 use crate::config;
-use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
+use crate::storage::{self, CopyOutcome};
 use crate::text::{counted, one_line, parse_json, size};
 
 /// Parts of an agent: the name elsewhere, in the workspace or beside it; the directory of our home, and the name there. Of two
@@ -164,14 +164,14 @@ impl Import {
         let path = home.config();
         if real(&path) == self.config_path {
             let old = path.with_file_name("config.json.old");
-            if !disk::rename_new(&path, &old)? {
+            if !storage::rename_new(&path, &old)? {
                 return Err(
                     Error::failed(format!("{} is in the way", old.display())).hint("move it away")
                 );
             }
             print(&format!("kept     the original as {}\n", old.display()))?;
         }
-        if !disk::write_new(&path, format!("{config:#}\n").as_bytes())? {
+        if !storage::write_new(&path, format!("{config:#}\n").as_bytes())? {
             return print("kept     config.json (already there)\n");
         }
         print(&format!(
@@ -301,11 +301,11 @@ impl ForeignHome {
         }
         let (jobs, text) = (counted(jobs.len(), "job"), list.to_string());
         let to = Path::new("jobs.json");
-        match disk::copy_new(
+        match storage::copy_new(
             &home.root().join("cron"),
             to,
             &mut text.as_bytes(),
-            disk::PLAIN,
+            storage::PLAIN,
         )? {
             CopyOutcome::Created => print(&format!(
                 "copied   {} -> cron/jobs.json ({jobs}, disabled: bantam cron list)\n",
@@ -373,9 +373,13 @@ impl ForeignHome {
             }
         }
         let runs = meta.permissions().mode() & 0o100 != 0;
-        let mode = if runs { disk::PROGRAM } else { disk::PLAIN };
+        let mode = if runs {
+            storage::PROGRAM
+        } else {
+            storage::PLAIN
+        };
         // It may grow meanwhile.
-        match disk::copy_new(root, to, &mut file.take(meta.len()), mode)? {
+        match storage::copy_new(root, to, &mut file.take(meta.len()), mode)? {
             CopyOutcome::Created => {
                 counts[0] += 1;
                 self.copied.set(all);

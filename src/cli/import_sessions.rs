@@ -19,11 +19,11 @@ use super::import::ForeignHome;
 use super::print;
 use crate::access::Links;
 use crate::cancel::Cancel;
-use crate::disk;
 use crate::error::{Error, Result};
 use crate::message::{Message, Reply, User};
 use crate::paths::{Home, session_name};
 use crate::session::{Entry, Files, Session, Store, TurnEnd};
+use crate::storage;
 use crate::text::{counted, one_line, parse_json};
 use crate::zone::parse_time;
 
@@ -209,7 +209,7 @@ fn keep(found: &Found, stem: &str, home: &Home, taken: &mut BTreeSet<String>) ->
 
 /// As many of the newest messages as a conversation can begin with: it has to have room to go on.
 fn newest(mut messages: Vec<(Message, SystemTime)>) -> Result<Vec<(Message, SystemTime)>> {
-    let mut left = disk::MAX_LOG / 2;
+    let mut left = storage::MAX_LOG / 2;
     let fits = |(message, _): &&(Message, SystemTime)| {
         // Escaped, as it is stored, and with what stands around it.
         let stored = json!(words(message)).to_string().len() as u64 + 200;

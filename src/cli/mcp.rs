@@ -14,12 +14,12 @@ use crate::cancel::Cancel;
 use crate::child;
 use crate::config::edit::{self, Change};
 use crate::config::{self, Config, Env, McpServer, proxy};
-use crate::disk;
 use crate::doctor::Check;
 use crate::error::{Error, Result};
 use crate::mcp::{MOVE_IT, RemoteTool, Servers, brief, is_wide};
 use crate::paths::Home;
 use crate::secret::Redactor;
+use crate::storage;
 use crate::text::{counted, nearest, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -220,8 +220,8 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     edit::change(&home, env, &["mcpServers", name], &Change::Unset, &|_| {
         Vec::new()
     })?;
-    disk::remove(&home.mcp_home(name))?;
-    disk::remove(&home.mcp_tools(name))?;
+    storage::remove(&home.mcp_home(name))?;
+    storage::remove(&home.mcp_tools(name))?;
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
@@ -286,9 +286,9 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         edit::set(&home, env, &["mcpServers", name], &value)?;
     } else {
         // It may have been made for the attempt.
-        disk::remove(&home.mcp_tools(name))?;
+        storage::remove(&home.mcp_tools(name))?;
         if !has_files {
-            disk::remove(&home.mcp_home(name))?;
+            storage::remove(&home.mcp_home(name))?;
         }
     }
     let tools = asked.map_err(|e| {

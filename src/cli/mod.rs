@@ -56,10 +56,10 @@ use serde_json::{Value, json};
 
 use crate::app::{self, factory::AgentFactory};
 use crate::config::{self as settings, Env, Loaded};
-use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Kind, Result};
 use crate::markdown;
 use crate::paths::Home;
+use crate::storage::{self, Durability};
 use crate::text::{nearest, one_line};
 use crate::worker;
 use crate::zone::{self, Zone};
@@ -462,7 +462,11 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
             output.warn(loaded.warnings().iter().chain(&misplaced));
             // Where nothing can be written, each run warns.
-            drop(disk::replace(&told, change.as_bytes(), Durability::Later));
+            drop(storage::replace(
+                &told,
+                change.as_bytes(),
+                Durability::Later,
+            ));
         }
     }
     output.warn(notices);

@@ -19,9 +19,9 @@ use super::{
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, ModelEntry, edit, keys};
-use crate::disk::{self, CopyOutcome};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
+use crate::storage::{self, CopyOutcome};
 use crate::template;
 use crate::text::one_line;
 
@@ -298,7 +298,7 @@ fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result
 
 fn write_files(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<Written> {
     let mut written = Vec::new();
-    disk::make_dir(home.root())?;
+    storage::make_dir(home.root())?;
     // First: the template only adds what is missing.
     if let Some(import) = import {
         import.run(home)?;
@@ -306,7 +306,7 @@ fn write_files(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> 
     if let Some(chosen) = chosen {
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
-        let copied = disk::copy_new(home.root(), name, &mut text.as_bytes(), disk::PLAIN)?;
+        let copied = storage::copy_new(home.root(), name, &mut text.as_bytes(), storage::PLAIN)?;
         written.push((copied, home.config()));
     } else if home.config().exists() && !import.is_some_and(Import::has_config) {
         written.push((CopyOutcome::Exists, home.config()));
@@ -320,7 +320,7 @@ fn write_files(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> 
         );
     }
     // A power cut now must not leave empty files.
-    disk::sync_all(home.root()).doing("waiting for the disk")?;
+    storage::sync_all(home.root()).doing("waiting for the disk")?;
     Ok(written)
 }
 

@@ -8,10 +8,10 @@ use super::{confirm, load, notice, print, table};
 use crate::app::Parts;
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
-use crate::disk::{self, Lock};
 use crate::error::{Context, Error, Result};
 use crate::skills::source::fetch;
 use crate::skills::{self, Candidate, Skill, Skills};
+use crate::storage::{self, Lock};
 use crate::text::{one_line, printable};
 use crate::{app, template};
 
@@ -234,10 +234,10 @@ fn lock_agent_folder(env: &Env) -> Result<Lock> {
     let agent = home.agent();
     if !agent.exists() {
         let new = home.root().join("agent.new");
-        disk::remove(&new)?;
+        storage::remove(&new)?;
         template::write("agent", &new)?;
-        disk::sync_all(&new)?;
-        disk::rename_new(&new, &agent)?;
+        storage::sync_all(&new)?;
+        storage::rename_new(&new, &agent)?;
     }
     Ok(lock)
 }

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::settings::{Place, is_known, is_list, same_name};
 use super::{Config, Env, Loaded, load_for};
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
+use crate::storage::{self, Durability, Lock};
 
 /// Finds what can never work in a configuration that can be loaded.
 pub(crate) type Check<'a> = &'a dyn Fn(&Arc<Config>) -> Vec<Error>;
@@ -90,7 +90,7 @@ pub(crate) fn save(
         // A link to the file stays a link.
         let path = fs_err::canonicalize(home.config()).unwrap_or_else(|_| home.config());
         let written =
-            disk::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
+            storage::replace(&path, new.as_bytes(), Durability::Now).doing("writing config.json");
         written.map_err(|e| home.hinted(e))?;
     }
     Ok(loaded)

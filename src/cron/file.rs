@@ -5,9 +5,9 @@ use std::io::{ErrorKind, Read};
 use serde_json::{Map, Value, json};
 
 use super::job::Job;
-use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
+use crate::storage::{self, Durability};
 use crate::text::{nearest, one_line, parse_json, size};
 
 /// The most bytes of the file: a value of JSON may take many times its own size in memory.
@@ -76,7 +76,7 @@ impl JobsFile {
             ))
             .hint("remove some that are no longer needed"));
         }
-        disk::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
+        storage::replace(&home.cron_jobs(), text.as_bytes(), Durability::Now)
             .doing("saving the jobs")
             .map_err(|e| e.hint("free some space or repair the disk; the jobs are unchanged"))
     }

@@ -10,10 +10,10 @@ use super::new::NewJob;
 use super::runs::{Run, RunResult, RunStatus, Runs};
 use super::schedule::{Millis, Schedule};
 use crate::cancel::Cancel;
-use crate::disk::Lock;
 use crate::error::{Context, Error, Kind, Result};
 use crate::notify;
 use crate::paths::{Home, session_name};
+use crate::storage::Lock;
 use crate::text::one_line;
 use crate::zone::Zone;
 

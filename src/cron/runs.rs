@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::job::Job;
 use super::schedule::Millis;
-use crate::disk::{self, Entry, Queue};
 use crate::error::{Context, Result};
 use crate::paths::Home;
+use crate::storage::{self, Entry, Queue};
 use crate::text::one_line;
 
 /// The state of a run.
@@ -137,7 +137,7 @@ impl Runs {
         old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
         self.queue.add_for(&new, &old)?;
         if self.earlier.exists() {
-            disk::remove(&self.earlier)?;
+            storage::remove(&self.earlier)?;
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ fn entry(run: &Run) -> Entry {
 
 /// The lines of a queue with the runs in this file, a line each.
 fn earlier_lines(path: &Path) -> Result<Vec<Value>> {
-    let found = disk::read_journal(path)?.unwrap_or_default();
+    let found = storage::read_journal(path)?.unwrap_or_default();
     let runs = found
         .lines
         .iter()

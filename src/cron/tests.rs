@@ -9,9 +9,9 @@ use super::jobs::Tick;
 use super::runs::{Run, Runs};
 use super::schedule::{Millis, Schedule};
 use super::*;
-use crate::disk;
 use crate::error::Kind;
 use crate::paths::Home;
+use crate::storage;
 use crate::zone::Zone;
 
 const MINUTE: Millis = 60_000;
@@ -193,7 +193,7 @@ struct Scratch {
 impl Scratch {
     fn new(name: &str) -> Self {
         let root = std::env::temp_dir().join(format!("bantam-cron-{name}-{}", std::process::id()));
-        disk::remove(&root).unwrap();
+        storage::remove(&root).unwrap();
         let home = Home::new(root);
         let env = BTreeMap::from([("TZ".to_owned(), "UTC0".to_owned())]);
         Self {
@@ -251,7 +251,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        disk::remove(self.home.root()).unwrap();
+        storage::remove(self.home.root()).unwrap();
     }
 }
 

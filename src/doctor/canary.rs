@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Check, sandbox};
 use crate::child::{self, Network};
-use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
+use crate::storage;
 use crate::worker::Workers;
 
 const NAME: &str = "canary";
@@ -123,14 +123,14 @@ fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -
         subject.home.agent(),
     );
     let had_agent = agent.exists();
-    disk::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
+    storage::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
     let effects = effects(subject, &mark, &dir, run).doing("trying the canaries");
-    disk::remove(&agent.join(&mark))?;
+    storage::remove(&agent.join(&mark))?;
     // Nobody else has put something into it meanwhile.
     if !had_agent && fs_err::read_dir(&agent).is_ok_and(|mut entries| entries.next().is_none()) {
-        disk::remove(&agent)?;
+        storage::remove(&agent)?;
     }
-    disk::remove(&dir)?;
+    storage::remove(&dir)?;
     effects
 }
 
@@ -142,7 +142,7 @@ fn effects(
 ) -> Result<Effects> {
     let (content, key, agent) = (random(), random(), subject.home.agent());
     let (outside, socket) = (dir.join("outside"), dir.join("socket"));
-    disk::write_new(&outside, content.as_bytes())?;
+    storage::write_new(&outside, content.as_bytes())?;
     let (tcp, unix) = (
         TcpListener::bind(("127.0.0.1", 0))?,
         UnixListener::bind(&socket)?,

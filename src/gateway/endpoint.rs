@@ -13,7 +13,6 @@ use super::{Handler, turn_log};
 use crate::agent::{Agent, Request};
 use crate::bus::{Channel, Event, Inbound, Origin, Outbound, Response};
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Queue};
 use crate::error::{Context, Error, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::message::{Media, Message, User};
@@ -21,6 +20,7 @@ use crate::paths::{Home, session_name};
 use crate::provider::Sampling;
 use crate::serve::{Answer, Ask, ClientTool, Endpoint, Last, Options, Settings, Turns};
 use crate::session::{Entry, Files, Memory, Session, Store, TurnEnd};
+use crate::storage::{self, Durability, Queue};
 use crate::text::rfc3339;
 use crate::tool::Tool;
 use crate::tool::client::{ClientCalls, client_tool};
@@ -145,11 +145,11 @@ impl EndpointTurns {
     /// Goes on with the turns that the end of the program interrupted.
     fn resume(
         self: &Arc<Self>,
-        entries: Vec<disk::Entry>,
+        entries: Vec<storage::Entry>,
         cancel: &Cancel,
         log: &Sink,
     ) -> Result<()> {
-        let waiting = |entry: disk::Entry| {
+        let waiting = |entry: storage::Entry| {
             let kept: KeptMessage = entry.read();
             Waiting {
                 id: entry.id,
@@ -210,7 +210,7 @@ impl EndpointTurns {
         let Some(entry) = self.queue.find(&ids)?.pop() else {
             return Ok(None);
         };
-        if message.starts >= disk::MAX_STARTS {
+        if message.starts >= storage::MAX_STARTS {
             log(
                 Level::Error,
                 &format!("http {key}: the message crashed bantam three times"),
@@ -465,7 +465,7 @@ impl EndpointTurns {
             options: ask.options,
             since: now(),
         };
-        let added = self.queue.add_large(&disk::Entry::new(&id, KIND, &kept));
+        let added = self.queue.add_large(&storage::Entry::new(&id, KIND, &kept));
         let response = match added {
             Ok(()) => match self.resume_older(&kept.key) {
                 Ok(()) => self.run_kept(&id, kept, cancel, events),

@@ -9,9 +9,9 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::disk::{self, Durability};
 use crate::error::Result;
 use crate::paths::Home;
+use crate::storage::{self, Durability};
 use crate::text::{parse_json, rfc3339};
 
 /// The version of the file's form.
@@ -70,7 +70,7 @@ impl StatusFile {
     }
 
     pub(crate) fn write(&self) -> Result<()> {
-        disk::replace(
+        storage::replace(
             &self.path,
             self.fields.to_string().as_bytes(),
             Durability::Later,
@@ -136,7 +136,7 @@ mod tests {
             (&fields["bot"], &fields["ended"]),
             (&json!("@some_bot"), &json!(rfc3339(at(50))))
         );
-        disk::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
+        storage::replace(&path(&home), b"{\"v\":2}", Durability::Later).unwrap();
         assert!(read(&home).is_none());
         fs_err::remove_dir_all(home.root()).unwrap();
     }

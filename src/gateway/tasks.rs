@@ -12,10 +12,10 @@ use super::Dispatcher;
 use crate::agent::{Agent, Background, Spending, report_text};
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
-use crate::disk::{Entry, Queue};
 use crate::error::{Context, Error, Result};
 use crate::outbox::{Item, Note, Outbox, fresh_id};
 use crate::paths::telegram_chat;
+use crate::storage::{Entry, Queue};
 use crate::text::clip;
 use crate::tool::Task;
 

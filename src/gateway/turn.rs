@@ -6,8 +6,8 @@ use super::Dispatcher;
 use crate::agent::{Request, Spending};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
-use crate::disk::Entry;
-use crate::disk::queue::{CALM, MAX_STARTS};
+use crate::storage::Entry;
+use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
 use crate::usage::Account;
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{Server, brief};
 use crate::cancel::Cancel;
 use crate::config::McpServer;
-use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Error, Result};
+use crate::storage::{self, Durability, Lock};
 use crate::text::{clip, from_json};
 
 /// The longest description and schema that go to a model, in bytes.
@@ -147,7 +147,7 @@ pub(super) fn keep(
         hint,
     };
     let text = serde_json::to_vec(&list).unwrap_or_default();
-    disk::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
+    storage::replace(path, &text, Durability::Later).doing("keeping the list of tools")?;
     Ok((list, change))
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::disk::{Entry, read_journal};
 use crate::error::Result;
+use crate::storage::{Entry, read_journal};
 use crate::text::from_json;
 
 /// The files of an earlier version that are there.

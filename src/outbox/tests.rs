@@ -1,7 +1,7 @@
 //! The outbox keeps what was posted, through compactions and crashes.
 
 use super::*;
-use crate::disk::tests::{read_dir, replace_steps, restore_dir};
+use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 
 #[test]
 fn what_was_posted_stays_until_it_is_over_through_renewals() {

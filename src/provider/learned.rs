@@ -13,10 +13,10 @@ use super::quirks::{self, Quirks, SHORT_IDS};
 use crate::access;
 use crate::cancel::Cancel;
 use crate::config::Model;
-use crate::disk::{self, Durability, Lock};
 use crate::error::Result;
 use crate::http::authority;
 use crate::paths::Home;
+use crate::storage::{self, Durability, Lock};
 use crate::text::parse_json;
 
 /// In seconds. A host may be upgraded: what it refused this long ago is tried again.
@@ -202,7 +202,7 @@ impl Learned {
                 ..self.model.clone()
             });
         }
-        disk::replace(
+        storage::replace(
             &path(home),
             json!({"learned": rows}).to_string().as_bytes(),
             Durability::Later,

@@ -21,11 +21,11 @@ use super::{
     note, refuse_newer, turn_end, versions,
 };
 use crate::cancel::Cancel;
-use crate::disk::segments::{self, Part};
-use crate::disk::{self, Lock};
 use crate::error::{Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::Home;
+use crate::storage::segments::{self, Part};
+use crate::storage::{self, Lock};
 use crate::text::{parse_json, rfc3339};
 
 /// A conversation in a list.
@@ -212,7 +212,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 /// earlier segments too.
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
-    let found = read_log(home, key, &path, disk::read_journal)?;
+    let found = read_log(home, key, &path, storage::read_journal)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
     let messages = transcript
         .entries
@@ -237,7 +237,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
         if repeated <= after {
             break;
         }
-        let found = read_log(home, key, &earlier, disk::read_file)?;
+        let found = read_log(home, key, &earlier, storage::read_file)?;
         let (before, its_repeated) = parse(found, &earlier)?;
         transcript.entries.retain(|entry| entry.seq > repeated);
         transcript.entries.splice(
@@ -254,8 +254,8 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
 }
 
 /// What a file holds, and the number of the last line that repeats one of an earlier segment.
-fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
-    let disk::Contents {
+fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
+    let storage::Contents {
         lines,
         mut damage,
         torn,
@@ -274,7 +274,7 @@ fn parse(found: disk::Contents, path: &Path) -> Result<(Transcript, u64)> {
     let header = lines.first().map_or(&Value::Null, |line| &line.fields);
     let base = base(header);
     let first_lines = header.get("lines").and_then(Value::as_u64).unwrap_or(1);
-    let entry = |line: disk::Line| {
+    let entry = |line: storage::Line| {
         let item = match (
             turn_end(&line.fields),
             line.fields.get("summary").and_then(Value::as_str),
@@ -373,7 +373,7 @@ fn lines_of(segment: &Path) -> Result<u64> {
     let mut file = BufReader::new(fs_err::File::open(segment)?);
     let mut first = Vec::new();
     file.by_ref()
-        .take(disk::MAX_LOG / 32)
+        .take(storage::MAX_LOG / 32)
         .read_until(b'\n', &mut first)?;
     let header: Value = parse_json(&first).unwrap_or_default();
     let mut lines = base(&header) + u64::from(first.ends_with(b"\n"));
@@ -394,7 +394,7 @@ pub(crate) fn thin(home: &Home, key: &str, keep: usize, cancel: &Cancel) -> Resu
     let segments: Vec<PathBuf> = segments::segments(&home.session(key))?
         .into_values()
         .collect();
-    disk::remove_files(&segments[..segments.len().saturating_sub(keep)])
+    storage::remove_files(&segments[..segments.len().saturating_sub(keep)])
 }
 
 /// Removes every file of the conversation and its lock, and returns the number of files. The live file goes last: if this fails half
@@ -408,9 +408,9 @@ pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
 fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
-    disk::remove_files(&paths)?;
+    storage::remove_files(&paths)?;
     versions::forget(home, key)?;
-    disk::remove(&home.lock(key))?;
+    storage::remove(&home.lock(key))?;
     Ok(paths.len())
 }
 
@@ -462,6 +462,6 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
             }
         }
     }
-    disk::remove_files(&old)?;
+    storage::remove_files(&old)?;
     Ok(old)
 }

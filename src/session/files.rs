@@ -12,11 +12,11 @@ use super::{
     Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, Summary, archive, busy, note,
 };
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Journal, Lock};
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::pace::paced;
 use crate::paths::{Home, check_session};
+use crate::storage::{self, Durability, Journal, Lock};
 use crate::text::{rfc3339, size};
 
 /// More than a line's number and checksum take.
@@ -68,7 +68,7 @@ impl Files {
         check_session(name)?;
         let path = self.home.session(name);
         let mut replay = Replay::new(name);
-        let read = |path: &Path| disk::read_journal_into(path, &mut replay);
+        let read = |path: &Path| storage::read_journal_into(path, &mut replay);
         let found = read_log(&self.home, name, &path, read)?;
         refuse_newer(replay.version, &path)?;
         replay = without_undone(replay, &path)?;
@@ -206,7 +206,7 @@ fn without_undone(mut replay: Replay, path: &Path) -> Result<Replay> {
     let Some(mut again) = replay.again() else {
         return Ok(replay);
     };
-    disk::read_journal_into(path, &mut again).doing("reading the session")?;
+    storage::read_journal_into(path, &mut again).doing("reading the session")?;
     Ok(again)
 }
 
@@ -245,8 +245,8 @@ pub(super) fn read_log(
     home: &Home,
     name: &str,
     segment: &Path,
-    mut read: impl FnMut(&Path) -> Result<Option<disk::Contents>>,
-) -> Result<disk::Contents> {
+    mut read: impl FnMut(&Path) -> Result<Option<storage::Contents>>,
+) -> Result<storage::Contents> {
     let found = read(segment);
     let Some(e) = found.as_ref().err().and_then(|_| too_large(name, segment)) else {
         return Ok(found.doing("reading the session")?.unwrap_or_default());
@@ -260,7 +260,7 @@ pub(super) fn read_log(
 /// Every damage in a session file, and whether its last line is incomplete, in sentences. Changes nothing: the next turn repairs
 /// what can be repaired.
 pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
-    let found = disk::read_journal(path)
+    let found = storage::read_journal(path)
         .doing("reading the session")?
         .unwrap_or_default();
     let mut damage = found.damage;
@@ -272,8 +272,8 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
 /// Why a conversation was not loaded, if it is larger than what is.
 pub(super) fn too_large(name: &str, path: &Path) -> Option<Error> {
     let bytes = fs_err::metadata(path).ok()?.len();
-    (bytes > disk::MAX_LOG).then(|| {
-        let (bytes, most) = (size(bytes), size(disk::MAX_LOG));
+    (bytes > storage::MAX_LOG).then(|| {
+        let (bytes, most) = (size(bytes), size(storage::MAX_LOG));
         Error::failed(format!(
             "the conversation {name} has grown to {bytes}; the limit is {most}: /new starts another"
         ))

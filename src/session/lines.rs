@@ -5,9 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::{Entry, Line, TurnEnd, values};
-use crate::disk::Line as Numbered;
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult};
+use crate::storage::Line as Numbered;
 
 /// The version of the format. A file with a higher one is refused: guessing would damage it.
 const VERSION: u64 = 1;

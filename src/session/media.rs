@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::Line;
-use crate::disk::{self, Durability, segments};
 use crate::error::{Context, Error, Result};
 use crate::message::Message;
+use crate::storage::{self, Durability, segments};
 
 /// How many turns show their media: the current one, and those before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
@@ -80,7 +80,7 @@ impl Named {
         for (_, name) in old {
             if !self.files.iter().any(|(_, other)| *other == name) {
                 // What cannot be removed now is when the next segment begins.
-                drop(disk::remove(&path_of(live, &name)));
+                drop(storage::remove(&path_of(live, &name)));
             }
         }
     }
@@ -124,7 +124,7 @@ pub(super) fn put_beside(live: &Path, lines: &mut [Line]) -> Result<()> {
 
 /// Puts the bytes that a version before wrote into the lines of `segment` beside the log. The caller holds the lock.
 pub(super) fn move_out(live: &Path, segment: &Path) -> Result<()> {
-    disk::rewrite(segment, |line| {
+    storage::rewrite(segment, |line| {
         let has_bytes = media_of(line).any(|media| media.get("base64").is_some());
         if has_bytes {
             put_beside(live, std::slice::from_mut(line))?;
@@ -148,7 +148,7 @@ fn put(live: &Path, bytes: &[u8]) -> Result<String> {
             Some(there) if crc32fast::hash(&there) == sum && there.len() == bytes.len() => {}
             // A crash or a bad disk may have left half of it.
             _ => {
-                disk::replace(&path, bytes, Durability::Now)?;
+                storage::replace(&path, bytes, Durability::Now)?;
                 return Ok(name);
             }
         }
@@ -222,5 +222,5 @@ pub(super) fn remove_others(live: &Path, named: &Named) -> Result<()> {
     if others.is_empty() {
         return Ok(());
     }
-    disk::remove_files(&others)
+    storage::remove_files(&others)
 }

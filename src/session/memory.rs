@@ -8,8 +8,8 @@ use super::archive::newest_first;
 use super::line_store::Locks;
 use super::{Line, Session, Store, Summary, lock_when_free};
 use crate::cancel::Cancel;
-use crate::disk::Durability;
 use crate::error::Result;
+use crate::storage::Durability;
 
 /// Keeps conversations in memory, as the lines that their file would have. Clones share them.
 #[derive(Clone, Default)]

@@ -1,7 +1,7 @@
 //! Conversations: the [`Store`] that keeps them, in [`Files`], in [`Memory`], or in [`Lines`] of your own. A turn locks its
 //! conversation. Programs list, read and erase conversations by the functions of [`crate::agent::Agent`].
 
-// A session file is an append log in segments (see `disk::segments`). Line 0 is `{"v":1,"session","created"}`, in a
+// A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 // later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
 // numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
 // `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
@@ -31,12 +31,12 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
-pub use crate::disk::Durability;
-use crate::disk::{Journal, Line as Numbered, Lock, Sink};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
+pub use crate::storage::Durability;
+use crate::storage::{Journal, Line as Numbered, Lock, Sink};
 use crate::text::{one_line, rfc3339};
 pub use archive::Summary;
 pub use check::check_store;

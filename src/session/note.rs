@@ -13,10 +13,10 @@ use serde_json::json;
 
 use super::{Entry, Files, Session, Store};
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
+use crate::storage::{self, Durability, Lock};
 use crate::text::{clip, fenced, from_json, millis, rfc3339};
 
 /// How long to wait for another process that writes notes.
@@ -61,13 +61,13 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
     let path = home.session_notes(session);
     let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None))
         .doing("noting what was sent to a chat")?;
-    disk::append_line(&path, &line.to_string(), Durability::Now)?;
+    storage::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > CUT_ABOVE {
         let kept: Vec<String> = newest(&path)?
             .iter()
             .map(|note| format!("{}\n", json!(note)))
             .collect();
-        disk::replace(&path, kept.concat().as_bytes(), Durability::Now)?;
+        storage::replace(&path, kept.concat().as_bytes(), Durability::Now)?;
     }
     Ok(())
 }
@@ -76,7 +76,7 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
 fn newest(path: &Path) -> Result<Vec<Note>> {
     let mut notes: Vec<Note> = Vec::new();
     // A line that a power cut damaged was never acknowledged.
-    disk::read_lines(path, 0, &mut |line| notes.extend(from_json(line).ok()))?;
+    storage::read_lines(path, 0, &mut |line| notes.extend(from_json(line).ok()))?;
     let (mut left, mut bytes) = (MAX_NOTES, 0);
     for note in notes.iter().rev().take(MAX_NOTES) {
         bytes += note.content.len();
@@ -135,7 +135,7 @@ pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
         store.append(session, &[Entry::Message(&message)], durability, at)?;
         session.messages.push(message);
     }
-    disk::remove(&path)
+    storage::remove(&path)
 }
 
 #[cfg(test)]

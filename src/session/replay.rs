@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::lines::{base, call_asked_about, pair, turn_end, version};
 use super::{NOT_BEGUN, Session, TurnEnd, values};
-use crate::disk::{Line, Sink};
 use crate::message::Message;
+use crate::storage::{Line, Sink};
 
 /// About how many bytes of messages are in memory: two and a half million tokens of text.
 const MAX_LOADED: usize = 8 << 20;

@@ -6,11 +6,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::*;
-use crate::disk::{self, Journal, Lock};
 use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage};
 use crate::paths::Home;
 use crate::session::lines::{INTERRUPTED, pair};
+use crate::storage::{self, Journal, Lock};
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids
@@ -72,7 +72,7 @@ fn every_call_gets_exactly_one_result() {
     assert!(pair(&mut messages).is_empty());
 }
 
-fn replayed(lines: Vec<disk::Line>, next: u64) -> Session {
+fn replayed(lines: Vec<storage::Line>, next: u64) -> Session {
     let mut replay = Replay::new("");
     for line in lines {
         replay.line(line, 0);
@@ -82,7 +82,7 @@ fn replayed(lines: Vec<disk::Line>, next: u64) -> Session {
 
 #[test]
 fn what_is_more_than_any_model_could_be_sent_is_left_out_from_the_oldest_turns_on() {
-    let line = |seq, fields: Value| disk::Line { seq, fields };
+    let line = |seq, fields: Value| storage::Line { seq, fields };
     let said = |seq: u64, role: &str| {
         let fields = json!({"role": role, "content": format!("{seq}"), "time": format!("{seq}")});
         line(seq, fields)
@@ -230,7 +230,7 @@ fn a_message_that_no_load_would_read_is_refused() {
 
 #[test]
 fn an_undone_turn_is_not_history() {
-    let line = |seq, fields: Value| disk::Line { seq, fields };
+    let line = |seq, fields: Value| storage::Line { seq, fields };
     let lines = vec![
         line(0, json!({"v": 1})),
         line(1, json!({"role": "system", "content": "kept"})),
@@ -453,7 +453,10 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
         .unwrap();
     assert!(old.ends_with("s.1.jsonl"));
     assert_eq!(fs_err::read(old).unwrap(), before);
-    let lines = disk::read_journal(&scratch.live()).unwrap().unwrap().lines;
+    let lines = storage::read_journal(&scratch.live())
+        .unwrap()
+        .unwrap()
+        .lines;
     assert_eq!(
         (
             lines.len(),
@@ -601,7 +604,7 @@ fn of_before(scratch: &Scratch, shown: &[String]) -> Vec<u8> {
         lines.extend([question(base64), answer.clone(), json!({"turn": "done"})]);
     }
     let live = scratch.live();
-    drop(Journal::create(&live, &disk::fields(&lines)).unwrap());
+    drop(Journal::create(&live, &storage::fields(&lines)).unwrap());
     let mut bytes = fs_err::read(&live).unwrap();
     bytes.extend_from_slice(b"damaged\n{\"crc\":\"torn");
     fs_err::write(&live, &bytes).unwrap();
@@ -629,7 +632,7 @@ fn a_conversation_of_a_version_before_opens_however_large_its_media_make_it() {
     };
     let scratch = Scratch::new("before");
     let before = of_before(&scratch, &all);
-    assert!(before.len() as u64 > disk::MAX_LOG);
+    assert!(before.len() as u64 > storage::MAX_LOG);
     let mut session = load(&scratch.files());
     is_opened(&session, SHOWN_TURNS);
     assert_eq!(session.damage.len(), 2, "{:?}", session.damage);
@@ -662,7 +665,7 @@ fn a_conversation_too_large_for_its_words_stays_as_it_is() {
     let scratch = Scratch::new("words");
     let words = json!({"role": "user", "content": "word ".repeat(7 << 20)});
     let lines = [json!({"v": 1, "session": "s"}), words];
-    drop(Journal::create(&scratch.live(), &disk::fields(&lines)).unwrap());
+    drop(Journal::create(&scratch.live(), &storage::fields(&lines)).unwrap());
     let before = fs_err::read(scratch.live()).unwrap();
     let e = scratch
         .files()

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::disk::{self, Durability};
 use crate::error::{Context, Result};
 use crate::paths::Home;
+use crate::storage::{self, Durability};
 use crate::text::from_json;
 
 /// The most bytes that are kept of a conversation. The oldest turns make room.
@@ -107,7 +107,7 @@ impl Versions {
                 Old::Absent => Before::Absent,
                 Old::Content(content, _) if self.make_room(content.len() as u64)? => {
                     let file = self.turn().join(number.to_string());
-                    disk::replace(&file, content, Durability::Later)?;
+                    storage::replace(&file, content, Durability::Later)?;
                     Before::Kept(number)
                 }
                 Old::Content(..) => Before::Lost,
@@ -124,7 +124,7 @@ impl Versions {
 
     fn write(&self, versions: &[Version]) -> Result<()> {
         let index = serde_json::to_vec(versions)?;
-        disk::replace(&self.turn().join(INDEX), &index, Durability::Later)
+        storage::replace(&self.turn().join(INDEX), &index, Durability::Later)
     }
 
     /// Records that a file is again as it was before this turn, with a new stamp, so that the turn before can be taken back,
@@ -148,7 +148,7 @@ impl Versions {
 
     /// The folders of the conversation's turns.
     fn turns(&self) -> Result<BTreeMap<u64, PathBuf>> {
-        let entries = disk::segments::entries(&self.dir)?.into_iter();
+        let entries = storage::segments::entries(&self.dir)?.into_iter();
         Ok(entries
             .filter_map(|(name, path)| Some((name.parse().ok()?, path)))
             .collect())
@@ -165,7 +165,7 @@ impl Versions {
             if kept + more <= MOST_KEPT || place >= self.place {
                 break;
             }
-            disk::remove(&path)?;
+            storage::remove(&path)?;
             kept -= bytes;
         }
         Ok(kept + more <= MOST_KEPT)
@@ -186,17 +186,17 @@ impl Versions {
 
     /// Forgets the turn.
     pub(crate) fn forget(&self) -> Result<()> {
-        disk::remove(&self.turn())
+        storage::remove(&self.turn())
     }
 }
 
 /// Forgets all turns of a conversation.
 pub(super) fn forget(home: &Home, key: &str) -> Result<()> {
-    disk::remove(&home.undo(key))
+    storage::remove(&home.undo(key))
 }
 
 fn bytes(dir: &Path) -> Result<u64> {
-    let files = disk::segments::entries(dir)?;
+    let files = storage::segments::entries(dir)?;
     let sizes = files.iter().filter_map(|(_, path)| {
         let meta = fs_err::symlink_metadata(path).ok()?;
         Some(meta.len())
@@ -250,6 +250,6 @@ mod tests {
             .unwrap();
         let before = last.read().unwrap()[1].before;
         assert_eq!(before, Before::Lost, "it makes no room in its own turn");
-        disk::remove(&home).unwrap();
+        storage::remove(&home).unwrap();
     }
 }

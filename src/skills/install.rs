@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
 use crate::access::{Dir, Links};
-use crate::disk::{self, Durability, copy_new};
 use crate::error::{Error, Result};
+use crate::storage::{self, Durability, copy_new};
 use crate::text::{counted, nearest, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.
@@ -182,12 +182,12 @@ pub(crate) fn install(skills: &Skills, skill: &Candidate) -> Result<String> {
     };
     if let Err(e) = copying
         .copy(from, Path::new(""))
-        .and_then(|()| disk::sync_all(&skills.dir()))
+        .and_then(|()| storage::sync_all(&skills.dir()))
     {
-        disk::remove(&path)?;
+        storage::remove(&path)?;
         return Err(e);
     }
-    disk::rename_new(&path, &to)?;
+    storage::rename_new(&path, &to)?;
     Ok(name.clone())
 }
 
@@ -200,7 +200,7 @@ fn clean_up(skills: &Skills) -> Result<()> {
     {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.starts_with('.') && (name.ends_with(".new") || name.ends_with(".old")) {
-            disk::remove(&entry.path())?;
+            storage::remove(&entry.path())?;
         }
     }
     Ok(())
@@ -241,9 +241,9 @@ impl Copying {
             }
             let is_program = meta.permissions().mode() & 0o100 != 0;
             let mode = if is_program {
-                disk::PROGRAM
+                storage::PROGRAM
             } else {
-                disk::PLAIN
+                storage::PLAIN
             };
             copy_new(
                 &self.to,
@@ -276,12 +276,12 @@ fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
 
 /// Lets the agent use a skill again. The caller holds a lock.
 pub(crate) fn enable(skills: &Skills, name: &str) -> Result<()> {
-    disk::remove(&folder(skills, name)?.join(DISABLED))
+    storage::remove(&folder(skills, name)?.join(DISABLED))
 }
 
 /// Stops the agent from using a skill. The caller holds a lock.
 pub(crate) fn disable(skills: &Skills, name: &str) -> Result<()> {
-    disk::replace(&folder(skills, name)?.join(DISABLED), b"", Durability::Now)
+    storage::replace(&folder(skills, name)?.join(DISABLED), b"", Durability::Now)
 }
 
 /// Deletes a skill with all its files. The caller holds a lock.
@@ -289,6 +289,6 @@ pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
     let dir = folder(skills, name)?;
     clean_up(skills)?;
     let old = skills.dir().join(format!(".{name}.old"));
-    disk::rename_new(&dir, &old)?;
-    disk::remove(&old)
+    storage::rename_new(&dir, &old)?;
+    storage::remove(&old)
 }

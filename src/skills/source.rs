@@ -9,10 +9,10 @@ use crate::cancel::Cancel;
 use crate::child::Network;
 use crate::config::Parts;
 use crate::config::proxy::http_settings;
-use crate::disk;
 use crate::error::{Context, Error, Result};
 use crate::guard::AddressGuard;
 use crate::http::{Client, Settings};
+use crate::storage;
 use crate::text::{one_line, size};
 use crate::web;
 use crate::wire::{Archive, ExecJob, FileJob, Header, Job, Setup, Termination};
@@ -38,7 +38,7 @@ impl Drop for Fetched {
     fn drop(&mut self) {
         if let Some(staging) = &self.staging {
             // What is left goes with the next installation.
-            drop(disk::remove(staging));
+            drop(storage::remove(staging));
         }
     }
 }
@@ -132,8 +132,8 @@ struct Staging(PathBuf);
 impl Staging {
     fn new(parts: Parts) -> Result<Self> {
         let dir = parts.home.state().join("skill.new");
-        disk::remove(&dir)?;
-        disk::make_dir(&dir)?;
+        storage::remove(&dir)?;
+        storage::make_dir(&dir)?;
         Ok(Self(dir))
     }
 

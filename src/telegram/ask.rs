@@ -12,10 +12,10 @@ use super::CHANNEL;
 use super::chats::Chats;
 use super::update::Press;
 use crate::cancel::{Cancel, Why};
-use crate::disk::{Entry, Queue};
 use crate::error::Result;
 use crate::outbox::{Button, Item, fresh_id};
 use crate::pace::paced;
+use crate::storage::{Entry, Queue};
 
 /// How long a question waits. After that the answer is no.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);

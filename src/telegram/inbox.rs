@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::update::IncomingMessage;
-use crate::disk::{Entry, Queue};
 use crate::error::Result;
+use crate::storage::{Entry, Queue};
 
 /// Unknown users to remember and tell of. Further ones are ignored: anybody can make accounts and write from them.
 const MAX_UNKNOWN_USERS: usize = 200;

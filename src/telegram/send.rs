@@ -13,13 +13,13 @@ use super::ask::Questions;
 use super::held::HeldRecords;
 use super::{CHANNEL, back_off};
 use crate::cancel::Cancel;
-use crate::disk::Lock;
-use crate::disk::queue::{CALM, MAX_STARTS};
 use crate::error::{Context, Kind, Result};
 use crate::log::{Level, Sink};
 use crate::markdown::{self, Piece};
 use crate::outbox::{Button, Item, Outbox, Pending};
 use crate::paths::telegram_chat;
+use crate::storage::Lock;
+use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::text::one_line;
 
 /// The most UTF-16 units of a caption (Bot API, `sendDocument`).

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Turn;
 use crate::cancel::Cancel;
-use crate::disk::{self, Durability, Lock};
 use crate::error::{Context, Result};
+use crate::storage::{self, Durability, Lock};
 use crate::text::{first_lines, from_json};
 use crate::usage::Account;
 use crate::wire::{FileJob, Job};
@@ -99,7 +99,7 @@ impl Meaning {
         let before = known.vectors.len();
         known.vectors.retain(|sum, _| sums.contains(sum));
         let keep = |known: &Vectors| {
-            disk::replace(&self.file, &serde_json::to_vec(known)?, Durability::Later)
+            storage::replace(&self.file, &serde_json::to_vec(known)?, Durability::Later)
                 .doing("keeping the vectors of notes")
         };
         if known.vectors.len() < before {

@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
-use crate::disk::{self, NewFile};
 use crate::error::{Error, Result};
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, TELEGRAM, session_name, telegram_chat};
+use crate::storage::{self, NewFile};
 use crate::text::one_line;
 use crate::worker::Workers;
 
@@ -125,7 +125,7 @@ impl Sender<'_> {
             .give_file(path, MAX_FILE, turn.cancel, &mut |bytes| {
                 let len = bytes.len() as u64;
                 copied += len;
-                if disk::free(&copy)? < MIN_FREE + len {
+                if storage::free(&copy)? < MIN_FREE + len {
                     return Err(Error::failed(
                         "the disk has too little free space for a copy of the file",
                     ));

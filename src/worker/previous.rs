@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::access::{Dir, Links, Tree};
-use crate::disk::{self, Durability, segments};
 use crate::error::Result;
+use crate::storage::{self, Durability, segments};
 use crate::template;
 use crate::wire::{FileJob, Job, MemoryAction};
 
@@ -110,7 +110,7 @@ impl Previous {
                 .duration_since(UNIX_EPOCH)
                 .is_ok_and(|now| now >= since.saturating_add(age));
             if is_old {
-                disk::remove(&path)?;
+                storage::remove(&path)?;
             }
             Ok(is_old)
         };
@@ -140,7 +140,7 @@ impl Previous {
         if !kept.exists() && is_as_made().is_some_and(|made| made.as_bytes() == text) {
             return Ok(());
         }
-        disk::replace(&kept, &text, Durability::Later)?;
+        storage::replace(&kept, &text, Durability::Later)?;
         Ok(std::fs::File::open(&kept)?.set_modified(changed)?)
     }
 
@@ -149,7 +149,7 @@ impl Previous {
         for (suffix, age) in [("1", HOUR), ("day", DAY)] {
             let path = self.kept.join(format!("{name}.{suffix}"));
             if is_older(&path, age) || suffix == "1" && has_shrunk {
-                disk::replace(&path, &old, Durability::Later)?;
+                storage::replace(&path, &old, Durability::Later)?;
             }
         }
         Ok(())

@@ -10,11 +10,11 @@ use super::*;
 use crate::agent::{Agent, History, Limits, Request};
 use crate::bus::{Response, TurnStop};
 use crate::cancel::Cancel;
-use crate::disk::Durability;
 use crate::error::Error;
 use crate::message::{ToolCall, Usage};
 use crate::provider::{self, Provider, Retry};
 use crate::session::{Entry, Memory, Store};
+use crate::storage::Durability;
 use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
 
 /// A request as a model saw it.
@@ -704,8 +704,8 @@ fn a_limit_on_messages_holds_and_keeps_what_is_stored_short() {
 
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
-    use crate::disk::Durability;
     use crate::session::Entry;
+    use crate::storage::Durability;
     let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
     fixture.agent.history.ttl = Some(Duration::from_secs(3600));
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);

@@ -21,8 +21,8 @@ use rustyline::{
 
 use super::screen::Screen;
 use super::tty::{self, Mode};
-use crate::disk::{self, Durability};
 use crate::error::{Context, Error, Result};
+use crate::storage::{self, Durability};
 use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
@@ -194,10 +194,10 @@ fn begin_history(path: &Path) -> Result<()> {
         return Ok(());
     }
     if let Some(dir) = path.parent() {
-        disk::make_dir(dir).doing("making the directory of the history")?;
+        storage::make_dir(dir).doing("making the directory of the history")?;
     }
     let text = format!("{HISTORY_FORMAT}\n{}", String::from_utf8_lossy(&old));
-    disk::replace(path, text.as_bytes(), Durability::Later)
+    storage::replace(path, text.as_bytes(), Durability::Later)
 }
 
 /// Ctrl-C and Ctrl-Z: end the reading, and keep the text.

@@ -256,7 +256,7 @@ pub(super) fn unfinished(live: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Durability, read_journal};
+    use crate::storage::{Durability, read_journal};
     use serde_json::json;
 
     struct Scratch(PathBuf);
@@ -307,7 +307,7 @@ mod tests {
             .unwrap()
     }
 
-    fn numbers(lines: &[crate::disk::Line]) -> Vec<u64> {
+    fn numbers(lines: &[crate::storage::Line]) -> Vec<u64> {
         lines
             .iter()
             .map(|l| l.fields["n"].as_u64().unwrap())

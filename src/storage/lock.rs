@@ -89,7 +89,7 @@ impl Lock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::remove;
+    use crate::storage::remove;
 
     #[test]
     fn a_held_lock_makes_others_wait_and_then_say_busy() {

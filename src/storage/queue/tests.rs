@@ -1,7 +1,7 @@
 //! The queue keeps what is not done with, through compactions, crashes and other processes.
 
 use super::*;
-use crate::disk::tests::{read_dir, replace_steps, restore_dir};
+use crate::storage::tests::{read_dir, replace_steps, restore_dir};
 
 struct Scratch(PathBuf);
 
