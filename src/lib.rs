@@ -76,7 +76,7 @@
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `wire` | the messages between bantam and a worker process |
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
-// | 0 | `guard` | the hosts that a model may make this program connect to |
+// | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
 // | 0 | `cancel`, `child`, `pace`, `packed`, `paths`, `sse`, `text`, `sys`, `zone`, `notify`, `log` | one resource each |
 //
@@ -118,7 +118,6 @@ mod doctor;
 pub mod error;
 mod files;
 mod gateway;
-mod guard;
 mod http;
 mod log;
 mod markdown;
@@ -137,6 +136,7 @@ mod serve;
 pub mod session;
 mod skills;
 mod sse;
+mod ssrf;
 mod storage;
 mod sys;
 mod telegram;

@@ -16,7 +16,6 @@ use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, McpServer, keys};
 use crate::error::{Error, Kind, Result};
-use crate::guard::AddressGuard;
 use crate::http::Client;
 use crate::mcp::{
     Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
@@ -24,6 +23,7 @@ use crate::mcp::{
 };
 use crate::sandbox;
 use crate::secret::{Redactor, Secret};
+use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;

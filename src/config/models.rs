@@ -7,9 +7,9 @@ use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry, prices};
 use crate::error::{Error, Result};
-use crate::guard;
 use crate::message::Price;
 use crate::secret::Secret;
+use crate::ssrf;
 use crate::text::nearest;
 
 /// A model, ready to be asked.
@@ -383,7 +383,7 @@ impl Config {
 pub(crate) fn check_base(from: &str, base: &str) -> Result<()> {
     match base.split_once("://") {
         _ if base.is_empty() => Ok(()),
-        Some(("http", rest)) if is_address(rest) && !guard::is_private(&host(base)) => Err(fail(
+        Some(("http", rest)) if is_address(rest) && !ssrf::is_private(&host(base)) => Err(fail(
             format!(
                 "{from} is http:// to a public host: others could read the key and the conversation"
             ),

@@ -19,7 +19,7 @@ use super::half_closed::HalfClosedConnector;
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, Why};
 use crate::error::{Context, Error, Result};
-use crate::guard::AddressGuard;
+use crate::ssrf::AddressGuard;
 
 /// The time limit of a connection, TLS included. It does not cover the name look-up, which ureq would limit with another
 /// thread, and panic where none can be started.

@@ -14,7 +14,7 @@ use ureq::unversioned::transport::{
     TcpConnector, Transport,
 };
 
-use crate::guard::{AddressGuard, ConnectError};
+use crate::ssrf::{AddressGuard, ConnectError};
 
 pub(super) struct GuardedResolver(pub AddressGuard);
 

@@ -19,10 +19,10 @@ use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
 use crate::config::{Env, Model};
 use crate::error::Result;
-use crate::guard;
 use crate::http::{Body, Client, Head, Outgoing, authority};
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::secret::Secret;
+use crate::ssrf;
 use crate::text::parse_json;
 
 /// How long a host may be silent unless its entry says otherwise.
@@ -169,7 +169,7 @@ impl Host {
     /// for minutes, and asking again would make it start over; so there the turn's time is the limit, unless one is set.
     fn patience(&self) -> (Duration, Duration) {
         match self.model.entry.request_timeout {
-            0 if guard::is_private(&proxy::host(&self.url)) => (Duration::MAX, SILENCE),
+            0 if ssrf::is_private(&proxy::host(&self.url)) => (Duration::MAX, SILENCE),
             0 => (SILENCE, SILENCE),
             seconds => (Duration::from_secs(seconds), Duration::from_secs(seconds)),
         }

@@ -197,7 +197,7 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
         for offer in &mut offers {
             *offer = ollama::offer(&model.base, &offer.id).unwrap_or_else(|| std::mem::take(offer));
         }
-    } else if crate::guard::is_private(&crate::config::proxy::host(&model.base))
+    } else if crate::ssrf::is_private(&crate::config::proxy::host(&model.base))
         && offers.iter().all(|o| o.window.is_none())
     {
         // llama.cpp's server has one model.

@@ -17,7 +17,7 @@ use rustix::net::{
 
 use super::Proxy;
 use crate::error::{Context, Error, Result};
-use crate::guard::AddressGuard;
+use crate::ssrf::AddressGuard;
 
 /// The proxy's port on the sandbox's loopback.
 const PORT: u16 = 3128;

@@ -15,7 +15,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::error::{Context, Error, Result};
-use crate::guard::{self, AddressGuard, ConnectError};
+use crate::ssrf::{self, AddressGuard, ConnectError};
 
 const MAX_CONNECTIONS: usize = 32;
 /// The most bytes of a request's head.
@@ -250,7 +250,7 @@ fn connect(shared: &Shared, head: &str) -> Result<Arc<TcpStream>, Refusal> {
         return Err(gateway("the proxy has ended".to_owned()));
     }
     let remote =
-        guard::connect(&addresses, CONNECT_TIMEOUT).map_err(|e| gateway(Error::from(e).message))?;
+        ssrf::connect(&addresses, CONNECT_TIMEOUT).map_err(|e| gateway(Error::from(e).message))?;
     Ok(shared.register(remote)?)
 }
 

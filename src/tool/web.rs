@@ -8,9 +8,9 @@ use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
 use crate::config::keys;
 use crate::config::proxy::http_settings;
 use crate::error::Result;
-use crate::guard::AddressGuard;
 use crate::http::{self, Client};
 use crate::message::MAX_IMAGE;
+use crate::ssrf::AddressGuard;
 use crate::text::{clip, fenced, foreign, one_line, size};
 use crate::web::{self, Content, Extent, Page, Search, keys_in};
 
