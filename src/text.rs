@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::zone;
+use crate::timezone;
 
 /// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
 /// and may have two bytes in the text.
@@ -304,7 +304,7 @@ fn distance(a: &str, b: &str) -> usize {
 /// RFC 3339 in UTC with milliseconds: `2026-11-21T22:44:35.120Z`. A time before 1970 is written as 1970.
 pub(crate) fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let stamp = zone::stamp(since.as_secs().try_into().unwrap_or_default());
+    let stamp = timezone::stamp(since.as_secs().try_into().unwrap_or_default());
     format!(
         "{}.{:03}Z",
         stamp.replacen(' ', "T", 1),

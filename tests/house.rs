@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths storage log sse error secret access sys ssrf template zone notify pace packed wire",
+        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify pace packed wire",
     ),
 ];
 

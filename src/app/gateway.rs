@@ -35,8 +35,8 @@ use crate::secret::Secret;
 use crate::serve::Settings;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
+use crate::timezone::Zone;
 use crate::worker::Workers;
-use crate::zone::Zone;
 
 /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;

@@ -26,7 +26,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Files, Store};
 use crate::telegram::deliver::Delivery;
 use crate::text::{one_line, printable};
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(

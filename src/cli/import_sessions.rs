@@ -25,7 +25,7 @@ use crate::paths::{Home, session_name};
 use crate::session::{Entry, Files, Session, Store, TurnEnd};
 use crate::storage;
 use crate::text::{counted, one_line, parse_json};
-use crate::zone::parse_time;
+use crate::timezone::parse_time;
 
 /// Bytes of a file.
 const MOST: u64 = 64 << 20;

@@ -61,8 +61,8 @@ use crate::markdown;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::text::{nearest, one_line};
+use crate::timezone::{self, Zone};
 use crate::worker;
-use crate::zone::{self, Zone};
 use args::{Args, Command};
 use printer::{Output, Verbosity};
 
@@ -482,7 +482,7 @@ fn zone(env: &Env) -> Zone {
 
 /// A stored time in local time: `2026-11-21 22:44:35`. Text that is not a time stays as it is.
 fn local_time(rfc3339: &str, zone: &Zone) -> String {
-    match zone::parse_time(rfc3339) {
+    match timezone::parse_time(rfc3339) {
         Some((seconds, offset)) => zone.stamp(seconds - i64::from(offset.unwrap_or(0))),
         None => one_line(rfc3339, 19),
     }

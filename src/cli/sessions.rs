@@ -15,7 +15,7 @@ use crate::paths::Home;
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::session::search;
 use crate::text::{counted, one_line, printable, size};
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 /// The most characters of a line that was found.
 const MAX_LINE: usize = 100;

@@ -16,7 +16,7 @@ use crate::provider::learned;
 use crate::secret::{Redactor, Secret};
 use crate::session::archive;
 use crate::text::{one_line, rfc3339};
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 pub(super) const COMMAND: Command = Command::row(
     "status",

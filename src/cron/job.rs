@@ -8,7 +8,7 @@ use super::runs::{Run, RunStatus};
 use super::schedule::{Cron, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::text::one_line;
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 /// A JSON object.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,7 +15,7 @@ use crate::notify;
 use crate::paths::{Home, session_name};
 use crate::storage::Lock;
 use crate::text::one_line;
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 #[derive(Clone)]
 pub(crate) struct Jobs {

@@ -6,7 +6,7 @@ use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
 use crate::text::{one_line, size};
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 /// The most bytes of a message: it goes out whole with each run.
 const MAX_MESSAGE: usize = 64 << 10;
@@ -37,7 +37,7 @@ pub(crate) enum When {
 }
 
 impl NewJob {
-    /// Checks the job and returns all its fields but the id. `zone` is the zone of `tz`.
+    /// Checks the job and returns all its fields but the id. `timezone` is the zone of `tz`.
     pub(super) fn fields(&self, zone: &Zone, now: Millis) -> Result<Value> {
         if now < EARLIEST {
             return Err(Error::failed(format!(

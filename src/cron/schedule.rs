@@ -10,7 +10,7 @@ use tz::UtcDateTime;
 
 use crate::error::{Error, Result};
 use crate::text::counted;
-use crate::zone::{self, Zone};
+use crate::timezone::{self, Zone};
 
 /// Milliseconds since 1970-01-01 00:00 UTC.
 pub(crate) type Millis = i64;
@@ -51,7 +51,7 @@ impl Schedule {
         }
     }
 
-    /// The first time after `after`, if there is one within the next nine years. `zone` is the zone of an expression's
+    /// The first time after `after`, if there is one within the next nine years. `timezone` is the zone of an expression's
     /// times of day.
     pub(crate) fn next(&self, after: Millis, zone: &Zone) -> Option<Millis> {
         // Within the calendar's range, whatever a file says.
@@ -174,7 +174,7 @@ impl Cron {
     fn first(&self, start: i64, end: i64) -> Option<i64> {
         let mut at = start + (-start).rem_euclid(60);
         while at < end {
-            let t = zone::calendar(at);
+            let t = timezone::calendar(at);
             let midnight = at - at.rem_euclid(DAY);
             if !has(self.months, t.month()) || !self.fits_day(&t) {
                 at = midnight + DAY;
@@ -267,13 +267,13 @@ fn field(name: &str, text: &str, (low, high): (u8, u8), names: &[&str]) -> Resul
     Ok(set)
 }
 
-/// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `zone` (`2026-03-29T02:30`), the next such time
+/// Reads a single time: RFC 3339, a time of day and a date as clocks show it in `timezone` (`2026-03-29T02:30`), the next such time
 /// of day (`18:00`), or a time from now (`+20m`, `+1h30m`; s, m, h, d).
 pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     let text = text.trim();
     let read = match text.strip_prefix('+') {
         Some(span) => span_millis(span).and_then(|span| now.checked_add(span)),
-        None => zone::parse_time(text)
+        None => timezone::parse_time(text)
             .map(|(wall, offset)| {
                 1000 * offset.map_or_else(
                     || zone.first_instant(wall),
@@ -288,10 +288,10 @@ pub(crate) fn at(text: &str, now: Millis, zone: &Zone) -> Result<Millis> {
     })
 }
 
-/// When clocks in `zone` next show `18:00`.
+/// When clocks in `timezone` next show `18:00`.
 fn next_time_of_day(text: &str, now: Millis, zone: &Zone) -> Option<Millis> {
     let today = zone.stamp(now / 1000);
-    let (wall, _) = zone::parse_time(&format!("{}T{text:0>5}", today.get(..10)?))?;
+    let (wall, _) = timezone::parse_time(&format!("{}T{text:0>5}", today.get(..10)?))?;
     let times = [wall, wall + DAY].map(|wall| 1000 * zone.first_instant(wall));
     times.into_iter().find(|at| *at > now)
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::error::Kind;
 use crate::paths::Home;
 use crate::storage;
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 const MINUTE: Millis = 60_000;
 const HOUR: Millis = 60 * MINUTE;
@@ -590,7 +590,7 @@ fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
     let scratch = Scratch::new(name);
     let [name, to, session] = [(); 3].map(|()| String::new());
     let (when, tz) = (When::Cron(expr.into()), "Europe/Berlin".to_owned());
-    let start = 1000 * crate::zone::parse_time(from).unwrap().0;
+    let start = 1000 * crate::timezone::parse_time(from).unwrap().0;
     scratch
         .jobs
         .add(

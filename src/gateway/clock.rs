@@ -16,7 +16,7 @@ use crate::cron::{ActiveRun, Job, heartbeat};
 use crate::error::{Context, Result};
 use crate::log::Level;
 use crate::session::archive;
-use crate::zone::Zone;
+use crate::timezone::Zone;
 
 /// The longest time between two checks of the jobs: a signal may get lost.
 const MAX_WAIT: Duration = Duration::from_secs(3600);

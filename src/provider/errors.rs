@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{ProviderError, says};
 use crate::http::Head;
 use crate::text::{from_json, one_line, parse_json};
-use crate::zone;
+use crate::timezone;
 
 type ErrorKind = fn(String) -> ProviderError;
 
@@ -281,7 +281,7 @@ fn http_date(text: &str) -> Option<Duration> {
         "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
     ];
     let month = months.iter().position(|name| *name == month)? + 1;
-    let (seconds, _) = zone::parse_time(&format!("{year}-{month:02}-{day}T{clock}Z"))?;
+    let (seconds, _) = timezone::parse_time(&format!("{year}-{month:02}-{day}T{clock}Z"))?;
     u64::try_from(seconds).ok().map(Duration::from_secs)
 }
 

@@ -369,10 +369,10 @@ mod walk {
                     offset = i64::from(zone.offset_at(unix));
                 }
                 let wall = unix + offset;
-                let t = zone::calendar(wall);
+                let t = timezone::calendar(wall);
                 for (slow, found) in slow.iter().zip(&mut expected) {
                     let elapsing = slow.stars[0] || slow.stars[1];
-                    let leapt = |wall: i64| !slow.stars[1] && slow.fits(&zone::calendar(wall));
+                    let leapt = |wall: i64| !slow.stars[1] && slow.fits(&timezone::calendar(wall));
                     let again = wall <= shown && !elapsing;
                     if slow.fits(&t) && !again || (shown + 60..wall).step_by(60).any(leapt) {
                         found.push(unix);
