@@ -9,8 +9,8 @@ use std::time::{Instant, SystemTime};
 use serde_json::Value;
 
 use super::ask::Offered;
-use super::breaker::Breaker;
 use super::history;
+use super::loop_detector::LoopDetector;
 use super::media::Shown;
 use super::turn::WAITING;
 use super::turn_context::{Events, TurnContext};
@@ -43,7 +43,7 @@ pub(super) struct Calls<'a> {
     values: Values,
     pages: Pages,
     shown: Shown,
-    breaker: Breaker,
+    detector: LoopDetector,
     /// See [`Turn::is_handed_over`].
     is_handed_over: AtomicBool,
     /// See [`Turn::said`]; made with the first call.
@@ -82,7 +82,7 @@ impl<'a> Calls<'a> {
             values: Values::of(&session.values),
             pages: Pages::default(),
             shown: Shown::default(),
-            breaker: Breaker::default(),
+            detector: LoopDetector::default(),
             is_handed_over: AtomicBool::new(false),
             said: OnceLock::new(),
         }
@@ -95,7 +95,7 @@ impl<'a> Calls<'a> {
 
     /// Whether the model repeats itself, so that it should get no more tools.
     pub(super) fn is_stuck(&self) -> bool {
-        self.breaker.is_stuck()
+        self.detector.is_stuck()
     }
 
     /// Runs the calls of the reply at the end of the session. Appends each result as soon as those before it are appended;
@@ -108,7 +108,7 @@ impl<'a> Calls<'a> {
         session: &mut Session,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        self.breaker.next_reply();
+        self.detector.next_reply();
         self.said.get_or_init(|| said(&session.messages));
         let mut left = calls.len();
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
@@ -131,7 +131,7 @@ impl<'a> Calls<'a> {
                 self.append_result(result, (left == 0).then_some(footer), session)
             })?;
             for id in failed {
-                self.breaker.failed(&id);
+                self.detector.failed(&id);
             }
             self.store_values(session)?;
         }
@@ -156,7 +156,7 @@ impl<'a> Calls<'a> {
 
     fn admit<'c>(&mut self, call: PreparedCall<'c>, session: &mut Session) -> Result<Admitted<'c>> {
         let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
-        let permission = match self.breaker.refuses(&call, is_gone) {
+        let permission = match self.detector.refuses(&call, is_gone) {
             Some(why) => Permission::Refused(why),
             None => self.permission(&call, session)?,
         };

@@ -13,11 +13,11 @@
 //! ```
 
 mod ask;
-mod breaker;
 mod builder;
 mod calls;
 mod compact;
 mod history;
+mod loop_detector;
 mod media;
 mod outcome;
 pub(crate) mod prompt;

@@ -16,7 +16,7 @@ const MOST_WARNINGS: u32 = 2;
 /// a finished call until their limit. Running the tests after each edit is not repetition: a call may be made again once a new call has written or run
 /// something. The call must be new, because two calls can also alternate for ever.
 #[derive(Default)]
-pub(super) struct Breaker {
+pub(super) struct LoopDetector {
     /// By the identity of a call; calls that do not fit count by the name of their tool.
     calls: HashMap<String, Repeats>,
     /// How many calls have written or run something.
@@ -34,14 +34,14 @@ struct Repeats {
     /// The id of the last call that was run.
     id: String,
     times: u32,
-    /// The values of [`Breaker::changes`] and [`Breaker::new_changes`] at the last call.
+    /// The values of [`LoopDetector::changes`] and [`LoopDetector::new_changes`] at the last call.
     changes: u32,
     new_changes: u32,
     /// The last call failed; the next may succeed.
     failed: bool,
 }
 
-impl Breaker {
+impl LoopDetector {
     pub(super) fn next_reply(&mut self) {
         self.warned = false;
     }
@@ -173,7 +173,7 @@ mod tests {
             tool("push", Risk::Writes),
         ];
         let registry = Registry::new(tools, Redactor::default()).unwrap();
-        let mut breaker = Breaker::default();
+        let mut detector = LoopDetector::default();
         let mut out = String::new();
         for word in calls.split_whitespace() {
             let (name, x) = word.split_at(4);
@@ -187,11 +187,11 @@ mod tests {
                 arguments,
                 ..ToolCall::default()
             };
-            breaker.next_reply();
-            let refused = breaker
+            detector.next_reply();
+            let refused = detector
                 .refuses(&registry.prepare(&call), |_| false)
                 .is_some();
-            out.push(match (refused, breaker.is_stuck()) {
+            out.push(match (refused, detector.is_stuck()) {
                 (false, _) => '.',
                 (true, false) => 'R',
                 (true, true) => 'S',
@@ -242,7 +242,7 @@ mod tests {
     fn a_call_that_failed_may_be_made_again_a_few_times() {
         let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
         let registry = Registry::new(tools, Redactor::default()).unwrap();
-        let mut breaker = Breaker::default();
+        let mut detector = LoopDetector::default();
         let calls = [("a", false), ("b", false), ("c", false), ("d", true)];
         for (id, is_refused) in calls {
             let call = ToolCall {
@@ -250,9 +250,9 @@ mod tests {
                 name: "look".into(),
                 ..ToolCall::default()
             };
-            let refused = breaker.refuses(&registry.prepare(&call), |_| false);
+            let refused = detector.refuses(&registry.prepare(&call), |_| false);
             assert_eq!(refused.is_some(), is_refused, "{id}: {refused:?}");
-            breaker.failed(id);
+            detector.failed(id);
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
     fn a_result_that_is_gone_is_fetched_again() {
         let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
         let registry = Registry::new(tools, Redactor::default()).unwrap();
-        let mut breaker = Breaker::default();
+        let mut detector = LoopDetector::default();
         let call = |id: &str| ToolCall {
             id: id.into(),
             name: "look".into(),
@@ -268,7 +268,7 @@ mod tests {
         };
         for (id, gone, is_refused) in [("a", "", false), ("b", "a", false), ("c", "a", true)] {
             let call = call(id);
-            let refused = breaker.refuses(&registry.prepare(&call), |id| id == gone);
+            let refused = detector.refuses(&registry.prepare(&call), |id| id == gone);
             assert_eq!(refused.is_some(), is_refused, "{id}");
         }
     }
