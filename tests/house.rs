@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify pace packed wire",
+        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify test_speed packed wire",
     ),
 ];
 
@@ -52,7 +52,7 @@ const OWNED: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["env::var"],
-        &["config/", "pace.rs"],
+        &["config/", "test_speed.rs"],
         "config knows where each value came from",
     ),
     (

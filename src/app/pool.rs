@@ -14,11 +14,11 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
 use crate::log::{Level, Log};
-use crate::pace::paced;
 use crate::provider::offers;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
 use crate::telegram::Chats;
+use crate::test_speed::paced;
 use crate::text::clip;
 use crate::usage;
 

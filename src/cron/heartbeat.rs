@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::job::Job;
 use crate::error::Result;
-use crate::pace::paced;
 use crate::paths::{TELEGRAM, telegram_chat};
+use crate::test_speed::paced;
 /// The id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
 

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result};
-use crate::pace::paced;
+use crate::test_speed::paced;
 
 /// Between two attempts at a turn whose model cannot be reached: at first, and at most.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);

@@ -14,9 +14,9 @@ use super::{
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
-use crate::pace::paced;
 use crate::paths::{Home, check_session};
 use crate::storage::{self, Durability, Journal, Lock};
+use crate::test_speed::paced;
 use crate::text::{rfc3339, size};
 
 /// More than a line's number and checksum take.

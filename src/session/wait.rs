@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::{LOCK_WAIT, QUIET_WAIT, busy};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::pace::paced;
+use crate::test_speed::paced;
 
 /// Poll interval while a conversation is locked.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -14,8 +14,8 @@ use super::update::Press;
 use crate::cancel::{Cancel, Why};
 use crate::error::Result;
 use crate::outbox::{Button, Item, fresh_id};
-use crate::pace::paced;
 use crate::storage::{Entry, Queue};
+use crate::test_speed::paced;
 
 /// How long a question waits. After that the answer is no.
 const ANSWER_TIME: Duration = Duration::from_secs(3600);

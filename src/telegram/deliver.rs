@@ -10,8 +10,8 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::notify::is_running;
 use crate::outbox::{DeliveryState, Item, Note, Outbox};
-use crate::pace::paced;
 use crate::paths::Home;
+use crate::test_speed::paced;
 use crate::text::one_line;
 
 /// How long to wait for a delivery. What is being sent then is finished.

@@ -31,9 +31,9 @@ use crate::bus::{Channel, Inbound, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
-use crate::pace::paced;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
+use crate::test_speed::paced;
 use crate::usage::Account;
 use activity::Activity;
 pub(crate) use chats::Chats;
