@@ -55,7 +55,7 @@
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `sandbox`), and tries to break out of the sandbox (`canary`) |
 // | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one host (`connect`, `host`, `errors`), what it refuses (`quirks`, `learned`), its API (`dialect`): OpenAI's (`openai`) and Anthropic's (`anthropic`), written as `json`; the way back (`response`, `reply`, `shapes`, `written_calls`), what hosts offer (`offers`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
-// | 2 | `serve` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
+// | 2 | `http_api` | the agent behind OpenAI's chat API: the listener (`mod`), for whom there is room (`room`), who may use it (`access`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
 // | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 // | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `guarded`), and says what failed (`errors`) |
@@ -119,6 +119,7 @@ pub mod error;
 mod files;
 mod gateway;
 mod http;
+mod http_api;
 mod log;
 mod markdown;
 mod mcp;
@@ -131,7 +132,6 @@ pub mod provider;
 mod proxy;
 mod sandbox;
 mod secret;
-mod serve;
 pub mod session;
 mod skills;
 mod sse;

@@ -17,7 +17,7 @@ const RANKS: &[(usize, &str)] = &[
     (5, "app"),
     (4, "gateway"),
     (3, "agent doctor"),
-    (2, "provider tool telegram serve"),
+    (2, "provider tool telegram http_api"),
     (
         1,
         "web mcp config http worker sandbox files proxy session skills usage cron outbox markdown",

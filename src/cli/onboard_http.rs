@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{load, print, tell};
 use crate::config::{Env, edit};
 use crate::error::{Context, Result};
+use crate::http_api;
 use crate::paths::Home;
-use crate::serve;
 
 /// Bytes of a new token: as many as a key of AES-192 has.
 const TOKEN_BYTES: usize = 24;
@@ -19,7 +19,7 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     let set = |name: &str, value: Value| edit::set(home, env, &["channels", "http", name], &value);
     let known = before.channels.http.token.reveal();
     // The gateway takes no shorter one; a short text may also say where the token is.
-    let is_useless = known.len() < serve::MIN_TOKEN && !known.contains(['$', ':']);
+    let is_useless = known.len() < http_api::MIN_TOKEN && !known.contains(['$', ':']);
     let shown = if is_useless {
         let token = new_token()?;
         set("token", token.clone().into())?;
