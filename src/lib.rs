@@ -74,7 +74,7 @@
 // | 0 | `message`, `bus`, `error` | types that every room uses |
 // | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 // | 0 | `template` | the files a new home starts with |
-// | 0 | `wire` | the messages between bantam and a worker process |
+// | 0 | `worker/protocol` | the messages between bantam and a worker process |
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
@@ -89,9 +89,9 @@
 //
 // # Where a new thing goes
 //
-// - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `wire.rs`, its arm and
+// - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `worker/protocol.rs`, its arm and
 //   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `wire.rs`, too. Tests
+//   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `worker/protocol.rs`, too. Tests
 //   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 // - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
@@ -146,7 +146,6 @@ mod timezone;
 pub mod tool;
 mod usage;
 mod web;
-mod wire;
 mod worker;
 
 pub use app::{serve, tools};

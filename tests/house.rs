@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify test_speed packed wire",
+        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify test_speed packed worker/protocol",
     ),
 ];
 
@@ -104,16 +104,24 @@ impl Source {
         }
     }
 
+    /// Its module: the file or folder directly below `src/`, or a file that [`RANKS`] names with its folder.
     fn room(&self) -> &str {
-        self.path.split('/').next().unwrap().trim_end_matches(".rs")
+        let path = self.path.trim_end_matches(".rs");
+        rank(path).map_or_else(|| path.split('/').next().unwrap(), |_| path)
     }
 
     /// The rooms that it names, by `crate::ROOM` or in a list behind `crate::`.
     fn used(&self) -> BTreeSet<String> {
-        let word = |text: &str| {
+        let name = |text: &str| {
             text.chars()
                 .take_while(|&c| c.is_alphanumeric() || c == '_')
                 .collect::<String>()
+        };
+        let word = |text: &str| {
+            let module = name(text);
+            let after = text[module.len()..].strip_prefix("::").unwrap_or("");
+            let file = format!("{module}/{}", name(after));
+            if rank(&file).is_some() { file } else { module }
         };
         let mut used = BTreeSet::new();
         for after in self
@@ -546,13 +554,13 @@ fn what_a_process_shares_is_known() {
     shared.retain(|item| !item.starts_with("cli/"));
     shared.sort_unstable();
     let told = [
-        "worker/mod.rs BEGUN",
-        "worker/mod.rs CHOSEN",
         "http/half_closed.rs WRITE_FAILED",
         "http/tls.rs PROVIDER",
         "outbox.rs COUNT",
         "paths.rs LAST",
         "provider/chain.rs START",
+        "worker/mod.rs BEGUN",
+        "worker/mod.rs CHOSEN",
     ];
     assert_eq!(shared, told);
 }

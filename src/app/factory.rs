@@ -15,7 +15,7 @@ use crate::session::{Entry, Files, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::one_line;
 use crate::tool::was_not_run;
-use crate::wire::{FileJob, Header, Job, OldFile};
+use crate::worker::protocol::{FileJob, Header, Job, OldFile};
 
 /// The setting that names the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";

@@ -28,7 +28,7 @@ use crate::storage;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
 use crate::tool::mcp::{flaw, mcp_tools};
-use crate::wire::{ServeJob, Setup};
+use crate::worker::protocol::{ServeJob, Setup};
 use crate::worker::{Confinement, Workers};
 
 /// Adds the tools of all servers whose list is known or can be had, and a notice for each that is not. What they add to each

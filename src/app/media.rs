@@ -18,8 +18,8 @@ use crate::secret::Redactor;
 use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Account;
-use crate::wire::{FileJob, IncomingFile, Job, Reply, more_pages};
 use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, IncomingFile, Job, Reply, more_pages};
 
 /// The model that a setting names for something else than chat; `None` if it names none.
 pub(super) fn endpoint(

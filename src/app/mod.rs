@@ -36,7 +36,7 @@ use crate::template;
 use crate::text::{LocalTime, nearest, one_line};
 use crate::timezone::Zone;
 use crate::usage::Ledger;
-use crate::wire::Setup;
+use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers};
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;

@@ -320,7 +320,7 @@ fn no_call_enters_a_sandbox_that_would_show_the_home() {
         env: &env,
     };
     let workers = workers(parts).unwrap();
-    let job = crate::wire::Job::Layers;
+    let job = crate::worker::protocol::Job::Layers;
     let refused = workers.call(&job, &Cancel::new(None)).unwrap_err();
     assert!(refused.message.contains("in /usr, which commands can read"));
 }

@@ -50,7 +50,7 @@ use crate::tool::subagent::{SPAWN, SUBAGENT};
 use crate::tool::think::THINK;
 use crate::tool::web::{WEB_FETCH, WEB_SEARCH};
 use crate::tool::{BuiltIn, Tool, Workshop};
-use crate::wire::Setup;
+use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers, begun};
 
 /// What the built-in tools may reach and do: a home, and settings.

@@ -11,7 +11,7 @@ use crate::child::{self, Network, Sandbox};
 use crate::config::{Env, Exec};
 use crate::error::Result;
 use crate::sys;
-use crate::wire::{ExecJob, Header, Job};
+use crate::worker::protocol::{ExecJob, Header, Job};
 use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "sandbox";

@@ -11,7 +11,7 @@ use super::replace::replaced;
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::wire::{Header, OldFile, Reply};
+use crate::worker::protocol::{Header, OldFile, Reply};
 
 /// Files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;

@@ -16,7 +16,7 @@ use super::lines::{Timed, excerpt, skip_bom};
 use super::{Target, escape_controls, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
-use crate::wire::Reply;
+use crate::worker::protocol::Reply;
 
 /// Matching lines to give: by default, and at most.
 const DEFAULT_MATCHES: usize = 100;

@@ -7,7 +7,7 @@ use super::atomic::{LockedEntry, temporary_name};
 use super::{Trees, text_reply};
 use crate::access::Access;
 use crate::error::{Error, Result};
-use crate::wire::{IncomingFile, Reply};
+use crate::worker::protocol::{IncomingFile, Reply};
 
 /// Names to try for one file.
 const MAX_NAMES: usize = 1000;

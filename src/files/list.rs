@@ -6,7 +6,7 @@ use super::{Target, escape_controls, text_reply};
 use crate::access::{Dir, Links};
 use crate::error::Result;
 use crate::text::size;
-use crate::wire::Reply;
+use crate::worker::protocol::Reply;
 
 const MAX_ENTRIES: usize = 200;
 

@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::access::{self, Access, Dir, Links, Reach, Tree};
 use crate::error::{Error, Result};
 use crate::sandbox;
-use crate::wire::{FileJob, Header, Reply, Setup};
+use crate::worker::protocol::{FileJob, Header, Reply, Setup};
 
 /// The kernel's limit on a path, its NUL included.
 const PATH_MAX: usize = 4096;

@@ -17,7 +17,7 @@ use super::{Target, edit, escape_controls, read, text_reply};
 use crate::access::{self, Dir, Links};
 use crate::error::{Error, Result};
 use crate::text::{clip, one_line, size};
-use crate::wire::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
+use crate::worker::protocol::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
 /// How much of `memory/MEMORY.md` goes into every prompt, in bytes.
 pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;

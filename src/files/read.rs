@@ -11,7 +11,7 @@ use crate::access::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
 use crate::text::size;
-use crate::wire::{Header, MAX_BODY, Reply};
+use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 

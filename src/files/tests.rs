@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::child::Network;
-use crate::wire::Confinement;
+use crate::worker::protocol::Confinement;
 use race::{INSIDE, OUTSIDE, RacyWorkspace};
 
 #[path = "../../tests/support/race.rs"]

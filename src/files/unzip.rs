@@ -8,7 +8,7 @@ use crate::access::Access;
 use crate::error::{Error, Result};
 use crate::packed::inflate;
 use crate::text::{one_line, size};
-use crate::wire::Reply;
+use crate::worker::protocol::Reply;
 
 /// The limits on what is unpacked: files, bytes of all of them, directories above one of them.
 const MAX_FILES: usize = 2_000;

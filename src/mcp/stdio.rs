@@ -14,7 +14,7 @@ use super::client::{Asides, Received, Wait, progress_token};
 use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
 use crate::error::{Context, Error, Kind, Result};
 use crate::text::one_line;
-use crate::wire::{Header, Reply, receive_reply};
+use crate::worker::protocol::{Header, Reply, receive_reply};
 
 /// How long a server that was told to end has for it.
 const GRACE: Duration = Duration::from_secs(2);

@@ -30,7 +30,7 @@ use crate::access::{Access, Resolved, open_straight};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
-use crate::wire::{Confinement, Setup};
+use crate::worker::protocol::{Confinement, Setup};
 pub(crate) use landlock::OLDEST_ABI;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;

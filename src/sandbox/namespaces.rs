@@ -17,7 +17,7 @@ use crate::child::Network;
 use crate::error::{Context, Result};
 use crate::proxy::listener;
 use crate::sys;
-use crate::wire::Setup;
+use crate::worker::protocol::Setup;
 
 /// The id inside for a workspace that root owns: never 0.
 const ORDINARY_ID: u32 = 1000;

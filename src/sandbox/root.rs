@@ -19,7 +19,7 @@ use super::paths;
 use crate::access::{Access, Dir, Links, Tree, open_straight};
 use crate::error::{Context, Error, Result};
 use crate::sys;
-use crate::wire::Setup;
+use crate::worker::protocol::Setup;
 
 /// Parts of /proc that concern the whole machine; read-only.
 const PROC_MACHINE: &[&str] = &[

@@ -15,7 +15,7 @@ use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{one_line, size};
 use crate::web;
-use crate::wire::{Archive, ExecJob, FileJob, Header, Job, Setup, Termination};
+use crate::worker::protocol::{Archive, ExecJob, FileJob, Header, Job, Setup, Termination};
 use crate::worker::{Confinement, Workers};
 
 /// The most bytes of a zip file.

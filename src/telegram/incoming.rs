@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, one_line, size};
 use crate::usage::Account;
-use crate::wire::{FileJob, IncomingFile, Job, more_pages};
+use crate::worker::protocol::{FileJob, IncomingFile, Job, more_pages};
 
 /// The most bytes of a text file to show.
 const MAX_TEXT: usize = 64 << 10;

@@ -9,7 +9,7 @@ use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
 use crate::error::Result;
 use crate::text::one_line;
-use crate::wire::{ExecJob, Header, Job, MAX_LINE, Reply, Termination};
+use crate::worker::protocol::{ExecJob, Header, Job, MAX_LINE, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;

@@ -15,8 +15,8 @@ use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
 use crate::usage::Account;
-use crate::wire::{FileJob, Header, Job};
 use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, Header, Job};
 
 /// The arguments that summaries show.
 const SHOWN: &[&str] = &["pattern", "path"];

@@ -16,8 +16,8 @@ use crate::error::{Context, Result};
 use crate::storage::{self, Durability, Lock};
 use crate::text::{first_lines, from_json};
 use crate::usage::Account;
-use crate::wire::{FileJob, Job};
 use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, Job};
 
 /// Passages to show, and the bytes of each.
 const SHOWN: usize = 5;

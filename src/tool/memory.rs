@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::error::{Context, Result};
 use crate::template;
-use crate::wire::{FileJob, Job, MemoryAction, MemoryRequest};
 use crate::worker::Workers;
+use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
 
 /// Its arguments are the fields of [`MemoryRequest`].
 pub(crate) static MEMORY: BuiltIn = BuiltIn {

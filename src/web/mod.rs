@@ -26,7 +26,7 @@ use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
 use crate::secret::Secret;
 use crate::text::{clip, foreign, from_json, media_type, one_line};
-use crate::wire::{Header, Pieces, Reading, ReadingJob, Reply};
+use crate::worker::protocol::{Header, Pieces, Reading, ReadingJob, Reply};
 
 /// The most bytes that are read of one page.
 const MAX_BYTES: usize = 8 << 20;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::message::{MAX_IMAGE, is_shown};
 use crate::packed::gunzip;
 use crate::text::{clip, media_type, parse_json, size};
-use crate::wire::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
+use crate::worker::protocol::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
 
 /// The media type of a PDF.
 const PDF: &str = "application/pdf";

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::http::{self, Outgoing, left};
 use crate::secret::Secret;
 use crate::text::{clip, from_json as from_json_text, parse_json};
-use crate::wire::{Reading, ReadingJob};
+use crate::worker::protocol::{Reading, ReadingJob};
 
 /// The most bytes of an engine's JSON, and of a part of a result.
 const MAX_JSON: usize = 2 << 20;

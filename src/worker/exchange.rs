@@ -14,7 +14,7 @@ use crate::cancel::{Cancel, Hook, Why};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::MAX_PROCESSES;
 use crate::sys;
-use crate::wire::{
+use crate::worker::protocol::{
     END_OF_PIECES, Header, Job, Pieces, Reply, Termination, encode_job, encode_piece, receive_reply,
 };
 
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::child;
-    use crate::wire::{FileJob, send_reply};
+    use crate::worker::protocol::{FileJob, send_reply};
 
     #[test]
     fn a_job_too_large_to_be_sent_is_refused_at_once() {

@@ -23,7 +23,7 @@ use crate::files::{Target, Trees};
 use crate::proxy::listener;
 use crate::sandbox::{self, MAX_PROCESSES};
 use crate::sys;
-use crate::wire::{
+use crate::worker::protocol::{
     self, Confinement, ExecJob, Header, MAX_BODY, MAX_LINE, Reply, Setup, Termination,
 };
 
@@ -346,7 +346,7 @@ impl OutputBuffer {
         if !body.is_empty() {
             let header = Header::Printed;
             // When the caller has gone, the next look at its pipe says so.
-            drop(wire::send_reply(&mut stdout, &Reply { header, body }));
+            drop(protocol::send_reply(&mut stdout, &Reply { header, body }));
         }
         Ok(())
     }

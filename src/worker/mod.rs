@@ -12,6 +12,7 @@ mod poppler;
 mod previous;
 mod process;
 mod processes;
+pub(crate) mod protocol;
 mod reaper;
 mod serve;
 
@@ -32,8 +33,10 @@ use crate::sandbox::readable;
 use crate::ssrf::AddressGuard;
 use crate::sys;
 use crate::text::one_line;
-pub(crate) use crate::wire::Confinement;
-use crate::wire::{FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup};
+pub(crate) use crate::worker::protocol::Confinement;
+use crate::worker::protocol::{
+    FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
+};
 
 /// The argument that makes this program a worker process.
 const ROLE: &str = "worker";

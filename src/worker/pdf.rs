@@ -8,7 +8,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::message::Media;
 use crate::text::from_json;
-use crate::wire::{PdfPart, Reading, ReadingJob};
+use crate::worker::protocol::{PdfPart, Reading, ReadingJob};
 
 /// The most bytes of text that go with a message.
 const MAX_TEXT: usize = 100 << 10;

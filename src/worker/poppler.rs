@@ -10,7 +10,9 @@ use super::process::limit;
 use crate::error::{Context, Error, Result};
 use crate::files::Trees;
 use crate::text::clip;
-use crate::wire::{Confinement, ExecJob, Header, MAX_BODY, PdfPart, Reply, Setup, Termination};
+use crate::worker::protocol::{
+    Confinement, ExecJob, Header, MAX_BODY, PdfPart, Reply, Setup, Termination,
+};
 
 /// What reading may take: bytes of each program, and seconds.
 const MAX_MEMORY: u64 = 256 << 20;

@@ -15,7 +15,7 @@ use crate::access::{Dir, Links, Tree};
 use crate::error::Result;
 use crate::storage::{self, Durability, segments};
 use crate::template;
-use crate::wire::{FileJob, Job, MemoryAction};
+use crate::worker::protocol::{FileJob, Job, MemoryAction};
 
 /// A note of the memory tool has no more, in bytes.
 const MAX_NOTE: u64 = 64 << 10;

@@ -22,7 +22,7 @@ use crate::sandbox;
 use crate::sys;
 use crate::text::{from_json, one_line};
 use crate::web;
-use crate::wire::{self, Confinement, FileJob, Header, Job, Reply, Setup};
+use crate::worker::protocol::{self, Confinement, FileJob, Header, Job, Reply, Setup};
 
 /// How long the inner process may continue after the caller has gone; shorter than the caller waits for the outer one.
 pub(super) const INNER_GRACE: Duration = Duration::from_secs(3);
@@ -66,7 +66,7 @@ fn send(header: Header) -> Result<()> {
         header,
         body: Vec::new(),
     };
-    wire::send_reply(&mut io::stdout(), &reply)
+    protocol::send_reply(&mut io::stdout(), &reply)
 }
 
 /// Says why this process cannot confine itself. A tree that is not as it was is no lack of the system's, so no other
@@ -172,7 +172,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         io::stdin().as_fd().try_clone_to_owned()?.into(),
         "the job's pipe",
     );
-    let reply = match wire::receive_job(&mut input)? {
+    let reply = match protocol::receive_job(&mut input)? {
         Job::Exec(_) | Job::Serve(_) if setup.confinement == Confinement::Unconfined => {
             Err(Error::failed("there is no sandbox for commands here"))
         }
@@ -195,7 +195,7 @@ fn do_job(setup: &Setup) -> Result<()> {
         }),
     };
     match reply {
-        Ok(reply) => wire::send_reply(&mut io::stdout(), &reply),
+        Ok(reply) => protocol::send_reply(&mut io::stdout(), &reply),
         Err(e) => send(refused(&e)),
     }
 }

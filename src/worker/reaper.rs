@@ -11,7 +11,7 @@ use super::processes;
 use crate::error::{Context, Error, Result};
 use crate::sandbox;
 use crate::sys;
-use crate::wire::Confinement;
+use crate::worker::protocol::Confinement;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// The most children to reap at a time, so that a flood of orphans cannot delay the deadline.

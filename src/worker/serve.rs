@@ -13,7 +13,7 @@ use crate::error::{Context, Error, Result};
 use crate::files::Trees;
 use crate::sandbox;
 use crate::text::one_line;
-use crate::wire::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
+use crate::worker::protocol::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
 
 /// How often free space is measured.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(super) fn serve(
 ) -> Result<()> {
     enter(trees, &job.working_dir)?;
     let mut reaper = Reaper::new(setup.confinement)?;
-    wire::send_reply(
+    protocol::send_reply(
         &mut std::io::stdout(),
         &Reply {
             header: Header::Text,
