@@ -165,7 +165,7 @@ pub enum Event {
         summary: String,
     },
     /// The last line that a running command has printed, from time to time.
-    Printed(String),
+    ToolOutput(String),
     /// A tool call is over.
     ToolFinished {
         /// The tool's name.
@@ -176,7 +176,7 @@ pub enum Event {
         ms: u64,
     },
     /// A call has changed a file: the lines that it removed, prefixed with `-`, and those that it added, prefixed with `+`.
-    Changed(Vec<String>),
+    FileDiff(Vec<String>),
     /// Something the user should know that is not part of the answer.
     Notice(String),
     /// Something is broken, and the user should fix it. Shown in a pipe, too.
@@ -312,7 +312,7 @@ pub trait Channel: Send {
     /// What [`serve`](crate::serve()) waits for before it returns: the channel drops the other end after it has shown the last
     /// event. An error sent through it ends serving, because then it is unknown what was shown or read. Called before `start`.
     /// Default: `None`, so the last events may be lost.
-    fn last_shown(&mut self) -> Option<Receiver<Error>> {
+    fn drained(&mut self) -> Option<Receiver<Error>> {
         None
     }
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why a turn must not go on; see [`Cancel::why`].
+/// Why a turn must not go on; see [`Cancel::reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CancelReason {
     /// It was stopped.
     Stopped,
     /// It timed out.
@@ -37,7 +37,7 @@ struct State {
 }
 
 impl Cancel {
-    /// After `timeout`, [`Cancel::why`] returns [`Why::Deadline`]. That wakes no thread: bound every wait by
+    /// After `timeout`, [`Cancel::reason`] returns [`CancelReason::Deadline`]. That wakes no thread: bound every wait by
     /// [`Cancel::remaining`].
     pub fn new(timeout: Option<Duration>) -> Self {
         Self {
@@ -82,13 +82,13 @@ impl Cancel {
     }
 
     /// Why the turn must not go on; `None` if it may.
-    pub fn why(&self) -> Option<Why> {
+    pub fn reason(&self) -> Option<CancelReason> {
         let state = self.lock();
         if state.stopped {
-            return Some(Why::Stopped);
+            return Some(CancelReason::Stopped);
         }
         let deadline = self.deadline?;
-        (state.left(deadline).is_zero()).then_some(Why::Deadline)
+        (state.left(deadline).is_zero()).then_some(CancelReason::Deadline)
     }
 
     /// The time until the deadline, at most `cap`.
@@ -98,7 +98,7 @@ impl Cancel {
     }
 
     /// Sleeps for `time`, or until the turn must not go on.
-    pub fn sleep(&self, time: Duration) -> Result<(), Why> {
+    pub fn sleep(&self, time: Duration) -> Result<(), CancelReason> {
         let (started, time) = (Instant::now(), self.remaining(time));
         let mut state = self.lock();
         while !state.stopped {
@@ -114,7 +114,7 @@ impl Cancel {
                 .0;
         }
         drop(state);
-        self.why().map_or(Ok(()), Err)
+        self.reason().map_or(Ok(()), Err)
     }
 
     /// Runs `hook` when the turn is stopped, or at once if it already is. Dropping the guard removes the hook.
@@ -201,7 +201,7 @@ mod tests {
         };
         cancel.stop();
         cancel.stop();
-        assert_eq!(sleeper.join().unwrap(), Err(Why::Stopped));
+        assert_eq!(sleeper.join().unwrap(), Err(CancelReason::Stopped));
         assert_eq!(rx.try_iter().collect::<Vec<_>>(), ["kept"]);
     }
 
@@ -213,19 +213,25 @@ mod tests {
         let other = call.pause();
         std::thread::sleep(Duration::from_millis(400));
         drop(one);
-        assert_eq!(call.why(), None, "one more is asked");
+        assert_eq!(call.reason(), None, "one more is asked");
         drop(other);
-        assert_eq!(call.why(), None);
+        assert_eq!(call.reason(), None);
         let left = call.remaining(Duration::from_secs(9));
         assert!(left <= Duration::from_millis(300), "{left:?}");
-        assert_eq!(call.sleep(Duration::from_secs(60)), Err(Why::Deadline));
+        assert_eq!(
+            call.sleep(Duration::from_secs(60)),
+            Err(CancelReason::Deadline)
+        );
     }
 
     #[test]
     fn a_passed_deadline_is_a_reason_and_leaves_no_time() {
         let cancel = Cancel::new(Some(Duration::ZERO));
-        assert_eq!(cancel.why(), Some(Why::Deadline));
+        assert_eq!(cancel.reason(), Some(CancelReason::Deadline));
         assert_eq!(cancel.remaining(Duration::from_secs(9)), Duration::ZERO);
-        assert_eq!(cancel.sleep(Duration::from_secs(60)), Err(Why::Deadline));
+        assert_eq!(
+            cancel.sleep(Duration::from_secs(60)),
+            Err(CancelReason::Deadline)
+        );
     }
 }

@@ -14,9 +14,9 @@ use super::loop_detector::LoopDetector;
 use super::media::Shown;
 use super::turn::WAITING;
 use super::turn_context::{Events, TurnContext};
-use super::{Agent, Request, Verdict};
+use super::{Agent, Decision, Request};
 use crate::bus::{CallReport, Event};
-use crate::cancel::Why;
+use crate::cancel::CancelReason;
 use crate::error::{Error, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::{Entry, Session, Values};
@@ -53,7 +53,7 @@ pub(super) struct Calls<'a> {
 /// What [`Agent::call_in`] did.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Called {
+pub struct CallOutput {
     /// The key of its conversation; a new one if the request named none.
     pub session: String,
     /// What the model would read, including errors.
@@ -169,24 +169,24 @@ impl<'a> Calls<'a> {
         let (turn, tool) = (self.turn, call.name());
         let is_settled = !call.is_among(&self.agent.confirm)
             || session.allowed.iter().any(|allowed| allowed == tool)
-            || turn.cancel.why().is_some();
+            || turn.cancel.reason().is_some();
         if is_settled {
             return Ok(Permission::Granted);
         }
         if turn.request.confirm.is_some() {
             self.store_now(session, &[Entry::Asked(call.id())])?;
         }
-        let verdict = turn.ask_user(call);
+        let decision = turn.ask_user(call);
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
-        match verdict {
-            Some(Verdict::Yes) => self.store_now(session, &[Entry::Asked("")])?,
-            Some(Verdict::Always) => {
+        match decision {
+            Some(Decision::Yes) => self.store_now(session, &[Entry::Asked("")])?,
+            Some(Decision::Always) => {
                 let mut allowed = session.allowed.clone();
                 allowed.push(tool.to_owned());
                 self.store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
             }
-            Some(Verdict::No) => return refused("the user was asked, and said no"),
-            Some(Verdict::Unanswered) => {
+            Some(Decision::No) => return refused("the user was asked, and said no"),
+            Some(Decision::Unanswered) => {
                 return refused("the user was asked, and has not answered");
             }
             None => {
@@ -236,9 +236,9 @@ impl<'a> Calls<'a> {
 
     fn run_one(&self, Admitted { call, permission }: &Admitted) -> (ToolResult, CallReport) {
         let (turn, started) = (self.turn, Instant::now());
-        let why_not = match (turn.cancel.why(), permission) {
-            (Some(Why::Stopped), _) => Some("the user stopped the turn"),
-            (Some(Why::Deadline), _) => Some("the turn timed out"),
+        let why_not = match (turn.cancel.reason(), permission) {
+            (Some(CancelReason::Stopped), _) => Some("the user stopped the turn"),
+            (Some(CancelReason::Deadline), _) => Some("the turn timed out"),
             (None, Permission::Refused(why)) => Some(why.as_str()),
             (None, Permission::Granted | Permission::GrantedByUser) => None,
         };
@@ -249,9 +249,9 @@ impl<'a> Calls<'a> {
         let events = |event| {
             (turn.events)(match event {
                 // Redact the whole line: the beginning of a key is not recognised as a key.
-                Event::Printed(line) => {
+                Event::ToolOutput(line) => {
                     let line = self.agent.redactor.strike(line, "");
-                    Event::Printed(one_line(&line, SHOWN_OF_A_LINE))
+                    Event::ToolOutput(one_line(&line, SHOWN_OF_A_LINE))
                 }
                 event => event,
             });
@@ -288,7 +288,7 @@ impl<'a> Calls<'a> {
         if !result.is_error && !matches!(permission, Permission::GrantedByUser) {
             let change = call.change();
             if !change.is_empty() {
-                (turn.events)(Event::Changed(change));
+                (turn.events)(Event::FileDiff(change));
             }
         }
         let report = CallReport {
@@ -379,7 +379,7 @@ impl Agent {
         name: &str,
         args: &Value,
         events: Events,
-    ) -> Result<Called> {
+    ) -> Result<CallOutput> {
         if let Some(of_job) = self.of_job(request) {
             return of_job.call_in(request, name, args, events);
         }
@@ -389,7 +389,7 @@ impl Agent {
         called.map_err(|e| self.redacted(e))
     }
 
-    fn call_of(&self, turn: &TurnContext, name: &str, args: &Value) -> Result<Called> {
+    fn call_of(&self, turn: &TurnContext, name: &str, args: &Value) -> Result<CallOutput> {
         let is_waiting = || turn.warn(WAITING);
         let mut session = self
             .store
@@ -409,7 +409,7 @@ impl Agent {
         };
         let (result, _) = calls.run_one(&admitted);
         calls.store_values(&mut session)?;
-        Ok(Called {
+        Ok(CallOutput {
             session: session.name.clone(),
             output: ToolOutput {
                 text: result.content,

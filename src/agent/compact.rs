@@ -63,7 +63,7 @@ impl<'a> Compaction<'a> {
             self.prompt.set_summary(session.summary.as_deref());
             let base = self.prompt.text.len() as u64 / TOKEN + self.agent.offers_weight;
             let changed = self.make_room(base, session, refused.is_some());
-            if let Some(why) = self.turn.cancel.why() {
+            if let Some(why) = self.turn.cancel.reason() {
                 return Err((ProviderError::Cancelled(why), String::new()));
             }
             if let Some(error) = refused.take_if(|_| !changed) {
@@ -153,7 +153,7 @@ impl<'a> Compaction<'a> {
             } else {
                 self.summarize(session, cut, limit)
             };
-            if self.turn.cancel.why().is_some() {
+            if self.turn.cancel.reason().is_some() {
                 return false;
             }
             self.failed |= summary.is_none();
@@ -268,7 +268,7 @@ impl<'a> Compaction<'a> {
                 // The window is smaller than configured.
                 ProviderError::ContextTooLong(_) if most > 2048 => parts *= 2,
                 error => {
-                    if self.turn.cancel.why().is_none() {
+                    if self.turn.cancel.reason().is_none() {
                         let why = self.agent.redactor.redact(error.text().to_owned());
                         self.turn.notice(format!(
                             "the conversation is getting long and could not be summarised ({why}): \

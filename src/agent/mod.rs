@@ -34,14 +34,14 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 pub use builder::Builder;
-pub use calls::Called;
+pub use calls::CallOutput;
 pub use task::Background;
 pub(crate) use task::report_text;
 pub(crate) use turn::WAITING;
 pub use turn_context::Spending;
 
 use crate::bus::{Origin, Response};
-pub use crate::cancel::{Cancel, Hook, Why};
+pub use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Result};
 use crate::message::{Media, Message, User};
 use crate::paths::Home;
@@ -162,13 +162,13 @@ pub struct Agent {
 type Filter = dyn Fn(Vec<Message>) -> Vec<Message> + Send + Sync;
 
 /// Asks the user whether a call may run, and waits for the answer.
-pub type Confirm = dyn Fn(&Pending) -> Verdict + Send + Sync;
+pub type Confirm = dyn Fn(&PendingCall) -> Decision + Send + Sync;
 
 /// A call that waits for the user's decision. Its texts are complete, except that secrets of the configuration are removed and
 /// invisible characters are written as their codes.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Pending {
+pub struct PendingCall {
     /// Its id, unique in the conversation. A resumed turn asks about the same call again.
     pub id: String,
     /// The name of its tool.
@@ -183,7 +183,7 @@ pub struct Pending {
 
 /// The user's decision about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Allow this call.
     Yes,
     /// Allow this tool in this conversation from now on.

@@ -318,7 +318,7 @@ impl Agent {
     }
 
     fn stopped(&self, turn: &TurnContext) -> Option<Outcome> {
-        let why = turn.cancel.why()?;
+        let why = turn.cancel.reason()?;
         let error = ProviderError::Cancelled(why).into_error(self.model());
         Some(Outcome::of_error(error))
     }

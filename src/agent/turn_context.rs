@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use super::{Limits, Pending, Request, Verdict};
+use super::{Decision, Limits, PendingCall, Request};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -55,14 +55,14 @@ impl<'a> TurnContext<'a> {
     }
 
     /// Asks the user about a call and waits, however long they take. `None` if nobody can be asked.
-    pub(super) fn ask_user(&self, call: &PreparedCall) -> Option<Verdict> {
+    pub(super) fn ask_user(&self, call: &PreparedCall) -> Option<Decision> {
         let Some(confirm) = &self.request.confirm else {
             let tool = call.name().to_owned();
             *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tool);
             return None;
         };
         let _pause = self.cancel.pause();
-        Some(confirm(&Pending {
+        Some(confirm(&PendingCall {
             id: call.id().to_owned(),
             tool: call.name().to_owned(),
             summary: call.asked_summary(),

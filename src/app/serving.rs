@@ -83,7 +83,7 @@ fn lock(home: &Home) -> Result<Lock> {
 /// Of the kind [`crate::error::Kind::Busy`]: another server uses `home`. A channel cannot start, or the queue cannot be read.
 ///
 /// A channel of [`bus::channel`](crate::bus::channel) panicked: the messages that wait are answered, then this ends. Or a channel that
-/// tells what it has shown ([`Channel::last_shown`]) needed more than 30 seconds for the last events; its thread is left behind.
+/// tells what it has shown ([`Channel::drained`]) needed more than 30 seconds for the last events; its thread is left behind.
 /// What was not shown then is not lost: each answer is in its conversation ([`Agent::session`]).
 pub fn serve(
     agent: Agent,
@@ -246,15 +246,15 @@ struct KeepingChannel {
 }
 
 impl Channel for KeepingChannel {
-    fn last_shown(&mut self) -> Option<Receiver<Error>> {
-        self.channel.last_shown()
+    fn drained(&mut self) -> Option<Receiver<Error>> {
+        self.channel.drained()
     }
 
     fn start(self: Box<Self>, inbound: Sender<Inbound>) -> Result<Sender<Outbound>> {
         let (sender, messages) = channel::<Inbound>();
         let outbound = self.channel.start(sender)?;
         *self.way.lock() = Some((inbound, outbound.clone()));
-        if self.cancel.why().is_some() {
+        if self.cancel.reason().is_some() {
             self.way.close();
         }
         let (queue, way) = (self.queue, self.way);

@@ -84,7 +84,7 @@ where
         Ok(outbound)
     }
 
-    fn last_shown(&mut self) -> Option<Receiver<Error>> {
+    fn drained(&mut self) -> Option<Receiver<Error>> {
         let (ended, end) = mpsc::channel();
         self.ended = Some(ended);
         Some(end)

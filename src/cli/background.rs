@@ -7,7 +7,7 @@ use std::thread::Builder;
 use super::printer::Printer;
 use crate::agent::{Agent, Spending, report_text};
 use crate::bus::Event;
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};
 use crate::outbox::fresh_id;
 use crate::tool::Task;
@@ -102,7 +102,7 @@ impl BackgroundTasks {
     /// its tasks have ended.
     pub(super) fn next_report(&self) -> Option<Report> {
         let is_waiting = |state: &mut TaskState| {
-            let may_answer = self.cancel.why() != Some(Why::Stopped);
+            let may_answer = self.cancel.reason() != Some(CancelReason::Stopped);
             let has_report = may_answer && !state.reports.is_empty();
             !has_report && state.reports.len() < state.open.len()
         };
@@ -110,7 +110,7 @@ impl BackgroundTasks {
             .changed
             .wait_while(self.lock(), is_waiting)
             .unwrap_or_else(PoisonError::into_inner);
-        if self.cancel.why() == Some(Why::Stopped) {
+        if self.cancel.reason() == Some(CancelReason::Stopped) {
             return None;
         }
         state.reports.pop_front()

@@ -9,7 +9,7 @@ use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
-use crate::doctor::{Check, Verdict, bot, home, kernel, model, sandbox};
+use crate::doctor::{Check, Outcome, bot, home, kernel, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::learned::Learned;
@@ -38,7 +38,7 @@ struct Report {
 impl Report {
     fn add(&mut self, checks: impl IntoIterator<Item = Check>) {
         for check in checks {
-            self.failed |= check.verdict == Verdict::Fail;
+            self.failed |= check.outcome == Outcome::Fail;
             if self.printed.is_ok() {
                 self.printed = print(&shown(&check));
             }

@@ -12,7 +12,7 @@ use crate::app::Parts;
 use crate::config::proxy::host;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
 use crate::config::{self, Config, Env, ModelEntry, edit, keys, vendors};
-use crate::doctor::Verdict;
+use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::http::authority;
 use crate::paths::Home;
@@ -478,7 +478,7 @@ fn failure(home: &Home, config: &Config, env: &Env) -> Option<Kind> {
         }
         tell(check.to_string().trim_end());
     }
-    let failed = checks.iter().find(|check| check.verdict == Verdict::Fail);
+    let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
     failed.map(|check| check.cause.unwrap_or(Kind::Failed))
 }
 

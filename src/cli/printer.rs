@@ -11,7 +11,7 @@ use super::args::Args;
 use super::choice;
 use super::screen::{Screen, Style};
 use super::{error_json, json_line, tty};
-use crate::agent::{Confirm, Pending, Verdict};
+use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
 use crate::error::Error;
@@ -146,7 +146,7 @@ impl Printer {
                 }
                 self.progress("running...");
             }
-            Event::Printed(line) => self.screen.last_line(&line),
+            Event::ToolOutput(line) => self.screen.last_line(&line),
             Event::ToolFinished { name, ok, ms } => {
                 if verbose {
                     self.screen.detail(&format!(
@@ -156,7 +156,7 @@ impl Printer {
                 }
                 self.progress("thinking...");
             }
-            Event::Changed(lines) if watched => self.screen.change(&lines, verbose),
+            Event::FileDiff(lines) if watched => self.screen.change(&lines, verbose),
             Event::Notice(text) if watched => self.screen.note(&format!("bantam: {text}")),
             Event::Warning(text) if self.output.verbosity != Verbosity::Quiet => {
                 self.screen
@@ -172,7 +172,7 @@ impl Printer {
         if !self.screen.stderr_is_terminal || !io::stdin().is_terminal() {
             return None;
         }
-        Some(Arc::new(move |pending: &Pending| {
+        Some(Arc::new(move |pending: &PendingCall| {
             self.screen.end_line();
             self.screen.note(&format!("bantam: {}", pending.summary));
             // What is allowed is seen whole.
@@ -185,22 +185,23 @@ impl Printer {
             let tool = &pending.tool;
             let question =
                 format!("Allow it? y: yes, n: no, a: every {tool} call in this conversation [n] ");
-            let ask =
-                |question: &str| tty::ask_line(&self.screen, question, &|| cancel.why().is_some());
-            let verdict = choice::choose(&question, Verdict::No, ask, |answer| match answer {
-                "y" | "yes" => Some(Verdict::Yes),
-                "" | "n" | "no" => Some(Verdict::No),
-                "a" | "always" => Some(Verdict::Always),
+            let ask = |question: &str| {
+                tty::ask_line(&self.screen, question, &|| cancel.reason().is_some())
+            };
+            let decision = choice::choose(&question, Decision::No, ask, |answer| match answer {
+                "y" | "yes" => Some(Decision::Yes),
+                "" | "n" | "no" => Some(Decision::No),
+                "a" | "always" => Some(Decision::Always),
                 _ => None,
             });
-            match verdict {
-                Ok(Some(verdict)) => verdict,
+            match decision {
+                Ok(Some(decision)) => decision,
                 Ok(None) => {
                     cancel.stop();
-                    Verdict::Unanswered
+                    Decision::Unanswered
                 }
                 // Nobody has said yes.
-                Err(_) => Verdict::No,
+                Err(_) => Decision::No,
             }
         }))
     }
@@ -257,7 +258,7 @@ impl Printer {
 }
 
 /// Whether its summary has all arguments of a call as they are.
-fn is_in_summary(pending: &Pending) -> bool {
+fn is_in_summary(pending: &PendingCall) -> bool {
     let shown = match pending.arguments.as_slice() {
         [] => "",
         [only] => only.split_once(": ").map_or("", |(_, value)| value),
@@ -277,8 +278,8 @@ fn event_json(event: &Event) -> Value {
         Event::ToolFinished { name, ok, ms } => {
             json!({"event": "tool_finished", "name": name, "ok": ok, "ms": ms})
         }
-        Event::Printed(line) => json!({"event": "printed", "line": line}),
-        Event::Changed(lines) => json!({"event": "changed", "lines": lines}),
+        Event::ToolOutput(line) => json!({"event": "printed", "line": line}),
+        Event::FileDiff(lines) => json!({"event": "changed", "lines": lines}),
         Event::Notice(text) => json!({"event": "notice", "text": text}),
         Event::Warning(text) => json!({"event": "warning", "text": text}),
         Event::Trace(text) => json!({"event": "trace", "text": text}),

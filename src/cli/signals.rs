@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::screen::Screen;
 use super::tty;
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Kind as ErrorKind, Result};
 use crate::sys;
 
@@ -86,7 +86,7 @@ impl Signals {
     pub(super) fn turn_begins(&self, cancel: &Cancel) {
         let mut state = self.lock();
         state.turn = Some(cancel.clone());
-        state.is_stopped = cancel.why() == Some(Why::Stopped);
+        state.is_stopped = cancel.reason() == Some(CancelReason::Stopped);
     }
 
     /// Whether a signal stopped it.

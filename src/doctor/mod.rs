@@ -16,7 +16,7 @@ use crate::error::{Error, Kind};
 use crate::text::{one_line, printable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Outcome {
     Ok,
     Fail,
     /// Not configured, not possible here, or as the user wants it.
@@ -42,7 +42,7 @@ impl Fix {
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
-    pub verdict: Verdict,
+    pub outcome: Outcome,
     pub name: &'static str,
     pub found: String,
     /// Best first.
@@ -52,9 +52,9 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    fn new(verdict: Verdict, name: &'static str, found: impl Into<String>) -> Self {
+    fn new(outcome: Outcome, name: &'static str, found: impl Into<String>) -> Self {
         Self {
-            verdict,
+            outcome,
             name,
             found: found.into(),
             fixes: Vec::new(),
@@ -63,15 +63,15 @@ impl Check {
     }
 
     pub(crate) fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Ok, name, found)
+        Self::new(Outcome::Ok, name, found)
     }
 
     pub(crate) fn fail(name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Fail, name, found)
+        Self::new(Outcome::Fail, name, found)
     }
 
     pub(crate) fn info(name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(Verdict::Info, name, found)
+        Self::new(Outcome::Info, name, found)
     }
 
     /// A failure whose fix is the error's hint.
@@ -102,10 +102,10 @@ impl Check {
 
     /// What was found, in a line, and a line for each fix with whether it is a command.
     pub(crate) fn lines(&self) -> (String, Vec<(String, bool)>) {
-        let (word, fix) = match self.verdict {
-            Verdict::Ok => ("ok", "tip"),
-            Verdict::Fail => ("FAIL", "fix"),
-            Verdict::Info => ("--", "tip"),
+        let (word, fix) = match self.outcome {
+            Outcome::Ok => ("ok", "tip"),
+            Outcome::Fail => ("FAIL", "fix"),
+            Outcome::Info => ("--", "tip"),
         };
         let found = format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600));
         let line = |it: &Fix| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Dispatcher;
-use crate::agent::{Confirm, Pending, Verdict};
+use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Inbound, Origin};
 use crate::cancel::Cancel;
 use crate::telegram::Chats;
@@ -41,11 +41,13 @@ impl Dispatcher {
             cancel: cancel.clone(),
         };
         let own = self.clone();
-        Some(Arc::new(move |pending: &Pending| own.ask(&asker, pending)))
+        Some(Arc::new(move |pending: &PendingCall| {
+            own.ask(&asker, pending)
+        }))
     }
 
     /// Asks and waits. Meanwhile the turn holds up no other, and a program that ends is not its fault.
-    fn ask(&self, asker: &Asker, pending: &Pending) -> Verdict {
+    fn ask(&self, asker: &Asker, pending: &PendingCall) -> Decision {
         let (text, is_whole) = text(asker, pending);
         let mut question = Question::new(asker.owner, &asker.ids, &pending.id, text);
         question.only_no = !is_whole;
@@ -62,16 +64,16 @@ impl Dispatcher {
         self.resume(&asker.origin, &asker.ids);
         self.show(&asker.origin, Event::TurnStarted);
         match answer {
-            Answer::Yes => Verdict::Yes,
-            Answer::Always => Verdict::Always,
-            Answer::No => Verdict::No,
-            Answer::None => Verdict::Unanswered,
+            Answer::Yes => Decision::Yes,
+            Answer::Always => Decision::Always,
+            Answer::No => Decision::No,
+            Answer::None => Decision::Unanswered,
         }
     }
 }
 
 /// The question, as Markdown, and whether it shows the whole call.
-fn text(asker: &Asker, pending: &Pending) -> (String, bool) {
+fn text(asker: &Asker, pending: &PendingCall) -> (String, bool) {
     let chat = &asker.origin.chat;
     let place = if *chat == asker.owner.to_string() {
         String::new()

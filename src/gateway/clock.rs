@@ -59,7 +59,7 @@ impl Channel for Clock {
 impl Clock {
     fn run(self, inbound: &Sender<Inbound>) {
         let (mut was_set, mut beat_at, mut tidied_at) = (true, None, None);
-        while self.runs.cancel.why().is_none() {
+        while self.runs.cancel.reason().is_none() {
             let now = now();
             let is_set = now >= EARLIEST;
             if is_set != was_set {

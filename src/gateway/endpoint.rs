@@ -172,7 +172,7 @@ impl EndpointTurns {
     /// up after the program, a turn is put off, as nobody is there to ask again, and holds up those behind it in its
     /// conversation alone.
     fn resume_all(&self, cancel: &Cancel, log: &Sink) {
-        while cancel.why().is_none() {
+        while cancel.reason().is_none() {
             match self.left.next() {
                 Next::Nothing => return,
                 Next::Wait(time) => drop(cancel.sleep(time)),

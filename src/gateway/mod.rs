@@ -3,13 +3,13 @@
 mod ask;
 mod backlog;
 pub(crate) mod clock;
+mod drain;
 pub(crate) mod endpoint;
 pub(crate) mod init;
 pub(crate) mod monitor;
 mod queue;
 pub(crate) mod run;
 mod semaphore;
-mod shown;
 pub(crate) mod status;
 pub(crate) mod systemd;
 pub(crate) mod tasks;
@@ -119,7 +119,7 @@ impl Dispatcher {
     }
 
     /// Serves channels until all of them have ended, all turns and background tasks are done, and the last event was shown. What
-    /// goes wrong in a channel ([`Channel::last_shown`]) stops `cancel`, which ends the channels.
+    /// goes wrong in a channel ([`Channel::drained`]) stops `cancel`, which ends the channels.
     pub(crate) fn serve(
         self: Arc<Self>,
         channels: Vec<Box<dyn Channel>>,
@@ -129,8 +129,8 @@ impl Dispatcher {
         let (failures, failed) = mpsc::channel();
         let mut outbound = Vec::new();
         for mut channel in channels {
-            if let Some(end) = channel.last_shown() {
-                shown::watch(end, failures.clone(), cancel.clone())?;
+            if let Some(end) = channel.drained() {
+                drain::watch(end, failures.clone(), cancel.clone())?;
             }
             outbound.push(channel.start(sender.clone())?);
         }
@@ -142,7 +142,7 @@ impl Dispatcher {
         self.queues.wait_until_idle(Duration::MAX);
         // With it go the senders of events.
         drop(self);
-        shown::wait(&failed)
+        drain::wait(&failed)
     }
 
     /// Waits until no message waits and no turn or background task runs, for this time at most.

@@ -191,7 +191,7 @@ impl Monitor {
         }
         let (dispatcher, shutdown, log) =
             (self.dispatcher.clone(), self.shutdown.clone(), self.log);
-        if shutdown.cancel.why().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {
+        if shutdown.cancel.reason().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {
             return;
         }
         let restart = move || {

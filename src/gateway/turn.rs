@@ -33,7 +33,7 @@ impl Dispatcher {
         let permit = self.turns.acquire();
         // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
         let is_kept = !begun.kept.is_empty() || message.kind == Kind::Report;
-        if is_kept && self.runs.cancel.why().is_some() {
+        if is_kept && self.runs.cancel.reason().is_some() {
             return;
         }
         let (response, told) = self.run(&mut message, cancel, &begun);
@@ -69,7 +69,7 @@ impl Dispatcher {
         }
         // Held over the check: the shutdown takes back what is started after it has set the cancel.
         let mut running = self.running();
-        if self.runs.cancel.why().is_some() {
+        if self.runs.cancel.reason().is_some() {
             return None;
         }
         if !begun.kept.is_empty() {
@@ -243,7 +243,7 @@ impl Dispatcher {
     pub(super) fn resume(&self, origin: &Origin, ids: &[String]) {
         let is_kept = !self.kept(origin, ids).is_empty();
         let mut running = self.running();
-        if is_kept && self.runs.cancel.why().is_none() {
+        if is_kept && self.runs.cancel.reason().is_none() {
             self.runs.logged(self.runs.outbox.queue().start(ids));
             running.extend(ids.iter().cloned());
         }

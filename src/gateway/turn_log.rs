@@ -42,8 +42,8 @@ pub(crate) fn line(event: &Event) -> Option<(Level, String)> {
         | Event::Delta(_)
         | Event::Thought(_)
         | Event::Progress(_)
-        | Event::Printed(_)
-        | Event::Changed(_)
+        | Event::ToolOutput(_)
+        | Event::FileDiff(_)
         | Event::Background(_) => {
             return None;
         }

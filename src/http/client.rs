@@ -17,7 +17,7 @@ use ureq::{Agent, Proxy};
 use super::guarded::{GuardedProxy, GuardedResolver};
 use super::half_closed::HalfClosedConnector;
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 
@@ -101,7 +101,7 @@ impl Client {
         let wake = tx.clone();
         let hook = cancel.on_stop(move || {
             // If the channel is full, the reader wakes anyway and checks the flag.
-            drop(wake.try_send(Err(Fault::Cancelled(Why::Stopped))));
+            drop(wake.try_send(Err(Fault::Cancelled(CancelReason::Stopped))));
         });
         let (worker, proxy) = (agent.clone(), self.settings.proxy.clone());
         let is_sent = Arc::new(AtomicBool::new(false));

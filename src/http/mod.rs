@@ -25,7 +25,7 @@ use ureq::{Agent, SendBody};
 pub(crate) use client::Client;
 pub(crate) use client::Settings;
 
-use crate::cancel::{Cancel, Hook, Why};
+use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind};
 use crate::secret::Secret;
 
@@ -153,7 +153,7 @@ pub(crate) enum Fault {
     Config(Error),
     /// Nothing arrived for as long as the caller would wait.
     Silent,
-    Cancelled(Why),
+    Cancelled(CancelReason),
 }
 
 impl From<Fault> for Error {
@@ -236,7 +236,7 @@ impl Exchange {
         let mut within = within;
         let event = loop {
             match self.events.recv_timeout(self.cancel.remaining(within)) {
-                Ok(Ok(Event::Uploaded)) if self.cancel.why().is_none() => {
+                Ok(Ok(Event::Uploaded)) if self.cancel.reason().is_none() => {
                     self.uploaded_at = Instant::now();
                 }
                 Ok(event) => break event,
@@ -254,7 +254,7 @@ impl Exchange {
             }
         };
         // A connection that was shut down can look like a clean end, so the flag counts.
-        if let Some(why) = self.cancel.why() {
+        if let Some(why) = self.cancel.reason() {
             self.close();
             return Err(Fault::Cancelled(why));
         }
@@ -274,7 +274,7 @@ impl Exchange {
 
     fn more(&self) -> Duration {
         match &self.more {
-            Some(more) if self.cancel.why().is_none() => more(),
+            Some(more) if self.cancel.reason().is_none() => more(),
             _ => Duration::ZERO,
         }
     }

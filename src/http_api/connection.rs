@@ -184,7 +184,7 @@ impl Connection {
             _ => chat::refusal(&e),
         })?;
         let permit = self.shared.permit()?;
-        if self.shared.cancel.why().is_some() {
+        if self.shared.cancel.reason().is_some() {
             return Err(Refusal::new(503, "bantam is shutting down").retry_after(5));
         }
         let served = self.run(request, responder);

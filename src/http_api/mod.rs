@@ -219,7 +219,7 @@ impl Drop for Endpoint {
 }
 
 fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
-    while shared.cancel.why().is_none() {
+    while shared.cancel.reason().is_none() {
         if !shared.room.has_place(Instant::now()) {
             // The kernel keeps those who wait.
             thread::sleep(PAUSE);

@@ -93,7 +93,7 @@ struct Call {
 
 impl Call {
     fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst) || self.turn.why().is_some()
+        self.is_over.load(Ordering::SeqCst) || self.turn.reason().is_some()
     }
 }
 
@@ -425,7 +425,7 @@ impl Client {
             Ok(message) => return answer(message),
             Err(e) => e,
         };
-        if let Some(why) = cancel.why() {
+        if let Some(why) = cancel.reason() {
             self.give_up(id);
             return Err(ended(why));
         }

@@ -232,7 +232,7 @@ impl Remote {
     /// The same within a turn, whose stop and deadline do not wait for the server to take it.
     fn reply_within(&self, reply: &Value, wait: &Wait) {
         let left = wait.left().min(REPLY);
-        if !left.is_zero() && wait.cancel.why().is_none() {
+        if !left.is_zero() && wait.cancel.reason().is_none() {
             self.reply(reply, left, wait.cancel);
         }
     }
@@ -241,7 +241,7 @@ impl Remote {
     fn listen(&self, cancel: &Cancel) {
         let mut last = None::<String>;
         let mut pause = RETRY;
-        while cancel.why().is_none() {
+        while cancel.reason().is_none() {
             let Ok(mut stream) = self.get(last.as_deref(), REPLY, Duration::ZERO, cancel) else {
                 return;
             };

@@ -100,7 +100,7 @@ pub(crate) type Answer = (Result<Vec<RemoteTool>>, Option<String>);
 /// It cannot be kept.
 pub(crate) fn refresh(server: &Server, now: SystemTime, cancel: &Cancel) -> Result<Answer> {
     let found = server.tools(cancel);
-    if found.is_err() && cancel.why().is_some() {
+    if found.is_err() && cancel.reason().is_some() {
         // It was not given the time to answer.
         return Ok((found, None));
     }

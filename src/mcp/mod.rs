@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
@@ -227,7 +227,7 @@ impl Servers {
             let mut server = server;
             loop {
                 let answer = refresh(&server, SystemTime::now(), cancel);
-                if cancel.why().is_some() {
+                if cancel.reason().is_some() {
                     break;
                 }
                 let tools = answer.and_then(|(tools, change)| {
@@ -414,7 +414,7 @@ impl Server {
         }
         let tools = client.list_tools(paced(LIST_AGAIN), cancel);
         let is_slow = tools.is_err() || started.elapsed() > paced(LONG_LIST);
-        if is_slow && cancel.why().is_none() {
+        if is_slow && cancel.reason().is_none() {
             *after = Some(Instant::now() + paced(RETRY_AFTER));
         }
         tools.ok()
@@ -581,10 +581,10 @@ fn with_grants(e: Error, name: &str) -> Error {
 }
 
 /// The error of a call whose turn has ended.
-fn ended(why: Why) -> Error {
+fn ended(why: CancelReason) -> Error {
     match why {
-        Why::Stopped => Error::new(Kind::Interrupted, "stopped"),
-        Why::Deadline => Error::new(Kind::Limit, "the turn timed out"),
+        CancelReason::Stopped => Error::new(Kind::Interrupted, "stopped"),
+        CancelReason::Deadline => Error::new(Kind::Limit, "the turn timed out"),
     }
 }
 

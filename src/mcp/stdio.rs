@@ -286,7 +286,7 @@ impl Transport for Stdio {
                         }
                     }
                     Ok(Line::Failed(reason)) => return Err(Error::failed(reason)),
-                    Ok(Line::Wake) if wait.cancel.why().is_none() => {}
+                    Ok(Line::Wake) if wait.cancel.reason().is_none() => {}
                     Ok(Line::Wake) => return Err(Error::new(Kind::Interrupted, "stopped")),
                     Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
                     Err(RecvTimeoutError::Timeout) => {

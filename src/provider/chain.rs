@@ -177,7 +177,7 @@ impl Chain {
             {
                 return (Err(error), provider);
             }
-            if let Some(why) = request.cancel.why() {
+            if let Some(why) = request.cancel.reason() {
                 return (Err(ProviderError::Cancelled(why)), provider);
             }
             model.health().down_until = Some(Instant::now() + MODEL_REST);

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
 pub use chain::{Chain, Retry};
@@ -182,7 +182,7 @@ pub enum ProviderError {
     /// No request was made: the key, the proxy or the certificates cannot be used.
     Unasked(Error),
     /// The turn was stopped, or its time ran out.
-    Cancelled(Why),
+    Cancelled(CancelReason),
 }
 
 /// The end of a refusal by a host that was sent no key.
@@ -238,10 +238,10 @@ impl ProviderError {
         };
         let (kind, hint) = match &self {
             Self::Unasked(e) => return e.clone().doing(format!("asking {model}")),
-            Self::Cancelled(Why::Stopped) => {
+            Self::Cancelled(CancelReason::Stopped) => {
                 return Error::new(Kind::Interrupted, "stopped by the user");
             }
-            Self::Cancelled(Why::Deadline) => {
+            Self::Cancelled(CancelReason::Deadline) => {
                 return Error::new(Kind::Limit, "the turn timed out")
                     .hint("allow more time with --timeout");
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::connect::connect;
 use super::learned::Learned;
 use super::{ProviderError, ollama};
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Kind, Result};
@@ -177,7 +177,7 @@ fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
     let name = model.name.trim_end_matches(ANY_MODEL).trim_end_matches('/');
     let get = |path: Option<&str>| {
         host.get(path, &cancel).map_err(|e| match e {
-            ProviderError::Cancelled(Why::Deadline) => {
+            ProviderError::Cancelled(CancelReason::Deadline) => {
                 let seconds = within.as_secs();
                 Error::new(
                     Kind::Unavailable,

@@ -11,7 +11,7 @@ use fs_err::{File, OpenOptions};
 use rustix::fs::{FlockOperation, flock};
 
 use super::{make_dir_synced, parent};
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
 
 /// A lock between processes, held until dropped; the kernel releases it when the process dies. The holder may remove the file:
@@ -59,13 +59,13 @@ impl Lock {
             }
             match cancel.sleep(pause) {
                 Ok(()) => {}
-                Err(Why::Stopped) => {
+                Err(CancelReason::Stopped) => {
                     return Err(Error::new(
                         Kind::Interrupted,
                         "stopped while waiting for another run",
                     ));
                 }
-                Err(Why::Deadline) => {
+                Err(CancelReason::Deadline) => {
                     return Err(Error::new(
                         Kind::Limit,
                         "timed out while waiting for another run",

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::CHANNEL;
 use super::chats::Chats;
 use super::update::Press;
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::outbox::{Button, Item, fresh_id};
 use crate::storage::{Entry, Queue};
@@ -192,7 +192,7 @@ impl Questions {
                 return Ok(Answer::None);
             };
             let left = question.left();
-            let (answer, decided) = match (question.answer, cancel.why()) {
+            let (answer, decided) = match (question.answer, cancel.reason()) {
                 (Some(Answer::Yes), _) => (Answer::Yes, "✅ Allowed."),
                 (Some(Answer::Always), _) => {
                     (Answer::Always, "✅ Allowed, always in this conversation.")
@@ -202,7 +202,7 @@ impl Questions {
                     Answer::None,
                     "❌ Not allowed: the question could not be sent.",
                 ),
-                (None, Some(Why::Stopped)) => {
+                (None, Some(CancelReason::Stopped)) => {
                     (Answer::None, "❌ Not allowed: the turn was stopped.")
                 }
                 (None, _) if left.is_zero() => {

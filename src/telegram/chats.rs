@@ -78,7 +78,7 @@ impl Chats {
             account,
         };
         for file in open.iter().flat_map(|open| &open.message.files) {
-            if cancel.why().is_some() {
+            if cancel.reason().is_some() {
                 return;
             }
             downloader.attach(file, &mut message.text, &mut message.attachments);

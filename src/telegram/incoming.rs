@@ -6,7 +6,7 @@ use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::back_off;
 use super::chats::Chats;
 use super::update::{Attachment, word};
-use crate::cancel::{Cancel, Why};
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, one_line, size};
@@ -166,7 +166,7 @@ impl Downloader<'_> {
             };
             let wait = wait.filter(|wait| self.cancel.remaining(*wait) == *wait);
             if wait.is_none_or(|wait| self.cancel.sleep(wait).is_err()) {
-                let is_late = self.cancel.why() == Some(Why::Deadline);
+                let is_late = self.cancel.reason() == Some(CancelReason::Deadline);
                 return Err(if is_late {
                     "timed out".to_owned()
                 } else {

@@ -145,7 +145,7 @@ impl Poller {
     }
 
     fn is_stopping(&self) -> bool {
-        self.sender().cancel.why().is_some()
+        self.sender().cancel.reason().is_some()
     }
 
     fn call(&self, method: &str, params: &Value, within: Duration) -> Result<Value, Failure> {

@@ -98,7 +98,7 @@ impl MessageSender {
                         own.state().lock = Some(lock);
                         return own.deliver();
                     }
-                    Err(_) if own.cancel.why().is_some() => return,
+                    Err(_) if own.cancel.reason().is_some() => return,
                     Err(e) => (own.log)(
                         Level::Warn,
                         &format!("waiting for another program that is sending: {e}"),
@@ -190,7 +190,7 @@ impl MessageSender {
             }
             own.wake();
         });
-        while self.cancel.why().is_none() {
+        while self.cancel.reason().is_none() {
             self.state().is_woken = false;
             let record_at = self.record_held();
             match self.next(&self.pending(), record_at) {
@@ -212,7 +212,7 @@ impl MessageSender {
         let now = Instant::now();
         let mut seen = BTreeSet::new();
         state.is_sending = false;
-        if self.cancel.why().is_some() {
+        if self.cancel.reason().is_some() {
             self.changed.notify_all();
             return Next::Wait(None);
         }
@@ -249,7 +249,7 @@ impl MessageSender {
     /// Waits until something is posted or the program stops, and until this time at most.
     fn sleep(&self, until: Option<Instant>) {
         let state = self.state();
-        let is_asleep = |state: &mut SenderState| !state.is_woken && self.cancel.why().is_none();
+        let is_asleep = |state: &mut SenderState| !state.is_woken && self.cancel.reason().is_none();
         if let Some(until) = until {
             let left = until.saturating_duration_since(Instant::now());
             drop(self.changed.wait_timeout_while(state, left, is_asleep));
@@ -278,7 +278,7 @@ impl MessageSender {
         let id = [pending.id.clone()];
         let is_first = {
             let mut state = self.state();
-            if self.cancel.why().is_some() {
+            if self.cancel.reason().is_some() {
                 return;
             }
             // The start of one that is not on disk is not counted.

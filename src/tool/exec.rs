@@ -86,7 +86,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     });
     let mut printed = |line: &[u8]| {
         let line = one_line(&String::from_utf8_lossy(line), MAX_LINE);
-        (turn.events)(Event::Printed(line));
+        (turn.events)(Event::ToolOutput(line));
     };
     let workers = &workshop.workers;
     let Reply { header, body } = workers.call_watched(&job, turn.cancel, &mut printed)?;

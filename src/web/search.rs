@@ -137,7 +137,7 @@ impl Search<'_> {
         for engine in self.engines() {
             match self.ask(engine, query, count, cancel) {
                 Ok(hits) => return Ok(hits),
-                Err(e) if cancel.why().is_some() => return Err(e),
+                Err(e) if cancel.reason().is_some() => return Err(e),
                 Err(e) => failures.push(format!("{}: {e}", engine.name)),
             }
         }

@@ -10,7 +10,7 @@ use rustix::event::PollFlags;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::processes;
-use crate::cancel::{Cancel, Hook, Why};
+use crate::cancel::{Cancel, CancelReason, Hook};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::MAX_PROCESSES;
 use crate::sys;
@@ -91,9 +91,9 @@ pub(super) fn exchange(
 
 /// What an error means for the turn, if that has been stopped.
 fn of_turn(e: Error, cancel: &Cancel, told_to_stop: bool) -> Error {
-    match cancel.why() {
-        Some(Why::Deadline) => Error::new(Kind::Limit, "the turn timed out"),
-        Some(Why::Stopped) if told_to_stop => Error::new(Kind::Interrupted, "stopped"),
+    match cancel.reason() {
+        Some(CancelReason::Deadline) => Error::new(Kind::Limit, "the turn timed out"),
+        Some(CancelReason::Stopped) if told_to_stop => Error::new(Kind::Interrupted, "stopped"),
         _ => e,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bantam::agent::{Agent, Pending, Request, Verdict};
+use bantam::agent::{Agent, Decision, PendingCall, Request};
 use bantam::error::{Kind, Result};
 use bantam::provider::OpenAi;
 use bantam::tool::{Function, Turn};
@@ -115,9 +115,9 @@ fn a_program_asks_before_a_call() {
     let agent = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
     let agent = agent.tool(pay).confirm(["pay"]).build().unwrap();
     let request = Request {
-        confirm: Some(Arc::new(|pending: &Pending| {
+        confirm: Some(Arc::new(|pending: &PendingCall| {
             assert_eq!(pending.tool, "pay");
-            Verdict::No
+            Decision::No
         })),
         ..Request::new("Pay!", "notes")
     };

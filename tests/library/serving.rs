@@ -198,7 +198,7 @@ fn the_end_stops_what_reads() {
         &ended,
     )
     .unwrap();
-    assert!(ended.why().is_some());
+    assert!(ended.reason().is_some());
 }
 
 fn what_stopped_the_program_three_times_is_set_aside() {

@@ -662,7 +662,9 @@ fn a_stop_during_a_summary_ends_the_turn_and_changes_nothing() {
     let fixture = Fixture::new(1000, move |seen, _| {
         if seen.is_for_a_summary() {
             stop.stop();
-            return Err(ProviderError::Cancelled(crate::cancel::Why::Stopped));
+            return Err(ProviderError::Cancelled(
+                crate::cancel::CancelReason::Stopped,
+            ));
         }
         Ok(talkative(seen))
     });
