@@ -376,7 +376,7 @@ fn the_tests_that_the_architecture_names_exist() {
     let names: Vec<&str> = names.collect();
     assert!(names.len() > 10, "{names:?}");
     let mut tests = String::new();
-    for folder in ["tests/it", "tests/jail"] {
+    for folder in ["tests/it", "tests/root", "tests/jail"] {
         for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {

@@ -13,10 +13,13 @@ use std::time::Duration;
 use std::{fs, io, mem, thread};
 
 #[allow(dead_code)] // the tests use the rest of it
+#[path = "../root/seccomp_trace.rs"]
+mod seccomp_trace;
+#[allow(dead_code)]
 #[path = "../support/mod.rs"]
 mod support;
-
-use support::syncs;
+#[path = "../root/syncs.rs"]
+mod syncs;
 
 /// Of each kind. They are taken in turn, so that whatever else the machine does meets all of them alike.
 const ROUNDS: usize = 100;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Sent};
 use crate::botschema;
-use crate::gateway::{config, ends, start};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
 use crate::stored::{open_items, sealed};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Opened, Running, merged, until};
 use crate::marker::Marker;
 use crate::model::{Model, Reply};
 
@@ -96,39 +96,29 @@ fn an_interrupted_wait_for_another_run_says_so_and_advises_nothing() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     let _held = home.hold_session("cli_default");
+    let opened = Opened::watch(&home.path("state/locks/cli_default.lock"));
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    running.wait_until_open(&home.path("state/locks/cli_default.lock"));
+    opened.wait();
     interrupt(running)
         .says("stopped while waiting for another run")
         .does_not_say("hint:");
 }
 
-/// Whether a process has read all that has arrived on its TCP connections.
-fn has_read_everything(pid: i32) -> bool {
-    let fds = fs::read_dir(format!("/proc/{pid}/fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let sockets: Vec<String> = fds
-        .filter_map(|fd| {
-            fs::read_link(fd.path())
-                .ok()?
-                .to_str()?
-                .strip_prefix("socket:[")?
-                .strip_suffix(']')
-                .map(str::to_owned)
-        })
-        .collect();
-    let table = fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
-    let mut mine = table
+/// Whether bantam has read all that this model has sent. The table of TCP connections is open to every user.
+fn has_read_everything(model: &Model) -> bool {
+    let address = model.address();
+    let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
+    let to_model = format!(":{port:04X}");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let rows = table
         .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|row| {
-            row.get(9)
-                .is_some_and(|inode| sockets.iter().any(|socket| socket == inode))
-        })
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // A row: its number, the own address, the other end's, the state (01: established), bytes to send and to read.
+    let mut connections = rows
+        .filter(|row| row[2].ends_with(&to_model) && row[3] == "01")
         .peekable();
-    mine.peek().is_some() && mine.all(|row| row[4].ends_with(":00000000"))
+    connections.peek().is_some() && connections.all(|row| row[4].ends_with(":00000000"))
 }
 
 #[test]
@@ -138,7 +128,7 @@ fn text_received_before_an_interrupt_is_kept_and_a_pipe_does_not_see_it() {
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     model.wait_for_holds(1);
     until("bantam has read what was sent", || {
-        has_read_everything(running.pid())
+        has_read_everything(&model)
     });
     interrupt(running);
     let session = home.session("cli_default");
@@ -160,7 +150,7 @@ fn text_held_back_because_it_could_become_a_call_is_kept_as_well() {
     let running = home.bantam().args(["agent", "-m", "hi"]).spawn();
     model.wait_for_holds(1);
     until("bantam has read what was sent", || {
-        has_read_everything(running.pid())
+        has_read_everything(&model)
     });
     interrupt(running);
     let session = home.session("cli_default");

@@ -5,9 +5,9 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{config, start};
 use crate::botapi::BotApi;
 use crate::cron::statuses;
-use crate::gateway::{config, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;

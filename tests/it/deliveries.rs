@@ -1,18 +1,14 @@
 //! What people see of a turn in their chat and in the log, and what becomes of messages when Telegram or the token fails.
 
-use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault};
-use crate::gateway::{config, ends, start};
-use crate::harness::{Home, merged, until};
+use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
-use crate::seccomp_trace::{Verdict, trace};
-use crate::stored::journal;
 
 /// The two who may.
 const OWNER: i64 = 42;
@@ -90,140 +86,6 @@ fn an_answer_that_may_be_lost_is_told_however_often_that_breaks_off() {
     let texts = api.wait_for_texts(OWNER, 1);
     assert!(texts[0].contains("may not have arrived"), "{texts:?}");
     ends(gateway);
-}
-
-#[test]
-fn a_sync_that_fails_sends_nothing_again() {
-    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let queue = home.path("state/queue.jsonl");
-    let fails = AtomicBool::new(false);
-    let converse = || {
-        let gateway = start(&home);
-        api.text(OWNER, "hello");
-        api.wait_for_texts(OWNER, 1);
-        until("the delivery is recorded", || {
-            let lines = fs::read_to_string(&queue).unwrap();
-            lines
-                .lines()
-                .any(|line| line.contains("\"done\":") && !line.contains("\"add\":"))
-        });
-        // The next thing to sync is the next message.
-        fails.store(true, Ordering::SeqCst);
-        api.text(OWNER, "and now?");
-        api.wait_for_texts(OWNER, 2);
-        ends(gateway);
-        assert!(!fails.load(Ordering::SeqCst), "no sync failed");
-    };
-    trace(&[libc::SYS_fdatasync], converse, |stop| {
-        let is_meant = stop.target(0) == queue && fails.swap(false, Ordering::SeqCst);
-        if is_meant {
-            Verdict::Fail(libc::EIO)
-        } else {
-            Verdict::GoOn
-        }
-    });
-    assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1."]);
-    // Nor does the next program, for what was recorded is still there.
-    let gateway = start(&home);
-    api.text(OWNER, "still?");
-    api.wait_for_texts(OWNER, 3);
-    ends(gateway);
-    assert_eq!(api.texts(OWNER), ["Answer 0.", "Answer 1.", "Answer 2."]);
-}
-
-/// An answer that finds the disk full, and Telegram failing at that moment, is sent as soon as Telegram takes it, and once.
-#[test]
-fn an_answer_that_a_full_disk_does_not_take_is_tried_again() {
-    // How the first try ends, and what is in the chat then.
-    for (fault, sent) in [
-        (Fault::Page(502), "Answer 0."),
-        (Fault::Reset, "may not have arrived"),
-    ] {
-        let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")).held());
-        let api = BotApi::start();
-        let home = Home::with(&config(&model, &api));
-        let queue = home.path("state/queue.jsonl");
-        let is_full = AtomicBool::new(false);
-        let converse = || {
-            let gateway = start(&home);
-            api.text(OWNER, "hello");
-            model.wait_for_requests(1);
-            is_full.store(true, Ordering::SeqCst);
-            api.fault("sendMessage", fault.clone());
-            model.release();
-            let texts = api.wait_for_texts(OWNER, 1);
-            assert!(texts[0].contains(sent), "{texts:?}");
-            // There is room again, and it is recorded.
-            is_full.store(false, Ordering::SeqCst);
-            until("the message is recorded as answered", || {
-                let lines = fs::read_to_string(&queue).unwrap();
-                let mut done = lines.lines().filter(|line| line.contains("\"done\":"));
-                done.any(|line| line.contains("\"telegram:7001\""))
-            });
-            ends(gateway);
-        };
-        trace(&[libc::SYS_write], converse, |stop| {
-            if is_full.load(Ordering::SeqCst) && stop.target(0) == queue {
-                Verdict::Fail(libc::ENOSPC)
-            } else {
-                Verdict::GoOn
-            }
-        });
-        // Nor is it sent again by the next program.
-        let gateway = start(&home);
-        api.text(OWNER, "/help");
-        api.wait_for_texts(OWNER, 2);
-        ends(gateway);
-        assert_eq!(api.texts(OWNER).len(), 2, "{:?}", api.texts(OWNER));
-    }
-}
-
-#[test]
-fn a_queue_that_cannot_be_made_shorter_is_used_as_it_is() {
-    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let api = BotApi::start();
-    let home = Home::with(&config(&model, &api));
-    let long = json!({ "to": "telegram:42", "text": "x".repeat(100 << 10) });
-    let lines = journal([
-        json!({ "v": 1 }),
-        json!({ "add": "long", "kind": "out", "item": long }),
-        json!({ "done": ["long"] }),
-    ]);
-    let queue = home.write("state/queue.jsonl", lines);
-    let successor = home.path("state/queue.jsonl.new");
-    let converse = || {
-        let gateway = start(&home);
-        api.text(OWNER, "hello");
-        api.wait_for_texts(OWNER, 1);
-        ends(gateway);
-    };
-    let calls = [
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_open,
-        libc::SYS_openat,
-    ];
-    trace(&calls, converse, |stop| {
-        let (path, flags) = if stop.call == libc::SYS_openat {
-            (stop.path(1), stop.args[2])
-        } else {
-            (stop.path(0), stop.args[1])
-        };
-        let creates = flags & u64::try_from(libc::O_CREAT).unwrap() != 0;
-        if creates && path == successor {
-            Verdict::Fail(libc::ENOSPC)
-        } else {
-            Verdict::GoOn
-        }
-    });
-    assert!(fs::metadata(&queue).unwrap().len() > 100 << 10);
-    // When there is room, it is.
-    let gateway = start(&home);
-    api.text(OWNER, "and now?");
-    assert_eq!(api.wait_for_texts(OWNER, 2), ["Answer 0.", "Answer 1."]);
-    ends(gateway);
-    assert!(fs::metadata(&queue).unwrap().len() < 10 << 10);
 }
 
 #[test]

@@ -4,32 +4,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::botapi::{BotApi, Fault, TOKEN};
+use crate::bot::{config, ends, start};
+use crate::botapi::{BotApi, Fault};
 use crate::botschema;
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request};
 
 /// The one who may, and somebody who may not.
 const OWNER: i64 = 42;
 const STRANGER: i64 = 666;
-
-/// The bot of the owner and one more, between this model and this server.
-pub fn config(model: &Model, api: &BotApi) -> Value {
-    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
-    merged(
-        model.config(),
-        &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }),
-    )
-}
-
-pub fn start(home: &Home) -> Running<'_> {
-    home.bantam().arg("gateway").spawn()
-}
 
 /// A model that repeats what it is told.
 fn echo() -> Model {
@@ -47,18 +35,6 @@ fn said(request: &Request) -> String {
         .unwrap_or_default()
         .trim()
         .to_owned()
-}
-
-/// Tells it to end, which it does soon and well.
-#[track_caller]
-pub fn ends(gateway: Running) {
-    gateway.signal(Signal::TERM);
-    let started = Instant::now();
-    gateway.wait();
-    let took = started.elapsed();
-    gateway.finish().exits(0);
-    // A poll may last 50 s.
-    assert!(took < Duration::from_secs(40), "it took {took:?} to end");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until, walk};
 use crate::model::{Model, Reply, Request, call};
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 

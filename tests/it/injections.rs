@@ -14,8 +14,8 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until, walk};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::open_items;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{config, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::gateway::{config, start};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
 use crate::stored::journal;

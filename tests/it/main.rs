@@ -8,8 +8,8 @@ mod support;
 
 // Every test names them without their folder.
 use support::{
-    addresses, board, botapi, door, entities, fixtures, harness, heavy, lease, marker, model, pdf,
-    program, remote, rng, seccomp_trace, smuggling, stored, syncs, tunnel, without_syscall,
+    addresses, board, bot, botapi, door, entities, fixtures, harness, heavy, lease, marker, model,
+    pdf, program, remote, rng, smuggling, stored, tunnel, without_syscall,
 };
 
 mod agent;
@@ -26,7 +26,6 @@ mod compaction;
 mod config;
 mod confirm;
 mod contract;
-mod crash;
 mod cron;
 mod deliveries;
 mod demo;
@@ -37,7 +36,6 @@ mod endpoint;
 mod everything;
 mod examples;
 mod exec;
-mod faults;
 mod files;
 mod flags;
 mod foreign;
@@ -62,7 +60,6 @@ mod mistakes;
 mod models;
 mod network;
 mod onboard;
-mod power;
 mod prompt;
 mod proxy;
 mod quirks;
@@ -85,7 +82,6 @@ mod threads;
 mod undo;
 mod unrestricted;
 mod usage;
-mod waits;
 mod web;
 mod week;
 mod without_telegram;

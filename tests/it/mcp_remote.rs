@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{config, ends, start};
 use crate::botapi::BotApi;
 use crate::door::{Door, address, settings};
-use crate::gateway::{config, ends, start};
 use crate::harness::{Home, Run, Running, merged};
 use crate::model::{Model, Reply, Request, call};
 use crate::remote::remote;

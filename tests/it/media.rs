@@ -9,8 +9,8 @@ use std::thread;
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::journal;

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use crate::bot;
 use crate::botapi::BotApi;
 use crate::botschema;
-use crate::gateway;
 use crate::harness::{CANARY, Home, merged, until};
 use crate::model::{Model, Reply};
 
@@ -209,14 +209,14 @@ fn the_bot_offers_the_models_of_hosts_as_buttons() {
     let all = [ids.as_slice(), &[json!({ "id": long })]].concat();
     let list = json!({ "data": all });
     let (model, api) = (host(list), BotApi::start());
-    let mut config = gateway::config(&model, &api);
+    let mut config = bot::config(&model, &api);
     (
         config["model_list"][0]["model_name"],
         config["model_list"][0]["model"],
     ) = ("gpu-box".into(), "local".into());
     config["agents"]["defaults"]["model_name"] = "gpu-box".into();
     let home = Home::with(&config);
-    let gateway = gateway::start(&home);
+    let gateway = bot::start(&home);
     api.text(42, "/model");
     api.wait_for_texts(42, 1);
     let list = || api.sent(42)[0].clone();
@@ -253,7 +253,7 @@ fn the_bot_offers_the_models_of_hosts_as_buttons() {
     says(4);
     api.text(42, "/model gpu-box/model-12");
     assert_eq!(says(5), "From now on model-12 answers here.");
-    gateway::ends(gateway);
+    bot::ends(gateway);
     let asked: Vec<Value> = model
         .requests()
         .into_iter()

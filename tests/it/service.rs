@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::bot::config;
 use crate::botapi::{BotApi, Fault};
-use crate::gateway::config;
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 

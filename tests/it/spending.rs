@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::open_items;

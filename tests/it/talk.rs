@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::ends;
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::botschema;
-use crate::gateway::ends;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::sealed;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::{ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, seen, until};
 use crate::model::{Call, Model, Reply, Request, USAGE, call};
 use crate::stored::{open_items, sent_items};

@@ -4,8 +4,8 @@ use std::process::Command;
 
 use rustix::process::{Resource, getrlimit, getuid};
 
+use crate::bot::{config, ends};
 use crate::botapi::BotApi;
-use crate::gateway::{config, ends};
 use crate::harness::{Home, Running};
 use crate::model::{Model, Reply};
 

@@ -4,8 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
+use crate::bot::ends;
 use crate::botapi::{BotApi, TOKEN};
-use crate::gateway::ends;
 use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply, call};
 

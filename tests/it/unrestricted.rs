@@ -237,27 +237,6 @@ fn with_the_sandbox_off_file_tools_keep_it_so() {
 }
 
 #[test]
-fn a_home_where_commands_may_read_is_refused() {
-    let model = Model::scripted([
-        Reply::call("list_dir", &json!({ "path": "." })),
-        Reply::text("Refused."),
-    ]);
-    let place = std::path::Path::new("/opt").join(format!("bantam-test-{}", std::process::id()));
-    fs::create_dir_all(&place).unwrap();
-    fs::write(place.join("config.json"), model.config().to_string()).unwrap();
-    let home = Home::empty();
-    let run = home
-        .bantam()
-        .env("BANTAM_HOME", &place)
-        .args(["agent", "-m", "hi"])
-        .run();
-    fs::remove_dir_all(&place).unwrap();
-    run.exits(0);
-    let result = model.request(1).last("tool");
-    assert!(result.contains("/opt"), "{result}");
-}
-
-#[test]
 fn a_home_behind_a_link_that_tools_could_replace_is_refused() {
     let model = Model::never_asked();
     let (home, other) = (Home::empty(), Home::empty());

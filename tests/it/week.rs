@@ -14,8 +14,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::bot::ends;
 use crate::botapi::{BotApi, TOKEN};
-use crate::gateway::ends;
 use crate::harness::{Bantam, CANARY, Home, Run};
 use crate::model::{Model, Reply, Request, call};
 use crate::stored::{one_result_per_call, sealed};

@@ -3,8 +3,8 @@
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::bot::{ends, start};
 use crate::cron::statuses;
-use crate::gateway::{ends, start};
 use crate::harness::{Home, merged, until};
 use crate::model::{Model, Reply};
 

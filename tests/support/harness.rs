@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock, inotify};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
@@ -45,6 +47,33 @@ pub fn seen(text: &str) -> String {
         }
     }
     out
+}
+
+/// A file that somebody is about to open.
+pub struct Opened {
+    events: OwnedFd,
+    path: PathBuf,
+}
+
+impl Opened {
+    /// Begins to watch; the file exists.
+    pub fn watch(path: &Path) -> Self {
+        let events = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, path, inotify::WatchFlags::OPEN).unwrap();
+        Self {
+            events,
+            path: path.to_owned(),
+        }
+    }
+
+    /// Waits until it has been opened since.
+    #[track_caller]
+    pub fn wait(&self) {
+        let mut ready = [PollFd::new(&self.events, PollFlags::IN)];
+        let limit = Timespec::try_from(LIMIT).unwrap();
+        let count = poll(&mut ready, Some(&limit)).unwrap();
+        assert_eq!(count, 1, "nobody opens {}", self.path.display());
+    }
 }
 
 /// The API key of every test, an obvious fake. Long enough and odd enough to be found anywhere.
@@ -723,16 +752,6 @@ impl Running<'_> {
         let shown = self.err.text();
         let line = shown.lines().find(|line| line.contains(text));
         line.unwrap_or_default().to_owned()
-    }
-
-    /// Waits until the process has `path` open.
-    #[track_caller]
-    pub fn wait_until_open(&self, path: &Path) {
-        let fds = format!("/proc/{}/fd", self.pid());
-        until(&format!("bantam opens {}", path.display()), || {
-            let mut fds = fs::read_dir(&fds).into_iter().flatten().flatten();
-            fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == path))
-        });
     }
 
     /// Sends a signal to the process alone, not to what it started.

@@ -1,8 +1,9 @@
-//! What the tests in `tests/it`, `tests/programs` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
+//! What the tests in `tests/it`, `tests/root`, `tests/programs` and `tests/jail` and the measurements in `tests/bench` share: homes and runs of the real
 //! program, scripted models and Telegram servers, and ways to watch or hinder the program from outside.
 
 pub mod addresses;
 pub mod board;
+pub mod bot;
 pub mod botapi;
 pub mod bothttp;
 pub mod botmethods;
@@ -19,9 +20,7 @@ pub mod program;
 pub mod race;
 pub mod remote;
 pub mod rng;
-pub mod seccomp_trace;
 pub mod smuggling;
 pub mod stored;
-pub mod syncs;
 pub mod tunnel;
 pub mod without_syscall;

@@ -16,8 +16,8 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::program::program;
-use super::without_syscall::filter;
+use super::support::program::program;
+use super::support::without_syscall::filter;
 
 /// A system call that waits for a verdict.
 pub struct Stop {

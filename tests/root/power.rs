@@ -17,8 +17,8 @@ use bantam::message::{Message, User};
 use bantam::session::{Durability, Entry, Files, Store};
 use serde_json::{Value, json};
 
+use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, FIRST_UPDATE};
-use crate::gateway::{config, ends, start};
 use crate::harness::{Home, holds, merged, unique, walk};
 use crate::model::{Model, Reply, call};
 use crate::seccomp_trace::{Stop, Verdict, trace};

@@ -1,0 +1,57 @@
+//! Files and directories that belong to another user, or that only root can make.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use serde_json::json;
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+/// A user that is not on this machine.
+const STRANGER: u32 = 61_001;
+
+#[test]
+fn key_command_in_a_strangers_file_is_refused() {
+    for owned in ["config.json", ".."] {
+        let model = Model::never_asked();
+        let other = Home::empty();
+        let ran = other.path("ran");
+        let mut config = model.config();
+        config["model_list"][0]["api_key"] = json!(format!(
+            "cmd:/bin/sh -c 'echo >{}; echo key'",
+            ran.display()
+        ));
+        let home = Home::with(&config);
+        let place = home.path(owned).canonicalize().unwrap();
+        chown(&place, Some(STRANGER), None).unwrap();
+        let run = home.agent(["-m", "hi"]);
+        run.exits(3)
+            .fails_with_a_hint()
+            .says("user 61001 owns")
+            .says(place.to_str().unwrap());
+        assert!(!ran.exists(), "{owned}");
+    }
+}
+
+#[test]
+fn home_in_opt_is_refused() {
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })),
+        Reply::text("Refused."),
+    ]);
+    let place = Path::new("/opt").join(format!("bantam-test-{}", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    fs::write(place.join("config.json"), model.config().to_string()).unwrap();
+    let home = Home::empty();
+    let run = home
+        .bantam()
+        .env("BANTAM_HOME", &place)
+        .args(["agent", "-m", "hi"])
+        .run();
+    fs::remove_dir_all(&place).unwrap();
+    run.exits(0);
+    let result = model.request(1).last("tool");
+    assert!(result.contains("/opt"), "{result}");
+}

@@ -1,0 +1,38 @@
+//! A gateway with a Telegram bot: its configuration, its start and its end.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use super::botapi::{BotApi, TOKEN};
+use super::harness::{Home, Running, merged};
+use super::model::Model;
+
+/// The first of the two users who may write to the bot; the other one is 43.
+const OWNER: i64 = 42;
+
+/// The bot of the owner and one more, between this model and this server.
+pub fn config(model: &Model, api: &BotApi) -> Value {
+    let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, 43], "api_base": api.base() });
+    merged(
+        model.config(),
+        &json!({ "channels": { "telegram": bot }, "tools": { "exec": { "sandbox": "off" } } }),
+    )
+}
+
+pub fn start(home: &Home) -> Running<'_> {
+    home.bantam().arg("gateway").spawn()
+}
+
+/// Tells it to end, which it does soon and well.
+#[track_caller]
+pub fn ends(gateway: Running) {
+    gateway.signal(Signal::TERM);
+    let started = Instant::now();
+    gateway.wait();
+    let took = started.elapsed();
+    gateway.finish().exits(0);
+    // A poll may last 50 s.
+    assert!(took < Duration::from_secs(40), "it took {took:?} to end");
+}
