@@ -500,7 +500,6 @@ mod tests {
             dir: None,
             always,
             hidden,
-            disabled: false,
             missing: Vec::new(),
             text: format!("Do {name}."),
         };
@@ -512,10 +511,6 @@ mod tests {
         skills.push(Skill {
             missing: vec!["the program x".into()],
             ..skill("d", true, false)
-        });
-        skills.push(Skill {
-            disabled: true,
-            ..skill("e", true, false)
         });
         let text = catalogue(&skills, true);
         assert!(

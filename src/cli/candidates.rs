@@ -26,14 +26,12 @@ pub(super) const KINDS: [&str; 9] = [
 ];
 
 /// The commands whose first word is of a kind.
-const WORDS: [(&str, &str); 18] = [
+const WORDS: [(&str, &str); 16] = [
     ("sessions show", "sessions"),
     ("sessions reset", "sessions"),
     ("sessions erase", "sessions"),
     ("skills show", "skills"),
     ("skills remove", "skills"),
-    ("skills enable", "skills"),
-    ("skills disable", "skills"),
     ("cron remove", "jobs"),
     ("cron enable", "jobs"),
     ("cron disable", "jobs"),

@@ -29,9 +29,9 @@ pub(super) const COMMANDS: &[Command] = &[
         .with_examples(&["bantam skills show journal"]),
     Command::row(
         "skills install",
-        "DIR|FILE.zip|URL[#NAME]",
+        "DIR|URL[#NAME]",
         install,
-        "add a skill from a folder, a zip file, the address of one, or a git repository; #NAME chooses one of several",
+        "add a skill from a folder or the https address of a git repository; #NAME chooses one of several",
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&[
@@ -46,20 +46,6 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam skills remove weather"]),
-    Command::row(
-        "skills enable",
-        "NAME",
-        enable,
-        "let the agent use a disabled skill again",
-    )
-    .with_examples(&["bantam skills enable weather"]),
-    Command::row(
-        "skills disable",
-        "NAME",
-        disable,
-        "stop the agent from using a skill; /NAME still works",
-    )
-    .with_examples(&["bantam skills disable weather"]),
 ];
 
 fn load_skills(env: &Env) -> Result<Skills> {
@@ -87,12 +73,6 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
 
 fn notes(skill: &Skill) -> Vec<String> {
     let mut notes = Vec::new();
-    if skill.disabled {
-        notes.push(format!(
-            "disabled: bantam skills enable {} lets the agent use it",
-            skill.name
-        ));
-    }
     if !skill.missing.is_empty() {
         notes.push(format!("not used: requires {}", skill.missing.join(", ")));
     }
@@ -191,38 +171,19 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
     }
 }
 
-fn enable(args: &Args, env: &Env) -> Result<u8> {
-    change(args, env, skills::enable, "Enabled")
-}
-
-fn disable(args: &Args, env: &Env) -> Result<u8> {
-    change(args, env, skills::disable, "Disabled")
-}
-
 fn remove(args: &Args, env: &Env) -> Result<u8> {
+    let name = &args.words[0];
+    let shown = one_line(name, 64);
     if !confirm(
         args,
-        &format!(
-            "Delete the skill {} and all its files?",
-            one_line(&args.words[0], 64)
-        ),
+        &format!("Delete the skill {shown} and all its files?"),
     )? {
         return print("Nothing deleted\n").map(|()| 0);
     }
-    change(args, env, skills::remove, "Removed")
-}
-
-/// Changes the skill that the command names, and says what was done to it.
-fn change(
-    args: &Args,
-    env: &Env,
-    change: fn(&Skills, &str) -> Result<()>,
-    done: &str,
-) -> Result<u8> {
-    let (skills, name) = (load_skills(env)?, &args.words[0]);
+    let skills = load_skills(env)?;
     let _lock = lock_agent_folder(env)?;
-    change(&skills, name)?;
-    print(&format!("{done} {name}\n")).map(|()| 0)
+    skills::remove(&skills, name)?;
+    print(&format!("Removed {name}\n")).map(|()| 0)
 }
 
 /// Locks `agent/`, which exists from then on. A home without that folder uses the files that are compiled in: these are

@@ -13,7 +13,6 @@ mod read;
 mod replace;
 #[cfg(test)]
 mod tests;
-mod unzip;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -203,7 +202,6 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
         ),
         FileJob::TakeFile(file) => incoming::take_file(trees, file),
         FileJob::PutBack(file) => edit::put_back(trees.find(&file.path, Access::Write)?, file),
-        FileJob::Unzip(archive) => unzip::unzip(trees, &archive.content),
         FileJob::GiveFile { path, offset, most } => {
             read::give_file(trees.find(path, Access::Read)?, *offset, *most)
         }

@@ -1,4 +1,4 @@
-//! Installs, removes, enables and disables skills.
+//! Installs and removes skills.
 //!
 //! A skill on its way in or out has a name that starts with a dot, and one rename makes it visible or not: after a crash
 //! there is a whole skill or none. The next installation or removal deletes what a crash left behind.
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{DISABLED, FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
+use super::{FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name};
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
-use crate::storage::{self, Durability, copy_new};
+use crate::storage::{self, copy_new};
 use crate::text::{counted, nearest, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.
@@ -266,27 +266,12 @@ pub(crate) fn unknown(skills: &Skills, name: &str) -> Error {
     Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint)
 }
 
-fn folder(skills: &Skills, name: &str) -> Result<PathBuf> {
+/// Deletes a skill with all its files. The caller holds a lock.
+pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
     let dir = skills.dir().join(name);
     if !is_valid_name(name) || dir.symlink_metadata().is_err() {
         return Err(unknown(skills, name));
     }
-    Ok(dir)
-}
-
-/// Lets the agent use a skill again. The caller holds a lock.
-pub(crate) fn enable(skills: &Skills, name: &str) -> Result<()> {
-    storage::remove(&folder(skills, name)?.join(DISABLED))
-}
-
-/// Stops the agent from using a skill. The caller holds a lock.
-pub(crate) fn disable(skills: &Skills, name: &str) -> Result<()> {
-    storage::replace(&folder(skills, name)?.join(DISABLED), b"", Durability::Now)
-}
-
-/// Deletes a skill with all its files. The caller holds a lock.
-pub(crate) fn remove(skills: &Skills, name: &str) -> Result<()> {
-    let dir = folder(skills, name)?;
     clean_up(skills)?;
     let old = skills.dir().join(format!(".{name}.old"));
     storage::rename_new(&dir, &old)?;

@@ -17,7 +17,7 @@ use crate::child::PATH;
 use crate::error::Error;
 use crate::template;
 use crate::text::one_line;
-pub(crate) use install::{Candidate, candidates, disable, enable, install, remove, unknown};
+pub(crate) use install::{Candidate, candidates, install, remove, unknown};
 
 /// The format's limit on a description.
 const MAX_DESCRIPTION: usize = 1024;
@@ -25,8 +25,6 @@ const MAX_DESCRIPTION: usize = 1024;
 const FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 /// What a name that does not fit should be.
 const NAME_RULE: &str = "rename its folder: lower-case letters, digits and single hyphens";
-/// A file in the folder of a skill that the agent does not use.
-const DISABLED: &str = ".disabled";
 
 /// Where skills are, and the environment that their commands would have.
 #[derive(Clone, Debug)]
@@ -47,8 +45,6 @@ pub(crate) struct Skill {
     pub(crate) always: bool,
     /// Only people can invoke it.
     pub(crate) hidden: bool,
-    /// The user has disabled it; people can still invoke it.
-    pub(crate) disabled: bool,
     /// Missing requirements, in words: `the program gh`.
     pub(crate) missing: Vec<String>,
     /// Without the front matter.
@@ -63,7 +59,6 @@ impl Skill {
             dir: None,
             always: false,
             hidden: false,
-            disabled: false,
             missing: Vec::new(),
             text: text.to_owned(),
         }
@@ -71,7 +66,7 @@ impl Skill {
 
     /// Whether models may use it.
     pub(crate) fn is_offered(&self) -> bool {
-        !self.hidden && !self.disabled && self.missing.is_empty()
+        !self.hidden && self.missing.is_empty()
     }
 
     pub(crate) fn prompt_text(&self) -> String {
@@ -206,14 +201,12 @@ impl Skills {
         if description.is_empty() {
             description = first_line(body);
         }
-        let disabled = dir.join(DISABLED).exists();
         found.skills.push(Skill {
             name: name.to_owned(),
             description,
             dir: Some(dir),
             always: is_true(&fields, "always"),
             hidden: is_true(&fields, "disable-model-invocation"),
-            disabled,
             missing: self.missing(&fields),
             text: body.to_owned(),
         });

@@ -52,10 +52,7 @@ pub(crate) static RUN_SKILL: BuiltIn = BuiltIn {
 fn find(workshop: &Workshop, name: &str) -> Result<Skill> {
     let variables = workshop.config.tools.exec.pass_env.clone();
     let found = Skills::new(workshop.home.agent(), variables).all();
-    let Some(skill) = found
-        .named(name)
-        .filter(|skill| !skill.hidden && !skill.disabled)
-    else {
+    let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {
         let names: Vec<&str> = found
             .skills
             .iter()

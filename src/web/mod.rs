@@ -136,25 +136,6 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
     Ok(page)
 }
 
-/// Fetches a file as it is: one byte more than `most` where it is longer.
-pub(crate) fn download(
-    connect: &dyn Fn(&str) -> Client,
-    url: &str,
-    most: usize,
-    timeout: Duration,
-    cancel: &Cancel,
-) -> Result<Vec<u8>> {
-    let until = Instant::now() + timeout;
-    let mut found = follow(connect, url, &[("accept", "*/*")], until, cancel)?;
-    let status = found.head.status;
-    if !found.head.is_success() {
-        return Err(Error::failed(format!(
-            "the host answered with status {status}"
-        )));
-    }
-    Ok(found.exchange.whole_body(most, until)?)
-}
-
 /// An answer that is no redirect.
 struct Found {
     exchange: Exchange,

@@ -210,8 +210,6 @@ pub(crate) enum FileJob {
     TakeFile(IncomingFile),
     /// Makes a file what it was before a tool changed it.
     PutBack(OldFile),
-    /// Unpacks a zip file from outside into the workspace.
-    Unzip(Archive),
     /// Returns a part of a regular file. Replies are bounded, so a large file takes several.
     GiveFile {
         path: String,
@@ -272,12 +270,6 @@ pub(crate) struct OldFile {
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
-pub(crate) struct Archive {
-    #[serde(skip)]
-    pub content: Vec<u8>,
-}
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub(crate) struct MemoryRequest {
     pub action: MemoryAction,
     /// The note's name.
@@ -312,7 +304,6 @@ impl Job {
         match self {
             Self::Exec(job) => &job.input,
             Self::File(FileJob::TakeFile(file)) => &file.content,
-            Self::File(FileJob::Unzip(archive)) => &archive.content,
             Self::File(FileJob::PutBack(file)) => &file.content,
             Self::File(_) | Self::Serve(_) | Self::Read(_) | Self::Layers => &[],
         }
@@ -456,7 +447,6 @@ pub(crate) fn receive_job(from: &mut dyn Read) -> Result<Job> {
         Job::Exec(job) => job.input = body,
         Job::Read(job) => job.bytes = receive_pieces(from).doing("reading the job")?,
         Job::File(FileJob::TakeFile(file)) => file.content = body,
-        Job::File(FileJob::Unzip(archive)) => archive.content = body,
         Job::File(FileJob::PutBack(file)) => file.content = body,
         Job::File(_) | Job::Serve(_) | Job::Layers => {}
     }

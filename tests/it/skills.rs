@@ -377,31 +377,10 @@ fn skills_are_installed_listed_shown_and_removed() {
     bantam(&["install", "-y", &from])
         .exits(1)
         .fails_with_a_hint();
-    let model = Model::answering(|_, _| Reply::text("Done."));
-    home.config(&model.config().to_string());
-    for (n, verb, is_used) in [(0, "disable", false), (1, "enable", true)] {
-        bantam(&[verb, "tea"]).exits(0);
-        let is_told = bantam(&["list"])
-            .exits(0)
-            .stdout
-            .contains("bantam skills enable tea");
-        home.agent(["-m", "go"]).exits(0);
-        assert_eq!(
-            (model.request(n).last("system").contains("- tea:"), is_told),
-            (is_used, !is_used),
-            "{verb}"
-        );
-    }
     bantam(&["remove", "tea"]).exits(2).fails_with_a_hint();
     bantam(&["remove", "tea", "-y"]).exits(0);
     assert!(!home.path("agent/skills/tea").exists());
-    for (verb, name) in [
-        ("remove", "tea"),
-        ("remove", ".."),
-        ("show", "tea"),
-        ("disable", "tea"),
-        ("enable", ".."),
-    ] {
+    for (verb, name) in [("remove", "tea"), ("remove", ".."), ("show", "tea")] {
         let args: &[&str] = if verb == "remove" {
             &[verb, name, "-y"]
         } else {
@@ -413,20 +392,16 @@ fn skills_are_installed_listed_shown_and_removed() {
 }
 
 #[test]
-fn a_skill_that_is_compiled_in_can_be_disabled() {
+fn a_skill_that_is_compiled_in_can_be_removed() {
     let model = Model::answering(|_, _| Reply::text("Done."));
     let home = Home::with(&model.config());
+    let remove = |name: &str| {
+        let args = ["skills", "remove", name, "--yes"];
+        home.bantam().args(args).run()
+    };
     home.agent(["-m", "go"]).exits(0);
-    home.bantam()
-        .args(["skills", "disable", "journal"])
-        .run()
-        .exits(0)
-        .prints("Disabled journal\n");
-    home.bantam()
-        .args(["skills", "disable", "jornal"])
-        .run()
-        .exits(1)
-        .says("did you mean journal?");
+    remove("journal").exits(0).prints("Removed journal\n");
+    remove("jornal").exits(1);
     home.agent(["-m", "go"]).exits(0);
     assert_eq!(
         [0, 1].map(|n| model.request(n).last("system").contains("- journal:")),
@@ -463,6 +438,7 @@ fn what_is_no_skill_or_could_lead_out_is_not_installed() {
         ("Wrong Name", "invalid skill name"),
         ("empty", "has no SKILL.md"),
         ("nowhere", "there is no folder"),
+        ("empty/README.md", "there is no folder"),
     ] {
         let from = other.path(name).display().to_string();
         home.bantam()
@@ -548,6 +524,20 @@ fn one_skill_of_a_folder_with_many_is_chosen_and_shown() {
         TEA.len() + "echo steeped\n".len()
     );
     assert!(run.stdout.starts_with(&shown), "{}", run.stdout);
+}
+
+#[test]
+fn a_repository_is_named_by_its_https_address() {
+    let home = Home::empty();
+    for source in [
+        "http://127.0.0.2:9/tea.git",
+        "ssh://git@127.0.0.2:9/tea.git",
+        "git@127.0.0.2:tea.git",
+    ] {
+        let args = ["skills", "install", "-y", source];
+        let run = home.bantam().args(args).run();
+        run.exits(2).says("https").fails_with_a_hint();
+    }
 }
 
 /// The agent obeys a skill, so a script installs none by accident.

@@ -1,4 +1,4 @@
-//! Skills from zip files that Python packs, and from addresses.
+//! Skills from a git repository, served by git itself.
 
 use std::fs;
 use std::path::Path;
@@ -11,34 +11,15 @@ use crate::harness::{Home, until};
 const TEA: &str =
     "---\nname: tea\ndescription: Makes tea.\n---\nBoil water, then run sh scripts/steep.sh.\n";
 
-/// Packs a folder as `NAME.zip`, beside it.
-fn pack(folder: &Path) -> String {
-    let packed = Command::new("python3")
-        .args(["-m", "zipfile", "-c"])
-        .arg(folder.with_extension("zip"))
-        .arg(folder)
-        .status();
-    assert!(packed.unwrap().success());
-    folder.with_extension("zip").display().to_string()
-}
-
-/// Serves a folder over HTTP on this machine.
+/// A server on this machine.
 struct Served {
     server: Child,
     address: String,
 }
 
 impl Served {
-    fn new(folder: &Path) -> Self {
-        let code = "import http.server, socketserver\n\
-                    server = socketserver.ThreadingTCPServer(('127.0.0.2', 0), http.server.SimpleHTTPRequestHandler)\n\
-                    open('port', 'w').write(str(server.server_address[1]))\n\
-                    server.serve_forever()";
-        Self::by(code, folder)
-    }
-
-    /// By a program that writes the port into a file.
-    fn by(code: &str, folder: &Path) -> Self {
+    /// Runs a program that writes its port into a file.
+    fn new(code: &str, folder: &Path) -> Self {
         let server = Command::new("python3")
             .args(["-c", code])
             .current_dir(folder)
@@ -48,7 +29,7 @@ impl Served {
         let port = || fs::read_to_string(folder.join("port")).unwrap_or_default();
         until("the server listens", || !port().is_empty());
         // A proxy is not asked for 127.0.0.1.
-        let address = format!("http://127.0.0.2:{}", port());
+        let address = format!("https://127.0.0.2:{}", port());
         Self { server, address }
     }
 }
@@ -58,75 +39,6 @@ impl Drop for Served {
         self.server.kill().unwrap();
         self.server.wait().unwrap();
     }
-}
-
-#[test]
-fn a_skill_comes_from_a_zip_file_and_from_an_address() {
-    let other = Home::empty();
-    other.write("skills/tea/SKILL.md", TEA);
-    other.write("skills/tea/scripts/steep.sh", "echo steeped\n");
-    let packed = pack(&other.path("skills/tea"));
-    let served = Served::new(&other.path(""));
-    for source in [
-        packed,
-        format!("{}/skills/tea.zip", served.address),
-        format!("{}/skills/tea.zip#tea", served.address),
-    ] {
-        let home = Home::empty();
-        let open = json!({ "tools": { "web": { "fetch": { "allow_private": true } } } });
-        home.config(&open.to_string());
-        let run = home
-            .bantam()
-            .args(["skills", "install", "--yes", &source])
-            .run();
-        run.exits(0);
-        assert!(
-            run.stdout.contains("scripts: scripts/steep.sh"),
-            "{source}: {}",
-            run.stdout
-        );
-        let installed = home.path("agent/skills/tea");
-        assert_eq!(fs::read_to_string(installed.join("SKILL.md")).unwrap(), TEA);
-        assert!(installed.join("scripts/steep.sh").exists());
-        assert!(!installed.join(".git").exists());
-        assert!(!home.path("state/skill.new").exists());
-    }
-}
-
-#[test]
-fn what_others_offer_is_asked_about_and_private_addresses_are_not_reached() {
-    let other = Home::empty();
-    other.write("tea/SKILL.md", TEA);
-    pack(&other.path("tea"));
-    let served = Served::new(&other.path(""));
-    let home = Home::empty();
-    for source in ["tea.zip", "tea.git"] {
-        let source = format!("{}/{source}", served.address);
-        home.bantam()
-            .args(["skills", "install", "--yes", &source])
-            .run()
-            .exits(1);
-    }
-    home.bantam()
-        .args(["skills", "install", "--yes"])
-        .arg(format!("{}/tea.zip", served.address))
-        .run()
-        .exits(1)
-        .says("downloading the skill: 127.0.0.2 is this machine");
-    home.config(&json!({ "tools": { "web": { "fetch": { "allow_private": true } } } }).to_string());
-    // A real git runs in the sandbox, behind the proxy.
-    home.bantam()
-        .args(["skills", "install", "--yes"])
-        .arg(format!("{}/tea.git", served.address))
-        .run()
-        .exits(1)
-        .says("the guarded network carries https:// only");
-    home.bantam()
-        .args(["skills", "install", &format!("{}/tea.zip", served.address)])
-        .run()
-        .exits(2)
-        .says("not a terminal");
-    assert!(!home.path("agent/skills/tea").exists());
 }
 
 /// Serves the bare repositories of a folder over HTTPS, by git's own backend.
@@ -190,8 +102,8 @@ fn a_skill_is_cloned_from_a_repository() {
     let key = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.2 -addext subjectAltName=IP:127.0.0.2 \
                -keyout key.pem -out cert.pem";
     run("openssl", &key.split_whitespace().collect::<Vec<_>>());
-    let served = Served::by(GIT_SERVER, &root);
-    let address = served.address.replace("http://", "https://");
+    let served = Served::new(GIT_SERVER, &root);
+    let address = &served.address;
 
     let home = Home::empty();
     let install = |source: &str| {
@@ -206,6 +118,9 @@ fn a_skill_is_cloned_from_a_repository() {
     install(&format!("{address}/skills.git"))
         .exits(2)
         .says("has 2 skills");
+    // What is no repository fails, and leaves nothing.
+    install(&format!("{address}/skills.zip")).exits(1);
+    assert!(!home.path("state/skill.new").exists());
     let run = install(&format!("{address}/skills.git#tea"));
     run.exits(0);
     assert!(
