@@ -78,7 +78,7 @@
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), one too large to be read (`rewrite`), what is not done with (`queue`), locks (`lock`) |
-// | 0 | `cancel`, `child`, `test_speed`, `packed`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
+// | 0 | `cancel`, `child`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
 //
 // # A message's life
 //
@@ -120,13 +120,13 @@ mod files;
 mod gateway;
 mod http;
 mod http_api;
+mod inflate;
 mod log;
 mod markdown;
 mod mcp;
 pub mod message;
 mod notify;
 mod outbox;
-mod packed;
 mod paths;
 pub mod provider;
 mod proxy;

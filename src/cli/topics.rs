@@ -10,8 +10,8 @@ use crate::config::Env;
 use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
 use crate::error::Result;
+use crate::inflate::inflate;
 use crate::markdown::{self, Look, Markdown};
-use crate::packed::inflate;
 use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));

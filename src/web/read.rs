@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{charset, html, search};
 use crate::error::{Error, Result};
+use crate::inflate::gunzip;
 use crate::message::{MAX_IMAGE, is_shown};
-use crate::packed::gunzip;
 use crate::text::{clip, media_type, parse_json, size};
 use crate::worker::protocol::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
 

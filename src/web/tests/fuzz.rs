@@ -176,7 +176,7 @@ fn a_spoilt_page_is_still_read_in_bounds() {
             }
             drop(address::normalize(word));
         }
-        drop(crate::packed::gunzip(
+        drop(crate::inflate::gunzip(
             &[b"\x1f\x8b\x08\0\0\0\0\0\0\0", &page[..]].concat(),
             1 << 20,
         ));
