@@ -2,24 +2,31 @@
 //!
 //! All run twice: first as a plain child of this program, as a control; then in the sandbox, where they must have no effect.
 //! This process checks the effects: in its own files, at its own sockets, and on a process that it started. What they print
-//! counts only if it contains a secret.
+//! counts only if it contains a secret. Each has a time limit, and one that does not end in the sandbox proves nothing.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::io::Read;
 use std::net::TcpListener;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::PollFlags;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Check, sandbox};
+use super::Check;
+use super::sandbox::{self, LIMIT_SECS};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::storage;
+use crate::sys;
 use crate::worker::Workers;
+use crate::worker::protocol::Termination;
 
 const NAME: &str = "canary";
 
@@ -67,56 +74,109 @@ const CANARIES: [(&str, &str); 7] = [
     ("leave a process behind", DAEMON),
 ];
 
-/// For each canary in [`CANARIES`], whether it had an effect.
-type Effects = [bool; CANARIES.len()];
+/// What one canary did.
+#[derive(Clone, Copy, Debug)]
+struct Attempt {
+    had_effect: bool,
+    /// Within the time limit.
+    ended: bool,
+}
+
+type Attempts = [Attempt; CANARIES.len()];
 type Variables = Vec<(String, String)>;
+/// Runs a command, and returns what it printed and whether it ended within the time limit.
+type RunCommand<'a> = &'a dyn Fn(&str, Variables) -> Result<(Vec<u8>, bool)>;
 
 /// Lets the canaries try.
 pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
+    let dir = &subject.workers.workspace().real;
+    let limit = Duration::from_secs(LIMIT_SECS);
     let bare = attack(subject, &|script, variables| {
-        run_bare(subject, script, variables)
+        run_bare(dir, script, variables, limit)
     })?;
     let sandboxed = attack(subject, &|script, variables| {
-        sandbox::run(subject.workers, script, variables)
+        let (printed, end) = sandbox::run(subject.workers, script, variables)?;
+        Ok((printed, end != Termination::TimedOut))
     })?;
     Ok(CANARIES
         .iter()
         .zip(bare)
         .zip(sandboxed)
-        .map(|(((tries, command), bare), out)| match (bare, out) {
-            (_, true) if *command == TCP && subject.network == Network::Full => {
-                Check::info(NAME, format!("{tries}: allowed, because tools.exec.network is \"full\""))
-                    .fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json")
-            }
-            (_, true) => Check::fail(NAME, format!("{tries}: ESCAPED"))
-                .fix(
-                    "until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
-                )
-                .fix("namespaces, or Landlock from Linux 6.12 on, stop more: see their lines above"),
-            (true, false) => Check::ok(NAME, format!("{tries}: stopped")),
-            (false, false) => {
-                Check::info(NAME, format!("{tries}: not tested, because it fails here without a sandbox, too"))
-            }
+        .map(|(((tries, command), bare), sandboxed)| {
+            let is_open = *command == TCP && subject.network == Network::Full;
+            judge(tries, is_open, bare, sandboxed)
         })
         .collect())
 }
 
+/// `is_open`: the configuration opens to commands what this canary tries to reach.
+fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check {
+    if sandboxed.had_effect && is_open {
+        return Check::info(
+            NAME,
+            format!("{tries}: allowed, because tools.exec.network is \"full\""),
+        )
+        .fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json");
+    }
+    if sandboxed.had_effect {
+        return Check::fail(NAME, format!("{tries}: ESCAPED"))
+            .fix(
+                "until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
+            )
+            .fix("namespaces, or Landlock from Linux 6.12 on, stop more: see their lines above");
+    }
+    if !bare.had_effect {
+        return Check::info(
+            NAME,
+            format!("{tries}: not tested, because it fails here without a sandbox, too"),
+        );
+    }
+    if !sandboxed.ended {
+        return Check::info(
+            NAME,
+            format!("{tries}: not tested, because it did not end within {LIMIT_SECS} s"),
+        );
+    }
+    Check::ok(NAME, format!("{tries}: stopped"))
+}
+
 /// Runs a command as this program's own child: the control.
-fn run_bare(subject: &Subject, command: &str, variables: Variables) -> Result<Vec<u8>> {
-    let mut shell = child::command(Path::new("/bin/sh"));
+fn run_bare(
+    dir: &Path,
+    command: &str,
+    variables: Variables,
+    limit: Duration,
+) -> Result<(Vec<u8>, bool)> {
+    let mut shell = child::command(Path::new(child::SHELL));
     shell
         .args(["-c", command])
         .envs(variables)
-        .current_dir(&subject.workers.workspace().real);
-    Ok(shell
+        .current_dir(dir)
         .stdout(Stdio::piped())
-        .output()
-        .doing("running /bin/sh")?
-        .stdout)
+        .process_group(0);
+    let mut shell = shell.spawn().doing("running /bin/sh")?;
+    let until = Instant::now() + limit;
+    let (mut printed, mut ended) = (Vec::new(), false);
+    if let Some(mut output) = shell.stdout.take() {
+        let mut piece = [0; 4096];
+        while !ended && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            if sys::poll(&[(output.as_fd(), PollFlags::IN)], Some(left))?[0] {
+                let len = output.read(&mut piece)?;
+                printed.extend(&piece[..len]);
+                ended = len == 0;
+            }
+        }
+    }
+    if !ended {
+        kill_process_group(Pid::from_child(&shell), Signal::KILL).ok();
+    }
+    shell.wait()?;
+    Ok((printed, ended))
 }
 
 /// Makes what the canaries attack, runs them all, and removes it.
-fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -> Result<Effects> {
+fn attack(subject: &Subject, run: RunCommand) -> Result<Attempts> {
     let mark = format!("bantam-doctor-{}-{}", std::process::id(), random());
     let (dir, agent) = (
         subject.home.root().join(format!(".{mark}")),
@@ -124,22 +184,17 @@ fn attack(subject: &Subject, run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>) -
     );
     let had_agent = agent.exists();
     storage::make_dir(&dir).map_err(|e| subject.home.hinted(e))?;
-    let effects = effects(subject, &mark, &dir, run).doing("trying the canaries");
+    let attempts = attempts(subject, &mark, &dir, run).doing("trying the canaries");
     storage::remove(&agent.join(&mark))?;
     // Nobody else has put something into it meanwhile.
     if !had_agent && fs_err::read_dir(&agent).is_ok_and(|mut entries| entries.next().is_none()) {
         storage::remove(&agent)?;
     }
     storage::remove(&dir)?;
-    effects
+    attempts
 }
 
-fn effects(
-    subject: &Subject,
-    mark: &str,
-    dir: &Path,
-    run: &dyn Fn(&str, Variables) -> Result<Vec<u8>>,
-) -> Result<Effects> {
+fn attempts(subject: &Subject, mark: &str, dir: &Path, run: RunCommand) -> Result<Attempts> {
     let (content, key, agent) = (random(), random(), subject.home.agent());
     let (outside, socket) = (dir.join("outside"), dir.join("socket"));
     storage::write_new(&outside, content.as_bytes())?;
@@ -172,10 +227,12 @@ fn effects(
     ] {
         variables.push((name.to_owned(), value));
     }
-    let script = CANARIES
-        .map(|(_, command)| format!("({command}\n)\n"))
-        .concat();
-    let printed = run(&script, variables)?;
+    let (mut printed, mut ended) = (Vec::new(), Vec::new());
+    for (_, command) in CANARIES {
+        let (text, in_time) = run(command, variables.clone())?;
+        printed.extend(text);
+        ended.push(in_time);
+    }
     // What kills it arrives before the end of its input.
     drop(victim.stdin.take());
     let left = processes_with(mark)?;
@@ -183,7 +240,7 @@ fn effects(
         // It may be gone by now.
         kill_process(*pid, Signal::KILL).ok();
     }
-    Ok([
+    let effects = [
         contains(&printed, content.as_bytes())
             || fs_err::read(&outside).ok() != Some(content.into_bytes()),
         agent.join(mark).exists(),
@@ -192,7 +249,11 @@ fn effects(
         unix.accept().is_ok(),
         victim.wait()?.signal().is_some(),
         !left.is_empty(),
-    ])
+    ];
+    Ok(std::array::from_fn(|n| Attempt {
+        had_effect: effects[n],
+        ended: ended[n],
+    }))
 }
 
 /// The standard library's hash keys are its only source of randomness.
@@ -225,4 +286,42 @@ fn processes_with(mark: &str) -> Result<Vec<Pid>> {
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
     text.windows(word.len()).any(|window| window == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Outcome;
+
+    #[test]
+    fn a_bare_command_that_hangs_is_killed_and_keeps_what_it_printed() {
+        let bare =
+            |command: &str, limit| run_bare(Path::new("/"), command, Vec::new(), limit).unwrap();
+        let (printed, ended) = bare("echo first; sleep 1000 | cat", Duration::from_secs(1));
+        assert_eq!((&printed[..], ended), (&b"first\n"[..], false));
+        let (printed, ended) = bare("echo all", Duration::from_secs(60));
+        assert_eq!((&printed[..], ended), (&b"all\n"[..], true));
+    }
+
+    #[test]
+    fn only_a_canary_that_works_outside_and_ends_inside_was_stopped() {
+        let attempt = |had_effect, ended| Attempt { had_effect, ended };
+        let (works, hangs) = (attempt(true, true), attempt(true, false));
+        let (fails, stuck) = (attempt(false, true), attempt(false, false));
+        for (bare, sandboxed, outcome, says) in [
+            (works, fails, Outcome::Ok, "stopped"),
+            (hangs, fails, Outcome::Ok, "stopped"),
+            (works, stuck, Outcome::Info, "not tested"),
+            (fails, fails, Outcome::Info, "not tested"),
+            (stuck, fails, Outcome::Info, "not tested"),
+            (works, works, Outcome::Fail, "ESCAPED"),
+            (works, hangs, Outcome::Fail, "ESCAPED"),
+            (fails, works, Outcome::Fail, "ESCAPED"),
+        ] {
+            let check = judge("fly", false, bare, sandboxed);
+            let is_right = check.outcome == outcome && check.found.contains(says);
+            assert!(is_right, "{bare:?}, {sandboxed:?}: {check:?}");
+        }
+        assert_eq!(judge("fly", true, works, works).outcome, Outcome::Info);
+    }
 }

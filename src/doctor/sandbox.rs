@@ -2,19 +2,24 @@
 
 use std::path::Path;
 
-use rustix::process::geteuid;
+use rustix::process::{Signal, geteuid};
 
 use super::Check;
 use super::kernel::{landlock_fix, namespace_fixes, read_file};
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
 use crate::config::{Env, Exec};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sys;
-use crate::worker::protocol::{ExecJob, Header, Job};
+use crate::tool::exec::ending;
+use crate::worker::protocol::{ExecJob, Header, Job, Termination};
 use crate::worker::{Confinement, Workers};
 
 const NAME: &str = "sandbox";
+/// How long a command of these checks may run: some versions of nc wait for ever.
+pub(super) const LIMIT_SECS: u64 = 10;
+/// What the control prints.
+const WORD: &str = "works";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
     shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail: see `bantam help sandbox`";
 const ROOT: &str = "root, which bantam does not need; commands do not get root's rights, but where root owns the workspace they \
@@ -86,18 +91,20 @@ pub(crate) fn sandbox(
         });
         return Ok(false);
     }
-    match run(workers, "true", Vec::new()).and_then(|_| active_layers(workers)) {
+    match control(workers).and_then(|()| active_layers(workers)) {
         Ok(layers) => report(Check::ok(
             NAME,
             format!("commands are confined by {layers}"),
         )),
         Err(e) => {
-            report(
+            let check = if any {
+                Check::of_error(NAME, e)
+            } else {
                 Check::fail(NAME, e.message)
                     .fixes(namespace_fixes())
                     .fixes(landlock_fix(&abi, &read_file))
-                    .fix("or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"),
-            );
+            };
+            report(check.fix("or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"));
             return Ok(false);
         }
     }
@@ -122,18 +129,72 @@ fn active_layers(workers: &Workers) -> Result<String> {
     Ok(layers.collect::<Vec<_>>().join("; "))
 }
 
-/// Runs a command as the model's are run, and returns its output.
-pub(super) fn run(workers: &Workers, command: &str, env: Vec<(String, String)>) -> Result<Vec<u8>> {
+/// Shows that an ordinary command works in the sandbox. Without that, a break-out that fails proves nothing.
+fn control(workers: &Workers) -> Result<()> {
+    let (printed, end) = run(workers, &format!("echo {WORD}"), Vec::new())?;
+    judge_control(&printed, end, &fs_err::read(child::SHELL)?)
+}
+
+/// `shell` is the program that the command ran in.
+fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
+    let why = match ending(end, LIMIT_SECS) {
+        None if printed.trim_ascii() == WORD.as_bytes() => return Ok(()),
+        None => format!("echo {WORD} printed something else"),
+        Some(ending) => ending,
+    };
+    let error = Error::failed(format!("an ordinary command fails in the sandbox: {why}"));
+    let is_killed_by_filter = end == Termination::Signal(Signal::SYS.as_raw());
+    // The filter kills what calls the kernel in the manner of another architecture. Byte 4 is the class: 1 is 32-bit.
+    if is_killed_by_filter && shell.starts_with(b"\x7fELF\x01") && usize::BITS == 64 {
+        return Err(error.hint("this system is 32-bit: install the armv7 build"));
+    }
+    Err(error)
+}
+
+/// Runs a command as the model's are run. Returns its output and how it ended.
+pub(super) fn run(
+    workers: &Workers,
+    command: &str,
+    env: Vec<(String, String)>,
+) -> Result<(Vec<u8>, Termination)> {
     let job = ExecJob {
         command: command.to_owned(),
         working_dir: ".".to_owned(),
-        timeout_secs: 20,
+        timeout_secs: LIMIT_SECS,
         env,
         ..ExecJob::default()
     };
     let reply = workers.call(&Job::Exec(job), &Cancel::new(None))?;
     match reply.header {
-        Header::Exited { .. } => Ok(reply.body),
+        Header::Exited { end, .. } => Ok((reply.body, end)),
         other => Err(other.into_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_that_fails_says_how_and_names_the_build_for_a_32_bit_system() {
+        const SYS: Termination = Termination::Signal(libc::SIGSYS);
+        const ELF_32: &[u8] = b"\x7fELF\x01\x01";
+        const ELF_64: &[u8] = b"\x7fELF\x02\x01";
+        let judged = |printed: &[u8], end, shell| judge_control(printed, end, shell).err();
+        assert!(judged(b"works\n", Termination::Code(0), ELF_64).is_none());
+        for (printed, end, says) in [
+            (&b"works\n"[..], Termination::Code(3), "exit code 3"),
+            (b"", Termination::Code(0), "printed something else"),
+            (b"", Termination::TimedOut, "timed out"),
+            (b"", SYS, "signal 31"),
+        ] {
+            let e = judged(printed, end, ELF_64).unwrap();
+            assert!(e.message.contains(says) && e.hint.is_none(), "{e}");
+        }
+        let hint = judged(b"", SYS, ELF_32).unwrap().hint;
+        assert_eq!(hint.is_some(), usize::BITS == 64);
+        assert!(hint.is_none_or(|hint| hint.contains("install the armv7 build")));
+        let e = judged(b"", Termination::Signal(libc::SIGKILL), ELF_32);
+        assert!(e.unwrap().hint.is_none());
     }
 }

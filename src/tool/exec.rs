@@ -96,26 +96,31 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     Ok(describe(&body, end, dropped, timeout_secs))
 }
 
+/// How a command ended, unless it succeeded.
+pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
+    match end {
+        Termination::Code(0) => None,
+        Termination::Code(code) => Some(format!("exit code {code}")),
+        Termination::Signal(signal) => Some(format!("killed by signal {signal}")),
+        Termination::TimedOut => Some(format!("timed out after {timeout_secs} s")),
+        Termination::DiskFull => Some("killed: the disk is nearly full".to_owned()),
+        Termination::TooManyProcesses => Some("killed: it started too many processes".to_owned()),
+        Termination::Cancelled => Some("killed: the user stopped it".to_owned()),
+    }
+}
+
 /// The output, and how the command ended unless it succeeded.
 fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -> ToolOutput {
     let mut text = String::from_utf8_lossy(printed).into_owned();
     if dropped > 0 {
         text.push_str(&format!("\n[{dropped} more bytes of output were dropped]"));
     }
-    let note = match end {
-        Termination::Code(0) => None,
-        Termination::Code(code) => Some(format!("[exit code {code}]")),
-        Termination::Signal(signal) => Some(format!("[killed by signal {signal}]")),
-        Termination::TimedOut => Some(format!("[timed out after {timeout_secs} s]")),
-        Termination::DiskFull => Some("[killed: the disk is nearly full]".to_owned()),
-        Termination::TooManyProcesses => Some("[killed: it started too many processes]".to_owned()),
-        Termination::Cancelled => Some("[killed: the user stopped it]".to_owned()),
-    };
+    let note = ending(end, timeout_secs);
     if let Some(note) = &note {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(note);
+        text.push_str(&format!("[{note}]"));
     } else if text.is_empty() {
         text.push_str("(no output)");
     }

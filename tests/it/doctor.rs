@@ -9,7 +9,7 @@ use crate::botapi::{BOT_NAME, BotApi, TOKEN};
 use crate::harness::{CANARY, Home, Run, config_for, merged, seen};
 use crate::model::{Model, Reply};
 use crate::stored::sealed;
-use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES};
+use crate::without_syscall::{self, ANYTHING_THAT_HOLDS, LANDLOCK, NAMESPACES, SHELLS};
 
 /// A home whose model is at an address where nobody is asked anything.
 fn healthy() -> Home {
@@ -325,6 +325,43 @@ fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
         run.stdout
     );
     assert_eq!(home.files(), before);
+}
+
+/// Where no command works, none of the break-outs was stopped by the sandbox.
+#[test]
+fn where_an_ordinary_command_dies_in_the_sandbox_no_canary_is_tested() {
+    let home = healthy();
+    let run = home
+        .bantam()
+        .arg("doctor")
+        .on_a_system_without(&[SHELLS])
+        .run();
+    run.exits(1);
+    assert!(
+        line(&run, "FAIL  sandbox: ").contains("killed by signal 31"),
+        "{}",
+        run.stdout
+    );
+    line(&run, "--    canaries: not tested");
+    assert_eq!(canaries(&run), 0);
+}
+
+/// bash, by which a canary connects, reads the file in `BASH_ENV` first.
+#[test]
+fn a_canary_that_hangs_ends_and_was_not_stopped() {
+    let home = healthy();
+    let hang = home.write("hang.sh", "exec sleep 1000\n");
+    let pass = json!({ "tools": { "exec": { "pass_env": ["BASH_ENV"] } } });
+    home.config(&merged(config_for("http://127.0.0.1:9/v1"), &pass).to_string());
+    let hang = hang.to_str().unwrap();
+    let run = home.bantam().arg("doctor").env("BASH_ENV", hang).run();
+    run.exits(0);
+    let left = out_of_the_cage(&run);
+    assert!(
+        left.len() == 1 && left[0].contains("TCP port") && left[0].contains("not tested"),
+        "{left:?}"
+    );
+    assert_eq!(canaries(&run), 6, "{}", run.stdout);
 }
 
 #[test]

@@ -10,13 +10,16 @@ use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// A system call, and the error it fails with; 0 to report success without doing anything.
+/// A system call, and the error it fails with; 0 to report success without doing anything; [`DEADLY`] to die of it.
 pub type Withheld = (libc::c_long, libc::c_int);
+const DEADLY: libc::c_int = -1;
 
 /// Namespaces, as a container's default profile withholds them.
 pub const NAMESPACES: Withheld = (libc::SYS_unshare, libc::EPERM);
 /// Landlock, as a kernel built without it does.
 pub const LANDLOCK: Withheld = (libc::SYS_landlock_create_ruleset, libc::ENOSYS);
+/// Shells die of SIGSYS, as a 32-bit one does under a filter for 64-bit programs. bantam does not ask for its group.
+pub const SHELLS: Withheld = (libc::SYS_getgid, DEADLY);
 /// Every step into the sandbox reports success, and none has an effect.
 pub const ANYTHING_THAT_HOLDS: &[Withheld] = &[
     NAMESPACES,
@@ -67,7 +70,10 @@ fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn failing(withheld: &[Withheld]) -> Vec<sock_filter> {
-    let action = |errno: libc::c_int| libc::SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap();
+    let action = |errno: libc::c_int| match errno {
+        DEADLY => libc::SECCOMP_RET_KILL_PROCESS,
+        errno => libc::SECCOMP_RET_ERRNO | u32::try_from(errno).unwrap(),
+    };
     filter(withheld.iter().map(|(call, errno)| (*call, action(*errno))))
 }
 
