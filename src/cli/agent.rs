@@ -15,7 +15,7 @@ use super::question::{self, Question};
 use super::repl::{self, Repl};
 use super::screen::Screen;
 use super::signals::Signals;
-use super::{form, help, json_line, notice, print, report, terminal};
+use super::{help, json_line, notice, print, report, terminal};
 use crate::agent::{Request, WAITING};
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -166,7 +166,6 @@ impl Run<'_> {
     fn ask(self, mut question: Question) -> Result<u8> {
         let loaded = self.factory.load(None)?;
         let screen = Screen::new(&self.factory.env);
-        form::offer(&self.factory.options.servers, &screen);
         let signals = Signals::watch(screen.clone(), false)?;
         self.attach(&mut question, &loaded.config)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
@@ -239,7 +238,6 @@ impl Run<'_> {
     /// Holds a conversation at the terminal.
     fn talk(self) -> Result<u8> {
         let screen = Screen::new(&self.factory.env);
-        form::offer(&self.factory.options.servers, &screen);
         let signals = Signals::watch(screen.clone(), true)?;
         let (loaded, ready) = self.factory.for_session(&self.session)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;

@@ -15,7 +15,6 @@ mod convert;
 mod cron;
 mod doctor;
 mod editor;
-mod form;
 mod gateway;
 mod gateway_status;
 mod help;

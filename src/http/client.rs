@@ -129,7 +129,6 @@ impl Client {
             is_sent,
             _hook: hook,
             idle,
-            more: None,
         })
     }
 }

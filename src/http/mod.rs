@@ -186,18 +186,9 @@ pub(crate) struct Exchange {
     is_sent: Arc<AtomicBool>,
     _hook: Hook,
     idle: Arc<Mutex<Vec<Agent>>>,
-    /// How long to wait on when the time is over.
-    more: Option<Box<More>>,
 }
 
-type More = dyn Fn() -> Duration + Send;
-
 impl Exchange {
-    /// Asks this when the time of a wait is over, and waits on for as long: the other end waits for something here, say.
-    pub(crate) fn goes_on_for(&mut self, more: Box<More>) {
-        self.more = Some(more);
-    }
-
     /// Waits for the beginning of the response, up to `within` and no longer than the turn has left. The wait begins anew
     /// with each piece of an upload.
     pub(crate) fn head(&mut self, within: Duration) -> Result<Head, Fault> {
@@ -233,19 +224,13 @@ impl Exchange {
     }
 
     fn next(&mut self, within: Duration) -> Result<Event, Fault> {
-        let mut within = within;
         let event = loop {
             match self.events.recv_timeout(self.cancel.remaining(within)) {
                 Ok(Ok(Event::Uploaded)) if self.cancel.reason().is_none() => {
                     self.uploaded_at = Instant::now();
                 }
                 Ok(event) => break event,
-                Err(RecvTimeoutError::Timeout) => {
-                    within = self.more();
-                    if within.is_zero() {
-                        break Err(Fault::Silent);
-                    }
-                }
+                Err(RecvTimeoutError::Timeout) => break Err(Fault::Silent),
                 Err(RecvTimeoutError::Disconnected) => {
                     break Err(Fault::Broken(
                         "the request ended without an answer".to_owned(),
@@ -270,13 +255,6 @@ impl Exchange {
             Ok(_) => {}
         }
         event
-    }
-
-    fn more(&self) -> Duration {
-        match &self.more {
-            Some(more) if self.cancel.reason().is_none() => more(),
-            _ => Duration::ZERO,
-        }
     }
 
     fn close(&mut self) {

@@ -1,13 +1,11 @@
 //! The protocol: JSON-RPC 2.0 requests, and what a server may say in between.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::form::{self, Form};
 use super::list::{RemoteTool, bounded};
 use super::{Transport, ended};
 use crate::cancel::Cancel;
@@ -21,13 +19,8 @@ const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 500;
 /// JSON-RPC: no such method.
 const METHOD_NOT_FOUND: i64 = -32601;
-const INVALID_PARAMS: i64 = -32602;
 /// The longest id of a request of the server, in bytes.
 const MAX_ID: usize = 200;
-/// What a server may ask of the user from the beginning of a call to its end.
-const MAX_QUESTIONS: usize = 3;
-/// How long a form has to leave the terminal when its call is over.
-const CLOSING: Duration = Duration::from_secs(5);
 /// The least time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a server has to take the word that nobody is waiting any more.
@@ -60,162 +53,11 @@ pub(crate) struct Asides {
     list_changed: AtomicBool,
     /// Called when it says so.
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Asks the user what the server wants to know; not set where nobody can be asked.
-    ask: OnceLock<Box<AskUser>>,
-    /// Sends a reply that could not be given at once.
-    reply: OnceLock<Box<SendReply>>,
-    questions: Mutex<Questions>,
-    /// Told when a question is over.
-    over: Condvar,
-}
-
-type SendReply = dyn Fn(&Value) + Send + Sync;
-
-/// The form of a server whose name is known, and whether its call is over.
-pub(super) type AskUser = dyn Fn(&Form, &dyn Fn() -> bool) -> form::Reply + Send + Sync;
-
-#[derive(Default)]
-struct Questions {
-    /// Under way.
-    calls: Vec<Arc<Call>>,
-    /// One for each question that the user has not answered yet.
-    open: Vec<Arc<Call>>,
-    /// When the last one was answered.
-    answered: Option<Instant>,
-}
-
-/// A call for which the server may ask the user.
-struct Call {
-    turn: Cancel,
-    is_over: AtomicBool,
-    asked: AtomicUsize,
-}
-
-impl Call {
-    fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst) || self.turn.reason().is_some()
-    }
-}
-
-/// While this is there, the server may ask the user. Dropping it ends what is being asked.
-pub(super) struct MayAsk<'a> {
-    asides: &'a Asides,
-    call: Arc<Call>,
-}
-
-impl Drop for MayAsk<'_> {
-    fn drop(&mut self) {
-        self.call.is_over.store(true, Ordering::SeqCst);
-        let is_own = |call: &Arc<Call>| Arc::ptr_eq(call, &self.call);
-        let mut questions = self.asides.questions();
-        questions.calls.retain(|call| !is_own(call));
-        let is_open = |questions: &mut Questions| questions.open.iter().any(is_own);
-        let over = &self.asides.over;
-        drop(over.wait_timeout_while(questions, CLOSING, is_open));
-    }
 }
 
 impl Asides {
-    pub(super) fn replies_by(&self, reply: impl Fn(&Value) + Send + Sync + 'static) {
-        drop(self.reply.set(Box::new(reply)));
-    }
-
-    fn questions(&self) -> MutexGuard<'_, Questions> {
-        self.questions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn may_ask(&self, turn: &Cancel) -> MayAsk<'_> {
-        let call = Arc::new(Call {
-            turn: turn.clone(),
-            is_over: AtomicBool::new(false),
-            asked: AtomicUsize::new(0),
-        });
-        self.questions().calls.push(call.clone());
-        MayAsk { asides: self, call }
-    }
-
-    /// Until when the user was busy with a question: until now, if they still are.
-    pub(super) fn busy_until(&self) -> Option<Instant> {
-        let questions = self.questions();
-        if questions.open.is_empty() {
-            questions.answered
-        } else {
-            Some(Instant::now())
-        }
-    }
-
-    /// Returns the call that the question belongs to; `None` if it is not to be asked.
-    fn question_begins(&self) -> Option<Arc<Call>> {
-        let mut questions = self.questions();
-        // Without a call, the question would come out of the blue. Of several, only the server knows which one it is for.
-        let [call] = &questions.calls[..] else {
-            return None;
-        };
-        let call = call.clone();
-        // One at a time: nobody can answer several.
-        if !questions.open.is_empty() {
-            return None;
-        }
-        if call.asked.fetch_add(1, Ordering::SeqCst) >= MAX_QUESTIONS {
-            return None;
-        }
-        questions.open.push(call.clone());
-        Some(call)
-    }
-
-    fn question_ends(&self, call: &Arc<Call>) {
-        let mut questions = self.questions();
-        let place = questions
-            .open
-            .iter()
-            .position(|open| Arc::ptr_eq(open, call));
-        if let Some(place) = place {
-            questions.open.swap_remove(place);
-        }
-        questions.answered = Some(Instant::now());
-        self.over.notify_all();
-    }
-
-    /// Asks the user in a thread of its own; whatever happens, the server gets one reply.
-    fn question(self: &Arc<Self>, message: &Value) -> Option<Value> {
-        let id = message["id"].clone();
-        let form = match Form::read(&message["params"]) {
-            Ok(form) => form,
-            Err(why) => {
-                let error = json!({"code": INVALID_PARAMS, "message": why});
-                return Some(json!({"jsonrpc": "2.0", "id": id, "error": error}));
-            }
-        };
-        let result =
-            |reply: form::Reply| json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
-        let Some(call) = self.question_begins() else {
-            return Some(result(form::Reply::Cancel));
-        };
-        let (own, asked, id) = (self.clone(), call.clone(), id.clone());
-        let work = move || {
-            let pause = asked.turn.pause();
-            let ask = own.ask.get();
-            let reply = ask.map_or(form::Reply::Cancel, |ask| ask(&form, &|| asked.is_over()));
-            drop(pause);
-            // From here on the time is the server's, also that in which it takes the reply.
-            own.question_ends(&asked);
-            let reply = json!({"jsonrpc": "2.0", "id": id, "result": reply.into_result()});
-            if let Some(send) = own.reply.get() {
-                send(&reply);
-            }
-        };
-        let started = thread::Builder::new().name("mcp".to_owned()).spawn(work);
-        if started.is_err() {
-            self.question_ends(&call);
-            return Some(result(form::Reply::Cancel));
-        }
-        None
-    }
-
     /// Takes note of it; returns the reply that it asks for.
-    pub(super) fn receive(self: &Arc<Self>, message: &Value) -> Option<Value> {
+    pub(super) fn receive(&self, message: &Value) -> Option<Value> {
         let method = message["method"].as_str()?;
         let id = &message["id"];
         if id.is_null() {
@@ -235,9 +77,6 @@ impl Asides {
         if method == "ping" {
             return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
         }
-        if method == "elicitation/create" && self.ask.get().is_some() {
-            return self.question(message);
-        }
         let text = format!("{} is not offered here", one_line(method, 80));
         let error = json!({"code": METHOD_NOT_FOUND, "message": text});
         Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
@@ -256,22 +95,20 @@ pub(super) enum Received {
 pub(crate) struct Wait<'a> {
     pub(super) id: u64,
     pub(super) cancel: &'a Cancel,
-    asides: &'a Asides,
-    pub(super) silence: Duration,
+    silence: Duration,
     most: Duration,
     began: Instant,
-    until: Instant,
+    pub(super) until: Instant,
     progress: &'a dyn Fn(&str),
     reported: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
-    fn new(id: u64, patience: &Patience<'a>, asides: &'a Asides, cancel: &'a Cancel) -> Self {
+    fn new(id: u64, patience: &Patience<'a>, cancel: &'a Cancel) -> Self {
         let began = Instant::now();
         Self {
             id,
             cancel,
-            asides,
             silence: patience.silence,
             most: patience.most,
             began,
@@ -282,24 +119,16 @@ impl<'a> Wait<'a> {
     }
 
     pub(super) fn left(&self) -> Duration {
-        let left = self.until().saturating_duration_since(Instant::now());
+        let left = self.until.saturating_duration_since(Instant::now());
         self.cancel.remaining(left)
-    }
-
-    /// The time of a person who is asked something is not the server's.
-    pub(super) fn until(&self) -> Instant {
-        let asked = self.asides.busy_until();
-        asked.map_or(self.until, |at| self.until.max(at + self.silence))
     }
 
     /// The server shows that it still works on the request.
     pub(super) fn is_alive(&mut self) {
-        let asked = self.asides.busy_until();
-        let began = asked.map_or(self.began, |at| self.began.max(at));
-        self.until = (Instant::now() + self.silence).min(began + self.most);
+        self.until = (Instant::now() + self.silence).min(self.began + self.most);
     }
 
-    pub(super) fn receive(&mut self, message: Value, asides: &Arc<Asides>) -> Received {
+    pub(super) fn receive(&mut self, message: Value, asides: &Asides) -> Received {
         if message["method"].is_null() {
             // The answer to a request that was given up, or to none, means nothing.
             return if message["id"] == self.id {
@@ -343,12 +172,10 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed. With `ask` the
-    /// server learns that there is a user whom it may ask.
+    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed.
     pub(super) fn start(
         transport: Box<dyn Transport>,
         on_change: Box<dyn Fn() + Send + Sync>,
-        ask: Option<Box<AskUser>>,
         within: Duration,
         cancel: &Cancel,
     ) -> Result<Self> {
@@ -359,16 +186,8 @@ impl Client {
             is_silent: AtomicBool::new(false),
         };
         let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
-        let can_ask = ask.is_some();
-        let capabilities = if can_ask {
-            json!({"elicitation": {"form": {}}})
-        } else {
-            json!({})
-        };
-        if let Some(ask) = ask {
-            drop(client.asides.ask.set(ask));
-        }
-        let params = json!({"protocolVersion": REVISIONS[0], "capabilities": capabilities, "clientInfo": about});
+        let params =
+            json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
         let answer = client.request("initialize", params, &Patience::of(within), cancel)?;
         let revision = answer["protocolVersion"].as_str().unwrap_or_default();
         if !REVISIONS.contains(&revision) {
@@ -382,15 +201,10 @@ impl Client {
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         client.transport.notify(&ready, within)?;
         drop(client.asides.on_change.set(on_change));
-        if tells_changes || can_ask {
+        if tells_changes {
             client.transport.listen();
         }
         Ok(client)
-    }
-
-    /// Lets the server ask the user until this is dropped.
-    pub(super) fn may_ask(&self, turn: &Cancel) -> MayAsk<'_> {
-        self.asides.may_ask(turn)
     }
 
     pub(super) fn is_sound(&self) -> bool {
@@ -420,7 +234,7 @@ impl Client {
             params["_meta"] = json!({"progressToken": id});
         }
         let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut wait = Wait::new(id, patience, &self.asides, cancel);
+        let mut wait = Wait::new(id, patience, cancel);
         let error = match self.transport.request(&request, &mut wait) {
             Ok(message) => return answer(message),
             Err(e) => e,
@@ -429,7 +243,7 @@ impl Client {
             self.give_up(id);
             return Err(ended(why));
         }
-        if Instant::now() < wait.until() {
+        if Instant::now() < wait.until {
             return Err(error);
         }
         self.give_up(id);

@@ -71,15 +71,8 @@ impl Http {
             is_forgotten: AtomicBool::new(false),
             is_sound: AtomicBool::new(true),
         };
-        let remote = Arc::new(remote);
-        let replies = Arc::downgrade(&remote);
-        remote.asides.replies_by(move |reply| {
-            if let Some(remote) = replies.upgrade() {
-                remote.reply(reply, REPLY, &Cancel::default());
-            }
-        });
         Self {
-            remote,
+            remote: Arc::new(remote),
             listening: Cancel::default(),
         }
     }
@@ -111,29 +104,11 @@ impl Remote {
         }
     }
 
-    /// Sends a request. When the user has answered a question, the server has `silence` anew.
-    fn send(&self, request: Outgoing, silence: Duration, cancel: &Cancel) -> Result<Exchange> {
-        let mut exchange = self.client.send(request, cancel)?;
-        let asides = self.asides.clone();
-        let more = move || {
-            let busy_until = asides.busy_until();
-            busy_until.map_or(Duration::ZERO, |at| left(at + silence))
-        };
-        exchange.goes_on_for(Box::new(more));
-        Ok(exchange)
-    }
-
     /// Posts a message. Returns the answer's beginning, which is a success.
-    fn post(
-        &self,
-        message: &Value,
-        until: Instant,
-        silence: Duration,
-        cancel: &Cancel,
-    ) -> Result<(Exchange, Head)> {
+    fn post(&self, message: &Value, until: Instant, cancel: &Cancel) -> Result<(Exchange, Head)> {
         let body = Some(Body::json(message));
         let request = self.outgoing("application/json, text/event-stream", None, body);
-        let mut exchange = self.send(request, silence, cancel)?;
+        let mut exchange = self.client.send(request, cancel)?;
         let head = exchange.head(left(until))?;
         self.check(&head)?;
         if let Some(session) = head.header("mcp-session-id") {
@@ -168,15 +143,9 @@ impl Remote {
     }
 
     /// Asks for the rest of a stream, or for one that tells of changes.
-    fn get(
-        &self,
-        last_event: Option<&str>,
-        within: Duration,
-        silence: Duration,
-        cancel: &Cancel,
-    ) -> Result<Stream> {
+    fn get(&self, last_event: Option<&str>, within: Duration, cancel: &Cancel) -> Result<Stream> {
         let request = self.outgoing("text/event-stream", last_event, None);
-        let mut exchange = self.send(request, silence, cancel)?;
+        let mut exchange = self.client.send(request, cancel)?;
         let head = exchange.head(within)?;
         if !is_stream(&head) {
             return Err(Error::failed(format!(
@@ -218,7 +187,7 @@ impl Remote {
             }
             let pause = stream.pause().min(wait.left());
             wait.cancel.sleep(pause).map_err(super::ended)?;
-            stream = self.get(Some(&last), wait.left(), wait.silence, wait.cancel)?;
+            stream = self.get(Some(&last), wait.left(), wait.cancel)?;
             wait.is_alive();
         }
     }
@@ -226,7 +195,7 @@ impl Remote {
     /// Sends a reply that the server asked for. One that does not take it learns nothing.
     fn reply(&self, reply: &Value, within: Duration, cancel: &Cancel) {
         let until = Instant::now() + within;
-        drop(self.post(reply, until, Duration::ZERO, cancel));
+        drop(self.post(reply, until, cancel));
     }
 
     /// The same within a turn, whose stop and deadline do not wait for the server to take it.
@@ -242,7 +211,7 @@ impl Remote {
         let mut last = None::<String>;
         let mut pause = RETRY;
         while cancel.reason().is_none() {
-            let Ok(mut stream) = self.get(last.as_deref(), REPLY, Duration::ZERO, cancel) else {
+            let Ok(mut stream) = self.get(last.as_deref(), REPLY, cancel) else {
                 return;
             };
             let mut is_silent = true;
@@ -324,17 +293,17 @@ impl Transport for Http {
     fn notify(&self, message: &Value, within: Duration) -> Result<()> {
         let until = Instant::now() + within;
         self.remote
-            .post(message, until, Duration::ZERO, &Cancel::default())
+            .post(message, until, &Cancel::default())
             .map(drop)
     }
 
     fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value> {
         let remote = &self.remote;
-        let (mut exchange, head) = remote.post(request, wait.until(), wait.silence, wait.cancel)?;
+        let (mut exchange, head) = remote.post(request, wait.until, wait.cancel)?;
         if is_stream(&head) {
             return remote.read_answer(Stream::new(exchange, None), wait);
         }
-        let text = exchange.whole_body(MAX_MESSAGE, wait.until())?;
+        let text = exchange.whole_body(MAX_MESSAGE, wait.until)?;
         if text.len() > MAX_MESSAGE {
             return Err(too_long());
         }

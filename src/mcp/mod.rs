@@ -5,7 +5,6 @@
 //! starts nothing. Whatever a server says is another's word: bounded, and marked for the model.
 
 mod client;
-mod form;
 mod http;
 mod list;
 mod stdio;
@@ -27,8 +26,7 @@ use crate::secret::Redactor;
 use crate::test_speed::paced;
 use crate::text::{count_values, one_line, parse_json};
 pub(crate) use client::Client;
-use client::{Asides, AskUser, Patience, Wait};
-pub(crate) use form::{Ask, Field, Form, Reply, shown};
+use client::{Asides, Patience, Wait};
 pub(crate) use http::Http;
 use list::RETRY_AFTER;
 pub(crate) use list::{Answer, RemoteTool, ToolList, refresh};
@@ -111,7 +109,6 @@ pub(crate) struct Server {
     list_after: Mutex<Option<Instant>>,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
-    ask: Arc<OnceLock<Box<Ask>>>,
 }
 
 #[derive(Default)]
@@ -131,8 +128,6 @@ pub(crate) struct Servers {
     changed: Arc<AtomicBool>,
     /// How often lists have changed.
     generation: Arc<AtomicU64>,
-    /// Asks the user what a server wants to know; not set where nobody can be asked.
-    ask: Arc<OnceLock<Box<Ask>>>,
     /// Ends the wait for servers that are asked for their tools.
     ending: OnceLock<Cancel>,
     /// Nobody waits for them: see [`Servers::in_background`].
@@ -268,11 +263,6 @@ impl Servers {
         }
     }
 
-    /// Servers that start from now on may ask the user by this while a call is under way.
-    pub(crate) fn ask_by(&self, ask: Box<Ask>) {
-        drop(self.ask.set(ask));
-    }
-
     /// The server of this entry, whose list of tools is kept at `list`. One whose entry has changed ends when its last call
     /// does.
     pub(crate) fn get(
@@ -301,7 +291,6 @@ impl Servers {
             calls: RwLock::default(),
             changed: self.changed.clone(),
             is_asked: AtomicBool::new(false),
-            ask: self.ask.clone(),
         });
         servers.insert(name.to_owned(), server.clone());
         server
@@ -358,10 +347,7 @@ impl Server {
             most: CALL_WITH_PROGRESS,
             progress: &progress,
         };
-        let ask = |client: &Client| {
-            let _may_ask = client.may_ask(cancel);
-            client.request("tools/call", params.clone(), &patience, cancel)
-        };
+        let ask = |client: &Client| client.request("tools/call", params.clone(), &patience, cancel);
         if tool.read_only {
             let _side_by_side = take(|| self.calls.try_read(), cancel)?;
             self.with_client(cancel, ask)
@@ -494,7 +480,7 @@ impl Server {
         let changed = self.changed.clone();
         let on_change = Box::new(move || changed.store(true, Ordering::SeqCst));
         let started = (self.connect)(cancel)
-            .and_then(|transport| Client::start(transport, on_change, self.asker(), START, cancel))
+            .and_then(|transport| Client::start(transport, on_change, START, cancel))
             .map_err(|e| with_grants(e, &self.name));
         match started {
             Ok(client) => Ok(state.client.insert(Arc::new(client)).clone()),
@@ -503,15 +489,6 @@ impl Server {
                 Err(e.doing(format_args!("starting MCP server {}", self.name)))
             }
         }
-    }
-
-    fn asker(&self) -> Option<Box<AskUser>> {
-        self.ask.get()?;
-        let (ask, name) = (self.ask.clone(), self.name.clone());
-        Some(Box::new(move |form, is_over| {
-            ask.get()
-                .map_or(Reply::Cancel, |ask| ask(&name, form, is_over))
-        }))
     }
 
     /// # Errors
@@ -612,20 +589,10 @@ fn too_long() -> Error {
 /// All that is read of what a server says.
 #[cfg(test)]
 pub(crate) fn read_frame(text: &str) {
-    let asides = Arc::new(Asides::default());
+    let asides = Asides::default();
     for message in parse(text).unwrap_or_default() {
         drop(asides.receive(&message));
         client::progress_token(&message);
         drop(list::bounded(&message));
-        if let Ok(form) = Form::read(&message["params"]) {
-            for field in &form.fields {
-                drop((
-                    field.takes(),
-                    field.value(""),
-                    field.value("x"),
-                    field.value("7"),
-                ));
-            }
-        }
     }
 }

@@ -79,12 +79,6 @@ impl Stdio {
                 ..State::default()
             }),
         });
-        let replies = Arc::downgrade(&shared);
-        shared.asides.replies_by(move |reply| {
-            if let Some(shared) = replies.upgrade() {
-                drop(shared.send(reply));
-            }
-        });
         let reader = shared.clone();
         let read = move || {
             let reason = reader.read(output);

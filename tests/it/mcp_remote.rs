@@ -12,7 +12,7 @@ use crate::bot::{config, ends, start};
 use crate::botapi::BotApi;
 use crate::door::{Door, address, settings};
 use crate::harness::{Home, Run, Running, merged};
-use crate::model::{Model, Reply, Request, call};
+use crate::model::{Model, Reply, Request};
 use crate::remote::remote;
 
 /// A model that calls this tool with `text`, and then repeats what came of it.
@@ -27,16 +27,6 @@ fn calling(tool: &'static str) -> Model {
 fn home(model: &Model, server: &Model) -> Home {
     let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
     Home::with(&merged(model.config(), &servers))
-}
-
-/// Asks a question, with somebody at the terminal.
-fn at_a_terminal<'a>(home: &'a Home, question: &'a str) -> Running<'a> {
-    home.bantam()
-        .args(["agent", "-m", question])
-        .silent_stdin()
-        .on_a_terminal()
-        .env("TERM", "xterm")
-        .spawn()
 }
 
 #[track_caller]
@@ -306,278 +296,6 @@ fn each_run_that_misses_a_server_says_so_in_one_line() {
     );
 }
 
-/// A server whose call asks the user for three things, and whose result is what they answered.
-fn asking_the_user() -> Model {
-    let answered = Mutex::new(None::<Value>);
-    with_sessions(move |request, method| {
-        if request.method == "GET" {
-            let known = answered.lock().unwrap();
-            return match (request.header("last-event-id"), &*known) {
-                (None, _) => Reply::error(405, "not here"),
-                (Some(_), None) => Reply::stream(["id: a-2\nretry: 100\ndata:\n\n".to_owned()]),
-                (Some(_), Some(answer)) => {
-                    let answer =
-                        json!({ "jsonrpc": "2.0", "id": 3, "result": text(&answer.to_string()) });
-                    Reply::stream([format!("id: a-3\ndata: {answer}\n\n")])
-                }
-            };
-        }
-        match method {
-            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-            "tools/call" => {
-                let fields = json!({
-                    "color": { "type": "string", "enum": ["red", "blue"], "default": "blue" },
-                    "count": { "type": "integer", "default": 30 },
-                    "who": { "type": "string", "title": "Your name" }
-                });
-                let schema = json!({ "type": "object", "properties": fields, "required": ["who"] });
-                let params = json!({ "message": "Who shall it \u{1b}[2Jbe for?", "requestedSchema": schema });
-                let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
-                Reply::stream([format!("id: a-1\nretry: 100\ndata: {asked}\n\n")])
-            }
-            _ => {
-                if request.body["id"] == "q-1" {
-                    *answered.lock().unwrap() = Some(request.body.clone());
-                }
-                accepted()
-            }
-        }
-    })
-}
-
-fn capabilities(server: &Model) -> Value {
-    let requests = server.requests();
-    let first = requests.iter().find(said("initialize")).unwrap();
-    first.body["params"]["capabilities"].clone()
-}
-
-#[test]
-fn a_server_asks_the_user_at_the_terminal_and_the_model_sees_nothing_of_it() {
-    const COLOR: &str = "red, blue) [blue]: ";
-    const COUNT: &str = "a whole number) [30]: ";
-    const WHO: &str = "who (Your name): ";
-    const SEND: &str = "Send this to far? [y/N] ";
-    let all = [
-        (COLOR, "\n"),
-        (COUNT, "seven\n"),
-        (COUNT, "7\n"),
-        (WHO, "Ann Lee\n"),
-        (SEND, "y\n"),
-    ];
-    let refused = [
-        (COLOR, "red\n"),
-        (COUNT, "\n"),
-        (WHO, "Ann\n"),
-        (SEND, "\n"),
-    ];
-    let given_up = [(COLOR, "\n"), (COUNT, "\x03")];
-    let sent = json!({ "color": "blue", "count": 7, "who": "Ann Lee" });
-    for (answers, expected) in [
-        (&all[..], json!({ "action": "accept", "content": sent })),
-        (&refused, json!({ "action": "decline" })),
-        (&given_up, json!({ "action": "cancel" })),
-    ] {
-        let server = asking_the_user();
-        let model = calling("far__say");
-        let home = home(&model, &server);
-        let mut talk = at_a_terminal(&home, "call it");
-        talk.wait_for_next_stdout("the MCP server far asks you");
-        talk.wait_for_next_stdout("Who shall it ");
-        for (prompt, answer) in answers {
-            talk.wait_for_next_stdout(prompt);
-            talk.types(answer);
-        }
-        let run = talk.finish();
-        assert_eq!(
-            capabilities(&server),
-            json!({ "elicitation": { "form": {} } })
-        );
-        let requests = server.requests();
-        let reply = requests.iter().find(|request| request.body["id"] == "q-1");
-        assert_eq!(reply.unwrap().body["result"], expected, "{}", run.stdout);
-    }
-}
-
-/// A server that asks whether to go on, and then neither answers its call nor takes what it is told.
-fn asking_and_silent() -> Model {
-    with_sessions(|request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => {
-            let schema = json!({ "type": "object", "properties": {} });
-            let params = json!({ "message": "Go on?", "requestedSchema": schema });
-            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
-            let answer = result(request, &text("never said"));
-            let events = [asked, answer].map(|event| format!("data: {event}\n\n"));
-            Reply::stream(events).held_after(1)
-        }
-        _ if request.body["id"] == "q-1" => accepted().held(),
-        _ => accepted(),
-    })
-}
-
-#[test]
-fn a_signal_ends_a_turn_in_which_a_server_asks_or_does_not_take_the_reply() {
-    for is_answered in [false, true] {
-        let server = asking_and_silent();
-        let model = calling("far__say");
-        let home = home(&model, &server);
-        let mut talk = at_a_terminal(&home, "call it");
-        talk.wait_for_next_stdout("Send this to far? [y/N] ");
-        if is_answered {
-            talk.types("y\n");
-            server.wait_for_holds(2);
-        }
-        talk.signal_at_the_terminal(Signal::TERM);
-        talk.finish().exits(143);
-        server.release();
-    }
-}
-
-/// What a server asks belongs to its call: the form goes with the answer, or with the connection.
-#[test]
-fn a_form_goes_when_its_call_is_answered_or_breaks_off() {
-    for (is_broken, said) in [(false, "never said"), (true, "MCP server far:")] {
-        let server = with_sessions(move |request, method| match method {
-            _ if request.method == "GET" => Reply::error(405, "not here"),
-            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-            "tools/call" => {
-                let events = [question("q-1"), result(request, &text("never said"))];
-                let stream = Reply::stream(events.map(|event| format!("data: {event}\n\n")));
-                if is_broken {
-                    stream.cut_after(1)
-                } else {
-                    stream.held_after(1)
-                }
-            }
-            _ => accepted(),
-        });
-        let model = calling("far__say");
-        let home = home(&model, &server);
-        let mut talk = at_a_terminal(&home, "call it");
-        talk.wait_for_next_stdout("the MCP server far asks you");
-        if !is_broken {
-            talk.wait_for_next_stdout("Send this to far? [y/N] ");
-            server.release();
-        }
-        talk.wait_for_next_stdout("the call is over, and nothing was sent");
-        talk.finish().exits(0);
-        let results = model.requests().pop().unwrap().texts("tool");
-        assert!(results[0].contains(said), "{}", results[0]);
-        let requests = server.requests();
-        let reply = requests.iter().find(|request| request.body["id"] == "q-1");
-        assert!(reply.is_none_or(|reply| reply.body["result"] == json!({ "action": "cancel" })));
-    }
-}
-
-/// An answer that belongs to no call, or to another one, leaves the form where it is.
-#[test]
-fn a_form_stays_when_something_else_is_answered() {
-    let server = with_sessions(|request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => {
-            let mut stray = result(request, &text("of another call"));
-            stray["id"] = 4711.into();
-            let events = [question("q-1"), stray, result(request, &text("said"))];
-            Reply::stream(events.map(|event| format!("data: {event}\n\n"))).held_after(2)
-        }
-        _ => accepted(),
-    });
-    let model = calling("far__say");
-    let home = home(&model, &server);
-    let mut talk = at_a_terminal(&home, "call it");
-    talk.wait_for_next_stdout("Send this to far? [y/N] ");
-    talk.types("y\n");
-    let replied = || reply_to_question(&server);
-    wait_until("the user's answer is there", || replied().is_some());
-    assert_eq!(
-        replied().unwrap(),
-        json!({ "action": "accept", "content": {} })
-    );
-    server.wait_for_holds(1);
-    server.release();
-    talk.finish().exits(0);
-    let results = model.requests().pop().unwrap().texts("tool");
-    assert!(results[0].contains("said"), "{}", results[0]);
-}
-
-/// Of several calls, only the server knows which one its question is for.
-#[test]
-fn a_server_that_asks_while_two_calls_run_learns_nothing() {
-    let called = Arc::new(AtomicUsize::new(0));
-    let server = with_sessions(move |request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => {
-            let tool = json!({
-                "name": "say", "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true },
-            });
-            Reply::json(200, &result(request, &json!({ "tools": [tool] })))
-        }
-        "tools/call" => {
-            let answer = format!("data: {}\n\n", result(request, &text("said")));
-            if called.fetch_add(1, Ordering::SeqCst) == 0 {
-                return Reply::stream([answer]).held_after(0);
-            }
-            Reply::stream([format!("data: {}\n\n", question("q-1")), answer]).held_after(1)
-        }
-        _ => accepted(),
-    });
-    let model = Model::answering(|request, _| match request.texts("tool").len() {
-        0 => Reply::calls(["1", "2"].map(|id| call(id, "far__say", &json!({ "text": id })))),
-        _ => Reply::text("Done."),
-    });
-    let home = home(&model, &server);
-    let talk = at_a_terminal(&home, "call them");
-    let replied = || reply_to_question(&server);
-    wait_until("the server is answered", || replied().is_some());
-    server.wait_for_holds(2);
-    server.release();
-    server.release();
-    let run = talk.finish();
-    assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
-    assert_eq!(replied().unwrap(), json!({ "action": "cancel" }));
-}
-
-/// Without a call, a question would come out of the blue.
-#[test]
-fn a_server_that_asks_outside_of_a_call_learns_nothing() {
-    let answers = Arc::new(Mutex::new(Vec::new()));
-    let heard = answers.clone();
-    let server = with_sessions(move |request, method| {
-        if request.method == "GET" {
-            return Reply::stream([format!("data: {}\n\n", question("q-9"))]).held_after(1);
-        }
-        if method == "tools/list" {
-            return Reply::json(200, &result(request, &list(&["say"])));
-        }
-        if request.body["id"] == "q-9" {
-            heard.lock().unwrap().push(request.body["result"].clone());
-        }
-        accepted()
-    });
-    let told = answers.clone();
-    let model = Model::answering(move |_, _| {
-        wait_until("the question is answered", || {
-            !told.lock().unwrap().is_empty()
-        });
-        Reply::text("Hello.")
-    });
-    let home = home(&model, &server);
-    let talk = at_a_terminal(&home, "hi");
-    let run = talk.finish();
-    server.release();
-    assert!(!run.stdout.contains("asks you"), "{}", run.stdout);
-    assert_eq!(answers.lock().unwrap()[0], json!({ "action": "cancel" }));
-}
-
-/// What the server was told when it asked.
-fn reply_to_question(server: &Model) -> Option<Value> {
-    let mut requests = server.requests().into_iter();
-    let reply = requests.find(|request| request.body["id"] == "q-1");
-    reply.map(|reply| reply.body["result"].clone())
-}
-
 #[track_caller]
 fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -585,12 +303,6 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "{what}: not in time");
         thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn question(id: &str) -> Value {
-    let schema = json!({ "type": "object", "properties": {} });
-    let params = json!({ "message": "Go on?", "requestedSchema": schema });
-    json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": params })
 }
 
 fn ping(id: &str) -> Value {
@@ -697,13 +409,26 @@ fn a_tool_with_a_broken_schema_is_left_out_and_named() {
     assert!(!request.tools().contains(&"far__odd"));
 }
 
-/// Nobody is there: the server is told so from the beginning, and one that asks all the same learns nothing.
 #[test]
-fn a_server_asks_nobody_where_nobody_is() {
-    let server = asking_the_user();
-    asked_afar(&server, &json!({})).exits(0);
-    assert_eq!(capabilities(&server), json!({}));
+fn elicitation_is_not_announced_and_is_no_known_method() {
+    let server = with_sessions(|request, method| match method {
+        _ if request.method == "GET" => Reply::error(405, "not here"),
+        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
+        "tools/call" => {
+            let schema = json!({ "type": "object", "properties": {} });
+            let params = json!({ "message": "Go on?", "requestedSchema": schema });
+            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
+            let events = [asked, result(request, &text("said"))];
+            Reply::stream(events.map(|event| format!("data: {event}\n\n")))
+        }
+        _ => accepted(),
+    });
+    asked_afar(&server, &json!({}))
+        .exits(0)
+        .prints("```\nsaid\n```\n");
     let requests = server.requests();
+    let first = requests.iter().find(said("initialize")).unwrap();
+    assert_eq!(first.body["params"]["capabilities"], json!({}));
     let reply = requests.iter().find(|request| request.body["id"] == "q-1");
     assert_eq!(reply.unwrap().body["error"]["code"], -32601);
 }
@@ -892,39 +617,6 @@ fn a_bot_tells_its_owner_of_changed_and_new_tools() {
         api.texts(42).iter().any(|text| text.contains(told))
     });
     ends(gateway);
-}
-
-/// Several forms at once would only hide one another.
-#[test]
-fn a_server_asks_one_thing_at_a_time() {
-    let server = with_sessions(|request, method| match method {
-        _ if request.method == "GET" => Reply::error(405, "not here"),
-        "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-        "tools/call" => Reply::stream(
-            [1, 2, 3, 4, 5].map(|n| format!("data: {}\n\n", question(&format!("q-{n}")))),
-        )
-        .held_after(5),
-        _ => accepted(),
-    });
-    let model = calling("far__say");
-    let home = home(&model, &server);
-    let running = at_a_terminal(&home, "call it");
-    let answers = || {
-        let requests = server.requests();
-        let replies = requests.iter().filter(|request| {
-            request.body["id"]
-                .as_str()
-                .is_some_and(|id| id.starts_with("q-"))
-        });
-        replies
-            .map(|reply| reply.body["result"]["action"].to_string())
-            .collect::<Vec<_>>()
-    };
-    wait_until("four are not asked", || answers().len() == 4);
-    assert!(answers().iter().all(|answer| answer == "\"cancel\""));
-    running.wait_for_stdout("Send this to far? [y/N] ");
-    running.signal_at_the_terminal(Signal::TERM);
-    running.finish().exits(143);
 }
 
 #[test]

@@ -560,27 +560,6 @@ fn a_server_that_ends_again_and_again_is_left_alone_with_its_reason() {
     assert!(last.contains(expected), "{last}");
 }
 
-/// What a server asks belongs to its call, and the call ends with the server.
-#[test]
-fn a_form_goes_with_the_server_that_asks() {
-    let model = calling("fake__say");
-    let home = home(&model, "asks_and_ends");
-    let mut talk = home
-        .bantam()
-        .args(["agent", "-m", "call it"])
-        .silent_stdin()
-        .on_a_terminal()
-        .env("TERM", "xterm")
-        .spawn();
-    talk.wait_for_next_stdout("the MCP server fake asks you");
-    talk.wait_for_next_stdout("Send this to fake? [y/N] ");
-    home.write("state/mcp/fake/end", "");
-    talk.wait_for_next_stdout("the call is over, and nothing was sent");
-    talk.finish().exits(0);
-    let said = model.requests().pop().unwrap().texts("tool");
-    assert!(said[0].contains("it ended"), "{}", said[0]);
-}
-
 #[test]
 fn calls_that_only_read_run_side_by_side() {
     let pair =

@@ -45,13 +45,6 @@ def call(identity, arguments, token):
     answer = {"jsonrpc": "2.0", "id": identity, "result": text}
     if mode == "crash":
         os._exit(3)
-    elif mode == "asks_and_ends":
-        schema = {"type": "object", "properties": {}}
-        params = {"message": "Go on?", "requestedSchema": schema}
-        send({"jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params})
-        while not os.path.exists("end"):
-            time.sleep(0.01)
-        os._exit(3)
     elif mode == "silent":
         time.sleep(600)
     elif mode == "endless":
