@@ -1,10 +1,7 @@
-//! Decodes server-sent events (WHATWG HTML, section 9.2): their `data:`, and the `id:` and `retry:` by which a stream that
-//! ended is resumed.
+//! Decodes the `data:` of server-sent events (WHATWG HTML, section 9.2).
 
 /// The most bytes of one event, unless the caller takes more.
 const MAX_EVENT: usize = 8 << 20;
-/// The longest id that is kept: it goes into a header.
-const MAX_ID: usize = 1_000;
 
 /// Decodes a stream that arrives in pieces of any size.
 pub(crate) struct Decoder {
@@ -15,14 +12,11 @@ pub(crate) struct Decoder {
     /// The last line ended with CR: an LF after it belongs to the same end.
     after_return: bool,
     most: usize,
-    last_id: Option<String>,
-    /// In milliseconds.
-    retry: Option<u64>,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self::following(None, MAX_EVENT)
+        Self::new(MAX_EVENT)
     }
 }
 
@@ -31,26 +25,14 @@ impl Default for Decoder {
 pub(crate) struct TooLong;
 
 impl Decoder {
-    /// Decodes what follows the event with this id; an event may have so many bytes.
-    pub(crate) fn following(last_id: Option<&str>, most: usize) -> Self {
+    /// Decodes a stream whose events have up to `most` bytes.
+    pub(crate) fn new(most: usize) -> Self {
         Self {
             line: Vec::new(),
             data: None,
             after_return: false,
             most,
-            last_id: last_id.map(str::to_owned),
-            retry: None,
         }
-    }
-
-    /// The id of the last event that has one: what to ask for the rest with.
-    pub(crate) fn last_id(&self) -> Option<&str> {
-        self.last_id.as_deref()
-    }
-
-    /// How many milliseconds to wait before asking, if the server says so.
-    pub(crate) fn retry(&self) -> Option<u64> {
-        self.retry
     }
 
     /// Takes the next bytes and returns the data of each event they complete. Replaces invalid UTF-8.
@@ -77,12 +59,7 @@ impl Decoder {
     }
 
     /// Returns the last event, which may lack the blank line that should end it.
-    pub(crate) fn finish(mut self) -> Option<String> {
-        self.take_last()
-    }
-
-    /// The same for a decoder that is still asked for the last id.
-    pub(crate) fn take_last(&mut self) -> Option<String> {
+    pub(crate) fn finish(&mut self) -> Option<String> {
         self.end_line().or_else(|| self.end_line())
     }
 
@@ -99,17 +76,8 @@ impl Decoder {
         let colon = line.iter().position(|byte| *byte == b':')?;
         let (name, value) = (&line[..colon], &line[colon + 1..]);
         let value = value.strip_prefix(b" ").unwrap_or(value);
-        match name {
-            b"data" => {}
-            b"id" => {
-                self.last_id = header_text(value);
-                return None;
-            }
-            b"retry" => {
-                self.retry = header_text(value).and_then(|text| text.parse().ok());
-                return None;
-            }
-            _ => return None,
+        if name != b"data" {
+            return None;
         }
         match &mut self.data {
             Some(data) => {
@@ -120,14 +88,6 @@ impl Decoder {
         }
         None
     }
-}
-
-/// A value that fits into a header; `None` for an empty one, too, which takes the id back.
-fn header_text(value: &[u8]) -> Option<String> {
-    let fits = !value.is_empty()
-        && value.len() <= MAX_ID
-        && value.iter().all(|byte| (b' '..=b'~').contains(byte));
-    fits.then(|| String::from_utf8_lossy(value).into_owned())
 }
 
 #[cfg(test)]
@@ -162,17 +122,6 @@ mod tests {
             let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
             assert_eq!(decode(&bytes), want, "{stream:?} byte by byte");
         }
-    }
-
-    #[test]
-    fn the_last_id_and_the_time_to_wait_are_kept() {
-        let mut decoder = Decoder::default();
-        let stream = b"id: 7\nretry: 500\ndata:\n\nid: e-8\ndata: a\n\n";
-        assert_eq!(decoder.push(stream).unwrap(), ["", "a"]);
-        assert_eq!(decoder.last_id(), Some("e-8"));
-        assert_eq!(decoder.retry(), Some(500));
-        decoder.push(b"id: a\x07b\n\n").unwrap();
-        assert_eq!(decoder.last_id(), None);
     }
 
     #[test]

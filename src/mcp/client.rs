@@ -124,7 +124,7 @@ impl<'a> Wait<'a> {
     }
 
     /// The server shows that it still works on the request.
-    pub(super) fn is_alive(&mut self) {
+    fn is_alive(&mut self) {
         self.until = (Instant::now() + self.silence).min(self.began + self.most);
     }
 

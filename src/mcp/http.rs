@@ -1,6 +1,5 @@
 //! A server on the network: streamable HTTP (2025-03-26 and later). Each message is a POST; the answer is one JSON object
-//! or a stream of events that ends with it. A server may close such a stream before the answer, which goes on where the client
-//! asks for it by GET (SEP-1699).
+//! or a stream of events that ends with it. A stream that breaks off before the answer is not resumed: its call fails.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +16,8 @@ use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
-/// How long to wait before a stream is asked for again, unless the server says otherwise, at least, and at most.
-const RETRY: Duration = Duration::from_secs(1);
-const MIN_RETRY: Duration = Duration::from_millis(50);
-const MAX_RETRY: Duration = Duration::from_secs(30);
-/// Messages that a server may send before the answer to a request, and times that it may close its stream.
+/// Messages that a server may send before the answer to a request.
 const MAX_ASIDES: usize = 10_000;
-const MAX_RESUMES: usize = 1_000;
 /// How long a server has to take a reply that it asked for, and the end of the session.
 const REPLY: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -83,7 +77,7 @@ impl Remote {
         self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outgoing(&self, accept: &str, last_event: Option<&str>, body: Option<Body>) -> Outgoing {
+    fn outgoing(&self, accept: &str, body: Option<Body>) -> Outgoing {
         let mut headers = self.headers.clone();
         let mut add = |name: &str, value: &str| headers.push((name.to_owned(), Secret::new(value)));
         add("accept", accept);
@@ -93,9 +87,6 @@ impl Remote {
         }
         if let Some(revision) = &agreed.revision {
             add("mcp-protocol-version", revision);
-        }
-        if let Some(id) = last_event {
-            add("last-event-id", id);
         }
         Outgoing {
             url: self.url.clone(),
@@ -107,7 +98,7 @@ impl Remote {
     /// Posts a message. Returns the answer's beginning, which is a success.
     fn post(&self, message: &Value, until: Instant, cancel: &Cancel) -> Result<(Exchange, Head)> {
         let body = Some(Body::json(message));
-        let request = self.outgoing("application/json, text/event-stream", None, body);
+        let request = self.outgoing("application/json, text/event-stream", body);
         let mut exchange = self.client.send(request, cancel)?;
         let head = exchange.head(left(until))?;
         self.check(&head)?;
@@ -142,23 +133,8 @@ impl Remote {
         }))
     }
 
-    /// Asks for the rest of a stream, or for one that tells of changes.
-    fn get(&self, last_event: Option<&str>, within: Duration, cancel: &Cancel) -> Result<Stream> {
-        let request = self.outgoing("text/event-stream", last_event, None);
-        let mut exchange = self.client.send(request, cancel)?;
-        let head = exchange.head(within)?;
-        if !is_stream(&head) {
-            return Err(Error::failed(format!(
-                "it does not resume its stream (status {})",
-                head.status
-            )));
-        }
-        Ok(Stream::new(exchange, last_event))
-    }
-
     /// Reads a stream until the answer comes.
     fn read_answer(&self, mut stream: Stream, wait: &mut Wait) -> Result<Value> {
-        let mut resumes = 0;
         let mut asides = 0;
         loop {
             let (messages, is_open) = stream.next(wait.left())?;
@@ -175,20 +151,9 @@ impl Remote {
                     "it sent {MAX_ASIDES} messages, none of which is the answer"
                 )));
             }
-            if is_open {
-                continue;
+            if !is_open {
+                return Err(Error::failed("its stream ended before the answer"));
             }
-            let Some(last) = stream.decoder.last_id().map(str::to_owned) else {
-                return Err(Error::failed("it answered without a message"));
-            };
-            resumes += 1;
-            if resumes > MAX_RESUMES {
-                return Err(Error::failed("it keeps closing its stream"));
-            }
-            let pause = stream.pause().min(wait.left());
-            wait.cancel.sleep(pause).map_err(super::ended)?;
-            stream = self.get(Some(&last), wait.left(), wait.cancel)?;
-            wait.is_alive();
         }
     }
 
@@ -206,31 +171,23 @@ impl Remote {
         }
     }
 
-    /// Reads what the server says by itself until it has none of it to offer, or the listener is stopped.
+    /// Reads what the server says by itself, on a stream for that alone, until the stream ends or the listener is stopped.
     fn listen(&self, cancel: &Cancel) {
-        let mut last = None::<String>;
-        let mut pause = RETRY;
-        while cancel.reason().is_none() {
-            let Ok(mut stream) = self.get(last.as_deref(), REPLY, cancel) else {
-                return;
-            };
-            let mut is_silent = true;
-            while let Ok((messages, is_open)) = stream.next(LISTEN) {
-                is_silent &= messages.is_empty();
-                for message in messages {
-                    if let Some(reply) = self.asides.receive(&message) {
-                        self.reply(&reply, REPLY, cancel);
-                    }
-                }
-                if !is_open || cancel.sleep(UNASKED_PAUSE).is_err() {
-                    break;
+        let request = self.outgoing("text/event-stream", None);
+        let Ok(mut exchange) = self.client.send(request, cancel) else {
+            return;
+        };
+        if !exchange.head(REPLY).is_ok_and(|head| is_stream(&head)) {
+            return;
+        }
+        let mut stream = Stream::new(exchange);
+        while let Ok((messages, is_open)) = stream.next(LISTEN) {
+            for message in messages {
+                if let Some(reply) = self.asides.receive(&message) {
+                    self.reply(&reply, REPLY, cancel);
                 }
             }
-            last = stream.decoder.last_id().map(str::to_owned);
-            // A server that closes stream after stream without a word is asked less and less often.
-            pause = if is_silent { pause * 2 } else { RETRY };
-            pause = pause.max(stream.pause()).min(MAX_RETRY);
-            if cancel.sleep(pause).is_err() {
+            if !is_open || cancel.sleep(UNASKED_PAUSE).is_err() {
                 return;
             }
         }
@@ -238,39 +195,24 @@ impl Remote {
 }
 
 impl Stream {
-    fn new(exchange: Exchange, last_event: Option<&str>) -> Self {
+    fn new(exchange: Exchange) -> Self {
         Self {
             exchange,
-            decoder: Decoder::following(last_event, MAX_MESSAGE),
+            decoder: Decoder::new(MAX_MESSAGE),
         }
     }
 
-    /// The next messages, and whether more may come. A connection that breaks off between two events that have ids can be
-    /// resumed like one that the server closes.
+    /// The next messages, and whether more may come.
     fn next(&mut self, within: Duration) -> Result<(Vec<Value>, bool)> {
-        let (events, is_open) = match self.exchange.body(within) {
-            Ok(Some(piece)) => (self.decoder.push(&piece).map_err(|_| too_long())?, true),
-            Err(crate::http::Fault::Broken(why)) if self.decoder.last_id().is_none() => {
-                return Err(Error::failed(why));
-            }
-            Ok(None) | Err(crate::http::Fault::Broken(_)) => {
-                (self.decoder.take_last().into_iter().collect(), false)
-            }
-            Err(fault) => return Err(fault.into()),
+        let (events, is_open) = match self.exchange.body(within)? {
+            Some(piece) => (self.decoder.push(&piece).map_err(|_| too_long())?, true),
+            None => (self.decoder.finish().into_iter().collect(), false),
         };
         let mut messages = Vec::new();
         for event in events {
             messages.extend(parse(&event)?);
         }
         Ok((messages, is_open))
-    }
-
-    /// How long the server wants to be left alone before it is asked for the rest.
-    fn pause(&self) -> Duration {
-        self.decoder
-            .retry()
-            .map_or(RETRY, Duration::from_millis)
-            .clamp(MIN_RETRY, MAX_RETRY)
     }
 }
 
@@ -301,7 +243,7 @@ impl Transport for Http {
         let remote = &self.remote;
         let (mut exchange, head) = remote.post(request, wait.until, wait.cancel)?;
         if is_stream(&head) {
-            return remote.read_answer(Stream::new(exchange, None), wait);
+            return remote.read_answer(Stream::new(exchange), wait);
         }
         let text = exchange.whole_body(MAX_MESSAGE, wait.until)?;
         if text.len() > MAX_MESSAGE {
@@ -341,7 +283,7 @@ impl Drop for Http {
             return;
         }
         // A server that does not let its sessions be ended says so, which changes nothing.
-        let request = remote.outgoing("application/json", None, None);
+        let request = remote.outgoing("application/json", None);
         if let Ok(mut exchange) = remote.client.delete(request, &Cancel::default()) {
             drop(exchange.head(FAREWELL));
         }

@@ -1,7 +1,6 @@
-//! MCP servers over HTTP: sessions that are forgotten, streams that are resumed, and changes that are told.
+//! MCP servers over HTTP: sessions that are forgotten, streams that end early, and changes of tools.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -203,42 +202,29 @@ fn a_message_that_is_too_long_costs_its_call_and_not_the_session() {
     assert!(said[1].contains("session-1"), "{}", said[1]);
 }
 
-/// SEP-1699: the server closes the stream, and the client asks for the rest when it is told to.
+/// The server may have done what it was called for, so nothing is sent again.
 #[test]
-fn a_stream_that_the_server_closes_is_asked_for_again() {
-    let called = Mutex::new(Value::Null);
-    let server = with_sessions(move |request, method| {
+fn a_stream_that_closes_before_the_answer_costs_its_call_alone() {
+    let server = with_sessions(|request, method| {
         if request.method == "GET" {
-            let answer = match request.header("last-event-id") {
-                None => return Reply::error(405, "not here"),
-                // Closed once more.
-                Some("a-1") => "id: a-2\nretry: 100\ndata:\n\n".to_owned(),
-                Some(_) => format!("id: a-3\ndata: {}\n\n", called.lock().unwrap()),
-            };
-            return Reply::stream([answer]);
+            return Reply::error(405, "not here");
         }
-        match method {
-            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-            "tools/call" => {
-                *called.lock().unwrap() = result(request, &text("resumed"));
-                Reply::stream(["id: a-1\nretry: 1300\ndata:\n\n".to_owned()])
+        let answer = match (method, request.body["params"]["arguments"]["text"].as_str()) {
+            ("tools/list", _) => list(&["say"]),
+            ("tools/call", Some("0")) => {
+                return Reply::stream(["id: a-1\nretry: 100\ndata:\n\n".to_owned()]);
             }
-            _ => accepted(),
-        }
+            ("tools/call", _) => text(request.header("mcp-session-id").unwrap()),
+            _ => return accepted(),
+        };
+        Reply::json(200, &result(request, &answer))
     });
-    asked_afar(&server, &json!({}))
-        .exits(0)
-        .prints("```\nresumed\n```\n");
-    let requests = server.requests();
-    let at = |id: &str| {
-        let found = requests
-            .iter()
-            .find(|request| request.header("last-event-id") == Some(id));
-        found.unwrap().at
-    };
-    let called = requests.iter().find(said("tools/call")).unwrap().at;
-    assert!(at("a-1") - called >= Duration::from_millis(1300));
-    assert!(at("a-2") - at("a-1") >= Duration::from_millis(100));
+    let (model, home) = asking(&server, 2);
+    home.agent(["-m", "call it"]).exits(0);
+    let said = model.requests().pop().unwrap().texts("tool");
+    assert!(said[0].contains("its stream ended"), "{}", said[0]);
+    assert!(said[1].contains("session-1"), "{}", said[1]);
+    assert_eq!(count(&server, "tools/call"), 2);
 }
 
 /// The server says so by itself, on a stream that answers nothing.
@@ -358,32 +344,6 @@ fn a_request_with_an_overlong_id_gets_no_reply() {
         .collect();
     ids.dedup();
     assert_eq!(ids, ["short"]);
-}
-
-#[test]
-fn a_stream_of_changes_that_closes_without_a_word_is_asked_for_less_and_less() {
-    let asked = Arc::new(AtomicUsize::new(0));
-    let seen = asked.clone();
-    let server = with_sessions(move |request, method| {
-        if request.method == "GET" {
-            asked.fetch_add(1, Ordering::SeqCst);
-            return Reply::stream(["retry: 0\n\n".to_owned()]);
-        }
-        match method {
-            "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
-            _ => accepted(),
-        }
-    });
-    let model = Model::answering(move |_, _| {
-        wait_until("it is asked for again", || seen.load(Ordering::SeqCst) > 1);
-        Reply::text("Hello.")
-    });
-    let home = home(&model, &server);
-    home.agent(["-m", "hi"]).exits(0);
-    let requests = server.requests();
-    let mut asked = requests.iter().filter(|request| request.method == "GET");
-    let (first, second) = (asked.next().unwrap().at, asked.next().unwrap().at);
-    assert!(second - first >= Duration::from_secs(1));
 }
 
 /// A provider refuses each request that has it.
