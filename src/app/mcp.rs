@@ -337,11 +337,6 @@ fn local(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Connect>> {
     }))
 }
 
-/// Whether a program could be started, as far as can be seen without starting it.
-pub(crate) fn check(parts: Parts, name: &str, entry: &McpServer) -> Result<()> {
-    Local::of(parts, name, entry)?.check()
-}
-
 /// What it takes to start a program in its sandbox: it works in a directory of its own, and may change what its entry names, and
 /// the workspace if [`sees_workspace`].
 struct Local {
@@ -458,15 +453,4 @@ fn expanded(values: &BTreeMap<String, Secret>, env: &Env) -> Result<Vec<(String,
         .iter()
         .map(|(name, value)| Ok((name.clone(), keys::expand(value, env)?)))
         .collect()
-}
-
-/// The trees that the sandbox of an entry shows, besides the system's: to tell what a program was refused.
-pub(crate) fn shows(parts: Parts, name: &str, entry: &McpServer, path: &Path) -> bool {
-    let named = [&entry.read, &entry.write]
-        .into_iter()
-        .filter_map(|written| setting(name.to_owned(), written, parts.env).ok())
-        .flat_map(|setting| setting.paths);
-    let workspace = sees_workspace(entry).then(|| parts.home.workspace());
-    let own = [parts.home.mcp_home(name)].into_iter().chain(workspace);
-    sandbox::readable(path).is_some() || named.chain(own).any(|tree| path.starts_with(tree))
 }

@@ -1,6 +1,6 @@
 //! `bantam mcp`: asks the configured MCP servers for their tools, and adds, removes, enables and disables servers.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::SystemTime;
@@ -11,12 +11,11 @@ use super::args::{Args, Command};
 use super::{confirm, load, notice, print};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
-use crate::child;
 use crate::config::edit::{self, Change};
 use crate::config::{self, Config, Env, McpServer, proxy};
 use crate::doctor::Check;
 use crate::error::{Error, Result};
-use crate::mcp::{MOVE_IT, RemoteTool, Servers, brief, is_wide};
+use crate::mcp::{RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::secret::Redactor;
 use crate::storage;
@@ -251,6 +250,10 @@ fn switch(name: &str, command: &str, change: &Change, done: &str, env: &Env) -> 
     print(&format!("{done} {name}\n")).map(|()| 0)
 }
 
+/// What to do about a command that did not start.
+const COMMAND_HINT: &str = "name the command by its whole path, let it reach what it needs with --read DIR and --write DIR, or \
+                            add it as it is with --keep";
+
 fn add(args: &Args, env: &Env) -> Result<u8> {
     let (name, words) = args
         .words
@@ -292,7 +295,6 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         }
     }
     let tools = asked.map_err(|e| {
-        let hint = next_attempt(args, words, parts, name, entry, &e);
         let e = shown(e);
         let prefix = format!("starting MCP server {name}: ");
         let why = e.message.strip_prefix(&prefix).unwrap_or(&e.message);
@@ -300,32 +302,22 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
             message: why.to_owned(),
             ..e
         };
-        let done = if entry.url.is_empty() {
-            "start"
+        let (done, hint) = if entry.url.is_empty() {
+            ("start", COMMAND_HINT)
         } else {
-            "answer"
+            (
+                "answer",
+                "correct the address, or add it as it is with --keep",
+            )
         };
         if args.has("keep") {
             e.doing(format_args!("added {name}, but it did not {done}"))
-                .hint(hint.unwrap_or_else(|| {
-                    format!(
-                        "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
-                    )
-                }))
+                .hint(format!(
+                    "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
+                ))
         } else {
             let e = e.doing(format_args!("{name} did not {done}, and is not added"));
-            let what = if entry.url.is_empty() {
-                "command"
-            } else {
-                "address"
-            };
-            match (hint, &e.hint) {
-                (Some(hint), _) => e.hint(hint),
-                (None, Some(_)) => e,
-                (None, None) => e.hint(format!(
-                    "correct the {what}, or add it as it is with --keep"
-                )),
-            }
+            if e.hint.is_some() { e } else { e.hint(hint) }
         }
     })?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
@@ -333,160 +325,6 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
         notice(&format!("{name}: {}", network(entry).1));
     }
     Ok(0)
-}
-
-/// What to do about a server that did not start: as far as can be seen, the command that the hint types can be run.
-fn next_attempt(
-    args: &Args,
-    words: &[String],
-    parts: Parts,
-    name: &str,
-    entry: &McpServer,
-    e: &Error,
-) -> Option<String> {
-    let (words, trees) = if let Some((program, trees)) = unseen(parts, name, entry) {
-        let trees = trees.into_iter().map(|tree| ("read", tree)).collect();
-        ([&[program], &words[1..]].concat(), trees)
-    } else {
-        let tree = refused(parts, name, entry, &e.message)?;
-        (words.to_vec(), vec![tree])
-    };
-    let user_home = parts.env.get("HOME").map(Path::new);
-    let is_for_its_program = |(flag, _): &&(&str, PathBuf)| *flag == "read";
-    let mut shown = trees.iter().filter(is_for_its_program);
-    if shown.any(|(_, tree)| is_wide(tree, user_home)) {
-        return Some(MOVE_IT.to_owned());
-    }
-    let mut next = entry.clone();
-    next.command.clone_from(&words[0]);
-    for (flag, tree) in &trees {
-        let named = if *flag == "read" {
-            &mut next.read
-        } else {
-            &mut next.write
-        };
-        named.push(tree.to_string_lossy().into_owned());
-    }
-    match app::mcp::check(parts, name, &next) {
-        Ok(()) => Some(try_next(args, &words, name, &trees)),
-        // What is wrong is told already, with what to do.
-        Err(why) if e.message.ends_with(&why.message) => why.hint,
-        Err(_) => Some(MOVE_IT.to_owned()),
-    }
-}
-
-/// The command with these flags more.
-fn try_next(args: &Args, words: &[String], name: &str, more: &[(&str, PathBuf)]) -> String {
-    let mut typed = vec!["bantam mcp add".to_owned(), name.to_owned()];
-    for known in ["env", "read", "write"] {
-        for value in args.values(known) {
-            // The value of a variable may be a secret.
-            let is_shown = |value: &str| value.starts_with('/') || value.starts_with("${");
-            let value = match value.split_once('=') {
-                Some((variable, value)) if known == "env" && !is_shown(value) => {
-                    format!("{variable}=...")
-                }
-                _ => value.to_owned(),
-            };
-            typed.push(format!("--{known} {}", shell_words::quote(&value)));
-        }
-    }
-    if args.has("no-network") {
-        typed.push("--no-network".to_owned());
-    }
-    for (flag, path) in more {
-        let path = path.to_string_lossy();
-        typed.push(format!("--{flag} {}", shell_words::quote(&path)));
-    }
-    typed.push("--".to_owned());
-    typed.extend(
-        words
-            .iter()
-            .map(|word| shell_words::quote(word).into_owned()),
-    );
-    format!("try {}", typed.join(" "))
-}
-
-/// What the sandbox of a server does not show of its program, as it has to be typed: the user's own search path leads to programs
-/// that servers, which have a fixed one, find by their whole path alone.
-fn unseen(parts: Parts, name: &str, entry: &McpServer) -> Option<(String, Vec<PathBuf>)> {
-    let command = &entry.command;
-    let find = |path: &str| {
-        let files = path.split(':').map(|dir| Path::new(dir).join(command));
-        files
-            .filter(|file| file.is_absolute())
-            .find(|file| file.is_file())
-    };
-    let own = || find(parts.env.get("PATH")?);
-    let (typed, program) = if command.contains('/') || command.is_empty() {
-        (command.clone(), PathBuf::from(command))
-    } else if let Some(program) = find(child::PATH) {
-        (command.clone(), program)
-    } else {
-        let program = own()?;
-        (program.to_string_lossy().into_owned(), program)
-    };
-    let trees = crate::mcp::hidden(program, &|path| app::mcp::shows(parts, name, entry, path));
-    (!trees.is_empty() || typed != *command).then_some((typed, trees))
-}
-
-/// What a server's last words say that it may not reach, although it is there: the flag and the directory that open it.
-fn refused(
-    parts: Parts,
-    name: &str,
-    entry: &McpServer,
-    said: &str,
-) -> Option<(&'static str, PathBuf)> {
-    const REFUSALS: [&str; 7] = [
-        "permission denied",
-        "no such file",
-        "read-only file system",
-        "eacces",
-        "enoent",
-        "erofs",
-        "cannot open",
-    ];
-    const WRITES: [&str; 6] = ["mkdir", "erofs", "read-only", "writ", "unlink", "rename"];
-    for line in said.lines().rev() {
-        let lower = line.to_ascii_lowercase();
-        if !REFUSALS.iter().any(|word| lower.contains(word)) {
-            continue;
-        }
-        let paths = line
-            .split(|c: char| c.is_whitespace() || "'\"`,;()[]".contains(c))
-            .map(|word| word.trim_end_matches([':', '.']))
-            .filter(|word| word.starts_with('/'))
-            .map(Path::new);
-        for path in paths {
-            let there = path.ancestors().find(|path| path.exists())?;
-            let dir = if there.is_dir() {
-                there
-            } else {
-                there.parent()?
-            };
-            let is_broad = dir.components().count() < 3
-                || parts.home.root().starts_with(dir)
-                || dir.starts_with(parts.home.root())
-                || parts
-                    .env
-                    .get("HOME")
-                    .is_some_and(|home| dir == Path::new(home));
-            let writes = WRITES.iter().any(|word| lower.contains(word));
-            if !is_broad && writes {
-                return Some(("write", dir.to_owned()));
-            }
-            // Of a folder that is too much to show, the file alone.
-            let shown = match is_broad {
-                true if !path.is_file() || path.starts_with(parts.home.root()) => continue,
-                true => path,
-                false => dir,
-            };
-            if path.exists() && !app::mcp::shows(parts, name, entry, path) {
-                return Some(("read", shown.to_owned()));
-            }
-        }
-    }
-    None
 }
 
 /// A line of `bantam doctor` for each server.

@@ -31,7 +31,7 @@ pub(crate) use http::Http;
 use list::RETRY_AFTER;
 pub(crate) use list::{Answer, RemoteTool, ToolList, refresh};
 pub(crate) use stdio::Stdio;
-pub(crate) use trust::{Changeable, Launch, MOVE_IT, hidden, is_wide};
+pub(crate) use trust::{Changeable, Launch};
 
 /// How long a server may take to start and to list its tools: `npx` and `uvx` may download it first.
 const START: Duration = Duration::from_secs(60);
@@ -539,22 +539,14 @@ fn take<G>(attempt: impl Fn() -> Result<G, TryLockError<G>>, cancel: &Cancel) ->
     }
 }
 
-/// What Python and Node.js say when they do not find code.
-const MODULES: [&str; 3] = ["No module named", "ImportError", "Cannot find module"];
-
 /// Adds what an entry can grant: a server that ends at once may have failed for want of it.
 fn with_grants(e: Error, name: &str) -> Error {
     if e.hint.is_some() || !e.message.starts_with("it ended and said") {
         return e;
     }
-    let lacks_module = MODULES.iter().any(|words| e.message.contains(words));
-    e.hint(if lacks_module {
-        "install the module for this interpreter, name the interpreter that has it by its whole path, or show the server where \
-         it is (--read DIR)"
-            .to_owned()
-    } else {
-        format!("read, write and network of mcpServers.{name} say what its sandbox lets it reach")
-    })
+    e.hint(format!(
+        "read, write and network of mcpServers.{name} say what its sandbox lets it reach (--read DIR, --write DIR)"
+    ))
 }
 
 /// The error of a call whose turn has ended.

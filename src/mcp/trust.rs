@@ -216,32 +216,11 @@ fn started(program: PathBuf) -> Vec<PathBuf> {
     programs
 }
 
-/// What a sandbox has to show, and does not, for a program to start: directories.
-pub(crate) fn hidden(program: PathBuf, is_shown: &dyn Fn(&Path) -> bool) -> Vec<PathBuf> {
-    let mut trees: Vec<PathBuf> = Vec::new();
-    for program in started(program) {
-        let real = Resolved::of(&program).real;
-        if !real.is_file() {
-            continue;
-        }
-        // The sandbox has to show a link as well as what it leads to.
-        let beside = program.parent().unwrap_or(&program);
-        for (file, tree) in [(&real, tree_of(&real)), (&program, beside)] {
-            let is_new = !trees.iter().any(|known| file.starts_with(known));
-            if is_new && !is_shown(file) {
-                trees.push(tree.to_owned());
-            }
-        }
-    }
-    trees
-}
-
 /// What to do with a program beside which there is more than a server may read.
-pub(crate) const MOVE_IT: &str =
-    "move its program into a directory of its own, and add it from there";
+const MOVE_IT: &str = "move its program into a directory of its own, and add it from there";
 
 /// Whether this is a tree that no server is shown for the sake of its program: the user's home, or one that may hold anything.
-pub(crate) fn is_wide(tree: &Path, user_home: Option<&Path>) -> bool {
+fn is_wide(tree: &Path, user_home: Option<&Path>) -> bool {
     tree.components().count() <= 2 || user_home.is_some_and(|home| home.starts_with(tree))
 }
 

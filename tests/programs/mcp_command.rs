@@ -1,7 +1,7 @@
 //! `bantam mcp`: servers are added when they start, and removed, switched off and on; what of their tools is offered.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -42,6 +42,13 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
     }
     assert_eq!(config(&home), json!({}));
     assert!(!home.path("state/mcp/bad").exists());
+    // Both hints name the flags that open directories.
+    for command in [&["python3", "-c", script][..], &["no-such-program"]] {
+        add(&[&["--"], command].concat())
+            .exits(1)
+            .says("--read DIR")
+            .says("--write DIR");
+    }
     add(&["--keep", "--", "no-such-program"])
         .exits(1)
         .says("added bad, but it did not start: ")
@@ -51,49 +58,6 @@ fn what_does_not_start_is_not_kept_and_says_its_last_words() {
         config(&home)["mcpServers"]["bad"]["command"],
         "no-such-program"
     );
-}
-
-#[test]
-fn a_refused_path_is_recognised_and_the_line_to_try_is_typed() {
-    let home = Home::empty();
-    home.config("{}");
-    let elsewhere = Home::empty();
-    let file = elsewhere.write("data/settings.json", "{}");
-    let data = elsewhere.path("data");
-    let python = |code: String| {
-        let args = [
-            "mcp",
-            "add",
-            "fake",
-            "--env",
-            "KEY=hush-hush-hush",
-            "--",
-            "python3",
-            "-c",
-        ];
-        home.bantam().args(args).arg(code).run()
-    };
-    let read = format!("open({:?})", file.display().to_string());
-    let run = python(read);
-    run.exits(1).says(&format!(
-        "try bantam mcp add fake --env 'KEY=...' --read {} -- python3 -c",
-        data.display()
-    ));
-    assert!(!run.stderr.contains("hush"), "{}", run.stderr);
-    // A file beside bantam's own home comes alone.
-    let beside = home.path("").parent().unwrap().join("beside.py");
-    fs::write(&beside, SERVER).unwrap();
-    let program = beside.display().to_string();
-    let add = ["mcp", "add", "fake", "--", "python3", &program];
-    let run = home.bantam().args(add).run();
-    run.exits(1).says(&format!("--read {program} -- python3"));
-    let write = format!(
-        "raise OSError(13, 'mkdir: Permission denied', {:?})",
-        data.join("new/below").display().to_string()
-    );
-    python(write)
-        .exits(1)
-        .says(&format!(" --write {} -- python3 -c", data.display()));
 }
 
 #[test]
@@ -178,52 +142,6 @@ fn what_all_servers_add_to_a_request_has_a_bound() {
     assert_eq!(names, ["big__tool7", "small__say"]);
 }
 
-/// Where `pip`, `uv` and `npm` put a user's own programs, and the search path of servers does not lead.
-#[test]
-fn a_program_of_the_user_is_found_and_the_whole_line_is_typed() {
-    let home = Home::empty();
-    home.config("{}");
-    let elsewhere = Home::empty();
-    let script = format!("#!/usr/bin/env python3\n{SERVER}");
-    let real = elsewhere.write("share/tool/bin/fake-mcp", &script);
-    let bin = elsewhere.path(".local/bin");
-    fs::create_dir_all(&bin).unwrap();
-    symlink(&real, bin.join("linked-mcp")).unwrap();
-    let plain = elsewhere.write(".local/bin/plain-mcp", &script);
-    for file in [&real, &plain] {
-        fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-    }
-    let add = |args: &str| {
-        let path = format!("{}:/usr/bin:/bin", bin.display());
-        let args = args.split(' ').skip(1);
-        home.bantam().args(args).env("PATH", path).run()
-    };
-    let tool = elsewhere.path("share/tool");
-    for (typed, name, reads) in [
-        ("plain-mcp", "plain-mcp", vec![&bin]),
-        ("linked-mcp", "linked-mcp", vec![&tool, &bin]),
-        (plain.to_str().unwrap(), "plain-mcp", vec![&bin]),
-    ] {
-        let reads = reads
-            .iter()
-            .map(|tree| format!("--read {} ", tree.display()));
-        let reads: Vec<String> = reads.collect();
-        let line = format!(
-            "bantam mcp add fake {}-- {}",
-            reads.concat(),
-            bin.join(name).display()
-        );
-        add(&format!("bantam mcp add fake -- {typed}"))
-            .fails_with_a_hint()
-            .says(&format!("hint: try {line}\n"));
-        add(&line).exits(0);
-        home.bantam()
-            .args(["mcp", "remove", "-y", "fake"])
-            .run()
-            .exits(0);
-    }
-}
-
 /// What a hint says can be done: followed to the letter, it leads to a server that is added.
 #[test]
 fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
@@ -248,8 +166,7 @@ fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
     fs::copy(&dice, &beside).unwrap();
     add(&home.path(""), &["--", "./dice-mcp"])
         .exits(3)
-        .says("its sandbox does not show")
-        .says("hint: move its program into a directory of its own");
+        .says("its sandbox does not show");
 
     // Nor is a server shown all of a home, or what holds homes.
     let user = Home::empty();
@@ -277,24 +194,17 @@ fn a_program_that_lies_where_tools_write_is_refused_with_a_way_out() {
     let moved = elsewhere.path("own/dice-mcp");
     fs::create_dir_all(moved.parent().unwrap()).unwrap();
     fs::rename(&beside, &moved).unwrap();
-    let run = add(moved.parent().unwrap(), &["--", "./dice-mcp"]);
-    let line = run.exits(3).stderr.split("hint: try ").nth(1).unwrap();
-    let words = shell_words::split(line).unwrap();
-    home.bantam().args(&words[1..]).run().exits(0);
+    let own = moved.parent().unwrap().display().to_string();
+    add(moved.parent().unwrap(), &["--", "./dice-mcp"])
+        .exits(3)
+        .says(&format!("(--read {own})"));
+    add(
+        moved.parent().unwrap(),
+        &["--read", &own, "--", "./dice-mcp"],
+    )
+    .exits(0);
     assert_eq!(
         config(&home)["mcpServers"]["dice"]["command"],
         moved.to_str().unwrap()
     );
-}
-
-#[test]
-fn a_module_that_is_missing_is_told_as_that() {
-    let home = Home::empty();
-    home.config("{}");
-    home.bantam()
-        .args(["mcp", "add", "bad", "--", "python3", "-c", "import nosuch"])
-        .run()
-        .exits(1)
-        .says("No module named 'nosuch'")
-        .says("hint: install the module for this interpreter");
 }
