@@ -39,7 +39,7 @@ pub(crate) const NOTE: &str = "note:";
 pub struct User {
     /// The text.
     pub content: String,
-    #[serde(alias = "images", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     /// Images, PDF files and recordings.
     pub media: Vec<Media>,
     /// When the user said it, as RFC 3339 in UTC; empty if unknown. The store writes it as the time of the line.

@@ -5,8 +5,6 @@
 //! runs. Delivery is at least once: that a message is sent is not synced, so a power cut may repeat what was sent last. Files to
 //! send are copies in `state/outbox/`.
 
-mod earlier;
-
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::Cancel;
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Context, Result};
 use crate::notify;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::note;
@@ -123,52 +121,14 @@ const MAX_REASON: usize = 200;
 
 impl Outbox {
     pub(crate) fn new(home: Home) -> Self {
-        let (path, lock, state) = (
-            home.state().join("queue.jsonl"),
-            home.lock("queue"),
-            home.state(),
-        );
-        let first = move || earlier::lines(&state);
-        let queue = Arc::new(Queue::new(path, lock, REMEMBERED, first));
+        let (path, lock) = (home.state().join("queue.jsonl"), home.lock("queue"));
+        let queue = Arc::new(Queue::new(path, lock, REMEMBERED));
         Self { home, queue }
     }
 
-    /// The queue that holds the messages. The gateway's: an earlier version keeps its own files until it ends.
+    /// The queue that holds the messages.
     pub(crate) fn queue(&self) -> &Arc<Queue> {
         &self.queue
-    }
-
-    /// Takes over what an earlier version left. The caller holds the gateway's lock.
-    pub(crate) fn adopt(&self) -> Result<()> {
-        let left = earlier::files(&self.home.state());
-        if left.is_empty() {
-            return Ok(());
-        }
-        let taken = if self.queue.path().exists() {
-            self.queue.complete()
-        } else {
-            self.queue.create()
-        };
-        taken.doing("taking over the messages of an earlier version")?;
-        storage::remove_files(&left)
-    }
-
-    /// The queue, ready to be changed by a process that may not be the gateway.
-    fn writable(&self) -> Result<&Queue> {
-        if !self.queue.path().exists() && !earlier::files(&self.home.state()).is_empty() {
-            let lock = self.home.lock("gateway");
-            let _lock = Lock::acquire(&lock, Duration::ZERO, &Cancel::new(None)).map_err(|e| {
-                match e.kind {
-                    Kind::Busy => {
-                        Error::new(Kind::Busy, "a gateway of an earlier version is running")
-                            .hint("restart it, for example with: systemctl --user restart bantam")
-                    }
-                    _ => e,
-                }
-            })?;
-            self.adopt()?;
-        }
-        Ok(&self.queue)
     }
 
     fn files(&self) -> PathBuf {
@@ -190,7 +150,7 @@ impl Outbox {
     pub(crate) fn post(&self, item: &Item, answered: &[String]) -> Result<String> {
         telegram_chat(&item.to)?;
         let id = fresh_id();
-        self.writable()?
+        self.queue
             .add_for(&Entry::new(&id, KIND, item), answered)
             .doing("keeping a message to be sent")?;
         Ok(id)
@@ -230,13 +190,13 @@ impl Outbox {
 
     /// Records how many pieces are sent.
     pub(crate) fn progress(&self, id: &str, pieces: usize) -> Result<()> {
-        self.writable()?
+        self.queue
             .part(id, u32::try_from(pieces).unwrap_or(u32::MAX))
     }
 
     /// Records that a message is sent.
     pub(crate) fn done(&self, id: &str) -> Result<()> {
-        self.writable()?.done(&[id.to_owned()])?;
+        self.queue.done(&[id.to_owned()])?;
         // What cannot be removed now is removed with the next message.
         drop(self.remove_orphans());
         Ok(())
@@ -244,7 +204,7 @@ impl Outbox {
 
     /// Records that a message will never be accepted.
     pub(crate) fn give_up(&self, id: &str, why: &str) -> Result<()> {
-        self.writable()?.give_up(id, &one_line(why, MAX_REASON))?;
+        self.queue.give_up(id, &one_line(why, MAX_REASON))?;
         drop(self.remove_orphans());
         Ok(())
     }
@@ -255,8 +215,7 @@ impl Outbox {
             to,
             ..pending.item.clone()
         };
-        self.writable()?
-            .add(&[Entry::new(&pending.id, KIND, &item)])
+        self.queue.add(&[Entry::new(&pending.id, KIND, &item)])
     }
 
     /// The messages to send, the oldest first.

@@ -41,7 +41,6 @@ pub(super) struct Taken {
 pub(super) fn take(home: &Home) -> Result<Taken> {
     let lock = lock(home)?;
     let outbox = Outbox::new(home.clone());
-    outbox.adopt()?;
     let (tasks, notices) = Tasks::open(&outbox)?;
     Ok(Taken {
         lock,
@@ -315,9 +314,7 @@ mod tests {
     #[test]
     fn messages_that_were_answered_together_are_answered_together_again() {
         let dir = std::env::temp_dir().join(format!("bantam-left-{}", std::process::id()));
-        let queue = Arc::new(Queue::new(dir.join("q"), dir.join("lock"), 9, || {
-            Ok(Vec::new())
-        }));
+        let queue = Arc::new(Queue::new(dir.join("q"), dir.join("lock"), 9));
         for id in ["a", "b", "c", "d"] {
             let kept = KeptMessage {
                 text: format!("text {id}"),

@@ -1,16 +1,14 @@
 //! The record of runs, `cron/history.jsonl`: each run that has ended, was cut short or was missed.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::job::Job;
 use super::schedule::Millis;
 use crate::error::{Context, Result};
 use crate::paths::Home;
-use crate::storage::{self, Entry, Queue};
+use crate::storage::{Entry, Queue};
 use crate::text::one_line;
 
 /// The state of a run.
@@ -97,28 +95,17 @@ const KIND: &str = "run";
 
 /// The runs on record: a queue that runs leave when enough newer ones are there.
 #[derive(Clone)]
-pub(super) struct Runs {
-    queue: Arc<Queue>,
-    /// The record that an earlier version kept.
-    earlier: PathBuf,
-}
+pub(super) struct Runs(Arc<Queue>);
 
 impl Runs {
     pub(super) fn of(home: &Home) -> Self {
-        let earlier = home.cron().join("runs.jsonl");
-        let left = earlier.clone();
-        let queue = Queue::new(home.cron_history(), home.lock("history"), 0, move || {
-            earlier_lines(&left)
-        });
-        Self {
-            queue: Arc::new(queue),
-            earlier,
-        }
+        let queue = Queue::new(home.cron_history(), home.lock("history"), 0);
+        Self(Arc::new(queue))
     }
 
     /// All runs on record, the oldest first. Changes nothing.
     pub(super) fn read(&self) -> Result<Vec<Run>> {
-        let entries = self.queue.entries(KIND);
+        let entries = self.0.entries(KIND);
         let entries = entries.doing("reading the record of runs")?;
         Ok(entries
             .iter()
@@ -129,31 +116,17 @@ impl Runs {
     /// Records a run, or what became of one; on disk before this returns.
     pub(super) fn record(&self, run: &Run) -> Result<()> {
         let new = entry(run);
-        let others = self.queue.entries(KIND)?.into_iter();
+        let others = self.0.entries(KIND)?.into_iter();
         let mut old: Vec<String> = others
             .map(|entry| entry.id)
             .filter(|id| *id != new.id)
             .collect();
         old.truncate((old.len() + 1).saturating_sub(KEPT_RUNS));
-        self.queue.add_for(&new, &old)?;
-        if self.earlier.exists() {
-            storage::remove(&self.earlier)?;
-        }
-        Ok(())
+        self.0.add_for(&new, &old)
     }
 }
 
 /// A run recorded as unknown may have ended after all: then it has the same id.
 fn entry(run: &Run) -> Entry {
     Entry::new(&format!("{}:{}", run.job, run.at), KIND, run)
-}
-
-/// The lines of a queue with the runs in this file, a line each.
-fn earlier_lines(path: &Path) -> Result<Vec<Value>> {
-    let found = storage::read_journal(path)?.unwrap_or_default();
-    let runs = found
-        .lines
-        .iter()
-        .filter_map(|line| Run::deserialize(&line.fields).ok());
-    Ok(runs.map(|run| json!(entry(&run))).collect())
 }

@@ -212,7 +212,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 /// earlier segments too.
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
-    let found = read_log(home, key, &path, storage::read_journal)?;
+    let found = read_log(key, &path, storage::read_journal)?;
     let (mut transcript, mut repeated) = parse(found, &path)?;
     let messages = transcript
         .entries
@@ -237,7 +237,7 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
         if repeated <= after {
             break;
         }
-        let found = read_log(home, key, &earlier, storage::read_file)?;
+        let found = read_log(key, &earlier, storage::read_file)?;
         let (before, its_repeated) = parse(found, &earlier)?;
         transcript.entries.retain(|entry| entry.seq > repeated);
         transcript.entries.splice(

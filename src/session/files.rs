@@ -1,13 +1,13 @@
 //! Conversations as files, one for each, which several processes may use.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
 use super::lines::{fields, header, refuse_newer, version};
 use super::media::{self, Named};
-use super::replay::{MAX_LINE, Replay};
+use super::replay::Replay;
 use super::{
     Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, Summary, archive, busy, note,
 };
@@ -19,8 +19,8 @@ use crate::storage::{self, Durability, Journal, Lock};
 use crate::test_speed::paced;
 use crate::text::{rfc3339, size};
 
-/// More than a line's number and checksum take.
-const ROOM: usize = 1024;
+/// The most bytes of a message: no window has room for more.
+const MAX_MESSAGE: usize = 4 << 20;
 
 /// Conversations as files.
 pub struct Files {
@@ -69,7 +69,7 @@ impl Files {
         let path = self.home.session(name);
         let mut replay = Replay::new(name);
         let read = |path: &Path| storage::read_journal_into(path, &mut replay);
-        let found = read_log(&self.home, name, &path, read)?;
+        let found = read_log(name, &path, read)?;
         refuse_newer(replay.version, &path)?;
         replay = without_undone(replay, &path)?;
         let (mut session, _results) = replay.finish(found.next);
@@ -88,15 +88,7 @@ impl Store for Files {
         let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
         let mut replay = Replay::new(name);
-        let mut opened = Journal::open_into(&path, &mut replay);
-        // The bytes of media that versions before wrote into the lines move out of them.
-        if replay.long > 0 || opened.is_err() && too_large(name, &path).is_some() {
-            drop(opened);
-            replay = Replay::new(name);
-            media::move_out(&path, &path).map_err(|e| self.home.hinted(e))?;
-            opened = Journal::open_into(&path, &mut replay);
-        }
-        let opened = opened
+        let opened = Journal::open_into(&path, &mut replay)
             .doing("opening the session")
             .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?;
         let (journal, damage) = match opened {
@@ -210,16 +202,16 @@ fn without_undone(mut replay: Replay, path: &Path) -> Result<Replay> {
     Ok(again)
 }
 
-/// Refuses a message that would be too long to be loaded.
+/// Refuses a message that is too long for any model.
 fn check_length(lines: &[Line]) -> Result<()> {
     for line in lines {
         // Escaping makes at most six bytes of one.
-        if line.values().map(text_len).sum::<usize>() < MAX_LINE / 8 {
+        if line.values().map(text_len).sum::<usize>() < MAX_MESSAGE / 8 {
             continue;
         }
         let len = serde_json::to_vec(line).map_or(0, |line| line.len());
-        if len > MAX_LINE - ROOM {
-            let (len, most) = (size(len as u64), size((MAX_LINE - ROOM) as u64));
+        if len > MAX_MESSAGE {
+            let (len, most) = (size(len as u64), size(MAX_MESSAGE as u64));
             return Err(Error::usage(format!(
                 "the message takes {len} in the conversation's file; the limit is {most}"
             ))
@@ -239,21 +231,15 @@ fn text_len(value: &Value) -> usize {
     }
 }
 
-/// Reads a segment of a conversation. One that media of a version before make too large loses them to files beside it, once,
-/// unless a turn is under way.
+/// Reads a segment of a conversation.
 pub(super) fn read_log(
-    home: &Home,
     name: &str,
     segment: &Path,
-    mut read: impl FnMut(&Path) -> Result<Option<storage::Contents>>,
+    read: impl FnOnce(&Path) -> Result<Option<storage::Contents>>,
 ) -> Result<storage::Contents> {
-    let found = read(segment);
-    let Some(e) = found.as_ref().err().and_then(|_| too_large(name, segment)) else {
-        return Ok(found.doing("reading the session")?.unwrap_or_default());
-    };
-    let lock = Lock::acquire(&home.lock(name), Duration::ZERO, &Cancel::new(None));
-    let moved = lock.and_then(|_lock| media::move_out(&home.session(name), segment));
-    let found = moved.and_then(|()| read(segment)).map_err(|_| e)?;
+    let found = read(segment)
+        .doing("reading the session")
+        .map_err(|e| too_large(name, segment).unwrap_or(e))?;
     Ok(found.unwrap_or_default())
 }
 

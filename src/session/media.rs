@@ -1,6 +1,5 @@
 //! Media beside the log: the bytes of images, PDFs and recordings lie in files of their own, `KEY.CHECKSUM-SIZE.media`, each
-//! content once, and a line names them. They are deleted after the last turn that shows them. Earlier versions wrote the bytes
-//! into the line.
+//! content once, and a line names them. They are deleted after the last turn that shows them.
 
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
@@ -120,17 +119,6 @@ pub(super) fn put_beside(live: &Path, lines: &mut [Line]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Puts the bytes that a version before wrote into the lines of `segment` beside the log. The caller holds the lock.
-pub(super) fn move_out(live: &Path, segment: &Path) -> Result<()> {
-    storage::rewrite(segment, |line| {
-        let has_bytes = media_of(line).any(|media| media.get("base64").is_some());
-        if has_bytes {
-            put_beside(live, std::slice::from_mut(line))?;
-        }
-        Ok(has_bytes)
-    })
 }
 
 /// Writes a file, if there is none with this content. Returns its name.

@@ -177,9 +177,7 @@ fn is_unnamed(key: &str) -> bool {
     };
     let parts: Vec<&str> = time.split('-').collect();
     let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    // Older versions wrote the milliseconds behind the seconds.
-    let has_time = matches!(parts[..], [date, time, _] | [date, time, _, _]
-        if date.len() == 8 && (time.len() == 6 || time.len() == 9));
+    let has_time = matches!(parts[..], [date, time, _, _] if date.len() == 8 && time.len() == 6);
     has_time && parts.iter().all(is_number)
 }
 

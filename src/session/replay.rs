@@ -13,8 +13,6 @@ use crate::storage::{Line, Sink};
 
 /// About how many bytes of messages are in memory: two and a half million tokens of text.
 const MAX_LOADED: usize = 8 << 20;
-/// The most bytes of a line that is read: no window has room for a message of this size.
-pub(super) const MAX_LINE: usize = 4 << 20;
 
 /// What a line says that an undo can take back.
 enum Item {
@@ -42,8 +40,6 @@ pub(super) struct Replay {
     undone: Vec<Range<u64>>,
     /// Lines were left out to make room for some that were taken back later.
     has_gap: bool,
-    /// Lines that were too long to be read.
-    pub(super) long: usize,
     /// How many damaged places of the segment the user has been told of.
     pub(super) told: usize,
     /// The format that the segment says it has.
@@ -60,7 +56,6 @@ impl Replay {
             weight: 0,
             undone: Vec::new(),
             has_gap: false,
-            long: 0,
             told: 0,
             version: None,
         }
@@ -181,7 +176,6 @@ impl Replay {
         }
         let asked_about = self.asked_about;
         let mut session = self.session;
-        session.left_out += self.long;
         let mut missing = pair(&mut session.messages);
         let is_asked_about = |message: &Message| matches!(message, Message::ToolResult(result) if result.call_id == asked_about);
         if let Some(at) = missing.iter().position(is_asked_about) {
@@ -197,10 +191,6 @@ impl Replay {
 }
 
 impl Sink for Replay {
-    fn longest(&self) -> usize {
-        MAX_LINE
-    }
-
     fn line(&mut self, Line { seq, mut fields }: Line, len: usize) {
         self.version = self.version.or(version(&fields));
         if !self.has_header {
@@ -239,10 +229,6 @@ impl Sink for Replay {
             };
             self.keep(seq, len, Item::Message { message, time });
         }
-    }
-
-    fn too_long(&mut self) {
-        self.long += 1;
     }
 }
 

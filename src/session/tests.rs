@@ -10,7 +10,7 @@ use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage};
 use crate::paths::Home;
 use crate::session::lines::{INTERRUPTED, pair};
-use crate::storage::{self, Journal, Lock};
+use crate::storage::{self, Journal};
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids
@@ -166,43 +166,7 @@ fn an_undo_brings_back_what_was_left_out_for_what_it_takes_away() {
 }
 
 #[test]
-fn the_number_of_a_line_that_is_too_long_counts_only_with_its_checksum() {
-    let scratch = Scratch::new("long-number");
-    let store = Files::at(&scratch.0);
-    let wait = Cancel::new(None);
-    let line = |role: &str, text: &str| {
-        json!({"role": role, "content": text})
-            .as_object()
-            .cloned()
-            .unwrap()
-    };
-    let lines = [
-        line("user", "first"),
-        line("assistant", &"x".repeat(5 << 20)),
-        line("assistant", "third"),
-    ];
-    let mut session = store.load("cli_one", &wait, &|| ()).unwrap();
-    store.write(&mut session, &lines, Durability::Now).unwrap();
-    drop(session);
-    let path = store.home.session("cli_one");
-    let sound = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(store.look("cli_one").unwrap().damage, [""; 0]);
-    for (from, to) in [("\"seq\":1,", "\"seq\":9,"), ("xxx\"", "xxy\"")] {
-        std::fs::write(&path, sound.replacen(from, to, 1)).unwrap();
-        let looked = store.look("cli_one").unwrap();
-        let texts = texts(&looked);
-        assert_eq!(texts, ["first", "third"]);
-        assert_eq!(looked.damage.len(), 1, "{:?}", looked.damage);
-        assert!(
-            looked.damage[0].contains(":2: the line is damaged"),
-            "{:?}",
-            looked.damage
-        );
-    }
-}
-
-#[test]
-fn a_message_that_no_load_would_read_is_refused() {
+fn a_message_too_long_for_any_model_is_refused() {
     let scratch = Scratch::new("long-line");
     let store = Files::at(&scratch.0);
     let wait = Cancel::new(None);
@@ -590,74 +554,6 @@ fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
         }
         assert!(!is_unnamed(&format!("telegram_{key}")));
     }
-}
-
-/// A segment of a version before, with these base64 texts in the lines of its questions, a damaged line and a torn tail.
-fn of_before(scratch: &Scratch, shown: &[String]) -> Vec<u8> {
-    let question = |base64: &String| {
-        json!({"role": "user", "content": "look", "time": rfc3339(at(1)),
-            "media": [{"mime": "image/png", "base64": base64}]})
-    };
-    let answer = json!({"role": "assistant", "text": "I see it."});
-    let mut lines = vec![json!({"v": 1, "session": "s", "created": rfc3339(at(0))})];
-    for base64 in shown {
-        lines.extend([question(base64), answer.clone(), json!({"turn": "done"})]);
-    }
-    let live = scratch.live();
-    drop(Journal::create(&live, &storage::fields(&lines)).unwrap());
-    let mut bytes = fs_err::read(&live).unwrap();
-    bytes.extend_from_slice(b"damaged\n{\"crc\":\"torn");
-    fs_err::write(&live, &bytes).unwrap();
-    bytes
-}
-
-/// Base64 that no other number has, and the bytes that it is of.
-fn large(number: u8) -> (String, Vec<u8>) {
-    let bytes = vec![number; 6_500_000];
-    (STANDARD.encode(&bytes), bytes)
-}
-
-#[test]
-fn a_conversation_of_a_version_before_opens_however_large_its_media_make_it() {
-    let all: Vec<String> = (0..4).map(|number| large(number).0).collect();
-    let is_opened = |session: &Session, shown: usize| {
-        let media = |message: &Message| match message {
-            Message::User(user) => user.media.iter().map(|m| m.base64.clone()).collect(),
-            _ => Vec::new(),
-        };
-        let media: Vec<String> = session.messages.iter().flat_map(media).collect();
-        assert_eq!((session.messages.len(), media.len()), (8, shown));
-        let newest = all.iter().rev().take(shown).rev();
-        assert!(media.iter().eq(newest), "the newest ones are shown");
-    };
-    let scratch = Scratch::new("before");
-    let before = of_before(&scratch, &all);
-    assert!(before.len() as u64 > storage::MAX_LOG);
-    let mut session = load(&scratch.files());
-    is_opened(&session, SHOWN_TURNS);
-    assert_eq!(session.damage.len(), 2, "{:?}", session.damage);
-    let len = fs_err::metadata(scratch.live()).unwrap().len();
-    assert!(len < 10_000, "{len}");
-    // It goes on like any other.
-    say(&scratch.files(), &mut session, &[Message::user("and now?")]);
-    drop(session);
-    assert_eq!(load(&scratch.files()).messages.len(), 9);
-
-    let scratch = Scratch::new("before-read");
-    of_before(&scratch, &all);
-    let held = scratch.files().home.lock("s");
-    let held = Lock::acquire(&held, Duration::ZERO, &Cancel::new(None)).unwrap();
-    let busy = scratch.files().peek("s").err().unwrap();
-    assert!(busy.message.contains("has grown to"), "{}", busy.message);
-    drop(held);
-    is_opened(&scratch.files().peek("s").unwrap(), SHOWN_TURNS);
-    assert_eq!(
-        archive::read(&scratch.home(), "s", None)
-            .unwrap()
-            .entries
-            .len(),
-        12
-    );
 }
 
 #[test]

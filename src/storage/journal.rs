@@ -9,7 +9,6 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crc32fast::Hasher;
 use fs_err::os::unix::fs::OpenOptionsExt;
 use fs_err::{File, OpenOptions};
 use serde_json::{Map, Value};
@@ -45,30 +44,10 @@ pub(crate) struct Line {
     pub fields: Value,
 }
 
-impl Line {
-    /// The fields of the line as they were appended.
-    pub(super) fn into_fields(self) -> Fields {
-        let Value::Object(mut fields) = self.fields else {
-            return Fields::new();
-        };
-        fields.remove("crc");
-        fields.remove("seq");
-        fields
-    }
-}
-
 /// Takes the lines of a log one by one as they are read, so that a large log is never in memory as a whole.
 pub(crate) trait Sink {
-    /// The most bytes of a line. A longer one is not parsed.
-    fn longest(&self) -> usize {
-        usize::MAX
-    }
-
     /// Takes a line of `len` bytes.
     fn line(&mut self, line: Line, len: usize);
-
-    /// There was a line of more bytes than [`Sink::longest`].
-    fn too_long(&mut self) {}
 }
 
 impl Sink for Vec<Line> {
@@ -152,14 +131,13 @@ impl Journal {
         let Contents {
             mut damage,
             tail,
-            left,
             len,
             next,
             ..
         } = Contents::read(&mut file, path, sink)?;
-        if left > 0 {
+        if !tail.is_empty() {
             let copy = cut_tail(&mut file, path, &tail, len)?;
-            let (bytes, path, copy) = (left, path.display(), copy.display());
+            let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
             damage.push(format!(
                 "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
             ));
@@ -264,9 +242,8 @@ pub(crate) struct Contents {
     pub damage: Vec<String>,
     /// Says that the last line is incomplete.
     pub torn: Option<String>,
-    /// The beginning of what follows the last complete line, and how many bytes follow it.
+    /// The bytes after the last complete line.
     pub(super) tail: Vec<u8>,
-    pub(super) left: usize,
     /// The length of the complete lines.
     pub(super) len: u64,
     /// The `seq` of the next line.
@@ -321,19 +298,18 @@ impl Contents {
         let mut found = Self::default();
         let (mut bad, mut number, mut line) = (0, 0, Vec::new());
         loop {
-            let most = sink.longest().max(MAX_TORN);
-            let mut rest = Hasher::new();
-            let (bytes, is_complete) = next_line(&mut reader, &mut line, most, &mut rest)?;
+            line.clear();
+            let bytes = reader.read_until(b'\n', &mut line)?;
             if bytes == 0 {
                 break;
             }
             number += 1;
-            if !is_complete {
+            if !line.ends_with(b"\n") {
                 found.torn = Some(format!(
                     "{}:{number}: the line is not complete ({bytes} bytes): cut short, or being written",
                     path.display()
                 ));
-                (found.tail, found.left) = (line, bytes);
+                found.tail = line;
                 break;
             }
             found.len += bytes as u64;
@@ -341,16 +317,7 @@ impl Contents {
                 let place = format!("{}:{number}", path.display());
                 found.damage.push(format!("{place}: {what}"));
             };
-            let is_too_long = bytes > sink.longest();
-            let decoded = if is_too_long {
-                seq_at_start(&line, &rest).map(|seq| Line {
-                    seq,
-                    fields: Value::Null,
-                })
-            } else {
-                decode(&line)
-            };
-            match decoded {
+            match decode(&line) {
                 Some(line) if line.seq < found.next => {
                     wrong(format!("line {} is repeated", line.seq));
                 }
@@ -363,11 +330,7 @@ impl Contents {
                     }
                     found.next = line.seq.saturating_add(1);
                     bad = 0;
-                    if is_too_long {
-                        sink.too_long();
-                    } else {
-                        sink.line(line, bytes);
-                    }
+                    sink.line(line, bytes);
                 }
                 None => {
                     wrong(
@@ -381,54 +344,6 @@ impl Contents {
         found.next += bad;
         Ok(found)
     }
-}
-
-/// Reads the next line into `line`, at most `most` bytes of it, and what comes after these into `rest`, without the newline.
-/// Returns how many bytes it has, and whether its end is among them.
-fn next_line(
-    reader: &mut impl BufRead,
-    line: &mut Vec<u8>,
-    most: usize,
-    rest: &mut Hasher,
-) -> std::io::Result<(usize, bool)> {
-    line.clear();
-    // One long line does not occupy its room until the end.
-    line.shrink_to(1 << 20);
-    let mut bytes = 0;
-    loop {
-        let chunk = reader.fill_buf()?;
-        if chunk.is_empty() {
-            return Ok((bytes, false));
-        }
-        // A slice is a reader that searches for the end of a line a word at a time.
-        let len = { chunk }.skip_until(b'\n')?;
-        let is_complete = chunk[len - 1] == b'\n';
-        let (kept, left) = chunk[..len].split_at(len.min(most - line.len()));
-        line.extend_from_slice(kept);
-        rest.update(left.strip_suffix(b"\n").unwrap_or(left));
-        reader.consume(len);
-        bytes += len;
-        if is_complete {
-            return Ok((bytes, true));
-        }
-    }
-}
-
-/// The `seq` of a line that is not parsed, and whose end only `rest` has seen. `None` if its checksum does not match.
-fn seq_at_start(line: &[u8], rest: &Hasher) -> Option<u64> {
-    let (prefix, start) = line
-        .strip_suffix(b"\n")
-        .unwrap_or(line)
-        .split_at_checked(PREFIX)?;
-    let mut hasher = Hasher::new();
-    hasher.update(start);
-    hasher.combine(rest);
-    if prefix != checksum(hasher.finalize()).as_bytes() {
-        return None;
-    }
-    let start = start.strip_prefix(b"\"seq\":")?;
-    let digits = start.iter().take_while(|b| b.is_ascii_digit()).count();
-    std::str::from_utf8(&start[..digits]).ok()?.parse().ok()
 }
 
 /// The most bytes to keep of a torn tail.
@@ -458,14 +373,14 @@ fn checksum(crc: u32) -> String {
     format!("{{\"crc\":\"{crc:08x}\",")
 }
 
-pub(super) fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
+fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     let object = Value::Object(fields.clone()).to_string();
     let comma = if fields.is_empty() { "" } else { "," };
     let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
     format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
 }
 
-pub(super) fn decode(line: &[u8]) -> Option<Line> {
+fn decode(line: &[u8]) -> Option<Line> {
     let line = line.strip_suffix(b"\n")?;
     let (prefix, rest) = line.split_at_checked(PREFIX)?;
     if prefix != checksum(crc32fast::hash(rest)).as_bytes() {

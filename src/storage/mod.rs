@@ -1,12 +1,10 @@
 //! The only writer of files: whole files, lines that several processes append, append logs of checked lines (`journal`) in `segments`,
-//! made smaller where they are too large (`rewrite`), files below directories that others can write, too (`below`), durable
-//! queues (`queue`), and locks between processes (`lock`).
+//! files below directories that others can write, too (`below`), durable queues (`queue`), and locks between processes (`lock`).
 
 mod below;
 mod journal;
 mod lock;
 pub(crate) mod queue;
-mod rewrite;
 pub(crate) mod segments;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -24,7 +22,6 @@ pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, Sink, fields, read_file};
 pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, MAX_STARTS, Queue};
-pub(crate) use rewrite::rewrite;
 pub(crate) use segments::{read_journal, read_journal_into};
 
 use crate::cancel::Cancel;

@@ -125,29 +125,17 @@ pub(crate) struct Queue {
     lock: PathBuf,
     /// How many ids of items that are done to remember.
     remembered: usize,
-    /// The lines to begin with where there is no file yet.
-    first: Box<dyn Fn() -> Result<Vec<Value>> + Send + Sync>,
     state: Mutex<State>,
 }
 
 impl Queue {
-    pub(crate) fn new(
-        path: PathBuf,
-        lock: PathBuf,
-        remembered: usize,
-        first: impl Fn() -> Result<Vec<Value>> + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn new(path: PathBuf, lock: PathBuf, remembered: usize) -> Self {
         Self {
             path,
             lock,
             remembered,
-            first: Box::new(first),
             state: Mutex::default(),
         }
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// The items of a kind, the oldest first.
@@ -256,29 +244,6 @@ impl Queue {
         self.append(&[json!({"done": [id], "why": why})], Durability::Later)
     }
 
-    /// Adds the first lines to a file that a crash may have left without some of them, but for items that it knows.
-    pub(crate) fn complete(&self) -> Result<()> {
-        let mut missing = Vec::new();
-        for line in (self.first)()? {
-            let id = line["add"].as_str().map(str::to_owned);
-            let is_known = match &id {
-                Some(id) => self.is_done(id)? || !self.find(std::slice::from_ref(id))?.is_empty(),
-                None => false,
-            };
-            if !is_known {
-                missing.push(line);
-            }
-        }
-        self.append(&missing, Durability::Now)
-    }
-
-    /// Creates the file with its first lines. On disk when this returns.
-    pub(crate) fn create(&self) -> Result<()> {
-        let mut state = self.lock_state();
-        let _lock = Lock::acquire(&self.lock, LOCK_WAIT, &Cancel::new(None))?;
-        self.open(&mut state).map(drop)
-    }
-
     fn lock_state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -289,11 +254,8 @@ impl Queue {
         // Before the file is read: what is appended meanwhile is found by the next look.
         let stamp = stamp(&self.path);
         if stamp.is_none() || stamp != state.stamp {
-            let found = read_journal(&self.path)?;
-            state.content = match found {
-                Some(found) => self.content(&found.lines)?,
-                None => self.first_content()?,
-            };
+            let found = read_journal(&self.path)?.unwrap_or_default();
+            state.content = self.content(&found.lines)?;
             state.stamp = stamp;
             state.journal = None;
         }
@@ -376,13 +338,13 @@ impl Queue {
         ))
     }
 
-    /// Opens the file, or creates it with its first lines, and compacts it if that is worth it.
+    /// Opens the file, or creates it, and compacts it if that is worth it.
     fn open(&self, state: &mut State) -> Result<Journal> {
         let mut journal = if let Some(opened) = Journal::open(&self.path)? {
             state.content = self.content(&opened.lines)?;
             opened.journal
         } else {
-            state.content = self.first_content()?;
+            state.content = Content::default();
             Journal::create(&self.path, &state.content.lines())?
         };
         // It only saves space, for which the disk may have none.
@@ -398,14 +360,6 @@ impl Queue {
                 return Err(Error::config(format!("a newer bantam wrote {path}")));
             }
             content.apply(fields, self.remembered);
-        }
-        Ok(content)
-    }
-
-    fn first_content(&self) -> Result<Content> {
-        let mut content = Content::default();
-        for line in (self.first)()? {
-            content.apply(&line, self.remembered);
         }
         Ok(content)
     }

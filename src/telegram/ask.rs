@@ -365,7 +365,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("bantam-ask-{}", std::process::id()));
         drop(fs_err::remove_dir_all(&dir));
         let (path, lock) = (dir.join("state/q.jsonl"), dir.join("q.lock"));
-        let queue = Arc::new(Queue::new(path, lock, 100, || Ok(Vec::new())));
+        let queue = Arc::new(Queue::new(path, lock, 100));
         let questions = Arc::new(Questions::new(queue.clone()));
         let question = Question::new(42, &[], "call_1", "May I?".to_owned());
         queue.add(&[Entry::new("ask-1", KIND, &question)]).unwrap();

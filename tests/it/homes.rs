@@ -1,11 +1,6 @@
-//! A home that another version wrote is read: conversations, jobs, what came in and what is still to go out.
-//!
-//! `tests/homes/VERSION` is what [`leave`] makes with the program of that version:
-//! `BANTAM_TEST_BINARY=OLD BANTAM_KEEP_HOME=tests/homes/VERSION cargo test --test it homes::`.
+//! A home that a crash leaves is read by the next program: conversations, jobs, what came in and what is still to go out.
 
 use std::fs;
-use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -19,8 +14,6 @@ const OWNER: i64 = 42;
 const OTHER: i64 = 43;
 /// What a host refuses, and is not asked again.
 const REFUSED: &str = "Extra inputs are not permitted: stream_options";
-/// The folders that the program keeps. The rest of a home is written by its user.
-const KEPT: [&str; 4] = ["sessions", "cron", "state", "usage"];
 
 fn config(model: &Model, api: &BotApi) -> Value {
     let bot = json!({ "enabled": true, "token": TOKEN, "allow_from": [OWNER, OTHER], "api_base": api.base() });
@@ -36,7 +29,7 @@ fn asked(request: &Request) -> String {
     said.rsplit("]\n").next().unwrap_or_default().to_owned()
 }
 
-/// The model of the version before: it is held wherever something is to stay unfinished.
+/// The model of the program that crashes: it is held wherever something is to stay unfinished.
 fn before(request: &Request) -> Reply {
     if request.body.get("stream_options").is_some() {
         return Reply::error(400, REFUSED);
@@ -136,7 +129,7 @@ fn leave(home: &Home) {
     gateway.wait();
 }
 
-/// What this version makes of it.
+/// What the next program makes of it.
 fn is_read(home: &Home) {
     let (model, api) = (
         Model::answering(|request, _| {
@@ -208,46 +201,9 @@ fn is_read(home: &Home) {
     home.session("telegram_43").has_one_result_per_call();
 }
 
-fn copy(from: &Path, home: &Home) {
-    for path in walk(from) {
-        if path.is_file() {
-            let below = path.strip_prefix(from).unwrap();
-            home.write(below.to_str().unwrap(), fs::read(&path).unwrap());
-        }
-    }
-}
-
 #[test]
 fn what_a_crash_leaves_is_read_by_the_next_program() {
     let home = Home::empty();
     leave(&home);
-    if let Ok(kept) = std::env::var("BANTAM_KEEP_HOME") {
-        for path in walk(&home.path("")) {
-            let below = path.strip_prefix(home.path("")).unwrap();
-            let is_kept = KEPT.iter().any(|folder| below.starts_with(folder));
-            let is_lock = path.extension().is_some_and(|end| end == "lock");
-            if is_kept && !is_lock && path.is_file() {
-                let to = Path::new(&kept).join(below);
-                fs::create_dir_all(to.parent().unwrap()).unwrap();
-                fs::copy(&path, to).unwrap();
-            }
-        }
-    }
     is_read(&home);
-}
-
-#[test]
-fn the_homes_of_versions_before_are_read() {
-    let homes = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/homes");
-    for version in fs::read_dir(homes).unwrap() {
-        let home = Home::empty();
-        copy(&version.unwrap().path(), &home);
-        // What was learned is forgotten after a month.
-        let learned = home.path("state/quirks.json");
-        let mut rows: Value = serde_json::from_slice(&fs::read(&learned).unwrap()).unwrap();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-        rows["learned"][0]["at"] = now.as_secs().into();
-        fs::write(&learned, rows.to_string()).unwrap();
-        is_read(&home);
-    }
 }

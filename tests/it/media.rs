@@ -219,22 +219,6 @@ fn a_reset_and_an_erasure_leave_no_media_behind() {
     assert_eq!(beside(&home), Vec::<String>::new());
 }
 
-#[test]
-fn a_session_with_the_bytes_in_its_lines_is_read_as_before() {
-    let model = Model::answering(|_, _| Reply::text("Seen."));
-    let home = Home::with(&model.config());
-    let image = json!({ "mime": "image/png", "base64": "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB" });
-    let lines = journal([
-        json!({ "v": 1, "session": "cli_x", "created": "2026-01-01T00:00:00Z" }),
-        json!({ "time": "2026-01-01T00:00:00Z", "role": "user", "content": "look", "media": [image] }),
-        json!({ "time": "2026-01-01T00:00:01Z", "role": "assistant", "content": "A dot." }),
-        json!({ "turn": "done" }),
-    ]);
-    home.write("sessions/cli_x.jsonl", lines);
-    home.agent(["-s", "x", "-m", "again?"]).exits(0);
-    assert_eq!(images(&model.request(0)), 1);
-}
-
 /// A conversation of more bytes than are loaded.
 fn large(key: &str) -> String {
     let header = json!({ "v": 1, "session": key, "created": "2026-01-01T00:00:00Z", "base": 7 });

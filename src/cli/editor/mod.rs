@@ -4,7 +4,7 @@ mod complete;
 
 use std::borrow::Cow;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustyline::completion::Pair;
@@ -21,8 +21,8 @@ use rustyline::{
 
 use super::screen::Screen;
 use super::tty::{self, Mode};
-use crate::error::{Context, Error, Result};
-use crate::storage::{self, Durability};
+use crate::error::{Error, Result};
+use crate::storage;
 use crate::sys;
 use crate::text::{is_unsafe_to_show, without_controls};
 pub(super) use complete::Completer;
@@ -33,9 +33,6 @@ pub(super) const PROMPT: &str = "> ";
 /// How many messages are kept, and the largest of them in bytes: `state/history` stays below 8 MB.
 const MAX_ENTRIES: usize = 500;
 const MAX_ENTRY: usize = 16 << 10;
-
-/// The first line of a history that rustyline reads with `\n` and `\\` for line feeds and backslashes.
-const HISTORY_FORMAT: &str = "#V2";
 
 /// How reading a message ends.
 #[derive(Debug, PartialEq, Eq)]
@@ -102,9 +99,7 @@ impl Editor {
         reader.bind_sequence(alt_enter, EventHandler::Simple(Cmd::Newline));
         if let Some(path) = &history {
             // A history that cannot be read is as good as an empty one.
-            if begin_history(path).is_ok() {
-                reader.load_history(path).ok();
-            }
+            reader.load_history(path).ok();
         }
         Ok(Self {
             reader,
@@ -164,7 +159,12 @@ impl Editor {
             .add_history_entry(text)
             .map_err(|e| failed(&e))?;
         match &self.history {
-            Some(path) => self.reader.append_history(path).map_err(|e| failed(&e)),
+            Some(path) => {
+                if let Some(dir) = path.parent() {
+                    storage::make_dir(dir)?;
+                }
+                self.reader.append_history(path).map_err(|e| failed(&e))
+            }
             None => Ok(()),
         }
     }
@@ -181,23 +181,6 @@ fn joined(text: &str) -> String {
 
 fn failed(e: &ReadlineError) -> Error {
     Error::failed(e.to_string())
-}
-
-/// Makes sure that the history has its first line, which the versions before rustyline did not write.
-fn begin_history(path: &Path) -> Result<()> {
-    let old = match fs_err::read(path) {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(e.into()),
-    };
-    if old.starts_with(format!("{HISTORY_FORMAT}\n").as_bytes()) {
-        return Ok(());
-    }
-    if let Some(dir) = path.parent() {
-        storage::make_dir(dir).doing("making the directory of the history")?;
-    }
-    let text = format!("{HISTORY_FORMAT}\n{}", String::from_utf8_lossy(&old));
-    storage::replace(path, text.as_bytes(), Durability::Later)
 }
 
 /// Ctrl-C and Ctrl-Z: end the reading, and keep the text.

@@ -15,7 +15,7 @@ impl Scratch {
     /// As another process opens it.
     fn queue(&self) -> Queue {
         let (path, lock) = (self.0.join("state/q.jsonl"), self.0.join("q.lock"));
-        Queue::new(path, lock, 100, || Ok(Vec::new()))
+        Queue::new(path, lock, 100)
     }
 }
 
@@ -132,7 +132,7 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
     queue.add(&[entry("a", &long), entry("b", &long)]).unwrap();
     queue.start(&ids(&["a"])).unwrap();
     queue.give_up("never", "why").unwrap();
-    let inode = || stamp(queue.path()).unwrap().1;
+    let inode = || stamp(&queue.path).unwrap().1;
     let (mut rewritten, mut last) = (0, inode());
     for n in 0..2000 {
         let id = n.to_string();
@@ -141,28 +141,12 @@ fn a_file_stays_short_and_is_not_written_again_each_time() {
         rewritten += usize::from(std::mem::replace(&mut last, inode()) != last);
     }
     assert!(rewritten < 3, "{rewritten}");
-    assert!(fs_err::metadata(queue.path()).unwrap().len() < 600 << 10);
+    assert!(fs_err::metadata(&queue.path).unwrap().len() < 600 << 10);
     let again = scratch.queue();
     assert_eq!(texts(&again).len(), 2);
     assert_eq!(again.find(&ids(&["a"])).unwrap()[0].starts, 1);
     assert!(again.is_done("1999").unwrap() && !again.is_done("1").unwrap());
     assert_eq!(again.given_up("never").unwrap().unwrap(), "why");
-}
-
-#[test]
-fn a_file_begins_with_what_was_there_before() {
-    let scratch = Scratch::new("first");
-    let (path, lock) = (scratch.0.join("q.jsonl"), scratch.0.join("q.lock"));
-    let queue = Queue::new(path.clone(), lock, 100, || {
-        Ok(vec![json!(entry("a", "old"))])
-    });
-    assert_eq!(texts(&queue), ["old"]);
-    assert!(!path.exists());
-    queue.add(&[entry("b", "new")]).unwrap();
-    assert_eq!(texts(&queue), ["old", "new"]);
-    queue.done(&ids(&["a"])).unwrap();
-    assert_eq!(texts(&queue), ["new"]);
-    fs_err::write(&path, "").unwrap();
 }
 
 #[test]
@@ -220,7 +204,7 @@ fn what_is_done_with_fills_no_queue() {
         queue.start(std::slice::from_ref(&id)).unwrap();
         queue.done(&[id]).unwrap();
     }
-    assert!(fs_err::metadata(queue.path()).unwrap().len() <= MAX_LOG);
+    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX_LOG);
     let left = scratch.queue().entries("k").unwrap();
     let left: Vec<String> = left.into_iter().map(|entry| entry.id).collect();
     assert_eq!(left, open);
@@ -256,7 +240,7 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
     for _ in 0..300 {
         queue.start_later(&unknown).unwrap();
     }
-    assert!(fs_err::metadata(queue.path()).unwrap().len() <= MAX_LOG);
+    assert!(fs_err::metadata(&queue.path).unwrap().len() <= MAX_LOG);
     let other = scratch.queue();
     assert_eq!(
         texts(&other).len(),
@@ -272,7 +256,7 @@ fn a_refusal_reads_nothing_again() {
     fill(&queue);
     assert!(queue.add(&[entry("new", &"x".repeat(1 << 20))]).is_err());
     let state = queue.lock_state();
-    assert!(state.journal.is_some() && state.stamp == stamp(queue.path()));
+    assert!(state.journal.is_some() && state.stamp == stamp(&queue.path));
 }
 
 #[test]
@@ -288,28 +272,4 @@ fn what_a_client_makes_large_leaves_room_for_the_others() {
     queue.add(&[entry("e", &long)]).unwrap();
     queue.done(&ids(&["a", "e"])).unwrap();
     queue.add_large(&entry("d", &long)).unwrap();
-}
-
-#[test]
-fn a_file_that_a_crash_left_unfinished_gets_the_first_lines_that_it_lacks() {
-    let scratch = Scratch::new("complete");
-    let (path, lock) = (scratch.0.join("q.jsonl"), scratch.0.join("q.lock"));
-    let first = || {
-        let old = ["a", "b", "c"].map(|id| json!(entry(id, id)));
-        Ok(old.to_vec())
-    };
-    let queue = Queue::new(path.clone(), lock, 100, first);
-    queue.create().unwrap();
-    queue.done(&ids(&["b"])).unwrap();
-    let whole = fs_err::read_to_string(&path).unwrap();
-    let lines: Vec<&str> = whole.split_inclusive('\n').collect();
-    // The header and the first of them are there; what ended "b" came later.
-    fs_err::write(&path, lines[..2].concat()).unwrap();
-    assert_eq!(texts(&queue), ["a"]);
-    queue.complete().unwrap();
-    assert_eq!(texts(&queue), ["a", "b", "c"]);
-    // One that was done with does not come back.
-    queue.done(&ids(&["b"])).unwrap();
-    queue.complete().unwrap();
-    assert_eq!(texts(&queue), ["a", "c"]);
 }
