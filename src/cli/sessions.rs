@@ -1,4 +1,4 @@
-//! `bantam sessions`: lists, shows, searches, resets, prunes and erases conversations.
+//! `bantam sessions`: lists, shows, searches, resets and erases conversations.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
@@ -63,17 +63,6 @@ pub(super) const COMMANDS: &[Command] = &[
         "start a conversation over; the old one stays as KEY.N.jsonl",
     )
     .with_examples(&["bantam sessions reset default"]),
-    Command::row(
-        "sessions prune",
-        "",
-        prune,
-        "delete archived parts of conversations that are old, never the current part",
-    )
-    .with_flags(&[(
-        "--days N",
-        "those last written more than N days ago (default 30)",
-    )])
-    .with_examples(&["bantam sessions prune --days 90"]),
     Command::row(
         "sessions erase",
         "KEY",
@@ -313,19 +302,6 @@ fn reset(args: &Args, env: &Env) -> Result<u8> {
             None => format!("{typed} is already empty\n"),
         },
     )
-    .map(|()| 0)
-}
-
-fn prune(args: &Args, env: &Env) -> Result<u8> {
-    let days = args.number("days", 7)?.unwrap_or(30);
-    let age = Duration::from_secs(days.saturating_mul(24 * 60 * 60));
-    let removed = archive::prune(&config::home(env)?, age, SystemTime::now())?;
-    if removed.is_empty() {
-        notice(&format!("no archived part is older than {days} days"));
-    }
-    print(&lines(removed.iter().map(|path| {
-        format!("Removed {}", printable(&path.to_string_lossy()))
-    })))
     .map(|()| 0)
 }
 

@@ -440,14 +440,13 @@ pub(crate) fn tidy(home: &Home, keep: Duration, now: SystemTime) -> Result<usize
             }
         }
     }
-    prune(home, keep, now)?;
+    remove_segments(home, before)?;
     Ok(removed)
 }
 
-/// Removes the earlier segments of every conversation that were last written more than `age` before `now`, and returns their
-/// paths. Media stays: what lies beside a conversation is what its current part shows.
-pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<PathBuf>> {
-    let before = now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+/// Removes the earlier segments of every conversation that were last written before this time. Media stays: what lies beside a
+/// conversation is what its current part shows.
+fn remove_segments(home: &Home, before: SystemTime) -> Result<()> {
     let mut old = Vec::new();
     // Without a live file, a crash interrupted a new segment, and one of the earlier ones may count.
     for files in files(home)?
@@ -462,6 +461,5 @@ pub(crate) fn prune(home: &Home, age: Duration, now: SystemTime) -> Result<Vec<P
             }
         }
     }
-    storage::remove_files(&old)?;
-    Ok(old)
+    storage::remove_files(&old)
 }

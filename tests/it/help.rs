@@ -170,11 +170,11 @@ fn what_is_not_a_command_gets_the_nearest_one() {
         (&["sessions", "lsit"], "bantam sessions list"),
         (
             &["sessions", "frobnicate"],
-            "bantam sessions has list, show, search, reset, prune, erase",
+            "bantam sessions has list, show, search, reset, erase",
         ),
         (
             &["sessions"],
-            "bantam sessions needs a subcommand: list, show, search, reset, prune, erase",
+            "bantam sessions needs a subcommand: list, show, search, reset, erase",
         ),
         (
             &["sessions", "--json"],

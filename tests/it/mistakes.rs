@@ -174,11 +174,6 @@ const MISTAKES: &[Mistake] = &[
         "--days 7",
     ),
     typed(
-        &["sessions", "prune", "--days", "-1"],
-        "--days -1: must be a whole number of at least 1",
-        "--days 7",
-    ),
-    typed(
         &["doctor", "foo"],
         "bantam doctor takes \"foo\" only with --provider",
         "bantam doctor --provider foo",
