@@ -124,7 +124,7 @@ impl<'a> Compaction<'a> {
         // If the prompt alone nearly fills the window, the conversation still gets a quarter of it.
         let bound = limit.max(base.saturating_add(limit / 4));
         if estimate <= bound && !is_refused {
-            return self.set_aside(session);
+            return false;
         }
         // From here on in our own weights; the host may count more tokens for them.
         let room = scaled(
@@ -158,7 +158,6 @@ impl<'a> Compaction<'a> {
             }
             self.failed |= summary.is_none();
             let (summary, kept) = (summary.or(session.summary.clone()), lighter.split_off(cut));
-            let cut = cut + session.left_out();
             self.replace(
                 session,
                 summary,
@@ -171,19 +170,6 @@ impl<'a> Compaction<'a> {
             changed |= self.stub_this_turn(session, enough);
         }
         changed
-    }
-
-    /// Continues without the messages that were not loaded, if there are any, so that they are not read again.
-    fn set_aside(&mut self, session: &mut Session) -> bool {
-        let count = session.left_out();
-        if count == 0 || self.failed {
-            return false;
-        }
-        let summary = noted(session.summary.as_deref().unwrap_or_default(), count);
-        let kept = session.messages.clone();
-        let what = format!("its first {count} messages are set aside");
-        self.replace(session, Some(summary), kept, &what);
-        true
     }
 
     /// Continues with `kept` in a new segment or, after a failure, only in this turn.
@@ -255,7 +241,7 @@ impl<'a> Compaction<'a> {
             let mut rest = transcript.as_str();
             let failed = loop {
                 if rest.is_empty() {
-                    return Some(noted(&summary, session.left_out() + skipped));
+                    return Some(noted(&summary, skipped));
                 }
                 let piece = history::piece(rest, most);
                 match self.summarize_piece(&summary, piece, words) {

@@ -8,13 +8,12 @@
 //! repeat some of those before it, with their numbers.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::files::{read_log, too_large};
+use super::files::{is_too_large, read_log};
 use super::lines::version;
 use super::{
     Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
@@ -64,7 +63,6 @@ impl Summary {
         };
         let Session {
             messages,
-            left_out,
             title,
             created,
             mut last,
@@ -77,7 +75,7 @@ impl Summary {
         Self {
             key: key.to_owned(),
             title,
-            messages: left_out + messages.len(),
+            messages: messages.len(),
             created,
             last,
             state,
@@ -341,7 +339,7 @@ pub(crate) fn reset(
 ) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
     let mut session = match store.load(key, cancel, &|| ()) {
-        Err(_) if too_large(key, &home.session(key)).is_some() => {
+        Err(e) if e.kind == Kind::Config || is_too_large(&home.session(key)) => {
             return set_aside(home, key, cancel, now).map(Some);
         }
         loaded => loaded?,
@@ -355,37 +353,25 @@ pub(crate) fn reset(
     store.renew(&mut session, None, Vec::new(), now)
 }
 
-/// Begins an empty segment where the one before it is too large to be loaded.
+/// Begins an empty segment after one that is not loaded: it is too large, or a newer program wrote it.
 fn set_aside(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<PathBuf> {
     let _lock = lock(home, key, cancel, &|| ())?;
     let live = home.session(key);
+    // The line numbers continue.
+    let mut next = 0;
+    storage::read_lines(&live, 0, &mut |line| {
+        if next == 0 {
+            next = base(&parse_json(line).unwrap_or_default());
+        }
+        next += 1;
+    })?;
     let mut header = header(key, &rfc3339(now));
-    header.insert("base".to_owned(), lines_of(&live)?.into());
-    let named = Named::default();
+    header.insert("base".to_owned(), next.into());
+    versions::forget(home, key)?;
     let (_, old) = segments::begin_segment(&live, vec![header]).map_err(|e| e.error)?;
     // The new segment counts by now.
-    drop(media::remove_others(&live, &named));
+    drop(media::remove_others(&live, &Named::default()));
     Ok(old)
-}
-
-/// How many lines a conversation has had up to the end of this segment. Holds none of them.
-fn lines_of(segment: &Path) -> Result<u64> {
-    let mut file = BufReader::new(fs_err::File::open(segment)?);
-    let mut first = Vec::new();
-    file.by_ref()
-        .take(storage::MAX_LOG / 32)
-        .read_until(b'\n', &mut first)?;
-    let header: Value = parse_json(&first).unwrap_or_default();
-    let mut lines = base(&header) + u64::from(first.ends_with(b"\n"));
-    loop {
-        let part = file.fill_buf()?;
-        let len = part.len();
-        if len == 0 {
-            return Ok(lines);
-        }
-        lines += part.iter().filter(|byte| **byte == b'\n').count() as u64;
-        file.consume(len);
-    }
 }
 
 /// Removes all but the newest `keep` earlier segments of a conversation.

@@ -71,7 +71,6 @@ impl Files {
         let read = |path: &Path| storage::read_journal_into(path, &mut replay);
         let found = read_log(name, &path, read)?;
         refuse_newer(replay.version, &path)?;
-        replay = without_undone(replay, &path)?;
         let (mut session, _results) = replay.finish(found.next);
         session.damage = found.damage.into_iter().chain(found.torn).collect();
         let waiting = note::waiting(&self.home, name, session.messages.iter())?;
@@ -90,13 +89,12 @@ impl Store for Files {
         let mut replay = Replay::new(name);
         let opened = Journal::open_into(&path, &mut replay)
             .doing("opening the session")
-            .map_err(|e| too_large(name, &path).unwrap_or_else(|| self.home.hinted(e)))?;
+            .map_err(|e| self.home.hinted(explain(name, &path, e)))?;
         let (journal, damage) = match opened {
             Some(opened) => (Some(opened.journal), opened.damage),
             None => (None, Vec::new()),
         };
         refuse_newer(replay.version, &path)?;
-        replay = without_undone(replay, &path)?;
         let told = replay.told;
         let next = journal.as_ref().map_or(0, Journal::next);
         let (mut session, missing) = replay.finish(next);
@@ -193,15 +191,6 @@ impl Store for Files {
     }
 }
 
-/// Reads the lines once more if some were left out for others that were taken back later.
-fn without_undone(mut replay: Replay, path: &Path) -> Result<Replay> {
-    let Some(mut again) = replay.again() else {
-        return Ok(replay);
-    };
-    storage::read_journal_into(path, &mut again).doing("reading the session")?;
-    Ok(again)
-}
-
 /// Refuses a message that is too long for any model.
 fn check_length(lines: &[Line]) -> Result<()> {
     for line in lines {
@@ -239,7 +228,7 @@ pub(super) fn read_log(
 ) -> Result<storage::Contents> {
     let found = read(segment)
         .doing("reading the session")
-        .map_err(|e| too_large(name, segment).unwrap_or(e))?;
+        .map_err(|e| explain(name, segment, e))?;
     Ok(found.unwrap_or_default())
 }
 
@@ -255,18 +244,19 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
     Ok((damage, found.torn))
 }
 
-/// Why a conversation was not loaded, if it is larger than what is.
-pub(super) fn too_large(name: &str, path: &Path) -> Option<Error> {
-    let bytes = fs_err::metadata(path).ok()?.len();
-    (bytes > storage::MAX_LOG).then(|| {
-        let (bytes, most) = (size(bytes), size(storage::MAX_LOG));
-        Error::failed(format!(
-            "the conversation {name} has grown to {bytes}; the limit is {most}: /new starts another"
-        ))
-        .hint(format!(
-            "bantam sessions reset {name} starts another, and keeps the file of this one"
-        ))
-    })
+/// Whether a log is larger than what is read.
+pub(super) fn is_too_large(path: &Path) -> bool {
+    fs_err::metadata(path).is_ok_and(|meta| meta.len() > storage::MAX_LOG)
+}
+
+/// Says what to type if the conversation is too large to be read. In its chat only the message is shown.
+fn explain(name: &str, path: &Path, e: Error) -> Error {
+    if !is_too_large(path) {
+        return e;
+    }
+    Error::failed(format!("{}; /new starts another conversation", e.message)).hint(format!(
+        "run `bantam sessions reset {name}` to start over; the old file is kept"
+    ))
 }
 
 pub(super) fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {

@@ -25,11 +25,16 @@ pub(super) fn refuse_newer(version: Option<u64>, path: &Path) -> Result<()> {
     let Some(v) = version.filter(|v| *v > VERSION) else {
         return Ok(());
     };
+    // A key has no dot.
+    let key = path.file_name().unwrap_or_default().to_string_lossy();
+    let key = key.split('.').next().unwrap_or_default();
     Err(Error::config(format!(
         "{} has format {v}, newer than this bantam's {VERSION}",
         path.display()
     ))
-    .hint("use the newer bantam that wrote it, or another session"))
+    .hint(format!(
+        "update bantam, or run `bantam sessions reset {key}` to start over; the old file is kept"
+    )))
 }
 
 /// Line 0 of a session file.

@@ -52,7 +52,7 @@ use wait::lock_when_free;
 
 use files::lock;
 use lines::{base, effective_lines, fields, header, refuse_newer, turn_end};
-use replay::{Replay, undone};
+use replay::Replay;
 
 /// How long to wait for another process that holds the conversation.
 const LOCK_WAIT: Duration = Duration::from_secs(30);
@@ -149,8 +149,6 @@ pub struct Session {
     base: u64,
     /// The number of the line with the user's last message.
     asked: u64,
-    /// Messages at the beginning that were not loaded: they are more than any model could be sent.
-    left_out: usize,
     /// The results of so many messages at the end stand for calls that have not begun: no file has them.
     not_begun: usize,
     /// The files beside the log.
@@ -254,23 +252,15 @@ impl Session {
     /// [`Kind::Config`] when a newer program wrote them.
     pub fn read(name: &str, lines: Vec<Line>) -> Result<Self> {
         let next = lines.len() as u64;
-        let lines: Vec<_> = (0..).zip(lines.into_iter().map(Value::Object)).collect();
-        let undone = lines.iter().filter_map(|(seq, line)| undone(*seq, line));
-        let mut replay = Replay::without(name, undone.collect());
-        for (seq, fields) in lines {
-            let texts = fields.as_object().into_iter().flat_map(Line::values);
-            let len = texts.filter_map(Value::as_str).map(str::len).sum();
-            replay.line(Numbered { seq, fields }, len);
+        let mut replay = Replay::new(name);
+        for (seq, line) in (0..).zip(lines) {
+            let fields = Value::Object(line);
+            replay.line(Numbered { seq, fields });
         }
         refuse_newer(replay.version, Path::new(name))?;
         // What results are missing are missing the next time as well.
         let (session, _results) = replay.finish(next);
         Ok(session)
-    }
-
-    /// How many messages at its beginning were not loaded.
-    pub(crate) fn left_out(&self) -> usize {
-        self.left_out
     }
 
     /// Keeps `lock` until this value is dropped.
@@ -296,7 +286,6 @@ impl Session {
             next: 0,
             base: 0,
             asked: 0,
-            left_out: 0,
             not_begun: 0,
             named: Named::default(),
             file: None,
@@ -428,7 +417,7 @@ impl Session {
             self.title.clear();
             self.values.clear();
         }
-        (self.summary, self.messages, self.left_out) = (summary, kept, 0);
+        (self.summary, self.messages) = (summary, kept);
     }
 }
 

@@ -1,8 +1,4 @@
-//! Builds a conversation from its lines, one after the other. The oldest messages are left out if there are more than any model
-//! could be sent, so that memory does not grow with the log.
-
-use std::collections::VecDeque;
-use std::ops::Range;
+//! Builds a conversation from its lines, one after the other.
 
 use serde_json::Value;
 
@@ -10,9 +6,6 @@ use super::lines::{base, call_asked_about, pair, turn_end, version};
 use super::{NOT_BEGUN, Session, TurnEnd, values};
 use crate::message::Message;
 use crate::storage::{Line, Sink};
-
-/// About how many bytes of messages are in memory: two and a half million tokens of text.
-const MAX_LOADED: usize = 8 << 20;
 
 /// What a line says that an undo can take back.
 enum Item {
@@ -22,24 +15,13 @@ enum Item {
     Values(Value),
 }
 
-struct Loaded {
-    seq: u64,
-    weight: usize,
-    item: Item,
-}
-
 /// Takes the lines of a segment, and makes a conversation of them.
 pub(super) struct Replay {
-    /// The state after the lines before the kept ones.
     session: Session,
     asked_about: String,
     has_header: bool,
-    kept: VecDeque<Loaded>,
-    weight: usize,
-    /// The numbers of the lines that were taken back.
-    undone: Vec<Range<u64>>,
-    /// Lines were left out to make room for some that were taken back later.
-    has_gap: bool,
+    /// What counts so far, with the number of its line.
+    kept: Vec<(u64, Item)>,
     /// How many damaged places of the segment the user has been told of.
     pub(super) told: usize,
     /// The format that the segment says it has.
@@ -52,28 +34,10 @@ impl Replay {
             session: Session::new(name),
             asked_about: String::new(),
             has_header: false,
-            kept: VecDeque::new(),
-            weight: 0,
-            undone: Vec::new(),
-            has_gap: false,
+            kept: Vec::new(),
             told: 0,
             version: None,
         }
-    }
-
-    /// Reads the conversation without the lines that were taken back.
-    pub(super) fn without(name: &str, undone: Vec<Range<u64>>) -> Self {
-        Self {
-            undone,
-            ..Self::new(name)
-        }
-    }
-
-    /// A replay that reads the lines again, if any were left out to make room for some that were taken back later.
-    pub(super) fn again(&mut self) -> Option<Self> {
-        let undone = std::mem::take(&mut self.undone);
-        self.has_gap
-            .then(|| Self::without(&self.session.name, undone))
     }
 
     fn header(&mut self, header: &Value) {
@@ -97,48 +61,6 @@ impl Replay {
         if let Some(told) = state.get("damage_told").and_then(Value::as_u64) {
             self.told = usize::try_from(told).unwrap_or(usize::MAX);
         }
-    }
-
-    fn keep(&mut self, seq: u64, len: usize, item: Item) {
-        let weight = size_of::<Loaded>() + len;
-        self.weight += weight;
-        self.kept.push_back(Loaded { seq, weight, item });
-        if self.weight > MAX_LOADED {
-            self.leave_out();
-        }
-    }
-
-    /// Leaves out the oldest quarter and what else there is of the turn that ends in. A turn that is longer by itself keeps its
-    /// question.
-    fn leave_out(&mut self) {
-        let mut question = None;
-        while self.weight > MAX_LOADED / 4 * 3 {
-            question = self.leave_out_first().or(question);
-        }
-        let is_question = |kept: &Loaded| matches!(&kept.item, Item::Message { message, .. } if message.is_question());
-        if let Some(at) = self.kept.iter().position(is_question) {
-            for _ in 0..at {
-                self.leave_out_first();
-            }
-        } else if let Some(question) = question {
-            self.session.left_out -= 1;
-            self.weight += question.weight;
-            self.kept.push_front(question);
-        }
-    }
-
-    /// Leaves out the first line. Returns it if it is a question.
-    fn leave_out_first(&mut self) -> Option<Loaded> {
-        let Loaded { seq, weight, item } = self.kept.pop_front()?;
-        self.weight -= weight;
-        let message = self.apply(seq, item)?;
-        self.session.left_out += 1;
-        let time = self.session.last.clone();
-        message.is_question().then_some(Loaded {
-            seq,
-            weight,
-            item: Item::Message { message, time },
-        })
     }
 
     /// Takes over what a line says. Returns its message.
@@ -167,7 +89,7 @@ impl Replay {
     /// The conversation, whose next line is `next`, and the results that it lacks at its end.
     pub(super) fn finish(mut self, next: u64) -> (Session, Vec<Message>) {
         self.session.next = next;
-        while let Some(Loaded { seq, item, .. }) = self.kept.pop_front() {
+        for (seq, item) in std::mem::take(&mut self.kept) {
             if matches!(&item, Item::Message { message, .. } if message.is_question()) {
                 self.session.close_turn();
             }
@@ -191,48 +113,30 @@ impl Replay {
 }
 
 impl Sink for Replay {
-    fn line(&mut self, Line { seq, mut fields }: Line, len: usize) {
+    fn line(&mut self, Line { seq, mut fields }: Line) {
         self.version = self.version.or(version(&fields));
         if !self.has_header {
             self.has_header = true;
             self.header(&fields);
         }
-        if let Some(undone) = undone(seq, &fields) {
-            let from = undone.start;
-            self.undone.push(undone);
-            self.has_gap |= self.session.left_out > 0;
-            while self.kept.back().is_some_and(|last| last.seq >= from) {
-                let last = self.kept.pop_back();
-                self.weight -= last.map_or(0, |last| last.weight);
-            }
+        if let Some(from) = fields.get("undo").and_then(Value::as_u64) {
+            self.kept.retain(|(seq, _)| *seq < from);
             return;
         }
-        // Known beforehand only if the lines are read again.
-        let is_undone = self.undone.iter().any(|undone| undone.contains(&seq));
         if let Some(state) = fields.get("state") {
             self.state(state);
-        }
-        if is_undone {
-            return;
-        }
-        if fields.get("state").is_some() {
             if let Some(call) = call_asked_about(&fields) {
-                self.keep(seq, len, Item::Asked(call));
+                self.kept.push((seq, Item::Asked(call)));
             }
-            self.keep(seq, len, Item::Values(fields));
+            self.kept.push((seq, Item::Values(fields)));
         } else if let Some(end) = turn_end(&fields) {
-            self.keep(seq, len, Item::End(end));
+            self.kept.push((seq, Item::End(end)));
         } else if let Some(message) = Message::from_json(&fields) {
             let time = match fields.get_mut("time").map(Value::take) {
                 Some(Value::String(time)) => time,
                 _ => String::new(),
             };
-            self.keep(seq, len, Item::Message { message, time });
+            self.kept.push((seq, Item::Message { message, time }));
         }
     }
-}
-
-/// The numbers of the lines that the line of this number takes back, if it does.
-pub(super) fn undone(seq: u64, fields: &Value) -> Option<Range<u64>> {
-    Some(fields.get("undo")?.as_u64()?..seq)
 }

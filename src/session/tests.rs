@@ -10,7 +10,7 @@ use crate::message::ToolResult;
 use crate::message::{Media, Reply, ToolCall, Usage};
 use crate::paths::Home;
 use crate::session::lines::{INTERRUPTED, pair};
-use crate::storage::{self, Journal};
+use crate::storage;
 
 fn asks(ids: &[&str]) -> Message {
     let calls = ids
@@ -75,94 +75,9 @@ fn every_call_gets_exactly_one_result() {
 fn replayed(lines: Vec<storage::Line>, next: u64) -> Session {
     let mut replay = Replay::new("");
     for line in lines {
-        replay.line(line, 0);
+        replay.line(line);
     }
     replay.finish(next).0
-}
-
-#[test]
-fn what_is_more_than_any_model_could_be_sent_is_left_out_from_the_oldest_turns_on() {
-    let line = |seq, fields: Value| storage::Line { seq, fields };
-    let said = |seq: u64, role: &str| {
-        let fields = json!({"role": role, "content": format!("{seq}"), "time": format!("{seq}")});
-        line(seq, fields)
-    };
-    let mut replay = Replay::new("");
-    replay.line(line(0, json!({"v": 1, "created": "then"})), 0);
-    let value = json!({"state": {"value": {"kept": 1}, "model": "a/b"}});
-    replay.line(line(1, value), 100);
-    for seq in (2..400).step_by(2) {
-        replay.line(said(seq, "user"), 100_000);
-        replay.line(said(seq + 1, "assistant"), 100_000);
-    }
-    let (session, missing) = replay.finish(400);
-    let held = session.messages.len();
-    assert_eq!((held + session.left_out(), missing.len()), (398, 0));
-    assert!((60..=85).contains(&held), "{held}");
-    assert!(session.messages[0].is_question());
-    assert_eq!(
-        (session.title.as_str(), session.last.as_str()),
-        ("2", "399")
-    );
-    assert_eq!((session.created.as_str(), session.asked), ("then", 398));
-    assert_eq!(session.model.as_deref(), Some("a/b"));
-    assert_eq!(session.values["kept"], 1);
-
-    // A turn that is too much by itself keeps its question, and what is undone leaves those before it.
-    let mut replay = Replay::new("");
-    replay.line(said(1, "user"), 10);
-    for seq in 2..400 {
-        replay.line(said(seq, "assistant"), 100_000);
-    }
-    replay.line(said(400, "user"), 10);
-    replay.line(line(401, json!({"undo": 400})), 10);
-    let (session, _) = replay.finish(402);
-    assert!(session.messages[0].is_question() && session.asked == 1);
-    assert_eq!(session.messages.len() + session.left_out(), 399);
-}
-
-fn texts(session: &Session) -> Vec<String> {
-    let text = |message: &Message| message.to_json()["content"].as_str().map(str::to_owned);
-    session.messages.iter().filter_map(text).collect()
-}
-
-#[test]
-fn an_undo_brings_back_what_was_left_out_for_what_it_takes_away() {
-    let line = |fields: Value| fields.as_object().cloned().unwrap();
-    let said = |role: &str, text: &str| line(json!({"role": role, "content": text, "time": text}));
-    let long = "x".repeat(100_000);
-    let mut lines = vec![
-        line(json!({"v": 1, "created": "then"})),
-        said("user", "first"),
-        said("assistant", "answer"),
-        line(json!({"state": {"value": {"kept": 1}}})),
-        said("user", "second"),
-        line(json!({"state": {"value": {"kept": 2}}})),
-        line(json!({"state": {"model": "a/b"}})),
-    ];
-    lines.extend((0..100).map(|_| said("assistant", &long)));
-    lines.push(line(json!({"undo": 4})));
-    lines.push(said("user", "third"));
-    let scratch = Scratch::new("undo-long");
-    let store = Files::at(&scratch.0);
-    let wait = Cancel::new(None);
-    let mut stored = store.load("cli_one", &wait, &|| ()).unwrap();
-    store.write(&mut stored, &lines, Durability::Now).unwrap();
-    drop(stored);
-    let read = Session::read("cli_one", lines).unwrap();
-    let looked = store.look("cli_one").unwrap();
-    let loaded = store.load("cli_one", &wait, &|| ()).unwrap();
-    for session in [read, looked, loaded] {
-        let texts = texts(&session);
-        assert_eq!(texts, ["first", "answer", "third"]);
-        assert_eq!(session.left_out(), 0);
-        assert_eq!(
-            (session.title.as_str(), session.last.as_str()),
-            ("first", "third")
-        );
-        assert_eq!(session.values["kept"], 1);
-        assert_eq!(session.model.as_deref(), Some("a/b"));
-    }
 }
 
 #[test]
@@ -554,24 +469,6 @@ fn no_two_keys_of_a_process_are_the_same_and_all_are_tidied() {
         }
         assert!(!is_unnamed(&format!("telegram_{key}")));
     }
-}
-
-#[test]
-fn a_conversation_too_large_for_its_words_stays_as_it_is() {
-    let scratch = Scratch::new("words");
-    let words = json!({"role": "user", "content": "word ".repeat(7 << 20)});
-    let lines = [json!({"v": 1, "session": "s"}), words];
-    drop(Journal::create(&scratch.live(), &storage::fields(&lines)).unwrap());
-    let before = fs_err::read(scratch.live()).unwrap();
-    let e = scratch
-        .files()
-        .load("s", &Cancel::new(None), &|| ())
-        .err()
-        .unwrap();
-    assert!(e.message.contains("/new starts another"), "{}", e.message);
-    assert!(fs_err::read(scratch.live()).unwrap() == before);
-    let files = fs_err::read_dir(scratch.home().sessions()).unwrap();
-    assert_eq!(files.count(), 1);
 }
 
 #[test]

@@ -46,12 +46,11 @@ pub(crate) struct Line {
 
 /// Takes the lines of a log one by one as they are read, so that a large log is never in memory as a whole.
 pub(crate) trait Sink {
-    /// Takes a line of `len` bytes.
-    fn line(&mut self, line: Line, len: usize);
+    fn line(&mut self, line: Line);
 }
 
 impl Sink for Vec<Line> {
-    fn line(&mut self, line: Line, _: usize) {
+    fn line(&mut self, line: Line) {
         self.push(line);
     }
 }
@@ -286,12 +285,10 @@ impl Contents {
         let len = file.metadata()?.len();
         if len > MAX_LOG {
             let (path, len, most) = (path.display(), size(len), size(MAX_LOG));
-            return Err(Error::failed(format!(
-                "{path} has grown to {len}, and no more than {most} are read"
-            ))
-            .hint(format!(
-                "to start without what it holds: mv {path} {path}.old"
-            )));
+            return Err(
+                Error::failed(format!("{path} has grown to {len}; the limit is {most}"))
+                    .hint(format!("run `mv {path} {path}.old` to start without it")),
+            );
         }
         let chunk = usize::try_from(len.min(CHUNK)).unwrap_or_default();
         let mut reader = BufReader::with_capacity(chunk, file.take(len));
@@ -330,7 +327,7 @@ impl Contents {
                     }
                     found.next = line.seq.saturating_add(1);
                     bad = 0;
-                    sink.line(line, bytes);
+                    sink.line(line);
                 }
                 None => {
                     wrong(
@@ -453,15 +450,8 @@ mod tests {
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(MAX_LOG + 1).unwrap();
         let e = open(&path).unwrap_err();
-        assert!(
-            e.message
-                .ends_with("has grown to 32.0 MB, and no more than 32.0 MB are read")
-        );
-        let hint = format!(
-            "to start without what it holds: mv {0} {0}.old",
-            path.display()
-        );
-        assert_eq!(e.hint, Some(hint));
+        assert!(e.message.contains("has grown to 32.0 MB"), "{e:?}");
+        assert!(e.hint.unwrap().contains("mv "));
     }
 
     #[test]

@@ -229,7 +229,7 @@ struct Count {
 }
 
 impl Sink for Count {
-    fn line(&mut self, line: Line, _: usize) {
+    fn line(&mut self, line: Line) {
         if self.lines == 0 && line.seq == 0 {
             let said = line.fields.get("lines").and_then(Value::as_u64);
             self.said = Some(said.unwrap_or(1));
