@@ -48,7 +48,7 @@
 //
 // | rank | room | job |
 // |---|---|---|
-// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) and imports (`import`, `import_sessions`, `convert`, `security_yml`, `consent`) |
+// | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions` and their `candidates`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`, `hints`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) |
 // | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in `tools` |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint` and the `backlog` that a crash leaves of them, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`), the service manager (`systemd`), process 1 of a container (`init`) |
 // | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
@@ -96,8 +96,7 @@
 // - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
 // - **A channel**: a room of rank 2 that implements `bus::Channel`, handed to the dispatcher by `app/gateway.rs`.
-// - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it; one that opens the machine
-//   must not be in `TAKEN` of `cli/convert.rs`, which imports take over.
+// - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it.
 //   `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into docs/settings.md.
 // - **A command**: a file in `cli/` and a line in its table.
 

@@ -311,7 +311,7 @@ fn the_code_map_has_every_room_at_its_rank() {
     );
 }
 
-/// Of paths, and of what it says a file has: "`TAKEN` of `cli/convert.rs`".
+/// Of paths, and of what it says a file has: "`configured` of `app/tools.rs`".
 #[test]
 fn what_the_code_map_names_exists() {
     let text = include_str!("../src/lib.rs");
@@ -357,7 +357,7 @@ fn what_the_code_map_names_exists() {
             missing.push(format!("{name} of {path}"));
         }
     }
-    assert!(files >= 3, "{files}");
+    assert!(files >= 2, "{files}");
     assert!(missing.is_empty(), "src/lib.rs names {missing:?}");
 }
 

@@ -10,8 +10,6 @@ mod choice;
 mod commands;
 mod completions;
 mod config;
-mod consent;
-mod convert;
 mod cron;
 mod doctor;
 mod editor;
@@ -19,8 +17,6 @@ mod gateway;
 mod gateway_status;
 mod help;
 mod hints;
-mod import;
-mod import_sessions;
 mod mcp;
 mod models;
 mod onboard;
@@ -32,7 +28,6 @@ mod printer;
 mod question;
 mod repl;
 mod screen;
-mod security_yml;
 mod service;
 mod sessions;
 mod signals;
@@ -338,11 +333,6 @@ fn block<const COLUMNS: usize>(
 fn tell(text: &str) {
     let text = fitted(text, io::stderr().is_terminal());
     drop(writeln!(io::stderr().lock(), "{text}"));
-}
-
-/// Writes a line to standard output. A terminal gets it broken between words.
-fn print_line(text: &str) -> Result<()> {
-    print(&(fitted(text, io::stdout().is_terminal()) + "\n"))
 }
 
 /// A line for standard output, with its end. A terminal gets it broken between words, and what is below its first line begins

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::args::{Args, Command};
-use super::import::Import;
 use super::onboard_model::{by_asking, by_key, change_key};
 use super::screen::Screen;
 use super::signals::Signals;
@@ -31,16 +30,10 @@ pub(super) const COMMAND: Command = Command::row(
     run,
     "set bantam up, step by step, or one step alone; never overwrites",
 )
-.with_flags(&[
-    (
-        "-y, --yes",
-        "ask nothing: use the first vendor whose key variable is set, else the demo",
-    ),
-    (
-        "--import PATH",
-        "bring over the home of a picoclaw, nanobot, SmartBot or OpenClaw, or its config.json",
-    ),
-])
+.with_flags(&[(
+    "-y, --yes",
+    "ask nothing: use the first vendor whose key variable is set, else the demo",
+)])
 .with_examples(&[
     "bantam onboard",
     "bantam onboard telegram",
@@ -77,18 +70,10 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
 }
 
 fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
-    let mut import = given
-        .value("import")
-        .map(|path| Import::open(path, home))
-        .transpose()?;
-    if let Some(import) = &mut import {
-        import.ask(home, can_ask)?;
-    }
-    if import.is_none() && can_ask && home.config().exists() {
+    if can_ask && home.config().exists() {
         return revisit(home, env);
     }
-    let has_config = fs_err::symlink_metadata(home.config()).is_ok()
-        || import.as_ref().is_some_and(Import::has_config);
+    let has_config = fs_err::symlink_metadata(home.config()).is_ok();
     let chosen = if has_config {
         None
     } else if given.has("yes") {
@@ -101,7 +86,7 @@ fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
                 .hint("bantam onboard --yes"),
         );
     };
-    for (copied, path) in write(home, import.as_ref(), chosen.as_ref())? {
+    for (copied, path) in write(home, chosen.as_ref())? {
         report(copied, &path)?;
     }
     if !has_config && can_ask {
@@ -175,7 +160,7 @@ fn change(step: &str, home: &Home, env: &Env) -> Result<()> {
 
 /// Writes what is missing, and tells only that.
 fn write_new(home: &Home, chosen: Option<&Value>) -> Result<()> {
-    for (copied, path) in write(home, None, chosen)? {
+    for (copied, path) in write(home, chosen)? {
         if copied != CopyOutcome::Exists {
             report(copied, &path)?;
         }
@@ -288,27 +273,23 @@ pub(super) fn unless_over(e: Error) -> Result<()> {
 /// What became of each file of a home.
 type Written = Vec<(CopyOutcome, PathBuf)>;
 
-fn write(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<Written> {
-    write_files(home, import, chosen).map_err(|e| {
+fn write(home: &Home, chosen: Option<&Value>) -> Result<Written> {
+    write_files(home, chosen).map_err(|e| {
         let root = home.root().display();
         let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
         if e.hint.is_none() { e.hint(hint) } else { e }
     })
 }
 
-fn write_files(home: &Home, import: Option<&Import>, chosen: Option<&Value>) -> Result<Written> {
+fn write_files(home: &Home, chosen: Option<&Value>) -> Result<Written> {
     let mut written = Vec::new();
     storage::make_dir(home.root())?;
-    // First: the template only adds what is missing.
-    if let Some(import) = import {
-        import.run(home)?;
-    }
     if let Some(chosen) = chosen {
         let text = format!("{chosen:#}\n");
         let name = Path::new("config.json");
         let copied = storage::copy_new(home.root(), name, &mut text.as_bytes(), storage::PLAIN)?;
         written.push((copied, home.config()));
-    } else if home.config().exists() && !import.is_some_and(Import::has_config) {
+    } else if home.config().exists() {
         written.push((CopyOutcome::Exists, home.config()));
     }
     for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {

@@ -148,7 +148,7 @@ impl Layer {
         let read = read(&self.text, config);
         match read {
             Ok(false) if is_object => Ok(false),
-            Ok(true) if is_object => report::refuse_foreign(self).map(|()| true),
+            Ok(true) if is_object => report::refuse_foreign(self, &self.parse()?).map(|()| true),
             read => {
                 let found = Report::of(std::slice::from_ref(self)).err();
                 Err(found.unwrap_or_else(|| {
@@ -426,20 +426,15 @@ mod tests {
 
     #[test]
     fn the_configuration_of_another_program_is_recognised() {
-        for name in ["picoclaw-v0", "picoclaw-v3", "nanobot", "smartbot"] {
-            let path = format!(
-                "{}/tests/it/configs/{name}.json",
-                env!("CARGO_MANIFEST_DIR")
-            );
-            let text = std::fs::read_to_string(path).unwrap();
-            let error = Config::load(Some(("/a b/config.json", &text)), &Env::new(), Vec::new())
-                .err()
-                .unwrap();
-            assert_eq!(
-                error.hint.as_deref(),
-                Some("bantam onboard --import '/a b/config.json'"),
-                "{name}"
-            );
+        for text in [
+            r#"{"agents": {"defaults": {"model": "x"}}, "providers": {"groq": {"apiKey": "gsk-fake"}}}"#,
+            r#"{"version": 3, "model_list": [], "channelList": {"telegram": {"enabled": true}}}"#,
+            r#"{"gateway_host": "127.0.0.1", "model": "deepseek-chat"}"#,
+        ] {
+            let error = file(text).err().unwrap();
+            assert_eq!(error.kind, crate::error::Kind::Config, "{text}");
+            assert!(error.message.contains("another program"), "{text}");
+            assert!(error.hint.unwrap().contains("help coming-from"), "{text}");
         }
     }
 }

@@ -26,7 +26,7 @@ impl Report {
         let mut report = Self::default();
         for (n, layer) in layers.iter().enumerate() {
             let mut members = layer.parse()?;
-            refuse(layer, &members)?;
+            refuse_foreign(layer, &members)?;
             let replaced = layers[n + 1..].iter().filter_map(|later| later.section);
             for section in replaced {
                 members.retain(|name, _| !same_name(name, section));
@@ -139,7 +139,7 @@ fn join<'a>(names: impl Iterator<Item = &'a str>) -> String {
 
 impl Layer {
     /// Fails if it is no JSON object.
-    fn parse(&self) -> Result<Map<String, Value>> {
+    pub(super) fn parse(&self) -> Result<Map<String, Value>> {
         let (name, text) = (&self.name, &self.text);
         if text.trim().is_empty() {
             return Err(
@@ -221,31 +221,16 @@ pub(super) fn describe(value: &Value, is_secret: bool) -> String {
     }
 }
 
-/// What only the configurations of picoclaw, nanobot and `SmartBot` have.
-const FOREIGN: [&[&str]; 6] = [
-    &["providers"],
-    &["channel_list"],
-    &["model"],
-    &["gateway_host"],
-    &["gateway", "host"],
-    &["gateway", "port"],
-];
+/// Top-level names that only the configurations of picoclaw, nanobot and `SmartBot` have.
+const FOREIGN: [&str; 4] = ["providers", "channel_list", "model", "gateway_host"];
 
-/// Other programs' files are converted once, by `onboard --import`.
-pub(super) fn refuse_foreign(layer: &Layer) -> Result<()> {
-    refuse(layer, &layer.parse()?)
-}
-
-fn refuse(layer: &Layer, members: &Map<String, Value>) -> Result<()> {
-    let has = |path: &&&[&str]| {
-        let first = members.iter().find(|(name, _)| same_name(name, path[0]));
-        first.is_some_and(|(_, value)| settings::value_at(value, &path[1..]).is_some())
-    };
-    let Some(path) = FOREIGN.iter().find(has) else {
+/// Fails if the file was written for another program.
+pub(super) fn refuse_foreign(layer: &Layer, members: &Map<String, Value>) -> Result<()> {
+    let is_foreign = |name: &&String| FOREIGN.iter().any(|theirs| same_name(name, theirs));
+    let Some(name) = members.keys().find(is_foreign) else {
         return Ok(());
     };
-    let (name, path) = (&layer.name, path.join("."));
-    let error = format!("{name} is the configuration of another program: it has \"{path}\"");
-    let hint = format!("bantam onboard --import {}", shell_words::quote(name));
-    Err(Error::config(error).hint(hint))
+    let file = &layer.name;
+    let error = format!("{file} is the configuration of another program: it has \"{name}\"");
+    Err(Error::config(error).hint("bantam help coming-from"))
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::lines::{fields, header, refuse_newer, version};
+use super::lines::{refuse_newer, version};
 use super::media::{self, Named};
 use super::replay::Replay;
 use super::{
@@ -17,7 +17,7 @@ use crate::message::Message;
 use crate::paths::{Home, check_session};
 use crate::storage::{self, Durability, Journal, Lock};
 use crate::test_speed::paced;
-use crate::text::{rfc3339, size};
+use crate::text::size;
 
 /// The most bytes of a message: no window has room for more.
 const MAX_MESSAGE: usize = 4 << 20;
@@ -39,28 +39,6 @@ impl Files {
 
     pub(crate) fn new(home: Home) -> Self {
         Self { home }
-    }
-
-    /// Stores a conversation that comes from elsewhere in the place of what there is, each entry at its time, with one write.
-    pub(crate) fn store_whole(
-        &self,
-        session: &mut Session,
-        summary: Option<&str>,
-        entries: &[(Entry, SystemTime)],
-    ) -> Result<()> {
-        let began = entries.first().map_or_else(SystemTime::now, |(_, at)| *at);
-        let mut first = header(&session.name, &rfc3339(began));
-        first.extend(summary.map(|summary| ("summary".to_owned(), summary.into())));
-        let lines = entries
-            .iter()
-            .map(|(entry, at)| fields(entry, &rfc3339(*at)));
-        let lines: Vec<Line> = std::iter::once(first).chain(lines).collect();
-        let journal = session.file.as_mut().and_then(|file| file.journal.as_mut());
-        match journal {
-            // A crash leaves one or the other.
-            Some(journal) => journal.replace(&lines),
-            None => self.write(session, &lines, Durability::Now),
-        }
     }
 
     /// The conversation without the media that lie beside it.

@@ -38,7 +38,6 @@ mod examples;
 mod exec;
 mod files;
 mod flags;
-mod foreign;
 mod fresh;
 mod full;
 mod gateway;

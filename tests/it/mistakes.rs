@@ -196,11 +196,6 @@ const MISTAKES: &[Mistake] = &[
         "bantam completions bash",
     ),
     typed(
-        &["onboard", "--import", "nowhere"],
-        "nowhere: No such file or directory",
-        "--import ~/.picoclaw",
-    ),
-    typed(
         &["status", "now"],
         "bantam status does not take \"now\"",
         "bantam help status",
@@ -249,7 +244,7 @@ const MISTAKES: &[Mistake] = &[
     config(
         r#"{"providers":{}}"#,
         "configuration of another program",
-        "bantam onboard --import ",
+        "bantam help coming-from",
     ),
     config(
         r#"{"model_list":[{"model":"openai/x"}]}"#,
