@@ -178,7 +178,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
         .transpose()?;
     pool.ask_servers(cancel, chats.clone(), log);
-    let queue = outbox.queue().clone();
     let runs = Arc::new(runs(parts, outbox, cancel, log));
     let pool = Arc::new(pool);
     let dispatcher = Arc::new(Dispatcher::new(
@@ -200,12 +199,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     if let Some(settings) = http {
         channels.push(Box::new(HttpChannel {
             settings,
-            turns: Arc::new(EndpointTurns::new(
-                pool,
-                home.clone(),
-                queue,
-                log.sink("turn"),
-            )),
+            turns: Arc::new(EndpointTurns::new(pool, log.sink("turn"))),
             cancel: cancel.clone(),
             log: log.sink("http"),
         }));

@@ -1,7 +1,6 @@
 //! The dispatcher: messages come in from a channel, each conversation has one worker, and a stop acts at once.
 
 mod ask;
-mod backlog;
 pub(crate) mod clock;
 mod drain;
 pub(crate) mod endpoint;

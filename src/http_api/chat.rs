@@ -150,7 +150,7 @@ pub(super) fn parse(body: &[u8], session: Option<&str>) -> Result<ChatRequest, R
 }
 
 /// A client's name of a conversation, as part of a file name.
-pub(super) fn session_key(key: &str) -> Result<String, Refusal> {
+fn session_key(key: &str) -> Result<String, Refusal> {
     let is_word = |c: char| c.is_alphanumeric() || "-_.@+".contains(c);
     let is_name = key.chars().count() <= 64 && key.chars().all(is_word) && !key.starts_with('.');
     if key.is_empty() || !is_name {

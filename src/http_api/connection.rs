@@ -2,24 +2,24 @@
 
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
+use super::Shared;
 use super::chat::{self, ChatRequest, Completion};
 use super::output::{Form, Output};
 use super::request::{Head, Reader};
 use super::response::{self, Refusal, Responder};
 use super::room::Guest;
-use super::{Last, Shared};
 use crate::cancel::Cancel;
 use crate::error::Kind;
 use crate::log::Level;
 
-/// A stream that is silent for so long gets a comment, so that nothing on its way closes it.
+/// A stream that is silent for so long gets an empty comment.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) struct Connection {
@@ -82,58 +82,23 @@ impl Connection {
                 405,
                 format!("{path} does not take {}", head.method),
             )),
-            _ if is_read => match path.strip_prefix("/v1/") {
-                Some(rest) => self.read(rest, responder),
-                None => Err(unknown(path)),
+            _ => match path.strip_prefix("/v1/models/") {
+                Some(name) if is_read => self.show_model(&percent_decoded(name), responder),
+                _ => {
+                    Err(Refusal::new(404, format!("there is nothing at {path}")).code("not_found"))
+                }
             },
-            _ => Err(unknown(path)),
         }
     }
 
-    /// Answers GET of `/v1/models/NAME` and `/v1/sessions/KEY/last`.
-    fn read(&self, rest: &str, responder: &Responder) -> Result<(), Refusal> {
-        if let Some(name) = rest.strip_prefix("models/") {
-            let name = percent_decoded(name);
-            let names = self.models();
-            let found = names["data"].as_array().into_iter().flatten();
-            let found = found.into_iter().find(|model| model["id"] == name);
-            return match found {
-                Some(model) => Ok(responder.json(200, model, &[])?),
-                None => {
-                    Err(Refusal::new(404, format!("there is no model {name}"))
-                        .code("model_not_found"))
-                }
-            };
-        }
-        let key = rest
-            .strip_prefix("sessions/")
-            .and_then(|rest| rest.strip_suffix("/last"))
-            .ok_or_else(|| unknown(rest))?;
-        let key = chat::session_key(&percent_decoded(key))?;
-        let last = self
-            .shared
-            .turns
-            .last(&key)
-            .map_err(|e| chat::refusal(&e))?;
-        match last {
-            Last::Unknown => {
-                Err(Refusal::new(404, format!("there is no conversation {key}")).code("not_found"))
+    fn show_model(&self, name: &str, responder: &Responder) -> Result<(), Refusal> {
+        let names = self.models();
+        let mut models = names["data"].as_array().into_iter().flatten();
+        match models.find(|model| model["id"] == name) {
+            Some(model) => Ok(responder.json(200, model, &[])?),
+            None => {
+                Err(Refusal::new(404, format!("there is no model {name}")).code("model_not_found"))
             }
-            Last::Running => {
-                let body =
-                    json!({"object": "chat.completion", "status": "running", "session": key});
-                Ok(responder.json(202, &body, &[("Retry-After", "2")])?)
-            }
-            Last::Over(response) => match &response.error {
-                Some(e) if response.output.is_empty() => Err(chat::refusal(e)),
-                _ => {
-                    let completion = self.completion(chat::MODEL);
-                    let mut body = completion.whole(&response, &[]);
-                    body["status"] = "done".into();
-                    body["session"] = key.into();
-                    Ok(responder.json(200, &body, &[])?)
-                }
-            },
         }
     }
 
@@ -205,30 +170,22 @@ impl Connection {
             (true, true) => Form::StreamWithProgress,
         };
         let completion = self.completion(ask.model.as_deref().unwrap_or(chat::MODEL));
-        let is_kept = ask.session.is_some();
         let cancel = Cancel::new(None);
         let output = Mutex::new(Output::new(responder, &completion, form));
-        let is_over = AtomicUsize::new(0);
         let answer = thread::scope(|scope| {
-            let watch = || {
-                self.watch_client(&output, &is_over);
-                if !is_kept && is_over.load(Ordering::SeqCst) == 0 {
-                    cancel.stop();
-                }
-            };
             // Without a thread, a client that hangs up is noticed when something is sent to it.
             let watcher = Builder::new()
                 .name("http".to_owned())
-                .spawn_scoped(scope, watch);
+                .spawn_scoped(scope, || self.watch_client(&output, &cancel));
             let answer = self.shared.turns.run(ask, &cancel, &|event| {
                 let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
                 output.show(&event);
-                if output.is_gone && !is_kept {
+                if output.is_gone {
                     cancel.stop();
                 }
             });
-            is_over.store(1, Ordering::SeqCst);
-            // This wakes the watcher; what the client sends from now on does not matter.
+            // These end the watcher; what the client sends from now on does not matter.
+            cancel.stop();
             drop(self.stream.shutdown(Shutdown::Read));
             drop(watcher.map(thread::ScopedJoinHandle::join));
             answer
@@ -237,31 +194,27 @@ impl Connection {
         output.finish(&answer, include_usage)
     }
 
-    /// Returns when the client has hung up or the turn is over. Meanwhile it keeps a stream alive.
-    fn watch_client(&self, output: &Mutex<Output>, is_over: &AtomicUsize) {
+    /// Cancels the turn when the client has hung up. Until then it keeps a stream alive.
+    fn watch_client(&self, output: &Mutex<Output>, cancel: &Cancel) {
         let mut stream = &*self.stream;
         let mut piece = [0; 512];
         drop(stream.set_read_timeout(Some(KEEP_ALIVE)));
-        while is_over.load(Ordering::SeqCst) == 0 {
+        while cancel.reason().is_none() {
             match stream.read(&mut piece) {
                 // A client has nothing to say after its request.
                 Ok(1..) => {}
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-                    output.comment("working");
+                    output.keep_alive();
                     if output.is_gone {
-                        return;
+                        cancel.stop();
                     }
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Ok(0) | Err(_) => return,
+                Ok(0) | Err(_) => cancel.stop(),
             }
         }
     }
-}
-
-fn unknown(path: &str) -> Refusal {
-    Refusal::new(404, format!("there is nothing at {path}")).code("not_found")
 }
 
 fn percent_decoded(text: &str) -> String {

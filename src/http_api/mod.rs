@@ -18,7 +18,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::bus::{Event, Response};
@@ -38,6 +37,8 @@ pub(crate) const MIN_TOKEN: usize = 12;
 const MAX_TURNS: usize = 8;
 /// How long a turn waits for its place before the client is told to come back.
 const MAX_WAIT: Duration = Duration::from_secs(30);
+/// How long turns may go on when the program ends.
+const GRACE: Duration = Duration::from_secs(2);
 /// Pause of the accept loop when no connection or no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -66,8 +67,7 @@ pub(crate) struct ClientTool {
 }
 
 /// What a request overrides.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Options {
     pub(crate) max_tokens: Option<u64>,
     pub(crate) temperature: Option<f64>,
@@ -83,13 +83,6 @@ pub(crate) struct Answer {
     pub(crate) calls: Vec<ToolCall>,
 }
 
-/// The last turn of a stored conversation.
-pub(crate) enum Last {
-    Unknown,
-    Running,
-    Over(Box<Response>),
-}
-
 /// Runs turns for the endpoint.
 pub(crate) trait Turns: Send + Sync {
     /// The names that a client may ask for, besides `bantam`.
@@ -98,11 +91,8 @@ pub(crate) trait Turns: Send + Sync {
     /// Fails if no turn can begin: an unknown model, no key.
     fn check(&self, ask: &Ask) -> Result<()>;
 
-    /// Runs a turn to its end. One of a stored conversation is resumed at the next start if the program dies meanwhile.
+    /// Runs a turn to its end.
     fn run(&self, ask: Ask, cancel: &Cancel, events: &(dyn Fn(Event) + Sync)) -> Answer;
-
-    /// The last turn of the conversation with this key.
-    fn last(&self, key: &str) -> Result<Last>;
 }
 
 /// Where and for whom to serve.
@@ -156,9 +146,10 @@ impl Settings {
     }
 }
 
-/// The listening endpoint. Dropping it closes the address; turns under way go on until they are cancelled.
+/// The listening endpoint.
 pub(crate) struct Endpoint {
     listener: Arc<TcpListener>,
+    shared: Arc<Shared>,
 }
 
 struct Shared {
@@ -197,24 +188,29 @@ impl Endpoint {
             freed: Condvar::new(),
             counter: AtomicU64::default(),
         });
-        let own_listener = listener.clone();
+        let (own_listener, own) = (listener.clone(), shared.clone());
         Builder::new()
             .name("http".to_owned())
-            .spawn(move || accept_loop(&own_listener, &shared))
+            .spawn(move || accept_loop(&own_listener, &own))
             .doing("starting a thread")?;
-        Ok(Self { listener })
+        Ok(Self { listener, shared })
     }
 
     /// The address, with the port that was taken for port 0.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
-}
 
-impl Drop for Endpoint {
-    fn drop(&mut self) {
+    /// Closes the address, and gives the running turns [`GRACE`] to end.
+    pub(crate) fn close(self) {
         // This wakes `accept`.
         let _closed = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        let is_busy = |running: &mut usize| *running > 0;
+        drop(
+            self.shared
+                .freed
+                .wait_timeout_while(self.shared.running(), GRACE, is_busy),
+        );
     }
 }
 
@@ -284,6 +280,6 @@ struct Permit(Arc<Shared>);
 impl Drop for Permit {
     fn drop(&mut self) {
         *self.0.running() -= 1;
-        self.0.freed.notify_one();
+        self.0.freed.notify_all();
     }
 }

@@ -63,8 +63,6 @@ impl<'a> Output<'a> {
             Event::ToolStarted { summary } if self.form == Form::StreamWithProgress => {
                 self.delta(&json!({"reasoning_content": format!("{summary}\n")}));
             }
-            Event::ToolStarted { summary } => self.comment(summary),
-            Event::Notice(text) | Event::Warning(text) => self.comment(text),
             _ => {}
         }
     }
@@ -74,8 +72,8 @@ impl<'a> Output<'a> {
         self.write(|stream| stream.data(&piece));
     }
 
-    pub(super) fn comment(&mut self, line: &str) {
-        self.write(|stream| stream.comment(line));
+    pub(super) fn keep_alive(&mut self) {
+        self.write(|stream| stream.keep_alive());
     }
 
     /// Writes to the stream, which begins with this if it has not begun.

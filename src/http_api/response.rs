@@ -225,9 +225,9 @@ impl EventStream<'_> {
         self.write(&format!("data: {data}\n\n"))
     }
 
-    /// Sends a line that clients skip. It also keeps proxies from closing a silent connection.
-    pub(super) fn comment(&mut self, line: &str) -> io::Result<()> {
-        self.write(&format!(": {}\n\n", line.replace(['\r', '\n'], " ")))
+    /// Sends an empty comment, so that nothing on the way closes a silent connection.
+    pub(super) fn keep_alive(&mut self) -> io::Result<()> {
+        self.write(":\n\n")
     }
 
     pub(super) fn end(self) -> io::Result<()> {

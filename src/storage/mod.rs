@@ -21,7 +21,7 @@ pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
 pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, Sink, fields, read_file};
 pub(crate) use lock::Lock;
-pub(crate) use queue::{Entry, MAX_STARTS, Queue};
+pub(crate) use queue::{Entry, Queue};
 pub(crate) use segments::{read_journal, read_journal_into};
 
 use crate::cancel::Cancel;

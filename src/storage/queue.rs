@@ -40,8 +40,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(10);
 const COMPACT_AT: u64 = 64 << 10;
 /// The most bytes of what is not done with: nothing new is added above it.
 const MAX_OPEN: u64 = MAX_LOG / 4 * 3;
-/// The same for items that a client may make as large as it likes.
-const MAX_LARGE: u64 = MAX_LOG / 2;
 /// Compacts above this size in bytes, too, if [`WORTH`] is done with: what counts is how much is open, not how much lies in the file.
 const LARGE: u64 = MAX_LOG / 8 * 7;
 const WORTH: u64 = MAX_LOG / 64;
@@ -148,13 +146,6 @@ impl Queue {
             .collect())
     }
 
-    /// Whether an item of a kind that is not done is such a one.
-    pub(crate) fn any(&self, kind: &str, is_one: impl Fn(&Value) -> bool) -> Result<bool> {
-        let state = self.current()?;
-        let mut entries = state.content.entries.iter();
-        Ok(entries.any(|entry| entry.kind == kind && is_one(&entry.item)))
-    }
-
     /// Those of these items that are not done.
     pub(crate) fn find(&self, ids: &[String]) -> Result<Vec<Entry>> {
         let state = self.current()?;
@@ -189,11 +180,6 @@ impl Queue {
     pub(crate) fn add(&self, entries: &[Entry]) -> Result<()> {
         let lines: Vec<Value> = entries.iter().map(|entry| json!(entry)).collect();
         self.append(&lines, Durability::Now)
-    }
-
-    /// Adds an item of a client that may make it as large as it likes: some room is left for the others.
-    pub(crate) fn add_large(&self, entry: &Entry) -> Result<()> {
-        self.append_within(MAX_LARGE, &[json!(entry)], Durability::Now)
     }
 
     /// Adds items that a power cut may lose.
@@ -263,11 +249,6 @@ impl Queue {
     }
 
     fn append(&self, lines: &[Value], durability: Durability) -> Result<()> {
-        self.append_within(MAX_OPEN, lines, durability)
-    }
-
-    /// Appends these lines, new items only if no more than `most` bytes are open with them.
-    fn append_within(&self, most: u64, lines: &[Value], durability: Durability) -> Result<()> {
         if lines.is_empty() {
             return Ok(());
         }
@@ -280,7 +261,7 @@ impl Queue {
         };
         // A failure to write leaves no handle and no stamp: the next one reads again what is there.
         state.stamp = None;
-        let room = self.make_room(&mut journal, &state.content, lines, most)?;
+        let room = self.make_room(&mut journal, &state.content, lines)?;
         if room.is_ok() {
             journal.append(&fields(lines), durability)?;
             for line in lines {
@@ -303,7 +284,6 @@ impl Queue {
         journal: &mut Journal,
         content: &Content,
         lines: &[Value],
-        most: u64,
     ) -> Result<Result<()>> {
         let adds = lines.iter().filter(|line| line.get("add").is_some());
         let added: u64 = adds.clone().map(line_size).sum();
@@ -312,7 +292,7 @@ impl Queue {
         let stays = (open + added).saturating_sub(freed.iter().sum());
         let is_new = freed.contains(&0);
         let (most, most_in_file) = if is_new {
-            (most, LARGE)
+            (MAX_OPEN, LARGE)
         } else {
             (MAX_ENDING, MAX_LOG - WORTH)
         };

@@ -182,8 +182,6 @@ struct Tally {
 enum Kind {
     /// Asks in its stored conversation.
     Stored,
-    /// The same, hangs up at once, and fetches the answer later.
-    Left,
     Whole,
     Streamed,
     /// Hangs up in the middle of a stream.
@@ -197,9 +195,8 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::Stored,
-        Self::Left,
         Self::Whole,
         Self::Streamed,
         Self::Cut,
@@ -211,8 +208,7 @@ impl Kind {
 
     fn drawn(chance: &mut Rng) -> Self {
         match chance.below(20) {
-            0..=5 => Self::Stored,
-            6..=7 => Self::Left,
+            0..=7 => Self::Stored,
             8..=10 => Self::Whole,
             11..=13 => Self::Streamed,
             14..=15 => Self::Cut,
@@ -283,7 +279,7 @@ impl Client<'_> {
         let plain = json!({ "messages": messages(format!("{item} {tool}")) });
         let streamed = json!({ "messages": messages(format!("{item} {tool}")), "stream": true });
         match kind {
-            Kind::Stored | Kind::Left => self.ask_stored(&item, &plain, matches!(kind, Kind::Left)),
+            Kind::Stored => self.ask_stored(&item, &plain),
             Kind::Whole => is_noted(&self.door.post(&plain, &[]).body, &item),
             Kind::Streamed => {
                 let answer = self.door.post(&streamed, &[]);
@@ -347,32 +343,10 @@ impl Client<'_> {
         }
     }
 
-    fn ask_stored(&mut self, item: &str, body: &Value, leaves: bool) -> Result<(), String> {
+    fn ask_stored(&mut self, item: &str, body: &Value) -> Result<(), String> {
         let key = format!("c{}-{}", self.number, self.asked / LONG);
-        let session = format!("X-Session: {key}");
-        if leaves {
-            let mut stream = self.door.connect();
-            stream
-                .write_all(post(body, &[&session]).as_bytes())
-                .unwrap();
-            // It is kept as soon as its turn begins; the model's answer is the sign of it.
-            let until = Instant::now() + Duration::from_secs(60);
-            drop(stream.shutdown(Shutdown::Write));
-            drop(stream);
-            loop {
-                let last = self.door.get(&format!("/v1/sessions/{key}/last"));
-                if last.status == 200 && is_noted(&last.body, item).is_ok() {
-                    break;
-                }
-                if Instant::now() > until {
-                    return Err(format!("never answered: {} {}", last.status, last.body));
-                }
-                thread::sleep(Duration::from_millis(200));
-            }
-        } else {
-            let answer = self.door.post(body, &[&session]);
-            is_noted(&answer.body, item)?;
-        }
+        let answer = self.door.post(body, &[&format!("X-Session: {key}")]);
+        is_noted(&answer.body, item)?;
         self.stored.entry(key).or_default().push(item.to_owned());
         Ok(())
     }
@@ -449,7 +423,7 @@ fn soak(bantam: &Path, minutes: f64) -> bool {
         is_over.store(true, Ordering::SeqCst);
         (stored, sampler.join().unwrap())
     });
-    // Turns whose clients hung up may be under way.
+    // Turns whose clients hung up may be ending.
     thread::sleep(Duration::from_secs(5));
     let quiet = sample(pid);
     let errors = gateway.errors.clone();

@@ -1,17 +1,14 @@
 //! The HTTP endpoint: OpenAI's chat completions, answered by whole turns.
 
 use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::door::{Door, TOKEN, address, post, settings};
-use crate::harness::{Home, Running, merged, until};
+use crate::harness::{Home, Running, merged};
 use crate::model::{Model, Reply};
 
 /// A gateway that serves the endpoint alone.
@@ -71,7 +68,7 @@ fn a_question_runs_a_whole_turn_with_tools() {
 }
 
 #[test]
-fn a_stream_has_the_text_in_pieces_and_the_activity_beside_it() {
+fn a_stream_has_the_text_in_pieces_and_activity_only_on_request() {
     let model = Model::answering(|request, _| match request.texts("tool").len() {
         0 => Reply::call("list_dir", &json!({ "path": "." })),
         _ => Reply::text("one two three"),
@@ -91,14 +88,7 @@ fn a_stream_has_the_text_in_pieces_and_the_activity_beside_it() {
         "stop"
     );
     assert_eq!(plain.streamed("reasoning_content"), "");
-    assert!(
-        plain
-            .body
-            .lines()
-            .any(|line| line.starts_with(": ") && line.contains("list_dir")),
-        "{}",
-        plain.body
-    );
+    assert!(!plain.body.contains("list_dir"), "{}", plain.body);
     let options = json!({ "include_usage": true, "include_progress": true });
     let told = door.post(
         &json!({ "messages": messages, "stream": true, "stream_options": options }),
@@ -153,12 +143,6 @@ fn the_whole_conversation_is_the_clients_unless_it_names_one() {
         "{:?}",
         home.files()
     );
-    let last = door.get("/v1/sessions/kitchen/last").is(200);
-    assert_eq!(
-        (last.text().as_str(), &last.json()["status"]),
-        ("heard 3", &json!("done"))
-    );
-    door.get("/v1/sessions/cellar/last").is(404);
     let by_user = json!({ "messages": messages, "user": "kitchen" });
     assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 4");
 }
@@ -406,186 +390,43 @@ fn a_subagent_cannot_call_the_clients_tools() {
 }
 
 #[test]
-fn a_resumed_turn_waits_for_its_model() {
-    let model = Model::answering(|_, n| match n {
-        0 => Reply::text("lost").held(),
-        1..=6 => Reply::error(503, "not yet"),
-        _ => Reply::text("kept"),
-    })
-    .forgetful();
-    let home = home(&model);
-    let door = open(&home);
-    let body = json!({ "messages": [{ "role": "user", "content": "remember" }] });
-    let mut client = TcpStream::connect(&door.address).unwrap();
-    let asked = post(&body, &["X-Session: k"]);
-    client.write_all(asked.as_bytes()).unwrap();
-    model.wait_for_holds(1);
-    door.gateway.signal(Signal::KILL);
-    door.gateway.wait();
-    model.release();
-    let gateway = home.bantam().env("BANTAM_TEST_SPEED", "100");
-    let gateway = gateway.arg("gateway").spawn();
-    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
-    gateway.wait_for_stderr("a resumed turn failed");
-    let door = Door { address };
-    until("the turn is resumed", || {
-        door.get("/v1/sessions/k/last").status == 200
-    });
-    assert_eq!(door.get("/v1/sessions/k/last").text(), "kept");
-    assert_eq!(home.session("http_k").texts("user").len(), 1);
-}
-
-#[test]
-fn a_resumed_turn_without_its_model_holds_up_no_other() {
-    let model = Model::answering(|request, n| match n {
-        0 | 1 => Reply::text("lost").held(),
-        _ if request.last("user").contains("gone") => Reply::error(503, "not yet"),
-        _ => Reply::text("kept"),
-    })
-    .forgetful();
-    let home = home(&model);
-    killed_in_turns(&home, &model, &[("first", "gone"), ("second", "here")]);
-    model.release();
-    let gateway = home.bantam().env("BANTAM_TEST_SPEED", "100");
-    let gateway = gateway.arg("gateway").spawn();
-    let door = Door {
-        address: address(&gateway.stderr_line("http://127.0.0.1:")),
-    };
-    until("the second turn is resumed", || {
-        door.get("/v1/sessions/second/last").status == 200
-    });
-    assert_eq!(door.get("/v1/sessions/second/last").text(), "kept");
-    door.get("/v1/sessions/first/last").is(202);
-}
-
-/// Asks in stored conversations, one after the other, and leaves the gateway killed in all these turns.
-fn killed_in_turns(home: &Home, model: &Model, asked: &[(&str, &str)]) {
-    let door = open(home);
-    let mut clients = Vec::new();
-    for (n, (key, text)) in asked.iter().enumerate() {
-        let body = json!({ "messages": [{ "role": "user", "content": text }] });
-        let mut client = TcpStream::connect(&door.address).unwrap();
-        let asked = post(&body, &[&format!("X-Session: {key}")]);
-        client.write_all(asked.as_bytes()).unwrap();
-        clients.push(client);
-        model.wait_for_holds(n + 1);
-    }
-    door.gateway.signal(Signal::KILL);
-    door.gateway.wait();
-}
-
-#[test]
-fn resumed_turns_do_not_wait_for_a_host_that_hangs() {
-    let model = Model::answering(|request, n| match n {
-        0 | 1 => Reply::text("lost").held(),
-        2.. if request.last("user").contains("hangs") && n < 4 => Reply::text("late").held(),
-        _ => Reply::text("kept"),
-    })
-    .forgetful();
-    let home = home(&model);
-    killed_in_turns(&home, &model, &[("first", "hangs"), ("second", "here")]);
-    let door = open(&home);
-    until("the second turn is resumed", || {
-        door.get("/v1/sessions/second/last").status == 200
-    });
-    assert_eq!(door.get("/v1/sessions/second/last").text(), "kept");
-    model.wait_for_holds(3);
-    door.get("/v1/sessions/first/last").is(202);
-    // The end of the program does not wait for it, and the next start goes on with it.
-    door.gateway.signal(Signal::TERM);
-    door.gateway.wait();
-    let door = open(&home);
-    until("the first turn is resumed", || {
-        door.get("/v1/sessions/first/last").status == 200
-    });
-    assert_eq!(door.get("/v1/sessions/first/last").text(), "kept");
-}
-
-#[test]
-fn a_new_message_is_answered_after_an_older_one_that_was_put_off() {
-    let is_up = Arc::new(AtomicBool::new(false));
-    let up = is_up.clone();
-    let model = Model::answering(move |request, n| {
-        if n == 0 {
-            return Reply::text("lost").held();
-        }
-        if !up.load(Ordering::SeqCst) {
-            return Reply::error(503, "not yet");
-        }
-        Reply::text(&format!("heard {}", request.last("user")))
-    })
-    .forgetful();
-    let home = home(&model);
-    killed_in_turns(&home, &model, &[("k", "older")]);
-    let door = open(&home);
-    door.gateway.wait_for_stderr("a resumed turn failed");
-    let ask = |text: &str| {
-        let body = json!({ "messages": [{ "role": "user", "content": text }] });
-        door.post(&body, &["X-Session: k"])
-    };
-    ask("refused").is(503);
-    is_up.store(true, Ordering::SeqCst);
-    assert!(ask("newer").is(200).text().contains("newer"));
-    let session = home.session("http_k");
-    let asked = session.texts("user");
-    assert_eq!(asked.len(), 2, "{asked:?}");
-    let heard = session.texts("assistant");
-    assert_eq!(heard.len(), 2, "{heard:?}");
-    assert!(heard[0].contains("older"), "{heard:?}");
-    assert!(heard[1].contains("newer"), "{heard:?}");
-}
-
-#[test]
 fn a_client_that_hangs_up_ends_its_turn() {
-    let model = Model::answering(|_, _| Reply::text("never heard").held()).forgetful();
-    let home = home(&model);
-    let door = open(&home);
-    let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "stream": true });
-    let mut client = TcpStream::connect(&door.address).unwrap();
-    client.write_all(post(&body, &[]).as_bytes()).unwrap();
-    model.wait_for_holds(1);
-    let at = Instant::now();
-    client.shutdown(Shutdown::Both).unwrap();
-    drop(client);
-    // The request to the model ends, too.
-    door.gateway.wait_for_stderr("a turn ended (cancelled)");
-    assert!(at.elapsed() < Duration::from_secs(30));
-    model.release();
-}
-
-#[test]
-fn a_turn_of_a_stored_conversation_survives_the_client_and_the_gateway() {
-    let model = Model::answering(|_, n| {
-        if n == 0 {
-            Reply::text("lost").held()
-        } else {
-            Reply::text("kept")
+    let model = Model::answering(|request, _| {
+        let has_written = !request.texts("tool").is_empty();
+        match request.last("user").contains("again") {
+            true => Reply::text("Here again."),
+            false if has_written => Reply::text("never heard").held(),
+            false => Reply::call("write_file", &json!({ "path": "a", "content": "b" })),
         }
     })
     .forgetful();
     let home = home(&model);
-    let mut door = open(&home);
-    let body = json!({ "messages": [{ "role": "user", "content": "remember" }] });
-    let mut client = TcpStream::connect(&door.address).unwrap();
-    client
-        .write_all(post(&body, &["X-Session: k"]).as_bytes())
-        .unwrap();
-    model.wait_for_holds(1);
-    drop(client);
+    let door = open(&home);
+    for (n, (key, headers)) in [("", &[][..]), ("k", &["X-Session: k"])]
+        .into_iter()
+        .enumerate()
+    {
+        let body = json!({ "messages": [{ "role": "user", "content": "first" }], "stream": true });
+        let mut client = door.connect();
+        client.write_all(post(&body, headers).as_bytes()).unwrap();
+        model.wait_for_holds(n + 1);
+        client.shutdown(Shutdown::Both).unwrap();
+        drop(client);
+        // The request to the model ends, too.
+        let ended = format!("http {key}: a turn ended (cancelled)");
+        door.gateway.wait_for_stderr(&ended);
+    }
+    // What the turn stored up to then stays in its conversation.
+    let body = json!({ "messages": [{ "role": "user", "content": "again" }] });
     assert_eq!(
-        door.get("/v1/sessions/k/last").is(202).json()["status"],
-        "running"
+        door.post(&body, &["X-Session: k"]).is(200).text(),
+        "Here again."
     );
-    door.gateway.signal(Signal::KILL);
-    door.gateway.wait();
+    let session = home.session("http_k");
+    session.has_one_result_per_call();
+    assert_eq!(session.texts("user").len(), 2);
+    assert_eq!(session.texts("tool").len(), 1);
     model.release();
-    door = open(&home);
-    until("the turn is resumed", || {
-        door.get("/v1/sessions/k/last").status == 200
-    });
-    assert_eq!(door.get("/v1/sessions/k/last").text(), "kept");
-    // The question stands once.
-    assert_eq!(model.request(1).texts("user").len(), 1);
 }
 
 #[test]

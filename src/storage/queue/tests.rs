@@ -258,18 +258,3 @@ fn a_refusal_reads_nothing_again() {
     let state = queue.lock_state();
     assert!(state.journal.is_some() && state.stamp == stamp(&queue.path));
 }
-
-#[test]
-fn what_a_client_makes_large_leaves_room_for_the_others() {
-    let scratch = Scratch::new("large");
-    let queue = scratch.queue();
-    let long = "x".repeat(5 << 20);
-    for id in ["a", "b", "c"] {
-        queue.add_large(&entry(id, &long)).unwrap();
-    }
-    let refusal = queue.add_large(&entry("d", &long)).unwrap_err();
-    assert!(refusal.message.contains("is full: 15"), "{refusal}");
-    queue.add(&[entry("e", &long)]).unwrap();
-    queue.done(&ids(&["a", "e"])).unwrap();
-    queue.add_large(&entry("d", &long)).unwrap();
-}
