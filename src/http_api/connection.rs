@@ -10,11 +10,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::Shared;
+use super::access::WRONG_TOKEN_DELAY;
 use super::chat::{self, ChatRequest, Completion};
+use super::connections::Slot;
 use super::output::{Form, Output};
 use super::request::{Head, Reader};
 use super::response::{self, Refusal, Responder};
-use super::room::Guest;
 use crate::cancel::Cancel;
 use crate::error::Kind;
 use crate::log::Level;
@@ -26,7 +27,7 @@ pub(super) struct Connection {
     pub(super) shared: Arc<Shared>,
     pub(super) stream: Arc<TcpStream>,
     pub(super) peer: SocketAddr,
-    pub(super) guest: Guest,
+    pub(super) slot: Slot,
 }
 
 impl Connection {
@@ -71,8 +72,11 @@ impl Connection {
             }
             _ => {}
         }
-        access.check_token(head, self.peer)?;
-        self.guest.is_known();
+        if let Err(refusal) = access.check_token(head) {
+            self.slot.wait(WRONG_TOKEN_DELAY);
+            return Err(refusal);
+        }
+        self.slot.authorize();
         match path {
             "/v1/chat/completions" if head.method == "POST" => {
                 self.complete(head, reader, responder)

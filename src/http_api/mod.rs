@@ -6,10 +6,10 @@
 mod access;
 mod chat;
 mod connection;
+mod connections;
 mod output;
 mod request;
 mod response;
-mod room;
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
@@ -28,8 +28,8 @@ use crate::message::{Message, ToolCall, User};
 use crate::secret::Secret;
 use access::Access;
 use connection::Connection;
+use connections::ConnectionLimiter;
 use response::Refusal;
-use room::Room;
 
 /// Characters of the shortest token.
 pub(crate) const MIN_TOKEN: usize = 12;
@@ -39,7 +39,7 @@ const MAX_TURNS: usize = 8;
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How long turns may go on when the program ends.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause of the accept loop when no connection or no descriptor is free.
+/// Pause of the accept loop when no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a client asks.
@@ -158,7 +158,7 @@ struct Shared {
     /// Ends all turns.
     cancel: Cancel,
     log: Sink,
-    room: Arc<Room>,
+    connections: Arc<ConnectionLimiter>,
     running: Mutex<usize>,
     freed: Condvar,
     /// Makes the ids of completions.
@@ -183,7 +183,7 @@ impl Endpoint {
             turns,
             cancel,
             log,
-            room: Arc::default(),
+            connections: Arc::default(),
             running: Mutex::default(),
             freed: Condvar::new(),
             counter: AtomicU64::default(),
@@ -216,22 +216,15 @@ impl Endpoint {
 
 fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
     while shared.cancel.reason().is_none() {
-        if !shared.room.has_place(Instant::now()) {
-            // The kernel keeps those who wait.
-            thread::sleep(PAUSE);
-            continue;
-        }
         match listener.accept() {
             Ok((stream, peer)) => {
                 let stream = Arc::new(stream);
-                let Some(guest) = shared.room.enter(&stream, peer.ip(), Instant::now()) else {
-                    continue;
-                };
+                let slot = shared.connections.admit(&stream);
                 let own = Connection {
                     shared: shared.clone(),
                     stream,
                     peer,
-                    guest,
+                    slot,
                 };
                 // Without a thread the connection just closes.
                 drop(

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{IpAddr, Shutdown};
+use std::net::Shutdown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,8 +41,6 @@ const PACE: Duration = Duration::from_secs(2);
 const LOOKS: Duration = Duration::from_secs(10);
 /// Questions after which a client begins a new conversation.
 const LONG: usize = 60;
-/// Where the clients without the token come from.
-const STRANGER: [u8; 4] = [127, 0, 0, 9];
 
 /// A gateway, and where it listens.
 struct Gateway {
@@ -314,18 +312,18 @@ impl Client<'_> {
                 }
             }
             Kind::WrongToken => {
-                let stream = self.door.connect_from(IpAddr::from(STRANGER));
+                let stream = self.door.connect();
                 let answer = exchange(
                     stream,
                     post(&plain, &["Authorization: Bearer wrong"]).as_bytes(),
                 );
                 match answer.status {
-                    0 | 401 | 429 => Ok(()),
+                    0 | 401 => Ok(()),
                     status => Err(format!("{status}")),
                 }
             }
             Kind::Nonsense => {
-                let stream = self.door.connect_from(IpAddr::from(STRANGER));
+                let stream = self.door.connect();
                 let length = usize::try_from(self.chance.below(4000)).unwrap();
                 let nonsense: Vec<u8> = (0..length)
                     .map(|_| u8::try_from(self.chance.below(256)).unwrap())
@@ -335,7 +333,7 @@ impl Client<'_> {
                 Ok(())
             }
             Kind::Silent => {
-                let mut stream = self.door.connect_from(IpAddr::from(STRANGER));
+                let mut stream = self.door.connect();
                 drop(stream.write_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: loc"));
                 thread::sleep(PACE / 1000 * u32::try_from(self.chance.below(3000)).unwrap());
                 Ok(())

@@ -1,10 +1,9 @@
 //! A client of the HTTP endpoint that sends what it is told, byte by byte.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType};
 use serde_json::{Value, json};
 
 /// An obvious fake.
@@ -102,18 +101,6 @@ impl Answer {
 impl Door {
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        let limit = Some(Duration::from_secs(60));
-        stream.set_read_timeout(limit).unwrap();
-        stream
-    }
-
-    /// A connection from another address of this machine.
-    pub fn connect_from(&self, own: impl Into<IpAddr>) -> TcpStream {
-        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        rustix::net::bind(&socket, &SocketAddr::new(own.into(), 0)).unwrap();
-        let there: SocketAddr = self.address.parse().unwrap();
-        rustix::net::connect(&socket, &there).unwrap();
-        let stream = TcpStream::from(socket);
         let limit = Some(Duration::from_secs(60));
         stream.set_read_timeout(limit).unwrap();
         stream

@@ -1,0 +1,201 @@
+//! Limits how many connections are open, in a way that lets nobody keep the others out.
+//!
+//! A new connection is always served. When all slots are taken, the oldest connection that is not authorized is closed for it: a
+//! request's head takes milliseconds, so silence never wins.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Maximum number of open connections.
+const MAX_CONNECTIONS: usize = 32;
+/// Time that a new connection has for its head, however many others come meanwhile.
+const HEAD_TIME: Duration = Duration::from_millis(100);
+/// Pause between two looks for a slot while all are taken.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[derive(Default)]
+pub(super) struct ConnectionLimiter {
+    open: Mutex<Connections>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Connections {
+    /// The oldest first.
+    entries: Vec<Entry>,
+    next_id: u64,
+}
+
+struct Entry {
+    id: u64,
+    stream: Arc<TcpStream>,
+    since: Instant,
+    /// Its request has shown the token.
+    is_authorized: bool,
+}
+
+/// The right of a connection to be open, until this is dropped.
+pub(super) struct Slot {
+    limiter: Arc<ConnectionLimiter>,
+    id: u64,
+}
+
+impl ConnectionLimiter {
+    /// Gives a new connection a slot. Waits while all connections are authorized.
+    pub(super) fn admit(self: &Arc<Self>, stream: &Arc<TcpStream>) -> Slot {
+        let mut open = self.lock();
+        while open.entries.len() >= MAX_CONNECTIONS && !open.close_oldest(Instant::now()) {
+            open = self
+                .changed
+                .wait_timeout(open, PAUSE)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        let id = open.next_id;
+        open.next_id += 1;
+        open.entries.push(Entry {
+            id,
+            stream: stream.clone(),
+            since: Instant::now(),
+            is_authorized: false,
+        });
+        drop(open);
+        // A connection that was closed to make room may wait in `Slot::wait`.
+        self.changed.notify_all();
+        Slot {
+            limiter: self.clone(),
+            id,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connections {
+    /// Closes the oldest connection that is not authorized. Returns whether there was one that has had its time.
+    fn close_oldest(&mut self, now: Instant) -> bool {
+        let oldest = self.entries.iter().position(|entry| !entry.is_authorized);
+        let Some(oldest) =
+            oldest.filter(|n| now.duration_since(self.entries[*n].since) >= HEAD_TIME)
+        else {
+            return false;
+        };
+        let closed = self.entries.remove(oldest);
+        // Its thread notices and ends.
+        drop(closed.stream.shutdown(Shutdown::Both));
+        true
+    }
+}
+
+impl Slot {
+    /// Records that the request has shown the token: the connection is not closed for another.
+    pub(super) fn authorize(&self) {
+        let mut open = self.limiter.lock();
+        if let Some(own) = open.entries.iter_mut().find(|entry| entry.id == self.id) {
+            own.is_authorized = true;
+        }
+    }
+
+    /// Waits for this time, or until the connection is closed for another.
+    pub(super) fn wait(&self, time: Duration) {
+        let is_open = |open: &mut Connections| open.entries.iter().any(|entry| entry.id == self.id);
+        let changed = &self.limiter.changed;
+        drop(changed.wait_timeout_while(self.limiter.lock(), time, is_open));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.limiter
+            .lock()
+            .entries
+            .retain(|entry| entry.id != self.id);
+        self.limiter.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// Both ends of a connection: the server's and the client's.
+    fn connection() -> (Arc<TcpStream>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Arc::new(listener.accept().unwrap().0), client)
+    }
+
+    fn is_closed(mut client: &TcpStream) -> bool {
+        client.set_nonblocking(true).unwrap();
+        matches!(client.read(&mut [0]), Ok(0))
+    }
+
+    fn full(limiter: &Arc<ConnectionLimiter>) -> Vec<(Slot, TcpStream)> {
+        let admit = |_| {
+            let (server, client) = connection();
+            (limiter.admit(&server), client)
+        };
+        (0..MAX_CONNECTIONS).map(admit).collect()
+    }
+
+    #[test]
+    fn newcomer_replaces_the_oldest_unauthorized_connection() {
+        let limiter = Arc::new(ConnectionLimiter::default());
+        let open = full(&limiter);
+        open[0].0.authorize();
+        open[2].0.authorize();
+        let newcomers: Vec<_> = (0..2).map(|_| connection()).collect();
+        let slots: Vec<Slot> = newcomers
+            .iter()
+            .map(|(server, _)| limiter.admit(server))
+            .collect();
+        let closed: Vec<usize> = (0..open.len()).filter(|n| is_closed(&open[*n].1)).collect();
+        assert_eq!(closed, [1, 3]);
+        // The thread of a closed connection ends without taking the newcomer's slot.
+        drop(open);
+        assert_eq!(limiter.lock().entries.len(), slots.len());
+    }
+
+    #[test]
+    fn young_and_authorized_connections_are_never_closed() {
+        let limiter = Arc::new(ConnectionLimiter::default());
+        let open = full(&limiter);
+        let newest = limiter.lock().entries[0].since;
+        assert!(!limiter.lock().close_oldest(newest + HEAD_TIME / 2));
+        open.iter().for_each(|(slot, _)| slot.authorize());
+        assert!(!limiter.lock().close_oldest(newest + HEAD_TIME * 100));
+        assert!(open.iter().all(|(_, client)| !is_closed(client)));
+    }
+
+    #[test]
+    fn newcomer_waits_for_an_authorized_connection_to_end() {
+        let limiter = Arc::new(ConnectionLimiter::default());
+        let mut open = full(&limiter);
+        open.iter().for_each(|(slot, _)| slot.authorize());
+        let (server, _client) = connection();
+        thread::scope(|scope| {
+            let admitted = scope.spawn(|| limiter.admit(&server));
+            drop(open.pop());
+            drop(admitted.join().unwrap());
+        });
+        assert!(open.iter().all(|(_, client)| !is_closed(client)));
+    }
+
+    #[test]
+    fn closed_connection_ends_its_wait() {
+        let limiter = Arc::new(ConnectionLimiter::default());
+        let open = full(&limiter);
+        let (server, _client) = connection();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| open[0].0.wait(Duration::MAX));
+            let _slot = limiter.admit(&server);
+            waiting.join().unwrap();
+        });
+    }
+}
