@@ -148,12 +148,7 @@ impl Status<'_> {
         let address = &http.listen;
         self.object["http"] = json!({"enabled": http.enabled, "listen": address});
         if http.enabled {
-            let whom = if http.token.is_empty() {
-                "without a token"
-            } else {
-                "with a token"
-            };
-            let text = format!("http://{address}/v1 while the gateway runs, {whom}");
+            let text = format!("http://{address}/v1 while the gateway runs");
             self.lines.push(("http", text));
         }
     }

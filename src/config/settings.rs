@@ -213,7 +213,7 @@ sections! {
     Endpoint at "channels.http" {
         enabled: bool = Bool(false), "let the gateway answer OpenAI's chat API";
         listen: String = TextOr("127.0.0.1:7475"), "ADDRESS:PORT";
-        token: Secret = Secret, "what clients send as their API key; may be empty on a loopback address";
+        token: Secret = Secret, "what clients send as their API key; the gateway makes one if there is none";
         allow_origin: String = Text, "the one web origin whose pages may use it: https://chat.example.org";
     }
 

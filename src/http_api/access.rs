@@ -1,14 +1,19 @@
 //! Who may use the endpoint: the token, and the `Host` and `Origin` of browsers.
 
+use std::io::Read;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use super::request::Head;
 use super::response::Refusal;
+use crate::error::{Context, Result};
 use crate::secret::Secret;
 
 /// Time that a refused token takes, on its own connection alone, so that guessing is slow and delays nobody else.
 pub(super) const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
+
+/// Random bytes of a new token, which has twice as many digits.
+const TOKEN_BYTES: usize = 16;
 
 /// Suffixes of names that nobody can register in the public DNS (RFC 6761, RFC 6762, RFC 8375, ICANN on `.internal`).
 const PRIVATE_SUFFIXES: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
@@ -18,6 +23,14 @@ pub(super) struct Access {
     pub(super) token: Secret,
     /// The one web origin whose pages may use the endpoint; empty for none.
     pub(super) allow_origin: String,
+}
+
+/// Returns a new token: random hexadecimal digits.
+pub(crate) fn new_token() -> Result<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let mut source = fs_err::File::open("/dev/urandom")?;
+    source.read_exact(&mut bytes).doing("making a token")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 impl Access {

@@ -27,12 +27,13 @@ use crate::log::Sink;
 use crate::message::{Message, ToolCall, User};
 use crate::secret::Secret;
 use access::Access;
+pub(crate) use access::new_token;
 use connection::Connection;
 use connections::ConnectionLimiter;
 use response::Refusal;
 
-/// Characters of the shortest token.
-pub(crate) const MIN_TOKEN: usize = 12;
+/// Minimum length of a token, in characters.
+const MIN_TOKEN: usize = 12;
 /// Turns that run at the same time; further ones wait.
 const MAX_TURNS: usize = 8;
 /// How long a turn waits for its place before the client is told to come back.
@@ -115,19 +116,11 @@ impl Settings {
                     ))
                     .hint("for example 127.0.0.1:7475")
                 })?;
-        if token.is_empty() && !address.ip().is_loopback() {
-            let text = format!(
-                "channels.http.listen: {address} can be reached from other machines, and there is no token"
-            );
-            return Err(Error::config(text).hint(
-                "set channels.http.token (bantam onboard http makes one), or listen on 127.0.0.1",
-            ));
-        }
-        if !token.is_empty() && token.reveal().len() < MIN_TOKEN {
-            return Err(
-                Error::config("channels.http.token has fewer than 12 characters")
-                    .hint("bantam onboard http makes one"),
-            );
+        // Also on a loopback address, which every user of the machine reaches.
+        if token.reveal().len() < MIN_TOKEN {
+            let text = format!("channels.http.token has fewer than {MIN_TOKEN} characters");
+            return Err(Error::config(text)
+                .hint("run `bantam config unset channels.http.token`, and the gateway makes one"));
         }
         Ok(Self {
             listen: address,

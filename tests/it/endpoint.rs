@@ -1,8 +1,10 @@
 //! The HTTP endpoint: OpenAI's chat completions, answered by whole turns.
 
+use std::fs;
 use std::io::Write;
 use std::net::Shutdown;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -498,15 +500,65 @@ fn onboarding_makes_a_token_and_a_request_that_works() {
     again.exits(0).says("Keeping the token");
 }
 
+/// What switches the endpoint on, and no more.
+fn enabled() -> Value {
+    let http = json!({ "enabled": true, "listen": "127.0.0.1:0" });
+    json!({ "channels": { "http": http }, "cron": { "enabled": false } })
+}
+
+/// Checks that the endpoint takes the token in config.json and nothing else, and that the log does not show it.
+fn needs_the_stored_token(home: &Home, served: Served) {
+    let request = |token: &str| {
+        let head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n";
+        served.raw(format!("{head}{token}\r\n").as_bytes()).status
+    };
+    assert_eq!(request(""), 401);
+    assert_eq!(request("Authorization: Bearer \r\n"), 401);
+    let config = home.path("config.json");
+    let stored: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
+    let token = stored["channels"]["http"]["token"].as_str().unwrap();
+    assert_eq!(token.len(), 32);
+    assert_eq!(request(&format!("Authorization: Bearer {token}\r\n")), 200);
+    assert_eq!(
+        fs::metadata(&config).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    served.gateway.signal(Signal::TERM);
+    let run = served.gateway.finish();
+    run.exits(0).says("channels.http.token");
+    assert!(!run.stderr.contains(token), "{}", run.stderr);
+}
+
 #[test]
-fn an_address_that_others_reach_needs_a_token() {
+fn no_request_is_served_without_a_token() {
     let model = Model::never_asked();
-    let open = json!({ "channels": { "http": { "listen": "0.0.0.0:0", "token": "" } } });
-    let home = Home::with(&merged(merged(model.config(), &settings()), &open));
-    home.bantam()
-        .arg("gateway")
-        .run()
-        .exits(3)
+    let home = Home::with(&merged(model.config(), &enabled()));
+    needs_the_stored_token(&home, open(&home));
+}
+
+#[test]
+fn enabling_the_endpoint_of_a_running_gateway_makes_a_token() {
+    let model = Model::never_asked();
+    let home = Home::with(&model.config());
+    let gateway = home.bantam().arg("gateway").spawn();
+    gateway.wait_for_stderr("Telegram is off");
+    home.config(&merged(model.config(), &enabled()).to_string());
+    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
+    let door = Door { address };
+    needs_the_stored_token(&home, Served { gateway, door });
+}
+
+#[test]
+fn a_token_that_cannot_be_stored_is_an_error_that_says_what_to_type() {
+    let model = Model::never_asked();
+    let home = Home::with(&merged(model.config(), &enabled()));
+    let gateway = home.bantam().arg("gateway");
+    let run = gateway.after("trap '' XFSZ\nulimit -f 0").run();
+    run.exits(3)
         .fails_with_a_hint()
-        .says("no token");
+        .says("BANTAM_CHANNELS_HTTP_TOKEN");
+    let short = json!({ "channels": { "http": { "token": "short" } } });
+    home.config(&merged(merged(model.config(), &enabled()), &short).to_string());
+    let run = home.bantam().arg("gateway").run();
+    run.exits(3).fails_with_a_hint().says("fewer than 12");
 }
