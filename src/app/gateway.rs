@@ -23,7 +23,6 @@ use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
 use crate::gateway::monitor::{self, Monitor, Shutdown, Stamp};
 use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
-use crate::gateway::systemd::ServiceManager;
 use crate::gateway::turn_log::TurnLog;
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
@@ -262,7 +261,6 @@ fn monitor(
         dispatcher: dispatcher.clone(),
         shutdown: shutdown.clone(),
         wake: wake.clone(),
-        manager: ServiceManager::new(parts.env),
         status: StatusFile::new(parts.home, SystemTime::now()),
         log,
     }

@@ -4,7 +4,6 @@ use super::args::{Args, Command};
 use crate::app;
 use crate::config::Env;
 use crate::error::Result;
-use crate::gateway::init;
 
 pub(super) const COMMAND: Command = Command::row(
     "gateway",
@@ -14,8 +13,5 @@ pub(super) const COMMAND: Command = Command::row(
 );
 
 fn run(_: &Args, env: &Env) -> Result<u8> {
-    if init::is_needed() {
-        return init::run(&["gateway"]);
-    }
     app::gateway::run(env).map(|()| 0)
 }

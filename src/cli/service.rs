@@ -37,7 +37,7 @@ Description=bantam, a personal AI agent
 StartLimitIntervalSec=0
 
 [Service]
-Type=notify
+Type=exec
 ExecStart={program} gateway
 Environment={home}
 # A service does not see the variables of your shell. Give it keys in a file of NAME=VALUE lines:
@@ -48,8 +48,6 @@ Restart=on-failure
 RestartSec=5
 # A restart does not fix wrong usage (2), a wrong configuration (3) or refused credentials (4).
 RestartPreventExitStatus=2 3 4
-# The gateway reports after every poll, and while it waits for the network.
-WatchdogSec=180
 # Turns have three seconds to end; the next start resumes the others.
 TimeoutStopSec=15
 KillMode=mixed

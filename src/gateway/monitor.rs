@@ -1,5 +1,5 @@
-//! Watches over the running gateway: ends it on a signal, restarts it when config.json has changed, and after each poll updates the
-//! status file and tells the service manager that it lives.
+//! Watches over the running gateway: ends it on a signal, restarts it when config.json has changed, and updates the status file after
+//! each poll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,6 @@ use rustix::io::Errno;
 
 use super::Dispatcher;
 use super::status::StatusFile;
-use super::systemd::ServiceManager;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::log::{Level, Log};
@@ -26,8 +25,8 @@ use crate::text::one_line;
 const GRACE: Duration = Duration::from_secs(3);
 /// How long a restart waits for turns and background tasks to end. Messages are answered meanwhile.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest time between two checks without a poller.
-const MAX_PAUSE: Duration = Duration::from_secs(50);
+/// Time between two checks without a poller.
+const PAUSE: Duration = Duration::from_secs(50);
 
 /// How the gateway ends: on a signal, or to start over with a changed configuration.
 pub(crate) struct Shutdown {
@@ -111,23 +110,19 @@ pub(crate) struct Monitor {
     pub dispatcher: Arc<Dispatcher>,
     pub shutdown: Arc<Shutdown>,
     pub wake: Arc<dyn Fn() + Send + Sync>,
-    pub manager: ServiceManager,
     pub status: StatusFile,
     pub log: Log,
 }
 
 impl Monitor {
-    /// Reports that the gateway is ready, and its end after a signal. Returns the callback for the poller.
+    /// Records that the gateway runs, and its end after a signal. Returns the callback for the poller.
     pub(crate) fn start(self) -> Watch {
-        let (shutdown, within) = (self.shutdown.clone(), self.manager.interval);
-        let home = self.home.clone();
+        let (shutdown, home) = (self.shutdown.clone(), self.home.clone());
         self.logged(self.status.write());
-        self.manager.notify("READY=1");
         let monitor = Arc::new(Mutex::new(self));
         let ending = monitor.clone();
         shutdown.when_signalled(move || {
             let mut monitor = ending.lock().unwrap_or_else(PoisonError::into_inner);
-            monitor.manager.notify("STOPPING=1");
             let written = monitor.status.ends(SystemTime::now());
             monitor.logged(written);
         });
@@ -139,31 +134,22 @@ impl Monitor {
                 .look();
         };
         on_change(&home, look);
-        let tell = move |event: PollEvent| {
+        Box::new(move |event| {
             let mut monitor = monitor.lock().unwrap_or_else(PoisonError::into_inner);
             monitor.handle(event)
-        };
-        Watch {
-            tell: Box::new(tell),
-            within,
-        }
+        })
     }
 
     /// Acts on an event of the poller. Returns whether what has come is left to the next program, which starts now.
     fn handle(&mut self, event: PollEvent) -> bool {
         let now = SystemTime::now();
         let written = match event {
-            PollEvent::Serving(name) => {
-                self.manager
-                    .notify(&format!("STATUS=serving as @{}", one_line(name, 80)));
-                self.status.serves_as(name)
-            }
+            PollEvent::Serving(name) => self.status.serves_as(name),
             PollEvent::Polled => self.status.polls(None, now),
             PollEvent::Failing(why) => self.status.polls(Some(&one_line(why, 300)), now),
             PollEvent::Arrived | PollEvent::Waiting => Ok(()),
         };
         self.logged(written);
-        self.manager.notify("WATCHDOG=1");
         if event != PollEvent::Arrived {
             (self.wake)();
         }
@@ -242,10 +228,9 @@ fn on_change(home: &Home, look: impl Fn() + Send + 'static) {
 
 /// Calls back at intervals, in place of a poller.
 pub(crate) fn tick(watch: Watch, cancel: Cancel) -> Result<()> {
-    let pause = watch.within.min(MAX_PAUSE);
     let work = move || {
-        while cancel.sleep(pause).is_ok() {
-            (watch.tell)(PollEvent::Waiting);
+        while cancel.sleep(PAUSE).is_ok() {
+            watch(PollEvent::Waiting);
         }
     };
     Builder::new()

@@ -19,8 +19,6 @@ use crate::paths::session_name;
 
 /// How long Telegram holds a poll open, in seconds.
 const POLL_TIME: u64 = 50;
-/// What a poll may take beyond that, in seconds, before the watch hears of it.
-const SLACK: u64 = 25;
 /// The back-off while another program polls, perhaps this bot from before a restart.
 const CONFLICT_BACK_OFF: Duration = Duration::from_secs(30);
 /// What a restart takes at most when nothing is under way.
@@ -57,17 +55,12 @@ pub(crate) enum PollEvent<'a> {
     Polled,
     /// Polls keep failing, for this reason; they are retried.
     Failing(&'a str),
-    /// The poller backs off.
+    /// Time has passed without a poller.
     Waiting,
 }
 
-/// A watchdog for the poller.
-pub(crate) struct Watch {
-    /// Tells of an event. Returns whether the program is about to start over.
-    pub tell: Box<dyn Fn(PollEvent) -> bool + Send>,
-    /// The longest time between two events.
-    pub within: Duration,
-}
+/// Reports an event of the poller. Returns whether the program is about to start over.
+pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
 
 #[derive(Default)]
 struct BackOff {
@@ -87,22 +80,16 @@ impl Poller {
         // Confirms the updates before it. A poll that succeeds has confirmed them, so the next one needs none: Telegram may
         // restart its ids below any old offset.
         let mut offset = None;
-        let poll_time = self
-            .watch
-            .within
-            .as_secs()
-            .saturating_sub(SLACK)
-            .clamp(1, POLL_TIME);
         while !self.is_stopping() {
-            let mut params = json!({"timeout": poll_time, "allowed_updates": KINDS});
+            let mut params = json!({"timeout": POLL_TIME, "allowed_updates": KINDS});
             if let Some(offset) = offset {
                 params["offset"] = u64::into(offset);
             }
-            match self.call("getUpdates", &params, Duration::from_secs(poll_time)) {
+            match self.call("getUpdates", &params, Duration::from_secs(POLL_TIME)) {
                 Ok(updates) => {
                     let updates = updates.as_array().map(Vec::as_slice).unwrap_or_default();
                     // Another config.json may say who may write, and which model answers: the next program asks again.
-                    if !updates.is_empty() && (self.watch.tell)(PollEvent::Arrived) {
+                    if !updates.is_empty() && (self.watch)(PollEvent::Arrived) {
                         let _ended = self.sender().cancel.sleep(RESTART_TIME);
                         continue;
                     }
@@ -119,7 +106,7 @@ impl Poller {
                         .filter_map(update_id)
                         .max()
                         .map(|last| last + 1);
-                    (self.watch.tell)(PollEvent::Polled);
+                    (self.watch)(PollEvent::Polled);
                 }
                 Err(failure) => {
                     let time = match failure {
@@ -181,7 +168,7 @@ impl Poller {
         *back_off = BackOff::default();
         let username = me["username"].as_str().unwrap_or_default().to_owned();
         self.log(Level::Info, &format!("serving as @{username}"));
-        (self.watch.tell)(PollEvent::Serving(&username));
+        (self.watch)(PollEvent::Serving(&username));
         Some(Me {
             id: me["id"].as_i64().unwrap_or_default(),
             username,
@@ -363,14 +350,12 @@ impl Poller {
         }
         // A single failure is not worth an event.
         if time.is_some() || failing.failures > 0 {
-            (self.watch.tell)(PollEvent::Failing(why));
+            (self.watch)(PollEvent::Failing(why));
         }
         let wait = time
             .unwrap_or_else(|| back_off(failing.failures))
-            .min(MAX_BACK_OFF)
-            .min(self.watch.within);
+            .min(MAX_BACK_OFF);
         failing.failures += 1;
-        (self.watch.tell)(PollEvent::Waiting);
         let _ended = self.sender().cancel.sleep(wait);
     }
 }

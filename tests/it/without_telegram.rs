@@ -74,26 +74,11 @@ fn heartbeats_run_without_telegram_and_the_history_shows_what_they_report() {
 }
 
 #[test]
-fn without_telegram_a_changed_configuration_is_taken_up_and_the_service_manager_hears_of_it() {
+fn without_telegram_a_changed_configuration_is_taken_up() {
     let model = Model::answering(|_, _| Reply::text("Looked."));
     let home = Home::with(&model.config());
-    let path = home.dir("run").join("notify");
-    let socket = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    let gateway = home
-        .bantam()
-        .arg("gateway")
-        .env("NOTIFY_SOCKET", &path)
-        .env("WATCHDOG_USEC", "200000")
-        .spawn();
-    let mut heard = String::new();
-    until("it says that it lives", || {
-        let mut bytes = [0; 200];
-        while let Ok(length) = socket.recv(&mut bytes) {
-            heard.push_str(&String::from_utf8_lossy(&bytes[..length]));
-        }
-        heard.matches("WATCHDOG=1").count() >= 3
-    });
+    let gateway = start(&home);
+    gateway.wait_for_stderr("Telegram is off");
     home.config(&merged(model.config(), &json!({ "gateway": { "workers": 3 } })).to_string());
     gateway.wait_for_stderr("restarting");
     home.bantam()
