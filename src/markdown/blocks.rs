@@ -6,7 +6,11 @@
 use super::inline::{self, TELEGRAM};
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
 use super::table::{self, Table};
+use crate::text::first_lines;
 
+/// How much of an answer is read as Markdown, in bytes, so that none takes longer than two seconds on the slowest boards: the
+/// rest is plain text. Not a time, because an answer that is sent on after a restart must be cut in the same places.
+const MAX_MARKDOWN: usize = 128 << 10;
 /// The deepest indentation that is kept, in columns: phones are narrow.
 const MAX_INDENT: usize = 24;
 /// The marker of a list item without a number.
@@ -156,8 +160,10 @@ pub(super) fn parse(markdown: &str) -> StyledText {
         .chars()
         .filter(|c| !c.is_control() || matches!(c, '\n' | '\t'))
         .collect();
-    let lines: Vec<&str> = clean.lines().collect();
-    read(&lines, 0, &mut styled);
+    let (markdown, rest) = clean.split_at(first_lines(&clean, MAX_MARKDOWN).len());
+    read(&markdown.lines().collect::<Vec<_>>(), 0, &mut styled);
+    styled.gap(1);
+    styled.push(rest.trim_end(), Style::default());
     styled
 }
 

@@ -26,13 +26,17 @@ pub(super) fn split(styled: &StyledText) -> Vec<Range<usize>> {
     let mut at = 0;
     while let Some(start) = start_of_message(styled, at) {
         let most = reach(styled, start);
-        at = if most == styled.text.len() {
+        let end = if most == styled.text.len() {
             most
         } else {
             cut(styled, start, most)
         };
-        at = start + styled.text[start..at].trim_end().len();
-        ranges.push(start..at);
+        let shown = start + styled.text[start..end].trim_end().len();
+        ranges.push(start..shown);
+        // White space that fills a message, as a line of code may have it, is skipped.
+        let next = if shown > start { shown } else { end };
+        assert!(next > at, "each round takes text");
+        at = next;
     }
     ranges.retain(|range| !styled.text[range.clone()].chars().all(is_invisible));
     ranges
@@ -47,7 +51,8 @@ fn start_of_message(styled: &StyledText, at: usize) -> Option<usize> {
     Some(at + if style.has(PRE) { indentation } else { space })
 }
 
-/// The first visible character that a message from `start` on has no room for, or the end of the text.
+/// The first visible character that a message from `start` on has no room for, or the end of the text. There is room for one
+/// character.
 fn reach(styled: &StyledText, start: usize) -> usize {
     let (mut at, mut units, mut source, mut entities, mut open) = (start, 0, 0, 0, Vec::new());
     for (end, style) in styled.runs_from(start) {
@@ -66,6 +71,7 @@ fn reach(styled: &StyledText, start: usize) -> usize {
                 c.len_utf8()
             };
             if !c.is_whitespace()
+                && at > start
                 && (units > MAX_UNITS || entities > MAX_ENTITIES || source > MAX_SOURCE)
             {
                 return at;

@@ -1,6 +1,9 @@
 //! What nobody would write by hand: nested, random, deep and long.
 
 use std::fs;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use super::{LIMIT, checked, entities};
 use crate::markdown::pieces;
@@ -289,6 +292,52 @@ fn a_megabyte_of_anything_is_quick() {
         println!("{shown:?}: {} pieces in {took}0 ms", pieces.len());
         for piece in pieces.iter().take(20).chain(pieces.iter().rev().take(3)) {
             entities::strict(&piece.html).unwrap_or_else(|error| panic!("{shown:?}: {error}"));
+        }
+    }
+}
+
+/// What is white space, or looks like it, in each place where a line may have it.
+#[test]
+fn a_run_of_white_space_longer_than_a_message_ends() {
+    let mut texts = Vec::new();
+    for space in [' ', '\t', '\u{a0}', '\u{2003}', '\u{3000}', '\u{200b}'] {
+        for count in [LIMIT - 1, LIMIT + 1, 3 * LIMIT] {
+            let run = String::from(space).repeat(count);
+            for form in [
+                "{}",
+                "a{}b",
+                "```\n{}x\n```",
+                "```\na{}b{}c\n```",
+                "```\n{}",
+                "~~~\n\n{}\n{}y\n~~~",
+                "|a|b|\n|-|-|\n|1{}2|3|",
+                "|a{}|b|\n|-|-|\n|{}|3|",
+                "# a{}b",
+                "- a{}b",
+                "- {}b",
+                "> a{}b",
+                "> ```\n> a{}b\n> ```",
+                "`a{}b`",
+                "**a{}b**",
+                "[a{}b](http://h)",
+            ] {
+                texts.push(form.replace("{}", &run));
+            }
+        }
+    }
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for text in texts {
+            checked(&text);
+            drop(sender.send(text.chars().take(9).collect::<String>()));
+        }
+    });
+    let mut last = String::new();
+    loop {
+        match receiver.recv_timeout(Duration::from_secs(20)) {
+            Ok(text) => last = text,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => panic!("the text after {last:?} never ends"),
         }
     }
 }
