@@ -1,6 +1,6 @@
 //! `bantam usage`: tokens and cost, by day and model.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::screen::Style;
-use super::{json_line, load, notice, print, tty};
+use super::{json_line, notice, print, tty};
 use crate::app;
-use crate::config::{self, Env, prices};
+use crate::config::{self, Env};
 use crate::error::Result;
 use crate::text::{clip, one_line};
 use crate::usage::{self, Totals, UsageReport};
@@ -62,32 +62,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     } else {
         String::new()
     };
-    print(&(table(&report) + &list_prices(&report, env) + &bars)).map(|()| 0)
-}
-
-/// Says whose costs are by list price.
-fn list_prices(report: &UsageReport, env: &Env) -> String {
-    let Ok((_, loaded)) = load(env) else {
-        return String::new();
-    };
-    let priced = report
-        .rows
-        .iter()
-        .filter(|(_, totals)| totals.cost.is_some());
-    let models: BTreeSet<&str> = priced.map(|((_, model), _)| model.as_str()).collect();
-    let config = &loaded.config;
-    let models: Vec<&str> = models
-        .into_iter()
-        .filter(|name| config.is_by_list_price(name))
-        .collect();
-    if models.is_empty() {
-        return String::new();
-    }
-    format!(
-        "cost in dollars by list price of {}: {}\n",
-        prices::DATE,
-        one_line(&models.join(", "), 500)
-    )
+    print(&(table(&report) + &bars)).map(|()| 0)
 }
 
 /// A line for each day, as long as its share of the tokens of the busiest one.

@@ -6,7 +6,6 @@ pub(crate) mod keys;
 mod load;
 mod locate;
 mod models;
-pub(crate) mod prices;
 pub(crate) mod proxy;
 mod read;
 mod report;

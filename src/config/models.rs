@@ -5,9 +5,8 @@ use std::borrow::Cow;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
-use super::{Config, Env, ModelEntry, prices};
+use super::{Config, Env, ModelEntry};
 use crate::error::{Error, Result};
-use crate::message::Price;
 use crate::secret::Secret;
 use crate::ssrf;
 use crate::text::nearest;
@@ -89,17 +88,6 @@ impl Config {
     pub(crate) fn named(&self, name: &str, env: &Env) -> Result<Model> {
         let (entry, model) = self.entry(name)?;
         self.resolve(&entry, &model, env)
-    }
-
-    /// Whether calls of the model `vendor/model` cost what its vendor's list says.
-    pub(crate) fn is_by_list_price(&self, name: &str) -> bool {
-        let listed = name
-            .split_once('/')
-            .and_then(|(vendor, id)| prices::of(vendor, id));
-        let has_own = self.entry(name).is_ok_and(|(entry, _)| {
-            !entry.api_base.trim().is_empty() || entry.price != Price::default()
-        });
-        listed.is_some() && !has_own
     }
 
     /// The entry that a name leads to, and the model to ask for there. Fails if it is the name of nothing.
@@ -330,10 +318,6 @@ impl Config {
             entry.max_tokens = defaults.max_tokens;
         }
         entry.temperature = entry.temperature.or(defaults.temperature);
-        // Elsewhere than at the vendor's own address the price is another.
-        if entry.price == Price::default() && own_base.is_empty() {
-            entry.price = prices::of(vendor_name, id).unwrap_or_default();
-        }
         Ok(Model {
             name,
             protocol,

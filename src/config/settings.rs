@@ -175,7 +175,7 @@ sections! {
         reasoning_effort: String = OneOf("", &["none", "minimal", "low", "medium", "high", "xhigh"]),
             "how much the model thinks; empty: its host decides";
         price: Price {
-            input = Optional, "in dollars per million tokens; null: the vendor's list price, if bantam knows it";
+            input = Optional, "in dollars per million tokens; null: unknown";
             output = Optional, "in dollars per million tokens";
             cached = Optional, "in dollars per million tokens read from a cache; null: as input";
         };
@@ -302,7 +302,7 @@ sections! {
     #[derive(Copy)]
     Budget at "budget" {
         daily_tokens: u64 = Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit";
-        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by model_list[].price or list prices; 0: no limit";
+        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by model_list[].price; 0: no limit";
     }
 
     /// What the gateway logs to stderr.

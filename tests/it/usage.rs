@@ -150,39 +150,6 @@ fn usage_is_added_up_by_day_and_model() {
 }
 
 #[test]
-fn what_is_counted_by_list_price_is_told() {
-    let home = Home::empty();
-    let line = |model: &str, cost: f64| {
-        json!({"date": "2999-01-01", "model": model, "prompt_tokens": 1, "completion_tokens": 1, "cost": cost})
-            .to_string()
-    };
-    let lines = [
-        "openai/gpt-5-mini",
-        "anthropic/claude-haiku-4-5",
-        "openai/other",
-        "gemini/gemini-2.5-pro",
-    ];
-    let lines = lines.map(|model| line(model, 0.1)).join("\n");
-    home.write("usage/2999-01.jsonl", &(lines + "\n"));
-    home.config(
-        &json!({"model_list": [
-            {"model": "anthropic/claude-haiku-4-5", "price": {"input": 9}},
-            {"model": "gemini/*", "price": {"input": 8}},
-        ]})
-        .to_string(),
-    );
-    let run = home.bantam().arg("usage").run();
-    run.exits(0);
-    let told = run.stdout.lines().last().unwrap();
-    assert!(
-        told.starts_with("cost in dollars by list price of 20")
-            && told.ends_with(": openai/gpt-5-mini"),
-        "{}",
-        run.stdout
-    );
-}
-
-#[test]
 fn lines_that_cannot_be_read_are_counted_and_left_out() {
     let model = Model::scripted([Reply::text("Done."), Reply::text("Done.")]);
     let home = Home::with(&priced(
