@@ -100,9 +100,6 @@ pub struct Reply {
     /// stored.
     #[serde(skip)]
     pub refused: String,
-    /// The calls were written in the text. Not stored.
-    #[serde(skip)]
-    pub written: bool,
 }
 
 /// A tool call.

@@ -139,7 +139,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
                 .finish()
                 .into_iter()
                 .for_each(|event| drop(streamed.event(&event)));
-            for (reply, _) in [whole.finish(), streamed.finish()] {
+            for (reply, _) in [whole.finish(), streamed.finish()].into_iter().flatten() {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());
                     call.name = tools.meant(&call.name);

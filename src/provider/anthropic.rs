@@ -567,7 +567,7 @@ mod tests {
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
         let mut builder = ReplyBuilder::new(READING, &[]);
         builder.event(&body.to_string()).unwrap();
-        let reply = builder.finish().0;
+        let reply = builder.finish().unwrap().0;
         assert_eq!(
             (reply.text.as_str(), reply.reasoning.as_str(), reply.stop),
             ("a", "hm!", Stop::Done)

@@ -10,7 +10,7 @@ use super::NO_KEY;
 use super::dialect::{self, Dialect};
 use super::errors::{classify, window_in};
 use super::learned::Learned;
-use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_TOOL_CHOICE, NO_TOOLS, WRITTEN_CALLS};
+use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_TOOL_CHOICE, NO_TOOLS};
 use super::reply::ReplyBuilder;
 use super::response::Response;
 use super::{Provider, ProviderError, Request};
@@ -249,21 +249,9 @@ impl Host {
         false
     }
 
-    /// Learns from a reply what its host does on its own: that it has calls although none were allowed, or has them in the
-    /// text.
+    /// Learns from a reply that its host lets the model call withheld tools.
     fn notice(&self, reply: &Reply, request: &Request) {
-        if reply.calls.is_empty() || request.tools.is_empty() {
-            return;
-        }
-        if reply.written {
-            let calls = reply.calls.len();
-            let s = if calls == 1 { "" } else { "s" };
-            (request.on_trace)(&format!(
-                "{} wrote {calls} call{s} into its text",
-                self.model.name
-            ));
-            self.learned().add_new(WRITTEN_CALLS);
-        } else if request.withheld {
+        if request.withheld && !reply.calls.is_empty() {
             self.learned().add_new(NO_TOOL_CHOICE);
         }
     }

@@ -24,7 +24,7 @@ mod response;
 mod shapes;
 #[cfg(test)]
 mod tests;
-mod written_calls;
+mod text_calls;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -196,7 +196,7 @@ fn says(text: &str, any: &str) -> bool {
 
 /// Hints by what a message [`says`]; the first row that fits counts. The first ones are about the way to the host, the others
 /// about what it was asked.
-const HINTS: [(&str, &str); 7] = [
+const HINTS: [(&str, &str); 8] = [
     ("api_base", "correct api_base in config.json"),
     (
         "certificate",
@@ -211,6 +211,10 @@ const HINTS: [(&str, &str); 7] = [
         "raise request_timeout for slow models, or try again later",
     ),
     ("proxy", "check HTTPS_PROXY, or the model's proxy setting"),
+    (
+        "did not parse",
+        "start the model's server with its tool parser, or use another model (--model, /model)",
+    ),
     (
         "tool & support",
         "use --no-tools, or another model (--model, /model)",

@@ -25,8 +25,6 @@ pub(super) const NO_TOOLS: &str = "no tools";
 pub(super) const NO_REASONING: &str = "no reasoning";
 pub(super) const SHORT_IDS: &str = "short ids";
 pub(super) const NO_TOOL_CHOICE: &str = "no tool_choice";
-/// No refusal teaches it, and it changes no request: `bantam status` tells it.
-pub(super) const WRITTEN_CALLS: &str = "written calls";
 pub(super) const NO_EFFORT: &str = "no effort";
 pub(super) const ADAPTIVE_THINKING: &str = "adaptive thinking";
 pub(super) const EMPTY_REASONING: &str = "empty reasoning";
@@ -151,9 +149,7 @@ pub(super) fn words(quirk: &str) -> String {
         .find(|row| row.0 == quirk)
         .map(|row| row.1.to_owned());
     let window = || tokens(quirk).map(|tokens| format!("reads {tokens} tokens at once"));
-    let written = || (quirk == WRITTEN_CALLS).then(|| "writes calls into its text".to_owned());
     row.or_else(window)
-        .or_else(written)
         .unwrap_or_else(|| format!("takes {quirk}"))
 }
 

@@ -7,7 +7,8 @@ use super::shapes::{
     ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts,
     read_call, refusal_in, split_thinking, stop_of, string, text_of,
 };
-use super::{ToolOffer, written_calls};
+use super::text_calls::{self, Found};
+use super::{ProviderError, ToolOffer};
 use crate::message::{Reply, Stop, ToolCall};
 use crate::text::{halves, parse_json, refuse_more_values};
 
@@ -208,7 +209,7 @@ impl<'a> ReplyBuilder<'a> {
     }
 
     /// The reply, and the end of its text that was not shown yet.
-    pub(crate) fn finish(mut self) -> (Reply, String) {
+    pub(crate) fn finish(mut self) -> Result<(Reply, String), ProviderError> {
         if self.has_halves {
             self.mend_all();
         }
@@ -221,15 +222,20 @@ impl<'a> ReplyBuilder<'a> {
         let mut unshown = text[text.len() - left.min(text.len())..].to_owned();
         reply.text = text.to_owned();
         if reply.calls.is_empty() {
-            if let Some(calls) = written_calls::read(&reply.text, self.offers) {
-                (reply.calls, reply.written, reply.text) = (calls, true, String::new());
+            match text_calls::read(&reply.text, self.offers) {
+                Found::Text => {}
+                Found::Calls(calls) => {
+                    (reply.calls, reply.text) = (calls, String::new());
+                    unshown.clear();
+                }
+                Found::Unparsed => {
+                    let why = "the server did not parse the model's tool call";
+                    return Err(ProviderError::Rejected(why.to_owned()));
+                }
             }
         }
-        for marker in written_calls::ENDS {
-            if let Some(cut) = reply.text.trim_end().strip_suffix(marker) {
-                reply.text = cut.to_owned();
-            }
-        }
+        let end = text_calls::without_end(&reply.text).len();
+        reply.text.truncate(end);
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
             unshown.clone_from(&self.refusal);
             reply.text = self.refusal;
@@ -244,8 +250,10 @@ impl<'a> ReplyBuilder<'a> {
             }
         }
         join_thoughts(&mut reply.extra);
-        let is_text = !reply.written && !unshown.trim().is_empty();
-        (reply, if is_text { unshown } else { String::new() })
+        if unshown.trim().is_empty() {
+            unshown.clear();
+        }
+        Ok((reply, unshown))
     }
 
     /// Joins the halves of pairs in all texts, and replaces those without another half.
@@ -359,7 +367,7 @@ impl<'a> ReplyBuilder<'a> {
             self.shown = text.len() - answer.len();
         }
         let new = &text[self.shown..];
-        self.past_calls = self.past_calls || !written_calls::may_begin(new);
+        self.past_calls = self.past_calls || !text_calls::may_begin(new);
         let end = text.len()
             - if self.has_halves {
                 halves::waiting(new)
@@ -434,7 +442,7 @@ mod tests {
             stream.event(&delta(&json!({"content": "late"})).to_string()),
             Ok(None)
         );
-        let reply = stream.finish().0;
+        let reply = stream.finish().unwrap().0;
         assert_eq!(
             (reply.text.as_str(), reply.reasoning.as_str()),
             ("hey", "hm")
@@ -452,6 +460,7 @@ mod tests {
         stream.event(&call("g", "{}")).unwrap();
         let calls: Vec<String> = stream
             .finish()
+            .unwrap()
             .0
             .calls
             .into_iter()

@@ -127,7 +127,7 @@ impl<'a> Response<'a> {
                 // The user keeps everything that arrived, including text that was held back because it could have become a
                 // call.
                 Err(e @ ProviderError::Cancelled(_)) => {
-                    let (_, text) = reply.finish();
+                    let text = reply.finish().map(|(_, text)| text).unwrap_or_default();
                     show(&Shown {
                         text,
                         thought: String::new(),
@@ -177,7 +177,7 @@ impl<'a> Response<'a> {
             return Err(transient("the answer broke off"));
         }
         let has_thoughts = reply.has_thoughts();
-        let (reply, text) = reply.finish();
+        let (reply, text) = reply.finish()?;
         let thought = if has_thoughts {
             String::new()
         } else {
@@ -211,7 +211,7 @@ fn whole(
             one_line(&text, 100)
         )));
     }
-    let (reply, _) = reply.finish();
+    let (reply, _) = reply.finish()?;
     show(&Shown {
         text: reply.text.clone(),
         thought: reply.reasoning.clone(),

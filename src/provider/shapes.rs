@@ -207,7 +207,7 @@ mod tests {
     fn read(body: &Value) -> Option<Reply> {
         let mut stream = ReplyBuilder::new(READING, &[]);
         let content = stream.event(&body.to_string()).ok()?;
-        (content.is_some() || stream.is_complete()).then(|| stream.finish().0)
+        (content.is_some() || stream.is_complete()).then(|| stream.finish().unwrap().0)
     }
 
     fn message(message: &Value) -> Reply {

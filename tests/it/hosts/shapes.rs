@@ -6,16 +6,12 @@ use super::{called, case, delta, done, end, finished, stream, think, whole};
 use crate::model::Reply;
 
 /// A call of `read_file`, in the forms that models write into their text.
-const FORMS: [&str; 10] = [
+const FORMS: [&str; 6] = [
     include_str!("../../corpus/calls/fenced.txt"),
     include_str!("../../corpus/calls/bare.txt"),
     include_str!("../../corpus/calls/array.txt"),
     include_str!("../../corpus/calls/function.txt"),
     include_str!("../../corpus/calls/qwen-coder.txt"),
-    include_str!("../../corpus/calls/mistral.txt"),
-    include_str!("../../corpus/calls/llama.txt"),
-    include_str!("../../corpus/calls/deepseek-r1.txt"),
-    include_str!("../../corpus/calls/tool-code.txt"),
     include_str!("../../corpus/calls/parameters.txt"),
 ];
 
@@ -274,18 +270,13 @@ fn calls_written_as_text_are_found() {
         let pieces = form.chars().map(|c| delta(&json!({ "content": c })));
         let pieces = pieces.chain([end("stop")]);
         let seen = case(13, "a call as text, in pieces", [stream(pieces), done()])
-            .args(&["--events", "-v"])
-            .says("wrote 1 call into its text")
+            .args(&["--events"])
             .run();
         assert_eq!(seen.results().len(), 1, "{form}");
         assert_eq!(seen.calls()[0].1, "read_file", "{form}");
         let shown = seen.run.stdout.matches("\"delta\"").count();
         assert_eq!(shown, 1, "nothing of the call: {}", seen.run.stdout);
-        let learned = seen.home.bantam().arg("status").run().stdout;
-        assert!(learned.contains("writes calls into its text"), "{learned}");
-        let example = form.trim_end_matches("<|eom_id|>");
-        let example = example.trim_end_matches("<｜end▁of▁sentence｜>");
-        let example = format!("Write it like this:\n{example}");
+        let example = format!("Write it like this:\n{form}");
         case(
             13,
             "a call in words",
@@ -293,6 +284,21 @@ fn calls_written_as_text_are_found() {
         )
         .answers(example.trim_end())
         .run();
+    }
+    for text in [
+        "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}",
+        "<minimax:tool_call>\n<invoke name=\"read_file\"></invoke>",
+    ] {
+        let pieces = text.chars().map(|c| delta(&json!({ "content": c })));
+        let seen = case(
+            13,
+            "a call that its server should have parsed",
+            [stream(pieces.chain([end("stop")]))],
+        )
+        .fails(1, "did not parse the model's tool call")
+        .says("tool parser")
+        .run();
+        assert_eq!(seen.requests.len(), 1);
     }
     case(
         13,

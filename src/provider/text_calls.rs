@@ -1,0 +1,495 @@
+//! Calls that a model has written into its text, as small local models do when their server does not parse them.
+//!
+//! A text is read as calls only if all of it is calls in one of the common forms, and each names an offered tool: an answer may
+//! well be about calls. A text that begins with another mark of a call is an error, because nobody wants to read it.
+
+use serde_json::{Map, Value};
+
+use super::ToolOffer;
+use super::shapes::read_call;
+use crate::message::ToolCall;
+use crate::text::parse_json;
+
+const TOOL_CALL: &str = "<tool_call>";
+const FUNCTION: &str = "<function=";
+const FENCE: &str = "```";
+/// The words after a fence that may hold calls.
+const LANGUAGES: [&str; 5] = ["", "json", "tool_code", "tool_call", "tool_calls"];
+/// The first fields of an object that is a call.
+const FIELDS: [&str; 8] = [
+    "name",
+    "arguments",
+    "parameters",
+    "function",
+    "type",
+    "id",
+    "tool_name",
+    "tool_calls",
+];
+/// What models write before the name of a tool.
+const NAMESPACES: [&str; 3] = ["default_api.", "functions.", "tools."];
+/// Words of a mark that begins a call.
+const CALL_WORDS: [&str; 7] = [
+    "tool",
+    "tools",
+    "call",
+    "calls",
+    "function",
+    "functions",
+    "invoke",
+];
+/// The same in special tokens, of which `<|python_tag|>` is Llama's.
+const TOKEN_WORDS: [&str; 5] = ["tool", "call", "function", "invoke", "python_tag"];
+/// Maximum length of a mark, in bytes.
+const MAX_MARK: usize = 60;
+
+/// What a text turned out to be.
+#[derive(Debug, PartialEq)]
+pub(super) enum Found {
+    Text,
+    Calls(Vec<ToolCall>),
+    /// A call in a form that the server should have parsed.
+    Unparsed,
+}
+
+/// Reads the text of an answer to a request with these tools.
+pub(super) fn read(text: &str, offers: &[ToolOffer]) -> Found {
+    let text = without_end(text.trim());
+    if offers.is_empty() {
+        return Found::Text;
+    }
+    match offered_calls(text, offers) {
+        Some(calls) => Found::Calls(calls),
+        None if opens_call(text) || has_call_token(text) => Found::Unparsed,
+        None => Found::Text,
+    }
+}
+
+/// Whether a text that begins like this may yet turn out to be calls, or begins with a mark of one.
+pub(super) fn may_begin(text: &str) -> bool {
+    let text = text.trim_start();
+    if let Some(fenced) = text.strip_prefix(FENCE) {
+        let Some((language, inner)) = fenced.split_once('\n') else {
+            return LANGUAGES
+                .iter()
+                .any(|language| language.starts_with(fenced.trim()));
+        };
+        return match language.trim() {
+            "" | "json" => may_begin_json(inner),
+            language => LANGUAGES.contains(&language),
+        };
+    }
+    if FENCE.starts_with(text) || may_begin_json(text) || opens_call(text) {
+        return true;
+    }
+    // A mark whose end has not arrived.
+    let is_open = mark(text).is_none() && text.len() <= MAX_MARK && !text.contains('\n');
+    let mut chars = text.chars();
+    match (chars.next(), chars.next()) {
+        (Some('<'), next) => {
+            is_open && next.is_none_or(|c| c == '|' || c == '｜' || c.is_ascii_lowercase())
+        }
+        (Some('['), next) => {
+            is_open && next.is_none_or(|c| c.is_ascii_uppercase()) && !text.contains(' ')
+        }
+        _ => false,
+    }
+}
+
+/// Removes special tokens from the end of a text, except marks of calls.
+pub(super) fn without_end(text: &str) -> &str {
+    let mut text = text;
+    while let Some((before, token)) = last_token(text) {
+        if says_call(token) {
+            break;
+        }
+        text = before.trim_end();
+    }
+    text
+}
+
+/// The calls that a text consists of; `None` if it is anything else.
+fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
+    let mut calls = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        rest = group(rest, &mut calls)?.trim();
+    }
+    for call in &mut calls {
+        let name = call.name.trim();
+        let name = NAMESPACES
+            .iter()
+            .find_map(|space| name.strip_prefix(space))
+            .unwrap_or(name);
+        let offered = offers.iter().find(|offer| offer.name == name)?;
+        call.name = offered.name.to_string();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// Whether a text begins with a mark of a call.
+fn opens_call(text: &str) -> bool {
+    if let Some(fenced) = text.strip_prefix(FENCE) {
+        let language = fenced.lines().next().unwrap_or_default().trim();
+        return LANGUAGES.contains(&language) && language.starts_with("tool_");
+    }
+    let Some(mark) = mark(text) else {
+        return false;
+    };
+    if let Some(token) = mark.strip_prefix(['|', '｜']) {
+        return says_call(token);
+    }
+    let is_tag = text.starts_with('<') && mark.starts_with(|c: char| c.is_ascii_lowercase());
+    let is_capital = |c: char| c.is_ascii_uppercase() || c == '_';
+    let is_word = text.starts_with('[') && mark.chars().all(is_capital);
+    let name = mark.split_whitespace().next().unwrap_or_default();
+    (is_tag || is_word)
+        && name
+            .to_ascii_lowercase()
+            .split(|c: char| !c.is_alphanumeric())
+            .any(|word| CALL_WORDS.contains(&word))
+}
+
+/// The inside of the `<...>` or `[...]` that a text begins with.
+fn mark(text: &str) -> Option<&str> {
+    let close = match text.chars().next()? {
+        '<' => '>',
+        '[' => ']',
+        _ => return None,
+    };
+    let end = text.find(close)?;
+    (end <= MAX_MARK && !text[..end].contains('\n')).then(|| &text[1..end])
+}
+
+fn says_call(token: &str) -> bool {
+    let token = token.to_lowercase();
+    TOKEN_WORDS.iter().any(|word| token.contains(word))
+}
+
+/// Whether a special token outside code marks a call.
+fn has_call_token(text: &str) -> bool {
+    // Every second piece is in a block or a span of code.
+    let prose = text.split(FENCE).step_by(2);
+    let prose = prose.flat_map(|prose| prose.split('`').step_by(2));
+    let tokens = prose.flat_map(|prose| prose.split('<').skip(1));
+    tokens
+        .filter_map(|rest| rest.strip_prefix(['|', '｜'])?.split_once('>'))
+        .filter_map(|(token, _)| token.strip_suffix(['|', '｜']))
+        .any(|token| token.len() <= MAX_MARK && says_call(token))
+}
+
+/// The text before the special token at its end, and the inside of the token.
+fn last_token(text: &str) -> Option<(&str, &str)> {
+    let inner = text.trim_end().strip_suffix('>')?;
+    let inner = inner.strip_suffix(['|', '｜'])?;
+    let open = inner.rfind('<')?;
+    let token = inner[open + 1..].strip_prefix(['|', '｜'])?;
+    (token.len() <= MAX_MARK && !token.contains(char::is_whitespace))
+        .then(|| (&text[..open], token))
+}
+
+/// Whether a text may begin with a call as JSON.
+fn may_begin_json(text: &str) -> bool {
+    let text = text.trim_start();
+    let text = text.strip_prefix('[').unwrap_or(text).trim_start();
+    let Some(object) = text.strip_prefix('{') else {
+        return text.is_empty();
+    };
+    let Some(field) = object.trim_start().strip_prefix('"') else {
+        return object.trim().is_empty();
+    };
+    match field.split_once('"') {
+        Some((field, _)) => FIELDS.contains(&field),
+        None => FIELDS.iter().any(|known| known.starts_with(field)),
+    }
+}
+
+/// Reads the calls at the beginning, and returns the text after them.
+fn group<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
+    if let Some(text) = text.strip_prefix(TOOL_CALL) {
+        let (inner, rest) = until(text, "</tool_call>");
+        let inner = inner.trim();
+        if inner.starts_with(FUNCTION) {
+            let after = function(inner, calls)?;
+            return after.trim().is_empty().then_some(rest);
+        }
+        calls.push(read_call(&parse_json(inner).ok().filter(Value::is_object)?));
+        return Some(rest);
+    }
+    if text.starts_with(FUNCTION) {
+        return function(text, calls);
+    }
+    if let Some(text) = text.strip_prefix(FENCE) {
+        let (inner, rest) = until(text, FENCE);
+        let (_, inner) = inner.split_once('\n')?;
+        let mut inner = inner.trim();
+        while !inner.is_empty() {
+            inner = json(inner, calls)?.trim();
+        }
+        return Some(rest);
+    }
+    json(text, calls)
+}
+
+/// The text before a mark and after it; a missing mark counts as the end.
+fn until<'a>(text: &'a str, mark: &str) -> (&'a str, &'a str) {
+    text.split_once(mark).unwrap_or((text, ""))
+}
+
+/// `{"name":..,"arguments":{..}}`, or a list of such.
+fn json<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
+    let (value, rest) = value(text)?;
+    let list = match value {
+        Value::Array(list) => list,
+        Value::Object(mut fields) => match fields.remove("tool_calls") {
+            Some(Value::Array(list)) => list,
+            _ => vec![Value::Object(fields)],
+        },
+        _ => return None,
+    };
+    for item in list {
+        let function = item.get("function").filter(|function| function.is_object());
+        let function = function.unwrap_or(&item);
+        let has_arguments = ["arguments", "parameters"]
+            .iter()
+            .any(|name| function.get(name).is_some());
+        // The description of a tool, which somebody has asked for.
+        let is_definition = function.get("description").is_some()
+            || function
+                .get("parameters")
+                .is_some_and(|parameters| parameters["properties"].is_object());
+        if is_definition {
+            return None;
+        }
+        let call = read_call(&item);
+        if !has_arguments || !call.is_object() {
+            return None;
+        }
+        calls.push(call);
+    }
+    Some(rest)
+}
+
+/// The JSON value at the beginning of a text, and the text after it.
+fn value(text: &str) -> Option<(Value, &str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let value = values.next()?.ok()?;
+    let end = values.byte_offset();
+    Some((value, &text[end..]))
+}
+
+/// `<function=NAME>{..}</function>` of Llama, `<function=NAME><parameter=P>..</parameter></function>` of Qwen3-Coder.
+fn function<'a>(text: &'a str, calls: &mut Vec<ToolCall>) -> Option<&'a str> {
+    let (name, text) = text.strip_prefix(FUNCTION)?.split_once('>')?;
+    let call = |arguments: &Value| ToolCall {
+        name: name.trim().to_owned(),
+        arguments: arguments.to_string(),
+        ..ToolCall::default()
+    };
+    let (inner, rest) = until(text, "</function>");
+    let mut inner = inner.trim();
+    if inner.starts_with('{') {
+        calls.push(call(&parse_json(inner).ok()?));
+        return Some(rest);
+    }
+    let mut arguments = Map::new();
+    while !inner.is_empty() {
+        let (parameter, text) = inner.strip_prefix("<parameter=")?.split_once('>')?;
+        let (value, after) = until(text, "</parameter>");
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        arguments.insert(parameter.trim().to_owned(), value.into());
+        inner = after.trim();
+    }
+    calls.push(call(&Value::Object(arguments)));
+    Some(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offers() -> Vec<ToolOffer> {
+        let offer = |name: &'static str| ToolOffer {
+            name: name.into(),
+            description: "".into(),
+            schema: "{}".into(),
+        };
+        vec![offer("read_file"), offer("list_dir")]
+    }
+
+    /// The names and arguments of the calls; `None` for text.
+    fn calls(text: &str) -> Option<String> {
+        match read(text, &offers()) {
+            Found::Text => None,
+            Found::Unparsed => Some("unparsed".to_owned()),
+            Found::Calls(calls) => {
+                let word = |call: &ToolCall| format!("{}{}", call.name, call.arguments);
+                let words: Vec<String> = calls.iter().map(word).collect();
+                Some(words.join(" "))
+            }
+        }
+    }
+
+    /// The forms that models write; every file of the corpus is one of them.
+    const FORMS: [&str; 7] = [
+        include_str!("../../tests/corpus/calls/tool-call.txt"),
+        include_str!("../../tests/corpus/calls/fenced.txt"),
+        include_str!("../../tests/corpus/calls/bare.txt"),
+        include_str!("../../tests/corpus/calls/array.txt"),
+        include_str!("../../tests/corpus/calls/function.txt"),
+        include_str!("../../tests/corpus/calls/qwen-coder.txt"),
+        include_str!("../../tests/corpus/calls/parameters.txt"),
+    ];
+
+    /// Calls that only the server's own parser reads.
+    const UNPARSED: [&str; 19] = [
+        "[TOOL_CALLS] [{\"name\": \"read_file\", \"arguments\": {\"path\": \"a.txt\"}}]",
+        "[TOOL_CALLS]read_file[ARGS]{\"path\": \"a.txt\"}",
+        "<|python_tag|>{\"name\": \"read_file\", \"parameters\": {\"path\": \"a.txt\"}}<|eom_id|>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>read_file<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
+        "```tool_code\nprint(default_api.read_file(path='a.txt'))\n```",
+        "<tool_call>read_file\n<arg_key>path</arg_key>\n<arg_value>a.txt</arg_value>\n</tool_call>",
+        "<tool_call>{\"name\":\"remove_all\",\"arguments\":{}}</tool_call>",
+        "<tool_call>",
+        "<function=remove_all>{}</function>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0<|tool_call_argument_begin|>{}",
+        "<minimax:tool_call>\n<invoke name=\"read_file\">\n</invoke>\n</minimax:tool_call>",
+        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"read_file\">",
+        "<function_calls>\n<invoke name=\"read_file\">",
+        "<invoke name=\"read_file\"><parameter name=\"path\">a.txt</parameter></invoke>",
+        "<tool_code>read_file('a.txt')</tool_code>",
+        "<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{}<|call|>",
+        "<tools>[]</tools>",
+        "I look. <|tool_calls_section_begin|><|tool_call_begin|>functions.read_file:0",
+        "<|tool_call>call:read_file{path:<|\"|>a.txt<|\"|>}<tool_call|>",
+    ];
+
+    #[test]
+    fn description_of_a_tool_is_no_call() {
+        for text in [
+            r#"{"name":"read_file","description":"Reads a file.","parameters":{"path":"a.txt"}}"#,
+            r#"{"name":"read_file","parameters":{"type":"object","properties":{"path":{}}}}"#,
+            r#"{"type":"function","function":{"name":"read_file","description":"Reads.","parameters":{}}}"#,
+        ] {
+            assert_eq!(calls(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn namespace_of_a_tool_is_dropped() {
+        let call = |name: &str| format!(r#"{{"name":"{name}","arguments":{{}}}}"#);
+        for name in [
+            "functions.list_dir",
+            "default_api.list_dir",
+            "tools.list_dir",
+        ] {
+            assert_eq!(calls(&call(name)).as_deref(), Some("list_dir{}"), "{name}");
+        }
+        for name in ["fs.list_dir", "my.tools.list_dir", "list_dir.functions"] {
+            assert_eq!(calls(&call(name)), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_form_is_read_and_held_back() {
+        for form in FORMS {
+            let expected = r#"read_file{"path":"a.txt"}"#;
+            assert_eq!(calls(form).as_deref(), Some(expected), "{form}");
+            for (end, _) in form.char_indices() {
+                assert!(may_begin(&form[..end]), "{:?}", &form[..end]);
+            }
+        }
+    }
+
+    #[test]
+    fn unparsed_call_is_found_and_held_back() {
+        for text in UNPARSED {
+            assert_eq!(calls(text).as_deref(), Some("unparsed"), "{text}");
+            for (end, _) in text.char_indices() {
+                let begin = &text[..end];
+                let is_prose = text.starts_with("I look") || text.starts_with("<|channel|>");
+                assert!(is_prose || may_begin(begin), "{begin:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn anything_else_stays_text() {
+        for form in FORMS {
+            let text = format!("I read it.\n{form}");
+            assert_eq!(calls(&text), None, "{text}");
+            assert_eq!(read(form, &[]), Found::Text);
+        }
+        for text in [
+            "",
+            "hello",
+            "{\"name\":\"read_file\"}",
+            "{\"name\":\"remove_all\",\"arguments\":{}}",
+            "{\"name\":\"read_file\",\"arguments\":\"no\"}",
+            "{\"path\":\"a.txt\"}",
+            "[]",
+            "[1,2]",
+            "```\nls\n```",
+            "```json\n{\"a\":1}\n```",
+            "```python\nprint(1)\n```",
+            "[call me](https://example.org)",
+            "[tool.poetry]\nname = \"x\"",
+            "[TODO] nothing",
+            "<Tooltip text=\"x\"/>",
+            "<toolbar>",
+            "<b>bold</b>",
+            "The token `<|tool_call|>` begins a call.",
+            "```\n<|tool_call|>\n```",
+            "a | b |> tool |> c",
+            "| tool | call |\n|---|---|",
+        ] {
+            assert_eq!(calls(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn text_that_cannot_be_a_call_is_not_held_back() {
+        for text in [
+            "H",
+            "{\"result\"",
+            "{\"names\"",
+            "[1",
+            "[link](x)",
+            "[TODO] x",
+            "```rust\n",
+            "```json\n{\"x",
+            "<b>",
+            "<3",
+            "``x",
+            "<|im_start|>",
+        ] {
+            assert!(!may_begin(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn several_calls_are_read() {
+        let two = r#"read_file{"path":"a.txt"} list_dir{"depth":2}"#;
+        for text in [
+            r#"[{"name":"read_file","arguments":{"path":"a.txt"}},{"name":"list_dir","parameters":{"depth":2}}]"#,
+            "<tool_call>{\"name\":\"read_file\",\"arguments\":{\"path\":\"a.txt\"}}</tool_call>\n<tool_call>{\"name\":\"list_dir\",\"arguments\":{\"depth\":2}}</tool_call>",
+        ] {
+            assert_eq!(calls(text).as_deref(), Some(two), "{text}");
+        }
+    }
+
+    #[test]
+    fn special_token_at_the_end_is_removed() {
+        for (text, rest) in [
+            ("a<|eom|>", "a"),
+            ("a <|im_end|>\n<|endoftext|>", "a"),
+            ("a<｜end▁of▁sentence｜>", "a"),
+            ("a<|call|>", "a<|call|>"),
+            ("a |> b", "a |> b"),
+            ("x < y|>", "x < y|>"),
+        ] {
+            assert_eq!(without_end(text), rest, "{text}");
+        }
+    }
+}
