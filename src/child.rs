@@ -42,13 +42,6 @@ pub(crate) fn again(role: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// This program, with this process's environment and streams: not for anything that a model can reach.
-pub(crate) fn same(args: &[&str]) -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("bantam").args(args);
-    command
-}
-
 /// A program that the user has named, an editor say, with this process's environment and streams.
 pub(crate) fn by_user(program: &str) -> Command {
     Command::new(program)
