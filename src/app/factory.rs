@@ -10,12 +10,12 @@ use crate::config::{self, Config, Env, Loaded, Origin, Override};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
 use crate::paths::Home;
-use crate::session::versions::{Before, Version, Versions};
+use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{Entry, Files, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::one_line;
 use crate::tool::was_not_run;
-use crate::worker::protocol::{FileJob, Header, Job, OldFile};
+use crate::worker::protocol::{FileJob, Job, OldFile};
 
 /// The setting that names the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
@@ -140,45 +140,31 @@ impl AgentFactory {
         Ok(question(&self.peek(session)?))
     }
 
-    /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed.
+    /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed. `None`
+    /// if there is none, or if it was the question before it that was taken back last.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
-        let put_back = |session: &Session| {
-            let versions = Versions::of(self.home.undo(&session.name), session.asked_at());
-            // In memory nothing is kept.
-            let files = match self.options.memory {
-                Some(_) => Vec::new(),
-                None => self.put_back(&versions)?,
-            };
-            Ok((versions, files, commands_since(session)))
-        };
-        let Some((question, (versions, files, ran))) = self.take_back(session, put_back)? else {
+        let store = self.store();
+        // Locked to the end: a turn that came in between would be taken back in its place.
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let Some(question) = question(&session).filter(|_| !session.is_undone()) else {
             return Ok(None);
         };
-        versions.forget()?;
+        // In memory nothing is kept.
+        let files = match self.options.memory {
+            Some(_) => Vec::new(),
+            None => self.put_back(&Versions::of(
+                self.home.undo(&session.name),
+                session.asked_at(),
+            ))?,
+        };
+        let ran = commands_since(&session);
+        take_back(&*store, &mut session)?;
+        versions::forget(&self.home, &session.name)?;
         Ok(Some(Undone {
             question,
             files,
             ran,
         }))
-    }
-
-    /// Takes back the last question of a conversation with all that follows it. Returns it, and what `before` made of the
-    /// conversation as it was.
-    fn take_back<T>(
-        &self,
-        session: &str,
-        before: impl FnOnce(&Session) -> Result<T>,
-    ) -> Result<Option<(User, T)>> {
-        let store = self.store();
-        // Locked to the end: a turn that came in between would be taken back in its place.
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
-        let Some(question) = question(&session) else {
-            return Ok(None);
-        };
-        let made = before(&session)?;
-        let undo = session.undo_turn();
-        store.append(&mut session, &[undo], Durability::Now, SystemTime::now())?;
-        Ok(Some((question, made)))
     }
 
     /// Makes files what they were before a turn, and tells what became of each.
@@ -201,18 +187,12 @@ impl AgentFactory {
                 let was_there = content.is_some();
                 let file = OldFile {
                     path: path.clone(),
-                    stamp: version.stamp.clone(),
+                    stamp: version.stamp,
                     was_there,
                     content: content.unwrap_or_default(),
                 };
                 let job = Job::File(FileJob::PutBack(file));
-                let reply = workers.call(&job, &cancel)?;
-                if let Header::Changed { stamp, .. } = &reply.header {
-                    // The file is what it was. Where this cannot be written down, the undo of an earlier turn leaves the file
-                    // alone, and says so.
-                    versions.put_back(&version, stamp).ok();
-                }
-                reply.into_text()?;
+                workers.call(&job, &cancel)?.into_text()?;
                 Ok(if was_there {
                     PutBack::Restored
                 } else {
@@ -226,8 +206,13 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
-        let taken = self.take_back(session, |_| Ok(()))?;
-        Ok(taken.map(|(question, ())| question))
+        let store = self.store();
+        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let question = question(&session);
+        if question.is_some() {
+            take_back(&*store, &mut session)?;
+        }
+        Ok(question)
     }
 
     /// Stores the model as the one of a conversation.
@@ -301,6 +286,12 @@ fn commands_since(session: &Session) -> bool {
         }
     }
     false
+}
+
+/// Takes back the last question of a conversation with all that follows it.
+fn take_back(store: &dyn Store, session: &mut Session) -> Result<()> {
+    let undo = session.undo_turn();
+    store.append(session, &[undo], Durability::Now, SystemTime::now())
 }
 
 /// The last question of a conversation.

@@ -49,9 +49,9 @@ pub(super) fn put_back(target: Target, file: &OldFile) -> Result<Reply> {
     match now {
         now if file.was_there => entry.write(now.as_ref(), &file.content)?,
         Some(_) => entry.remove().map_err(|e| target.error(e))?,
-        None => return Ok(text_reply("done")),
+        None => {}
     }
-    Ok(changed(&entry, false, "done".to_owned()))
+    Ok(text_reply("done"))
 }
 
 pub(super) fn append_file(target: Target, content: &str) -> Result<Reply> {

@@ -219,12 +219,6 @@ impl Dispatcher {
     }
 
     fn reply_to_control(&self, message: &Inbound) {
-        if message.kind == Kind::Undo && !message.ids.is_empty() {
-            // Done a second time after a crash, it would take back another question.
-            if let Err(e) = self.runs.outbox.queue().start(&message.ids) {
-                return self.reply(message, &format!("Nothing was taken back: {}", e.message));
-            }
-        }
         // A report would answer what is taken back.
         let stopped = match message.kind {
             Kind::Undo => self.stop_tasks(message),

@@ -149,6 +149,8 @@ pub struct Session {
     base: u64,
     /// The number of the line with the user's last message.
     asked: u64,
+    /// A turn was taken back, and none has begun or ended since.
+    is_undone: bool,
     /// The results of so many messages at the end stand for calls that have not begun: no file has them.
     not_begun: usize,
     /// The files beside the log.
@@ -193,6 +195,11 @@ impl Session {
     /// The place of the user's last message.
     pub(crate) fn asked_at(&self) -> u64 {
         self.base + self.asked
+    }
+
+    /// Whether the last that happened is that a turn was taken back.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.is_undone
     }
 
     /// Takes back the user's last message and all that follows it.
@@ -286,6 +293,7 @@ impl Session {
             next: 0,
             base: 0,
             asked: 0,
+            is_undone: false,
             not_begun: 0,
             named: Named::default(),
             file: None,

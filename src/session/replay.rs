@@ -121,6 +121,7 @@ impl Sink for Replay {
         }
         if let Some(from) = fields.get("undo").and_then(Value::as_u64) {
             self.kept.retain(|(seq, _)| *seq < from);
+            self.session.is_undone = true;
             return;
         }
         if let Some(state) = fields.get("state") {
@@ -130,12 +131,15 @@ impl Sink for Replay {
             }
             self.kept.push((seq, Item::Values(fields)));
         } else if let Some(end) = turn_end(&fields) {
+            // A turn that the host refused is taken back before it ends; the one before it is the last then.
+            self.session.is_undone = false;
             self.kept.push((seq, Item::End(end)));
         } else if let Some(message) = Message::from_json(&fields) {
             let time = match fields.get_mut("time").map(Value::take) {
                 Some(Value::String(time)) => time,
                 _ => String::new(),
             };
+            self.session.is_undone &= !message.is_question();
             self.kept.push((seq, Item::Message { message, time }));
         }
     }

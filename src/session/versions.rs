@@ -1,8 +1,7 @@
-//! The earlier versions of files that a turn's tools have changed, kept for as long as the user may take the turn back. They
-//! lie in `state/undo/KEY/PLACE/`, where no tool can write, in a folder for each turn: `index.json`, and the contents by
-//! number.
+//! Files as they were before the last turn whose tools changed some, so that the user may take it back. They lie in
+//! `state/undo/KEY/`, where no tool can write: `index.json`, and the contents by number.
 
-use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,7 +12,7 @@ use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::text::from_json;
 
-/// The most bytes that are kept of a conversation. The oldest turns make room.
+/// The most bytes that are kept of a turn.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;
 
 const INDEX: &str = "index.json";
@@ -24,9 +23,6 @@ pub(crate) struct Version {
     /// As tools name it.
     pub path: String,
     pub before: Before,
-    /// The file's stamp before the turn; empty if that is not known.
-    #[serde(default)]
-    pub was: String,
     /// The stamp of what the tool left; it changes with the file.
     pub stamp: String,
 }
@@ -46,8 +42,16 @@ pub(crate) enum Before {
 pub(crate) enum Old<'a> {
     Unknown,
     Absent,
-    /// What it held, and its stamp.
-    Content(&'a [u8], &'a str),
+    Content(&'a [u8]),
+}
+
+/// What `index.json` holds.
+#[derive(Default, Serialize, Deserialize)]
+struct Index {
+    /// The number of the line with the turn's question.
+    place: u64,
+    /// The first change first.
+    files: Vec<Version>,
 }
 
 /// The versions of one turn.
@@ -55,7 +59,6 @@ pub(crate) enum Old<'a> {
 pub(crate) struct Versions {
     /// Of the conversation.
     dir: PathBuf,
-    /// The number of the line with the turn's question.
     place: u64,
     known: Mutex<Vec<Version>>,
 }
@@ -78,10 +81,6 @@ impl Versions {
         versions
     }
 
-    fn turn(&self) -> PathBuf {
-        self.dir.join(self.place.to_string())
-    }
-
     fn lock(&self) -> MutexGuard<'_, Vec<Version>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,104 +93,58 @@ impl Versions {
     /// Records that a tool has changed a file. `before` is what it was. Only the first counts.
     pub(crate) fn changed(&self, path: &str, before: Old, stamp: String) -> Result<()> {
         let mut known = self.lock();
+        if known.is_empty() {
+            // Of the turn before.
+            storage::remove(&self.dir)?;
+        }
         if let Some(version) = known.iter_mut().find(|version| version.path == path) {
             version.stamp = stamp;
         } else {
             let number = known.len();
-            let was = match before {
-                Old::Content(_, was) => was.to_owned(),
-                Old::Unknown | Old::Absent => String::new(),
-            };
             let before = match before {
-                Old::Unknown => Before::Lost,
                 Old::Absent => Before::Absent,
-                Old::Content(content, _) if self.make_room(content.len() as u64)? => {
-                    let file = self.turn().join(number.to_string());
+                Old::Content(content) if bytes(&self.dir)? + content.len() as u64 <= MOST_KEPT => {
+                    let file = self.dir.join(number.to_string());
                     storage::replace(&file, content, Durability::Later)?;
                     Before::Kept(number)
                 }
-                Old::Content(..) => Before::Lost,
+                Old::Content(_) | Old::Unknown => Before::Lost,
             };
             known.push(Version {
                 path: path.to_owned(),
                 before,
-                was,
                 stamp,
             });
         }
-        self.write(&known)
-    }
-
-    fn write(&self, versions: &[Version]) -> Result<()> {
-        let index = serde_json::to_vec(versions)?;
-        storage::replace(&self.turn().join(INDEX), &index, Durability::Later)
-    }
-
-    /// Records that a file is again as it was before this turn, with a new stamp, so that the turn before can be taken back,
-    /// too.
-    pub(crate) fn put_back(&self, version: &Version, stamp: &str) -> Result<()> {
-        let mut turns = self.turns()?;
-        turns.retain(|place, _| *place < self.place);
-        for place in turns.into_keys().rev() {
-            let turn = Self::of(self.dir.clone(), place);
-            let mut versions = turn.read()?;
-            let left = versions.iter_mut().find(|left| left.path == version.path);
-            let Some(left) = left else { continue };
-            if left.stamp == version.was {
-                stamp.clone_into(&mut left.stamp);
-                turn.write(&versions)?;
-            }
-            break;
-        }
-        Ok(())
-    }
-
-    /// The folders of the conversation's turns.
-    fn turns(&self) -> Result<BTreeMap<u64, PathBuf>> {
-        let entries = storage::segments::entries(&self.dir)?.into_iter();
-        Ok(entries
-            .filter_map(|(name, path)| Some((name.parse().ok()?, path)))
-            .collect())
-    }
-
-    /// Removes the oldest turns until so many bytes more may be kept. Returns whether they may.
-    fn make_room(&self, more: u64) -> Result<bool> {
-        let mut turns = BTreeMap::new();
-        for (place, path) in self.turns()? {
-            turns.insert(place, (bytes(&path)?, path));
-        }
-        let mut kept: u64 = turns.values().map(|(bytes, _)| bytes).sum();
-        for (place, (bytes, path)) in turns {
-            if kept + more <= MOST_KEPT || place >= self.place {
-                break;
-            }
-            storage::remove(&path)?;
-            kept -= bytes;
-        }
-        Ok(kept + more <= MOST_KEPT)
+        let index = Index {
+            place: self.place,
+            files: known.clone(),
+        };
+        let index = serde_json::to_vec(&index)?;
+        storage::replace(&self.dir.join(INDEX), &index, Durability::Later)
     }
 
     /// What the turn has changed, the first change first.
     pub(crate) fn read(&self) -> Result<Vec<Version>> {
-        match fs_err::read(self.turn().join(INDEX)) {
-            Ok(text) => Ok(from_json(&text)?),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-            Err(e) => Err(e).doing("reading what the files were"),
-        }
+        let index: Index = match fs_err::read(self.dir.join(INDEX)) {
+            Ok(text) => from_json(&text)?,
+            Err(e) if e.kind() == ErrorKind::NotFound => Index::default(),
+            Err(e) => return Err(e).doing("reading what the files were"),
+        };
+        Ok(if index.place == self.place {
+            index.files
+        } else {
+            Vec::new()
+        })
     }
 
     pub(crate) fn content(&self, number: usize) -> Result<Vec<u8>> {
-        Ok(fs_err::read(self.turn().join(number.to_string()))?)
-    }
-
-    /// Forgets the turn.
-    pub(crate) fn forget(&self) -> Result<()> {
-        storage::remove(&self.turn())
+        Ok(fs_err::read(self.dir.join(number.to_string()))?)
     }
 }
 
-/// Forgets all turns of a conversation.
-pub(super) fn forget(home: &Home, key: &str) -> Result<()> {
+/// Forgets what is kept of a conversation.
+pub(crate) fn forget(home: &Home, key: &str) -> Result<()> {
     storage::remove(&home.undo(key))
 }
 
@@ -209,18 +162,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_version_counts_and_the_oldest_turns_make_room() {
+    fn first_version_of_a_file_is_kept_until_the_next_turn_changes_one() {
         let home = std::env::temp_dir().join(format!("bantam-versions-{}", std::process::id()));
         let turn = |place| Versions::of(home.clone(), place);
         let first = turn(3);
-        first
-            .changed("a", Old::Content(b"one", ""), "s1".into())
-            .unwrap();
-        first
-            .changed("a", Old::Content(b"two", ""), "s2".into())
-            .unwrap();
-        first.changed("b", Old::Absent, "s3".into()).unwrap();
-        first.changed("c", Old::Unknown, "s4".into()).unwrap();
+        for (path, before, stamp) in [
+            ("a", Old::Content(b"one"), "s1"),
+            ("a", Old::Content(b"two"), "s2"),
+            ("b", Old::Absent, "s3"),
+            ("c", Old::Unknown, "s4"),
+        ] {
+            first.changed(path, before, stamp.into()).unwrap();
+        }
         let read = turn(3).read().unwrap();
         let before: Vec<_> = read.iter().map(|v| (v.before, v.stamp.as_str())).collect();
         assert_eq!(
@@ -233,23 +186,19 @@ mod tests {
         );
         assert_eq!(turn(3).content(0).unwrap(), b"one");
         assert!(first.has("a") && !first.has("d"));
+        assert!(Versions::resumed(home.clone(), 3).has("c"));
 
-        let large = vec![0; 20_000_000];
-        turn(9)
-            .changed("d", Old::Content(&large, ""), "s".into())
-            .unwrap();
-        assert_eq!(turn(3).read().unwrap().len(), 3, "there is room for both");
-        turn(20)
-            .changed("e", Old::Content(&large, ""), "s".into())
-            .unwrap();
-        assert!(turn(3).read().unwrap().is_empty() && turn(9).read().unwrap().is_empty());
-        let last = turn(21);
-        last.changed("e", Old::Content(&large, ""), "s".into())
-            .unwrap();
-        last.changed("f", Old::Content(&large, ""), "s".into())
-            .unwrap();
-        let before = last.read().unwrap()[1].before;
-        assert_eq!(before, Before::Lost, "it makes no room in its own turn");
+        let large = vec![0; 15_000_000];
+        let next = turn(9);
+        assert!(next.read().unwrap().is_empty());
+        next.changed("d", Old::Content(&large), "s".into()).unwrap();
+        next.changed("e", Old::Content(&large), "s".into()).unwrap();
+        assert!(turn(3).read().unwrap().is_empty());
+        let read = turn(9).read().unwrap();
+        assert_eq!(
+            (read[0].before, read[1].before),
+            (Before::Kept(0), Before::Lost)
+        );
         storage::remove(&home).unwrap();
     }
 }

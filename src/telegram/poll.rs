@@ -273,12 +273,6 @@ impl Poller {
             group,
             starts,
         } = open;
-        let is_undo = || message.command.as_deref().and_then(name_of) == Some("/undo");
-        if starts > 0 && is_undo() {
-            let text = "I was stopped during an /undo. Check what is left, and send /undo again if you need it.";
-            self.chats.post(&message.chat, text, &[id]);
-            return;
-        }
         if group.is_empty() {
             let ids = vec![id];
             return match message.command.as_deref() {
@@ -307,7 +301,7 @@ impl Poller {
             "/stop" => Kind::Stop,
             "/new" | "/clear" | "/reset" => Kind::New,
             "/undo" if !rest.trim().is_empty() => {
-                let text = "/undo takes no argument: it takes back one question at a time.";
+                let text = "/undo takes no argument: it takes back the last question.";
                 self.chats.post(&message.chat, text, &ids);
                 return;
             }
@@ -358,11 +352,6 @@ impl Poller {
         failing.failures += 1;
         let _ended = self.sender().cancel.sleep(wait);
     }
-}
-
-/// The name of a command.
-fn name_of(command: &str) -> Option<&str> {
-    command.split_whitespace().next()
 }
 
 fn update_id(update: &Value) -> Option<u64> {

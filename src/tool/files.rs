@@ -132,12 +132,12 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
     let versions = turn.versions.filter(|_| changes);
     let before = versions
         .filter(|versions| !versions.has(&path))
-        .and_then(|_| content(workers, &path, turn.cancel));
+        .and_then(|_| replaced(workers, &path, turn.cancel)?.ok());
     let reply = workers.call(&job, turn.cancel)?;
     if let (Some(versions), Header::Changed { stamp, is_new }) = (versions, &reply.header) {
         let before = match &before {
             _ if *is_new => Old::Absent,
-            Some((content, stamp)) => Old::Content(content, stamp),
+            Some(content) => Old::Content(content),
             None => Old::Unknown,
         };
         if let Err(e) = versions.changed(&path, before, stamp.clone()) {
@@ -169,20 +169,10 @@ fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Option<Result<Vec
         Ok(())
     });
     match read {
-        Ok(_) => Some(Ok(content)),
+        Ok(()) => Some(Ok(content)),
         Err(e) if e.message.ends_with("does not exist") => None,
         Err(e) => Some(Err(e.message)),
     }
-}
-
-/// What a file holds, if it may be kept, and its stamp.
-fn content(workers: &Workers, path: &str, cancel: &Cancel) -> Option<(Vec<u8>, String)> {
-    let mut content = Vec::new();
-    let read = workers.give_file(path, MOST_KEPT, cancel, &mut |part| {
-        content.extend_from_slice(part);
-        Ok(())
-    });
-    read.ok().map(|stamp| (content, stamp))
 }
 
 /// One name for a file of the workspace, however the model writes its path.

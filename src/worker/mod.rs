@@ -283,14 +283,14 @@ impl Workers {
         }
     }
 
-    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all. Returns its stamp.
+    /// Gives a regular file of the workspace to `take`, part by part, at most `most` bytes in all.
     pub(crate) fn give_file(
         &self,
         path: &str,
         most: u64,
         cancel: &Cancel,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Result<String> {
+    ) -> Result<()> {
         let (mut offset, mut first_stamp) = (0, String::new());
         loop {
             let job = Job::File(FileJob::GiveFile {
@@ -314,7 +314,7 @@ impl Workers {
             }
             take(&body)?;
             if body.len() < MAX_BODY {
-                return Ok(first_stamp);
+                return Ok(());
             }
         }
     }

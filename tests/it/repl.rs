@@ -327,7 +327,7 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.types("/undo\r");
         talk.wait_for_stdout("bantam: took back: third");
         talk.types("/undo\r");
-        talk.wait_for_stdout("bantam: took back: second");
+        talk.wait_for_stdout("bantam: there is nothing to take back");
         let export = home.path("talk.md");
         talk.types(&format!("/export {}\r", export.display()));
         talk.wait_for_stdout("bantam: wrote /");
@@ -339,7 +339,7 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.finish().exits(0);
         assert_eq!(
             std::fs::read_to_string(export).unwrap(),
-            "## You\n\nfirst\n\n## bantam\n\nOne.\n\n"
+            "## You\n\nfirst\n\n## bantam\n\nOne.\n\n## You\n\nsecond\n\n## bantam\n\nTwo again.\n\n"
         );
         let users = |n: usize| {
             model
@@ -351,7 +351,7 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         };
         assert_eq!(users(2), ["first", "second"]);
         assert_eq!(users(4), ["first", "second", "third"]);
-        assert_eq!(users(5), ["first", "fourth"]);
+        assert_eq!(users(5), ["first", "second", "fourth"]);
     }
 }
 

@@ -237,7 +237,7 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
 
 #[test]
 fn a_session_of_a_newer_bantam_is_refused() {
-    let model = Model::never_asked();
+    let model = Model::scripted([Reply::text("Hello.")]);
     let home = Home::with(&model.config());
     let line = sealed(
         "\"seq\":0,\"v\":2,\"session\":\"cli_default\",\"created\":\"2026-01-01T00:00:00Z\"}",
@@ -246,9 +246,15 @@ fn a_session_of_a_newer_bantam_is_refused() {
     home.agent(["-m", "hi"])
         .exits(3)
         .prints("")
-        .fails_with_a_hint()
-        .says("cli_default");
+        .says("bantam sessions reset cli_default");
     assert_eq!(fs::read_to_string(path).unwrap(), line, "and not touched");
+    home.bantam()
+        .args(["sessions", "reset", "cli_default"])
+        .run()
+        .exits(0);
+    let kept = home.path("sessions/cli_default.1.jsonl");
+    assert_eq!(fs::read_to_string(kept).unwrap(), line);
+    home.agent(["-m", "hi"]).exits(0).prints("Hello.\n");
 }
 
 #[test]

@@ -130,40 +130,54 @@ fn writing() -> Model {
 }
 
 #[test]
-fn turn_after_turn_is_taken_back_until_the_user_has_changed_the_file() {
+fn second_undo_takes_back_nothing() {
     let model = writing();
     let home = Home::with(&model.config());
     home.write("workspace/notes.txt", "mine");
-    let file = |name: &str| fs::read_to_string(home.path(&format!("workspace/{name}.txt")));
+    let notes = || fs::read_to_string(home.path("workspace/notes.txt")).unwrap();
     let mut talk = talk(&home);
-    for (number, word) in ["notes=one", "notes=two", "notes=three", "new=made"]
-        .iter()
-        .enumerate()
-    {
+    let write = |talk: &mut Running, word: &str, number: usize| {
         talk.types(&format!("write {word}\r"));
-        talk.wait_for_next_stdout(&format!("Done {}.\r\n\r\n\u{1b}[?2004h", number + 1));
-    }
-    talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: removed new.txt, which was new");
-    for content in ["two", "one", "mine"] {
-        talk.types("/undo\r");
-        talk.wait_for_next_stdout("bantam: restored notes.txt");
-        assert_eq!(file("notes").unwrap(), content);
-    }
-    // What the user did between two turns stays.
-    talk.types("write notes=four\r");
-    talk.wait_for_next_stdout("Done 1.\r\n\r\n\u{1b}[?2004h");
-    home.write("workspace/notes.txt", "mine again");
-    talk.types("write notes=five\r");
-    talk.wait_for_next_stdout("Done 2.\r\n\r\n\u{1b}[?2004h");
+        talk.wait_for_next_stdout(&format!("Done {number}.\r\n\r\n\u{1b}[?2004h"));
+    };
+    write(&mut talk, "notes=one", 1);
+    write(&mut talk, "notes=two", 2);
     talk.types("/undo\r");
     talk.wait_for_next_stdout("bantam: restored notes.txt");
-    assert_eq!(file("notes").unwrap(), "mine again");
     talk.types("/undo\r");
-    talk.wait_for_next_stdout("bantam: notes.txt stays as it is: it has changed since");
+    talk.wait_for_next_stdout("bantam: there is nothing to take back");
+    assert_eq!(notes(), "one");
+    // A new turn can be taken back again, to what the user made of the file.
+    home.write("workspace/notes.txt", "mine again");
+    write(&mut talk, "notes=three", 2);
+    talk.types("/undo\r");
+    talk.wait_for_next_stdout("bantam: restored notes.txt");
     talk.types("/quit\r");
     talk.finish().exits(0);
-    assert_eq!(file("notes").unwrap(), "mine again");
+    assert_eq!(notes(), "mine again");
+}
+
+#[test]
+fn refused_question_leaves_the_turn_before_it_to_undo() {
+    let model = Model::scripted([
+        Reply::call(
+            "write_file",
+            &json!({ "path": "notes.txt", "content": "one" }),
+        ),
+        Reply::text("Done."),
+        Reply::error(401, "no such key"),
+    ]);
+    let home = Home::with(&model.config());
+    home.write("workspace/notes.txt", "mine");
+    let mut talk = talk(&home);
+    talk.types("write\r");
+    talk.wait_for_stdout("Done.\r\n\r\n\u{1b}[?2004h");
+    talk.types("and now\r");
+    talk.wait_for_stdout("no such key");
+    talk.types("/undo\r");
+    talk.wait_for_stdout("bantam: restored notes.txt");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
 }
 
 #[test]
@@ -189,7 +203,7 @@ fn a_command_that_takes_nothing_says_what_to_type() {
 }
 
 #[test]
-fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
+fn bot_undo_restores_files_once_also_across_a_restart() {
     let (model, api) = (writing(), BotApi::start());
     api.chat(OWNER);
     let bot =
@@ -218,29 +232,18 @@ fn the_bot_takes_back_files_too_and_goes_on_with_that_after_a_restart() {
     );
     assert!(file("new").is_err());
     ends(gateway);
-    // Another program of the same home goes on with what is kept.
+    // Another program of the same home knows that it was taken back.
     let gateway = start();
     api.text(OWNER, "/undo");
     assert_eq!(
         api.wait_for_texts(OWNER, 5)[4],
-        "Took back: write notes=two\nrestored notes.txt"
-    );
-    assert_eq!(file("notes").unwrap(), "one");
-    api.text(OWNER, "/undo");
-    assert_eq!(
-        api.wait_for_texts(OWNER, 6)[5],
-        "Took back: write notes=one\nrestored notes.txt"
-    );
-    assert_eq!(file("notes").unwrap(), "mine");
-    api.text(OWNER, "/undo");
-    assert_eq!(
-        api.wait_for_texts(OWNER, 7)[6],
         "There is nothing to take back."
     );
+    assert_eq!(file("notes").unwrap(), "two");
     api.text(OWNER, "/undo 3");
     assert_eq!(
-        api.wait_for_texts(OWNER, 8)[7],
-        "/undo takes no argument: it takes back one question at a time."
+        api.wait_for_texts(OWNER, 6)[5],
+        "/undo takes no argument: it takes back the last question."
     );
     ends(gateway);
 }
