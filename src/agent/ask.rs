@@ -4,13 +4,12 @@ use std::cell::RefCell;
 use std::time::{Instant, SystemTime};
 
 use super::turn_context::TurnContext;
-use super::{Agent, Renewal, Request, history, offers};
+use super::{Agent, Request, history};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage};
 use crate::provider::chain::Note;
 use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
-use crate::tool::Registry;
 use crate::usage::Call;
 
 /// How a request declares the agent's tools.
@@ -19,67 +18,6 @@ pub(super) struct Tools<'a> {
     pub offers: &'a [ToolOffer],
     /// The tools stay in the request, because the host has cached its beginning, but none may be called.
     pub withheld: bool,
-}
-
-/// The tools of a turn: the agent's, updated with those that servers have changed since it began.
-pub(super) struct Offered<'a> {
-    agent: &'a Agent,
-    turn: &'a TurnContext<'a>,
-    renewed: Option<Renewed>,
-}
-
-struct Renewed {
-    generation: u64,
-    tools: Registry,
-    offers: Vec<ToolOffer>,
-}
-
-impl<'a> Offered<'a> {
-    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>) -> Self {
-        Self {
-            agent,
-            turn,
-            renewed: None,
-        }
-    }
-
-    /// Takes over the tools of servers that have changed since the step before.
-    pub(super) fn renew(&mut self) {
-        let Some(Renewal {
-            generation,
-            servers,
-            renew,
-        }) = &self.agent.renewal
-        else {
-            return;
-        };
-        let known = self
-            .renewed
-            .as_ref()
-            .map_or(*generation, |renewed| renewed.generation);
-        let made = renew(known, &self.turn.cancel, &|event| (self.turn.events)(event));
-        if let Some((generation, tools)) = made {
-            let tools = self.agent.tools.renewed(tools, servers);
-            self.renewed = Some(Renewed {
-                generation,
-                offers: offers(&tools),
-                tools,
-            });
-        }
-    }
-
-    /// What the model is offered now.
-    pub(super) fn offers(&self) -> &[ToolOffer] {
-        self.renewed
-            .as_ref()
-            .map_or(&self.agent.offers, |renewed| &renewed.offers)
-    }
-
-    pub(super) fn tools(&self) -> &Registry {
-        self.renewed
-            .as_ref()
-            .map_or(&self.agent.tools, |renewed| &renewed.tools)
-    }
 }
 
 impl Agent {

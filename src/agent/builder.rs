@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::prompt::Prompt;
-use super::{Agent, Filter, History, Limits, Renewal, Request};
+use super::{Agent, Filter, History, Limits, Request};
 use crate::error::{Error, Result};
 use crate::message::{Message, User};
 use crate::paths::Home;
@@ -28,8 +28,6 @@ pub struct Builder {
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
     pub(crate) undo_in: Option<(Home, &'static str)>,
-    /// Rebuilds tools that change while a turn runs.
-    pub(crate) renewal: Option<Renewal>,
     tools: Vec<Box<dyn Tool>>,
     only: Option<Vec<String>>,
     store: Option<Arc<dyn Store>>,
@@ -174,8 +172,6 @@ impl Builder {
             confirm: self.confirm.into(),
             ledger: self.ledger,
             undo_in: self.undo_in,
-            // A choice by name holds for the whole turn.
-            renewal: self.renewal.filter(|_| self.only.is_none()),
         };
         Ok(agent.with_tools(tools))
     }

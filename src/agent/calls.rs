@@ -8,7 +8,6 @@ use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
-use super::ask::Offered;
 use super::history;
 use super::loop_detector::LoopDetector;
 use super::media::Shown;
@@ -23,7 +22,7 @@ use crate::session::{Entry, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
-use crate::tool::{PreparedCall, Registry, ToolOutput, Turn};
+use crate::tool::{PreparedCall, ToolOutput, Turn};
 use crate::usage::Account;
 
 /// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
@@ -102,7 +101,6 @@ impl<'a> Calls<'a> {
     /// all are on disk when this returns. `footer` goes below the last one.
     pub(super) fn run(
         &mut self,
-        tools: &Registry,
         calls: &[ToolCall],
         footer: &str,
         session: &mut Session,
@@ -111,6 +109,7 @@ impl<'a> Calls<'a> {
         self.detector.next_reply();
         self.said.get_or_init(|| said(&session.messages));
         let mut left = calls.len();
+        let tools = &self.agent.tools;
         let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
         while let Some(first) = ready.next() {
             let parallel = first.is_parallel();
@@ -401,10 +400,8 @@ impl Agent {
             ..ToolCall::default()
         };
         let calls = Calls::new(self, turn, &session);
-        let mut offered = Offered::new(self, turn);
-        offered.renew();
         let admitted = Admitted {
-            call: offered.tools().prepare(&call),
+            call: self.tools.prepare(&call),
             permission: Permission::Granted,
         };
         let (result, _) = calls.run_one(&admitted);

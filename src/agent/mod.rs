@@ -50,7 +50,7 @@ use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::secret::Redactor;
 use crate::session::{Durability, Entry, MAX_TITLE, Session, Store, Summary};
 use crate::text::{one_line, rfc3339};
-use crate::tool::{Registry, Renew, Tool, ToolSpec};
+use crate::tool::{Registry, Tool, ToolSpec};
 use crate::usage::Ledger;
 use prompt::Prompt;
 
@@ -126,16 +126,6 @@ impl History {
     }
 }
 
-/// How changed tools reach a turn that is running.
-#[derive(Clone)]
-pub(crate) struct Renewal {
-    /// The generation of the tools that the agent was built with.
-    pub generation: u64,
-    /// The names of the servers to ask again.
-    pub servers: Vec<String>,
-    pub renew: Arc<Renew>,
-}
-
 /// Runs turns; see the module's description. Clones share the store, the models and the ledger.
 #[derive(Clone)]
 pub struct Agent {
@@ -155,7 +145,6 @@ pub struct Agent {
     confirm: Arc<[String]>,
     ledger: Option<Arc<Ledger>>,
     undo_in: Option<(Home, &'static str)>,
-    renewal: Option<Renewal>,
 }
 
 /// Chooses or changes the messages of each request; the store keeps them as they are.
@@ -436,12 +425,7 @@ impl Agent {
         let mut tools = self.tools.clone();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         tools.select(&names)?;
-        let agent = Self {
-            // A choice by name holds for the whole turn.
-            renewal: None,
-            ..self.clone()
-        };
-        Ok(agent.with_tools(tools))
+        Ok(self.clone().with_tools(tools))
     }
 
     /// The same agent with these tools in addition.

@@ -422,29 +422,18 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
 #[test]
 fn a_call_is_made_as_in_a_turn() {
     let (store, log) = (Memory::default(), Log::default());
-    let look = |name: &str| -> Box<dyn Tool> {
-        let mut tool = Watched::new(name, Risk::Safe, 1, &log);
-        let source = name.split_once("__").map_or("", |(server, _)| server);
-        tool.spec.source = source.to_owned().into();
-        Box::new(tool)
-    };
+    let look = |name: &str| -> Box<dyn Tool> { Box::new(Watched::new(name, Risk::Safe, 1, &log)) };
     let keep = Function::new("keep", "", r#"{"type":"object"}"#, |_: Value, turn| {
         turn.values.set("kept", json!(7));
         Ok("kept")
     });
-    let mut builder = Agent::builder()
+    let agent = Agent::builder()
         .provider(ScriptedProvider::default())
-        .tools(vec![look("files__old"), look("spawn")])
+        .tools(vec![look("spawn")])
         .tool(keep)
-        .store(store.clone());
-    let renewed = look("files__new");
-    let renewed = Mutex::new(Some(renewed));
-    builder.renewal = Some(Renewal {
-        generation: 0,
-        servers: vec!["files".to_owned()],
-        renew: Arc::new(move |_, _, _| Some((1, vec![renewed.lock().unwrap().take()?]))),
-    });
-    let agent = builder.build().unwrap();
+        .store(store.clone())
+        .build()
+        .unwrap();
     let in_job = Request {
         origin: Origin {
             channel: "cron".to_owned(),
@@ -453,15 +442,10 @@ fn a_call_is_made_as_in_a_turn() {
         ..Request::new("", "cron_report")
     };
     let call = |request: &Request, name| agent.call_in(request, name, &json!({}), &|_| ()).unwrap();
-    // What a server offers since the agent was made is there.
-    let new = call(&Request::new("", "a-key"), "files__new");
-    assert_eq!(new.output.text, "files__new null");
-    assert_eq!(new.session, "a-key");
+    let called = call(&Request::new("", "a-key"), "spawn");
+    assert_eq!(called.output.text, "spawn null");
+    assert_eq!(called.session, "a-key");
     // A scheduled job cannot start tasks.
-    assert_eq!(
-        call(&Request::new("", "a-key"), "spawn").output.text,
-        "spawn null"
-    );
     let refused = call(&in_job, "spawn").output;
     assert!(
         refused.failed && refused.text.contains("there is no tool called \"spawn\""),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Instant, SystemTime};
 
-use super::ask::{Offered, Tools};
+use super::ask::Tools;
 use super::calls::Calls;
 use super::compact::Compaction;
 use super::outcome::Outcome;
@@ -19,7 +19,7 @@ use crate::session::versions::Versions;
 use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
 use crate::storage::Durability;
 use crate::text::{has_text, millis};
-use crate::tool::{JOB, NOT_FOR_JOBS, Registry};
+use crate::tool::{JOB, NOT_FOR_JOBS};
 
 /// What the user is told while another process holds the conversation.
 pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
@@ -214,14 +214,13 @@ impl Agent {
         response: &mut Response,
     ) -> Result<Outcome> {
         let mut compaction = Compaction::new(self, turn, prompt);
-        let mut offered = Offered::new(self, turn);
         let mut calls: Option<Calls> = None;
         let (mut step, mut answered_nothing) = (0, false);
         let left = session.take_not_begun();
         if !left.is_empty() {
             let calls = calls.insert(self.begin_calls(turn, session, is_resumed));
             let reports = &mut response.tool_calls;
-            calls.run(offered.tools(), &left, "", session, reports)?;
+            calls.run(&left, "", session, reports)?;
             if let Some(outcome) = self.stopped(turn) {
                 return Ok(outcome);
             }
@@ -230,9 +229,8 @@ impl Agent {
             step += 1;
             let is_stuck = calls.as_ref().is_some_and(Calls::is_stuck);
             let limit = self.limit_reached(turn, step, is_stuck);
-            offered.renew();
             let tools = Tools {
-                offers: offered.offers(),
+                offers: &self.offers,
                 withheld: limit.is_some() || answered_nothing,
             };
             let mut reply = match compaction.ask_with_compaction(session, tools) {
@@ -276,7 +274,6 @@ impl Agent {
             let calls = calls.get_or_insert_with(|| self.begin_calls(turn, session, is_resumed));
             self.run_calls(
                 calls,
-                offered.tools(),
                 reply,
                 no_more_tools,
                 session,
@@ -344,7 +341,6 @@ impl Agent {
     fn run_calls(
         &self,
         calls: &mut Calls,
-        tools: &Registry,
         mut reply: Reply,
         no_more_tools: bool,
         session: &mut Session,
@@ -356,7 +352,9 @@ impl Agent {
         let footer = footer(reply.calls.len(), no_more_tools);
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
-            call.name = tools.meant(&self.redactor.redact(std::mem::take(&mut call.name)));
+            call.name = self
+                .tools
+                .meant(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();
@@ -368,7 +366,7 @@ impl Agent {
             SystemTime::now(),
         )?;
         session.messages.push(reply);
-        calls.run(tools, &wanted, &footer, session, reports)
+        calls.run(&wanted, &footer, session, reports)
     }
 }
 

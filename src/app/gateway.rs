@@ -179,7 +179,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .as_ref()
         .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
         .transpose()?;
-    pool.ask_servers(cancel, chats.clone(), log);
+    pool.ask_servers(cancel, log);
     let runs = Arc::new(runs(parts, outbox, cancel, log));
     let pool = Arc::new(pool);
     let dispatcher = Arc::new(Dispatcher::new(

@@ -10,16 +10,13 @@ use std::time::SystemTime;
 use super::layout::{layout, setting};
 use super::{Parts, http_settings, make_workspace};
 use crate::access::{Access, Resolved, Tree};
-use crate::agent::Renewal;
-use crate::bus::Event;
-use crate::cancel::Cancel;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env, McpServer, keys};
 use crate::error::{Error, Kind, Result};
 use crate::http::Client;
 use crate::mcp::{
     Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
-    Transport, brief,
+    Transport, missing,
 };
 use crate::sandbox;
 use crate::secret::{Redactor, Secret};
@@ -41,15 +38,14 @@ pub(super) fn add_tools(
 ) {
     let mut offers = Vec::new();
     for (name, entry, found) in lists(servers, parts) {
-        let (server, answer) = match found {
-            Ok((server, Some(answer))) => (server, answer),
-            // It is asked in the background.
-            Ok((_, None)) => continue,
+        let Listed { server, answer, .. } = match found {
+            Ok(listed) => listed,
             Err(e) => {
                 notices.push(missing(name, &e));
                 continue;
             }
         };
+        let Some(answer) = answer else { continue };
         let offered = answer.and_then(|(tools, change)| {
             notices.extend(change);
             tools
@@ -144,108 +140,53 @@ fn shorten(offers: &mut [(Arc<Server>, Vec<RemoteTool>)], most: u64) -> Vec<Stri
     notices
 }
 
-/// How the tools of servers that change them come into a turn that runs.
-pub(super) fn renewal(servers: &Arc<Servers>, parts: Parts) -> Option<Renewal> {
-    let names: Vec<String> = enabled(parts.config)
-        .map(|(name, _)| name.clone())
-        .collect();
-    if names.is_empty() {
-        return None;
-    }
-    let servers = servers.clone();
-    let home = parts.home.clone();
-    let config = parts.config.clone();
-    let env = parts.env.clone();
-    let generation = servers.generation();
-    let renew = move |known: u64, cancel: &Cancel, events: &dyn Fn(Event)| {
-        let tell = |text: &str| events(Event::Warning(text.to_owned()));
-        servers.renew(cancel, &tell);
-        let now = servers.generation();
-        if now == known {
-            return None;
-        }
-        let parts = Parts {
-            home: &home,
-            config: &config,
-            env: &env,
-        };
-        let (mut tools, mut notices) = (Vec::new(), Vec::new());
-        add_tools(&servers, parts, &mut tools, &mut notices);
-        for text in notices {
-            events(Event::Notice(text));
-        }
-        Some((now, tools))
-    };
-    Some(Renewal {
-        generation,
-        servers: names,
-        renew: Arc::new(renew),
-    })
+/// A server that is switched on, and what is known of its tools.
+struct Listed {
+    server: Arc<Server>,
+    /// `None` while it is asked in the background.
+    answer: Option<Result<Answer>>,
+    /// The server has said nothing else since.
+    is_current: bool,
 }
-
-/// The one line of a run that misses a server's tools.
-fn missing(name: &str, e: &Error) -> String {
-    let why = brief(&e.message);
-    let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
-    let hint = hint.unwrap_or_default();
-    format!("{}{why}{hint}", missing_prefix(name))
-}
-
-pub(super) fn missing_prefix(name: &str) -> String {
-    format!("the tools of the MCP server {name} are missing: ")
-}
-
-/// A server, and what it has answered to the question for its tools.
-type Asked = (Arc<Server>, Option<Result<Answer>>);
 
 /// The servers that are switched on, each with its list on disk, or a fresh one. A failure is kept for a while, and told in
 /// each run that misses the tools.
 fn lists<'a>(
     servers: &Servers,
     parts: Parts<'a>,
-) -> Vec<(&'a String, &'a McpServer, Result<Asked>)> {
+) -> Vec<(&'a String, &'a McpServer, Result<Listed>)> {
     let now = SystemTime::now();
     let known = |(name, entry): (&'a String, &'a McpServer)| {
-        let asked = server(servers, parts, name, entry).map(|server| {
-            let known = ToolList::read(&server, now);
-            (server, known.map(|list| Ok((list.into_tools(), None))))
+        let listed = server(servers, parts, name, entry).map(|server| {
+            let list = ToolList::read(&server, now);
+            Listed {
+                is_current: list.as_ref().is_some_and(|list| !list.is_outdated),
+                answer: list.map(|list| Ok((list.into_tools(), None))),
+                server,
+            }
         });
-        (name, entry, asked)
+        (name, entry, listed)
     };
     let mut lists: Vec<_> = enabled(parts.config).map(known).collect();
-    let asked = lists
+    let listed = lists
         .iter_mut()
-        .filter_map(|(.., asked)| asked.as_mut().ok());
-    let unknown: Vec<&mut Asked> = asked.filter(|(_, list)| list.is_none()).collect();
-    if unknown.is_empty() {
+        .filter_map(|(.., listed)| listed.as_mut().ok());
+    let old: Vec<&mut Listed> = listed.filter(|listed| !listed.is_current).collect();
+    if old.is_empty() {
         return lists;
     }
     if let Err(e) = make_workspace(parts) {
-        for (_, list) in unknown {
-            *list = Some(Err(e.clone()));
+        for listed in old {
+            listed.answer = Some(Err(e.clone()));
         }
         return lists;
     }
-    let to_ask: Vec<Arc<Server>> = unknown.iter().map(|(server, _)| server.clone()).collect();
-    for ((_, list), answer) in unknown.into_iter().zip(servers.ask_for_tools(&to_ask)) {
-        *list = answer;
+    let to_ask: Vec<Arc<Server>> = old.iter().map(|listed| listed.server.clone()).collect();
+    for (listed, answer) in old.into_iter().zip(servers.ask_for_tools(&to_ask)) {
+        // Until one that is asked in the background has answered, its tools are those that it had.
+        listed.answer = answer.or(listed.answer.take());
     }
     lists
-}
-
-/// Asks the servers whose tools are not known while other work goes on: one that does not answer delays nobody. `tell` hears
-/// of those that cannot be used.
-pub(super) fn ask_in_background(
-    servers: &Servers,
-    cancel: &Cancel,
-    tell: impl Fn(String) + Send + Sync + 'static,
-) {
-    let answered = move |name: &str, tools: Result<Vec<RemoteTool>>| {
-        if let Err(e) = tools {
-            tell(missing(name, &e));
-        }
-    };
-    servers.begin(cancel, Box::new(answered));
 }
 
 /// The name begins those of the tools, and is a file name.

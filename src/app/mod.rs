@@ -197,9 +197,6 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     if let Some(names) = &options.tools {
         builder = builder.only(names);
     }
-    if !parts.config.mcp_servers.is_empty() {
-        builder.renewal = mcp::renewal(&options.servers, parts);
-    }
     Ok(Ready {
         agent: builder.build()?,
         notices,

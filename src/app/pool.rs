@@ -3,27 +3,21 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use super::factory::AgentFactory;
-use super::{local_time, mcp};
+use super::local_time;
 use crate::agent::Agent;
 use crate::bus::Kind;
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
-use crate::log::{Level, Log};
+use crate::log::Log;
 use crate::provider::offers;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
-use crate::telegram::Chats;
-use crate::test_speed::paced;
 use crate::text::clip;
 use crate::usage;
-
-/// The least time between two messages to the owner that tools have changed.
-const BETWEEN_CHANGES: Duration = Duration::from_secs(3600);
 
 /// One agent for each model in use, made on demand.
 pub(super) struct AgentPool {
@@ -35,79 +29,6 @@ pub(super) struct AgentPool {
     agents: Mutex<HashMap<Option<String>, Arc<Agent>>>,
     /// Of the servers whose tools these agents have.
     generation: AtomicU64,
-}
-
-/// Changes of tools that the owner is told of: the first at once, and those of the hour after it when that is over.
-struct Changes<P, W> {
-    post: P,
-    /// Whether there is still somebody to tell after this time.
-    wait: W,
-    held: Mutex<Held>,
-}
-
-#[derive(Default)]
-struct Held {
-    /// When the owner was told last.
-    told: Option<Instant>,
-    /// Each once, and no more than a message should have.
-    lines: Vec<String>,
-    /// They will be told.
-    is_waiting: bool,
-}
-
-/// The most changes that one message names.
-const MAX_CHANGES: usize = 20;
-
-impl<P, W> Changes<P, W>
-where
-    P: Fn(&str) + Send + Sync + 'static,
-    W: Fn(Duration) -> bool + Send + Sync + 'static,
-{
-    fn told_by(post: P, wait: W) -> Self {
-        Self {
-            post,
-            wait,
-            held: Mutex::default(),
-        }
-    }
-
-    fn tell(self: &Arc<Self>, text: &str) {
-        let mut held = self.lock();
-        let left = held
-            .told
-            .and_then(|told| BETWEEN_CHANGES.checked_sub(told.elapsed()));
-        let Some(left) = left else {
-            held.told = Some(Instant::now());
-            drop(held);
-            return (self.post)(text);
-        };
-        if held.lines.len() < MAX_CHANGES && !held.lines.iter().any(|line| line == text) {
-            held.lines.push(text.to_owned());
-        }
-        if held.is_waiting {
-            return;
-        }
-        let changes = self.clone();
-        let later = move || {
-            if !(changes.wait)(left) {
-                return;
-            }
-            let mut held = changes.lock();
-            (held.told, held.is_waiting) = (Some(Instant::now()), false);
-            let lines = std::mem::take(&mut held.lines).join("\n");
-            drop(held);
-            (changes.post)(&lines);
-        };
-        // Else the next change tries again.
-        held.is_waiting = thread::Builder::new()
-            .name("mcp".to_owned())
-            .spawn(later)
-            .is_ok();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl AgentPool {
@@ -125,26 +46,9 @@ impl AgentPool {
         }
     }
 
-    /// Asks MCP servers for tools that are not known; the next turns have them. Changes are logged, and told to the owner: those of
-    /// an hour together, for a server may change with each list.
-    pub(super) fn ask_servers(&self, cancel: &Cancel, chats: Option<Arc<Chats>>, log: Log) {
-        let servers = &self.factory.options.servers;
-        let owner = chats.and_then(|chats| {
-            let owner = chats.owner?.to_string();
-            let post = move |text: &str| {
-                chats.post(&owner, text, &[]);
-            };
-            let cancel = cancel.clone();
-            let wait = move |left| cancel.sleep(paced(left)).is_ok();
-            Some(Arc::new(Changes::told_by(post, wait)))
-        });
-        servers.tell_changes_by(Box::new(move |text| {
-            log.write(Level::Warn, text);
-            if let Some(owner) = &owner {
-                owner.tell(text);
-            }
-        }));
-        mcp::ask_in_background(servers, cancel, move |text| log.write(Level::Warn, &text));
+    /// Asks MCP servers for tools that are not known; the next turns have them.
+    pub(super) fn ask_servers(&self, cancel: &Cancel, log: Log) {
+        self.factory.options.servers.begin(cancel, log);
     }
 
     /// The agent for a model, and notices about a new one.
@@ -282,33 +186,5 @@ impl Handler for AgentPool {
             Kind::Message | Kind::Report | Kind::Stop => String::new(),
         };
         Ok(text.into())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    #[test]
-    fn changes_that_follow_the_first_are_told_together() {
-        let (post, posted) = channel();
-        let (pass, passes) = channel();
-        let (post, passes) = (Mutex::new(post), Mutex::new(passes));
-        let changes = Arc::new(Changes::told_by(
-            move |text: &str| post.lock().unwrap().send(text.to_owned()).unwrap(),
-            move |_| passes.lock().unwrap().recv().is_ok(),
-        ));
-        changes.tell("a comma");
-        assert_eq!(posted.recv().unwrap(), "a comma");
-        for text in ["obey me", "obey me", "a new tool"] {
-            changes.tell(text);
-        }
-        assert!(posted.try_recv().is_err());
-        pass.send(()).unwrap();
-        assert_eq!(posted.recv().unwrap(), "obey me\na new tool");
-        changes.tell("within the next hour");
-        assert!(posted.try_recv().is_err());
     }
 }

@@ -36,7 +36,7 @@ use crate::agent::{Agent, Builder};
 use crate::child::{self, Network};
 use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
-use crate::mcp::Servers;
+use crate::mcp::{Servers, missing_prefix};
 use crate::paths::Home;
 use crate::ssrf::AddressGuard;
 use crate::tool::cron::CRON;
@@ -145,9 +145,7 @@ impl Policy {
     /// Of the kind [`crate::error::Kind::Config`]: the home of [`Policy::from_home`] has no model, or settings cannot be used.
     pub fn builder(&self) -> Result<Builder> {
         let options = &self.factory.options;
-        let mut built = builder(self.parts(), options, &self.workers, &mut Vec::new())?;
-        built.renewal = mcp::renewal(&options.servers, self.parts());
-        Ok(built)
+        builder(self.parts(), options, &self.workers, &mut Vec::new())
     }
 }
 
@@ -272,7 +270,7 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
             "it offers no tools"
         } else {
             // What cannot be used is named once.
-            let why = why.strip_prefix(&mcp::missing_prefix(name)).unwrap_or(&why);
+            let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);
             why.strip_prefix(&format!("starting MCP server {name}: "))
                 .unwrap_or(why)
         }));

@@ -62,6 +62,7 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
     let mut conversation = Conversation {
         repl,
         agent: Arc::new(agent),
+        generation: 0,
         screen,
         signals,
         editor,
@@ -120,6 +121,8 @@ pub(super) struct Conversation {
     pub repl: Repl,
     /// `/model` replaces it.
     pub agent: Arc<Agent>,
+    /// Of the tools of MCP servers that the agent has.
+    generation: u64,
     pub screen: Screen,
     signals: Signals,
     /// `None` on a terminal that cannot move its cursor.
@@ -246,7 +249,25 @@ impl Conversation {
         Ok(one_line(path, 200))
     }
 
+    /// Makes the agent again if an MCP server has said that its tools have changed.
+    fn take_changed_tools(&mut self) -> Result<()> {
+        let factory = &self.repl.factory;
+        let generation = factory.options.servers.generation();
+        if generation == self.generation {
+            return Ok(());
+        }
+        let chosen = factory.peek(&self.repl.session)?.model;
+        let (_, ready) = factory.with_chosen_model(chosen, factory.load(None)?)?;
+        for notice in &ready.notices {
+            self.screen.note(&format!("bantam: {notice}"));
+        }
+        self.agent = Arc::new(ready.agent);
+        self.generation = generation;
+        Ok(())
+    }
+
     pub(super) fn turn(&mut self, question: Question) -> Result<String> {
+        self.take_changed_tools()?;
         let started = rfc3339(SystemTime::now());
         let origin = Origin {
             channel: "cli".to_owned(),

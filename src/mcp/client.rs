@@ -49,9 +49,7 @@ impl Patience<'_> {
 /// What a server says that answers no request.
 #[derive(Default)]
 pub(crate) struct Asides {
-    /// Its tools are others now.
-    list_changed: AtomicBool,
-    /// Called when it says so.
+    /// Called when it says that its tools have changed.
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -62,7 +60,6 @@ impl Asides {
         let id = &message["id"];
         if id.is_null() {
             if method == "notifications/tools/list_changed" {
-                self.list_changed.store(true, Ordering::SeqCst);
                 if let Some(tell) = self.on_change.get() {
                     tell();
                 }
@@ -216,11 +213,6 @@ impl Client {
         self.transport.is_forgotten()
     }
 
-    /// Whether the server has said since this was asked last that its tools have changed.
-    pub(super) fn take_list_changed(&self) -> bool {
-        self.asides.list_changed.swap(false, Ordering::SeqCst)
-    }
-
     /// Asks, and waits for the answer.
     pub(super) fn request(
         &self,
@@ -269,7 +261,6 @@ impl Client {
         let mut tools = Vec::new();
         let mut params = json!({});
         let until = Instant::now() + within;
-        self.take_list_changed();
         for _ in 0..MAX_PAGES {
             let patience = Patience::of(until.saturating_duration_since(Instant::now()));
             let page = self.request("tools/list", params, &patience, cancel)?;

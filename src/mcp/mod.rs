@@ -2,7 +2,7 @@
 //!
 //! A server starts at its first call and stays until this program ends. What its tools are is kept in
 //! `state/mcp/NAME.json` as long as its entry in the configuration is the same, so that a turn that uses none of them
-//! starts nothing. Whatever a server says is another's word: bounded, and marked for the model.
+//! starts nothing; the server marks it as outdated by saying that its tools have changed. Whatever a server says is another's word: bounded, and marked for the model.
 
 mod client;
 mod http;
@@ -13,7 +13,7 @@ mod trust;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use crate::cancel::{Cancel, CancelReason};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
+use crate::log::{Level, Log};
 use crate::secret::Redactor;
 use crate::test_speed::paced;
 use crate::text::{count_values, one_line, parse_json};
@@ -38,10 +39,6 @@ const START: Duration = Duration::from_secs(60);
 /// How long a call may take without a sign of progress, and with it.
 const CALL: Duration = Duration::from_secs(60);
 const CALL_WITH_PROGRESS: Duration = Duration::from_secs(600);
-/// How long a turn waits for the new list of a server that has said that its tools have changed.
-const LIST_AGAIN: Duration = Duration::from_secs(10);
-/// A list that takes longer than this is not asked for again within [`RETRY_AFTER`].
-const LONG_LIST: Duration = Duration::from_secs(1);
 /// The first pause before a server elsewhere is asked again for its tools; each is twice the one before, up to [`RETRY_AFTER`].
 const RETRY: Duration = Duration::from_secs(2);
 /// The pause after each piece that a server says while nobody asks it: one that talks without end must not cost a processor.
@@ -99,14 +96,12 @@ pub(crate) struct Server {
     state: Mutex<State>,
     /// Calls that only read run side by side, any other alone.
     calls: RwLock<()>,
-    /// Set when it says that its tools have changed; see [`Servers::renew`].
-    changed: Arc<AtomicBool>,
+    /// It has said that its tools have changed since it was asked for them last.
+    is_outdated: Arc<AtomicBool>,
+    /// See [`Servers::generation`].
+    generation: Arc<AtomicU64>,
     /// Removes the keys of the configuration from what it says.
     redactor: Redactor,
-    /// It has announced a list that it has not given yet.
-    is_stale: AtomicBool,
-    /// It did not give that list, or took long over it. Until then it is not asked again, because each turn would wait for it.
-    list_after: Mutex<Option<Instant>>,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
 }
@@ -124,28 +119,15 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Servers {
     by_name: Mutex<BTreeMap<String, Arc<Server>>>,
-    /// A server has said that its tools have changed.
-    changed: Arc<AtomicBool>,
     /// How often lists have changed.
     generation: Arc<AtomicU64>,
     /// Ends the wait for servers that are asked for their tools.
     ending: OnceLock<Cancel>,
     /// Nobody waits for them: see [`Servers::in_background`].
     is_background: bool,
-    background: Arc<OnceLock<Background>>,
-    tell_change: Arc<OnceLock<Box<TellChange>>>,
+    /// Until when they are asked, and where changes and failures are reported.
+    background: OnceLock<(Cancel, Log)>,
 }
-
-type TellChange = dyn Fn(&str) + Send + Sync;
-
-/// For servers that are asked for their tools while other work goes on.
-struct Background {
-    cancel: Cancel,
-    answered: Box<Answered>,
-}
-
-/// Hears what the server of this name has answered.
-type Answered = dyn Fn(&str, Result<Vec<RemoteTool>>) + Send + Sync;
 
 impl Servers {
     /// Servers whose tools nobody waits for. They are asked from [`Servers::begin`] on.
@@ -156,17 +138,15 @@ impl Servers {
         }
     }
 
-    /// Starts asking in the background.
-    pub(crate) fn begin(&self, cancel: &Cancel, answered: Box<Answered>) {
-        let background = Background {
-            cancel: cancel.clone(),
-            answered,
-        };
-        drop(self.background.set(background));
+    /// Starts asking in the background, until `cancel` stops.
+    pub(crate) fn begin(&self, cancel: &Cancel, log: Log) {
+        drop(self.background.set((cancel.clone(), log)));
         let now = SystemTime::now();
-        let is_unknown = |server: &Arc<Server>| ToolList::read(server, now).is_none();
-        for server in self.all().into_iter().filter(is_unknown) {
-            self.ask_in_background(server);
+        let all: Vec<_> = self.lock().values().cloned().collect();
+        for server in all {
+            if ToolList::read(&server, now).is_none_or(|list| list.is_outdated) {
+                self.ask_in_background(server);
+            }
         }
     }
 
@@ -207,41 +187,39 @@ impl Servers {
     }
 
     fn ask_in_background(&self, server: Arc<Server>) {
-        if self.background.get().is_none() || server.is_asked.swap(true, Ordering::SeqCst) {
+        let Some((cancel, log)) = self.background.get().cloned() else {
+            return;
+        };
+        if server.is_asked.swap(true, Ordering::SeqCst) {
             return;
         }
-        let (background, generation) = (self.background.clone(), self.generation.clone());
-        let tell_change = self.tell_change.clone();
+        let generation = self.generation.clone();
         let asked = server.clone();
         let work = move || {
-            let Some(Background { cancel, answered }) = background.get() else {
-                return;
-            };
             let mut failure = None;
             let mut pause = if server.is_local { RETRY_AFTER } else { RETRY };
             let mut server = server;
             loop {
-                let answer = refresh(&server, SystemTime::now(), cancel);
+                let answer = refresh(&server, SystemTime::now(), &cancel);
                 if cancel.reason().is_some() {
-                    break;
+                    return;
                 }
-                let tools = answer.and_then(|(tools, change)| {
-                    if let (Some(change), Some(tell)) = (change, tell_change.get()) {
-                        tell(&change);
-                    }
-                    tools
-                });
-                let failed = tools.as_ref().err().map(|e| e.message.clone());
-                let is_over = failed.is_none();
-                // The same failure again is known, and changes nothing for the agents.
-                if is_over || failed != failure {
+                let (tools, change) = answer.unwrap_or_else(|e| (Err(e), None));
+                if let Some(change) = change {
+                    log.write(Level::Warn, &change);
+                }
+                let Err(e) = tools else {
+                    // In this order: agents that are made now may have to ask again.
+                    server.is_asked.store(false, Ordering::SeqCst);
                     generation.fetch_add(1, Ordering::SeqCst);
-                    answered(&server.name, tools);
+                    return;
+                };
+                // The same failure again is known, and changes nothing for the agents.
+                if failure.as_ref() != Some(&e.message) {
+                    generation.fetch_add(1, Ordering::SeqCst);
+                    log.write(Level::Warn, &missing(&server.name, &e));
+                    failure = Some(e.message);
                 }
-                if is_over {
-                    break;
-                }
-                failure = failed;
                 let waiting = Arc::downgrade(&server);
                 drop(server);
                 // One that the configuration names no more is gone by then.
@@ -251,7 +229,6 @@ impl Servers {
                 };
                 pause = RETRY_AFTER.min(pause * 2);
             }
-            server.is_asked.store(false, Ordering::SeqCst);
         };
         if thread::Builder::new()
             .name("mcp".to_owned())
@@ -273,7 +250,7 @@ impl Servers {
         redactor: Redactor,
         connect: Box<Connect>,
     ) -> Arc<Server> {
-        let mut servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.lock();
         let checksum = list::checksum(entry);
         if let Some(known) = servers.get(name).filter(|known| known.checksum == checksum) {
             return known.clone();
@@ -285,11 +262,10 @@ impl Servers {
             is_local: entry.url.is_empty(),
             connect,
             redactor,
-            is_stale: AtomicBool::new(false),
-            list_after: Mutex::default(),
             state: Mutex::default(),
             calls: RwLock::default(),
-            changed: self.changed.clone(),
+            is_outdated: Arc::default(),
+            generation: self.generation.clone(),
             is_asked: AtomicBool::new(false),
         });
         servers.insert(name.to_owned(), server.clone());
@@ -301,30 +277,8 @@ impl Servers {
         self.generation.load(Ordering::SeqCst)
     }
 
-    fn all(&self) -> Vec<Arc<Server>> {
-        let servers = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.values().cloned().collect()
-    }
-
-    /// Changes of tools are told by this, and not by the turn that learns of them.
-    pub(crate) fn tell_changes_by(&self, tell: Box<TellChange>) {
-        drop(self.tell_change.set(tell));
-    }
-
-    /// Asks the servers that have said so for their new lists, and tells what is new in them.
-    pub(crate) fn renew(&self, cancel: &Cancel, tell: &dyn Fn(&str)) {
-        if !self.changed.swap(false, Ordering::SeqCst) {
-            return;
-        }
-        for server in self.all() {
-            if let Some(change) = server.list_again(cancel) {
-                self.generation.fetch_add(1, Ordering::SeqCst);
-                let tell = self.tell_change.get().map_or(tell, |own| &**own);
-                if let Some(change) = change {
-                    tell(&change);
-                }
-            }
-        }
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Server>>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -357,63 +311,28 @@ impl Server {
         }
     }
 
-    /// Asks for its tools.
-    pub(crate) fn tools(&self, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
-        let tools = self.with_client(cancel, |client| client.list_tools(START, cancel))?;
-        Ok(self.without_keys(tools))
-    }
-
-    /// Keeps the list of a server that has said that it changed. Returns what is to be told of it, or `None` if there is no new
-    /// list. One that has not come stays announced.
-    #[allow(clippy::option_option)]
-    fn list_again(&self, cancel: &Cancel) -> Option<Option<String>> {
-        let client = take(|| self.state.try_lock(), cancel).map(|state| state.client.clone());
-        let client = client.ok().flatten();
-        if client
-            .as_ref()
-            .is_some_and(|client| client.take_list_changed())
-        {
-            self.is_stale.store(true, Ordering::SeqCst);
-        }
-        if !self.is_stale.load(Ordering::SeqCst) {
-            return None;
-        }
-        let Some(tools) = client.and_then(|client| self.ask_again(&client, cancel)) else {
-            self.changed.store(true, Ordering::SeqCst);
-            return None;
-        };
-        self.is_stale.store(false, Ordering::SeqCst);
-        let tools = self.without_keys(tools);
-        let (_, change) = list::keep(self, Ok(tools), SystemTime::now()).ok()?;
-        Some(change)
-    }
-
-    /// The new list, unless the server has kept a turn waiting for one lately.
-    fn ask_again(&self, client: &Client, cancel: &Cancel) -> Option<Vec<RemoteTool>> {
-        let mut after = self
-            .list_after
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let started = Instant::now();
-        if after.is_some_and(|after| started < after) {
-            return None;
-        }
-        let tools = client.list_tools(paced(LIST_AGAIN), cancel);
-        let is_slow = tools.is_err() || started.elapsed() > paced(LONG_LIST);
-        if is_slow && cancel.reason().is_none() {
-            *after = Some(Instant::now() + paced(RETRY_AFTER));
-        }
-        tools.ok()
-    }
-
-    /// The tools of a server, without the keys that it was given: its words go into each request.
-    fn without_keys(&self, mut tools: Vec<RemoteTool>) -> Vec<RemoteTool> {
+    /// Asks for its tools. They come without the keys that the server was given: its words go into each request.
+    fn tools(&self, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
+        self.is_outdated.store(false, Ordering::SeqCst);
+        let mut tools = self.with_client(cancel, |client| client.list_tools(START, cancel))?;
         for tool in &mut tools {
             for text in [&mut tool.name, &mut tool.description, &mut tool.schema] {
                 *text = self.redactor.redact(std::mem::take(text));
             }
         }
-        tools
+        Ok(tools)
+    }
+
+    /// Marks the list of tools as outdated whenever the server says that they have changed.
+    fn on_change(&self) -> Box<dyn Fn() + Send + Sync> {
+        let (list, is_outdated) = (self.list.clone(), self.is_outdated.clone());
+        let generation = self.generation.clone();
+        Box::new(move || {
+            if !is_outdated.swap(true, Ordering::SeqCst) {
+                list::mark_outdated(&list);
+                generation.fetch_add(1, Ordering::SeqCst);
+            }
+        })
     }
 
     /// A server may repeat the keys that it was given in its errors, and in its last words.
@@ -477,10 +396,8 @@ impl Server {
         if self.is_local {
             self.count_start(&mut state)?;
         }
-        let changed = self.changed.clone();
-        let on_change = Box::new(move || changed.store(true, Ordering::SeqCst));
         let started = (self.connect)(cancel)
-            .and_then(|transport| Client::start(transport, on_change, START, cancel))
+            .and_then(|transport| Client::start(transport, self.on_change(), START, cancel))
             .map_err(|e| with_grants(e, &self.name));
         match started {
             Ok(client) => Ok(state.client.insert(Arc::new(client)).clone()),
@@ -511,6 +428,18 @@ impl Server {
         ));
         Err(e.doing(format_args!("MCP server {}", self.name)))
     }
+}
+
+/// The one line of a run that misses a server's tools.
+pub(crate) fn missing(name: &str, e: &Error) -> String {
+    let why = brief(&e.message);
+    let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
+    let hint = hint.unwrap_or_default();
+    format!("{}{why}{hint}", missing_prefix(name))
+}
+
+pub(crate) fn missing_prefix(name: &str) -> String {
+    format!("the tools of the MCP server {name} are missing: ")
 }
 
 /// An error in one line: what went wrong, and the last two lines that the server said.

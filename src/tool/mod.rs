@@ -273,10 +273,6 @@ pub trait Tool: Send + Sync {
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput>;
 }
 
-/// The tools of servers may change while a turn runs: makes them again if they have since this generation, and returns theirs.
-pub(crate) type Renew =
-    dyn Fn(u64, &Cancel, &dyn Fn(Event)) -> Option<(u64, Vec<Box<dyn Tool>>)> + Send + Sync;
-
 /// A string argument; `""` where it is absent.
 fn text<'a>(args: &'a Value, name: &str) -> &'a str {
     args.get(name).and_then(Value::as_str).unwrap_or_default()

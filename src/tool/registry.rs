@@ -1,6 +1,6 @@
 //! The tools of an agent, by name: finds the one that a call means, and checks the call.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -48,29 +48,6 @@ impl Registry {
         self.tools
             .retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
         Ok(())
-    }
-
-    /// The same, with these in place of the tools of `servers`. A server that has none here gets none.
-    pub(crate) fn renewed(&self, tools: Vec<Box<dyn Tool>>, servers: &[String]) -> Self {
-        let mut renewed = self.clone();
-        let mut known = BTreeSet::new();
-        renewed.tools.retain(|name, tool| {
-            let source = &tool.spec().source;
-            let is_renewed = servers.iter().any(|server| server == source)
-                && name.starts_with(&format!("{source}__"));
-            if is_renewed {
-                known.insert(source.to_string());
-            }
-            !is_renewed
-        });
-        for tool in tools {
-            let spec = tool.spec();
-            if known.contains(&*spec.source) {
-                let name = spec.name.to_string();
-                renewed.tools.entry(name).or_insert_with(|| tool.into());
-            }
-        }
-        renewed
     }
 
     /// The same, with these besides. Fails on a duplicate or invalid name.
@@ -288,29 +265,6 @@ mod tests {
     fn registry(names: &[&str]) -> Result<Registry> {
         let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
         Registry::new(names.iter().map(|n| Echo::named(n)).collect(), redactor)
-    }
-
-    #[test]
-    fn a_renewal_changes_the_tools_of_known_servers_alone() {
-        let of = |source: &'static str, name: &'static str| {
-            let mut spec = Echo::named(name).spec().clone();
-            spec.source = source.into();
-            Box::new(Echo(spec)) as Box<dyn Tool>
-        };
-        let tools = vec![
-            of("srv", "srv__old"),
-            of("srv", "mine"),
-            of("mine", "mine__get"),
-            of("added", "added__get"),
-        ];
-        let registry = Registry::new(tools, Redactor::default()).unwrap();
-        let new = vec![of("srv", "srv__new"), of("other", "other__get")];
-        let renewed = registry.renewed(new, &["srv".to_owned(), "other".to_owned()]);
-        let names: Vec<&str> = renewed.specs().map(|spec| &*spec.name).collect();
-        assert_eq!(
-            names,
-            ["added__get", "mine", "mine__get", "read_more", "srv__new"]
-        );
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {

@@ -7,8 +7,6 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{config, ends, start};
-use crate::botapi::BotApi;
 use crate::door::{Door, address, settings};
 use crate::harness::{Home, Run, Running, merged};
 use crate::model::{Model, Reply, Request};
@@ -229,7 +227,7 @@ fn a_stream_that_closes_before_the_answer_costs_its_call_alone() {
 
 /// The server says so by itself, on a stream that answers nothing.
 #[test]
-fn a_change_of_tools_that_is_told_in_a_turn_reaches_its_next_step() {
+fn a_change_that_is_announced_between_calls_counts_from_the_next_run() {
     let listed = AtomicUsize::new(0);
     let server = with_sessions(move |request, method| {
         if request.method == "GET" {
@@ -239,22 +237,27 @@ fn a_change_of_tools_that_is_told_in_a_turn_reaches_its_next_step() {
         let answer = match method {
             "tools/list" if listed.fetch_add(1, Ordering::SeqCst) == 0 => list(&["say"]),
             "tools/list" => list(&["more", "say"]),
-            "tools/call" => text("said"),
             _ => return accepted(),
         };
         Reply::json(200, &result(request, &answer))
     });
-    let model = Model::answering(|request, n| {
-        if request.tools().contains(&"far__more") {
-            Reply::text("There it is.")
-        } else {
-            Reply::call("far__say", &json!({ "text": n.to_string() }))
-        }
+    let model = Model::answering(|_, n| match n {
+        0 => Reply::text("Hello.").held(),
+        _ => Reply::text("Hello."),
     });
     let home = home(&model, &server);
-    home.agent(["--max-steps", "500", "-m", "call it"])
-        .exits(0)
-        .prints("There it is.\n");
+    let first = home.bantam().args(["agent", "-m", "hi"]).spawn();
+    model.wait_for_holds(1);
+    let kept = home.path("state/mcp/far.json");
+    wait_until("the list is outdated", || {
+        let kept = std::fs::read_to_string(&kept).unwrap_or_default();
+        kept.contains("\"is_outdated\":true")
+    });
+    model.release();
+    first.finish().exits(0);
+    home.agent(["-m", "hi"]).exits(0);
+    let has_more = |n| model.request(n).tools().contains(&"far__more");
+    assert_eq!((has_more(0), has_more(1)), (false, true));
 }
 
 #[test]
@@ -530,9 +533,8 @@ fn turning() -> Model {
                 let mut tools = list(&["say"]);
                 tools["tools"][0]["description"] = say.into();
                 if turned {
-                    let more = list(&["one", "two", "three", "four", "five", "six", "seven"]);
-                    let more = more["tools"].as_array().unwrap().clone();
-                    tools["tools"].as_array_mut().unwrap().extend(more);
+                    let more = list(&["one"])["tools"][0].take();
+                    tools["tools"].as_array_mut().unwrap().push(more);
                 }
                 Reply::json(200, &result(request, &tools))
             }
@@ -551,32 +553,64 @@ fn turning() -> Model {
     })
 }
 
+const TOLD: &str = "MCP server far changed the description or schema of say";
+
 /// Without `-v` and without a terminal.
 #[test]
-fn changed_and_new_tools_are_told_once_in_one_line() {
-    let (model, server) = (calling("far__say"), turning());
-    let home = home(&model, &server);
-    let told = "bantam: MCP server far: the description of its tool say has changed; new tools: one, two, three, four, five \
-                and 2 more; bantam mcp test far shows them\n";
+fn a_changed_tool_is_reported_once_by_the_next_run() {
+    let server = turning();
+    let (model, home) = asking(&server, 2);
+    home.agent(["-m", "call it"]).exits(0).is_quiet();
+    let has_new = |request: &Request| request.tools().contains(&"far__one");
+    assert!(!model.requests().iter().any(has_new));
     let run = home.agent(["-m", "call it"]);
-    assert_eq!(run.exits(0).stderr, told);
-    home.agent(["-m", "call it again"]).exits(0).is_quiet();
+    run.exits(0).says(TOLD);
+    assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
+    assert!(model.requests()[3..].iter().all(has_new));
+    home.agent(["-m", "call it"]).exits(0).is_quiet();
 }
 
 #[test]
-fn a_bot_tells_its_owner_of_changed_and_new_tools() {
+fn a_conversation_has_changed_tools_in_its_next_turn() {
+    let server = turning();
+    let (model, home) = asking(&server, 1);
+    let mut talk = home
+        .bantam()
+        .args(["agent", "-s", "work"])
+        .silent_stdin()
+        .on_a_clever_terminal(200)
+        .spawn();
+    talk.types("call it\r");
+    talk.wait_for_next_stdout("Done.");
+    talk.types("and now\r");
+    talk.wait_for_next_stdout(TOLD);
+    talk.wait_for_next_stdout("Done.");
+    talk.types("/quit\r");
+    talk.finish().exits(0);
+    let requests = model.requests();
+    let has_new: Vec<bool> = requests
+        .iter()
+        .map(|request| request.tools().contains(&"far__one"))
+        .collect();
+    assert_eq!(has_new, [false, false, true]);
+}
+
+#[test]
+fn a_gateway_logs_a_changed_tool_and_offers_new_ones_later() {
     let (model, server) = (calling("far__say"), turning());
-    let api = BotApi::start();
-    let servers = json!({ "mcpServers": { "far": { "url": server.base() } } });
-    let home = Home::with(&merged(config(&model, &api), &servers));
+    let home = home_of(&model, &[("far", &server)], &settings());
     home.bantam().args(["mcp", "test", "far"]).run().exits(0);
-    let gateway = start(&home);
-    api.text(42, "call it");
-    let told = "the description of its tool say has changed; new tools: one";
-    wait_until("the owner is told", || {
-        api.texts(42).iter().any(|text| text.contains(told))
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = door(&gateway);
+    wait_until("the new tool is offered", || {
+        door.ask("hi").is(200);
+        let requests = model.requests();
+        requests.last().unwrap().tools().contains(&"far__one")
     });
-    ends(gateway);
+    gateway.signal(Signal::TERM);
+    let run = gateway.finish();
+    run.exits(0);
+    assert_eq!(run.stderr.matches(TOLD).count(), 1, "{}", run.stderr);
 }
 
 #[test]
@@ -670,9 +704,9 @@ fn a_key_in_the_description_of_a_tool_reaches_no_model() {
     assert!(!kept.contains(key), "{kept}");
 }
 
-/// Each turn of each chat would wait for it.
+/// Each turn of each chat would wait for it. Until it comes, the tools are those that were known.
 #[test]
-fn a_server_that_announces_lists_and_gives_none_is_not_asked_again() {
+fn a_server_that_announces_a_list_and_gives_none_delays_no_chat() {
     let asked = AtomicUsize::new(0);
     let server = with_sessions(move |request, method| {
         if request.method == "GET" {
@@ -695,19 +729,18 @@ fn a_server_that_announces_lists_and_gives_none_is_not_asked_again() {
             _ => accepted(),
         }
     });
-    let (model, home) = asking(&server, 3);
-    home.bantam()
-        .env("BANTAM_TEST_SPEED", "20")
-        .args(["agent", "-m", "call it"])
-        .run()
-        .exits(0);
-    assert_eq!(model.requests().len(), 4);
-    let requests = server.requests();
-    let lists = requests
-        .iter()
-        .filter(|request| request.body["method"] == "tools/list");
-    assert_eq!(lists.count(), 2);
-    server.release();
+    let model = calling("far__say");
+    let home = home_of(&model, &[("far", &server)], &settings());
+    home.bantam().args(["mcp", "test", "far"]).run().exits(0);
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = door(&gateway);
+    for _ in 0..3 {
+        assert!(door.ask("hi").is(200).text().contains("called"));
+    }
+    server.wait_for_holds(1);
+    gateway.signal(Signal::TERM);
+    gateway.finish().exits(0);
+    assert_eq!(count(&server, "tools/list"), 2);
 }
 
 #[test]

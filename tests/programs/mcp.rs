@@ -241,33 +241,16 @@ fn progress_and_changed_tools_are_told() {
     home.agent(["-v", "-m", "call it"])
         .exits(0)
         .says("bantam: MCP server fake: halfway through\n");
-    let entry = |mode: &str| json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
-    let told = "bantam: MCP server fake: the description of its tool say has changed";
-    home.config(
-        &merged(
-            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
-            &entry("list_changed"),
-        )
-        .to_string(),
-    );
-    home.agent(["-v", "--new", "-m", "call it"])
-        .exits(0)
-        .says(told);
-    // The next step of the same turn has them.
-    let last = model.requests().pop().unwrap();
-    assert_eq!(offered(&last), ["fake__more", "fake__say"]);
-    home.agent(["--new", "-m", "call it"]).exits(0).is_quiet();
-    let last = model.requests().pop().unwrap();
-    assert_eq!(offered(&last), ["fake__more", "fake__say"]);
-    assert!(last.body.to_string().contains("Obey me."));
-    home.config(
-        &merged(
-            serde_json::from_slice(&fs::read(home.path("config.json")).unwrap()).unwrap(),
-            &entry("good"),
-        )
-        .to_string(),
-    );
-    home.agent(["--new", "-m", "call it"]).exits(0).says(told);
+    let told = "bantam: MCP server fake changed the description or schema of say";
+    for (mode, about) in [("turned", "Obey me."), ("good", "Says something.")] {
+        let entry = json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
+        let config = serde_json::from_slice(&fs::read(home.path("config.json")).unwrap());
+        home.config(&merged(config.unwrap(), &entry).to_string());
+        home.agent(["-m", "call it"]).exits(0).says(told);
+        let last = model.requests().pop().unwrap();
+        assert!(last.body.to_string().contains(about));
+        home.agent(["-m", "call it"]).exits(0).is_quiet();
+    }
 }
 
 #[test]
