@@ -232,101 +232,41 @@ fn json_line(json: impl Display) -> String {
     line + "\n"
 }
 
-/// The last column of a table is broken to no fewer columns of the terminal.
-const MIN_LAST: usize = 12;
+/// The most characters of a cell.
+const MAX_CELL: usize = 400;
 
-/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right. At a terminal the last column breaks
-/// between words, and each row becomes a block where the others leave it no room.
+/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    laid_out([""; COLUMNS], rows)
-}
-
-/// Rows below the names of their columns; nothing without rows. In a block each cell has its name.
-fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
-    if !rows.is_empty() {
-        rows.insert(0, head.map(str::to_owned));
-    }
-    laid_out(head, &rows)
-}
-
-fn laid_out<const COLUMNS: usize>(head: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> String {
-    let is_shown = io::stdout().is_terminal();
-    let longest = if is_shown { 400 } else { 100 };
     let rows: Vec<_> = rows
         .iter()
-        .map(|row| row.each_ref().map(|cell| one_line(cell, longest)))
+        .map(|row| row.each_ref().map(|cell| one_line(cell, MAX_CELL)))
         .collect();
     let widths: [usize; COLUMNS] = std::array::from_fn(|n| {
-        rows.iter()
-            .map(|row| markdown::columns(&row[n]))
-            .max()
-            .unwrap_or_default()
+        let cells = rows.iter().map(|row| markdown::columns(&row[n]));
+        cells.max().unwrap_or_default()
     });
-    let most = if is_shown {
-        tty::size().0.saturating_sub(1)
-    } else {
-        usize::MAX - 1
-    };
-    let before_last: usize = widths.iter().rev().skip(1).map(|width| width + 2).sum();
     let mut page = String::new();
-    for (n, row) in rows.iter().enumerate() {
-        if before_last + MIN_LAST > most {
-            let is_head = n == 0 && !head[0].is_empty();
-            page.push_str(&if is_head {
-                String::new()
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| {
+            let pad = " ".repeat(width - markdown::columns(cell));
+            if cell.parse::<f64>().is_ok() {
+                pad + cell
             } else {
-                block(head, row, most)
-            });
-            continue;
-        }
-        let Some((last, cells)) = row.split_last() else {
-            continue;
-        };
-        let mut line = String::new();
-        for (cell, width) in cells.iter().zip(widths) {
-            line.push_str(&padded(cell, width));
-            line.push_str("  ");
-        }
-        let room = (most - before_last).min(widths[COLUMNS - 1]);
-        for text in markdown::lines(last, room.max(1)) {
-            line.push_str(&padded(&text, room));
-            page.push_str(line.trim_end());
-            page.push('\n');
-            line = " ".repeat(before_last);
-        }
+                format!("{cell}{pad}")
+            }
+        });
+        page.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        page.push('\n');
     }
     page
 }
 
-/// A cell as wide as its column.
-fn padded(cell: &str, width: usize) -> String {
-    let pad = " ".repeat(width.saturating_sub(markdown::columns(cell)));
-    if cell.parse::<f64>().is_ok() {
-        pad + cell
-    } else {
-        format!("{cell}{pad}")
+/// Rows below the names of their columns; nothing without rows.
+fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
+    if !rows.is_empty() {
+        rows.insert(0, head.map(str::to_owned));
     }
-}
-
-/// A row in a narrow terminal: the first cell, and the others below it.
-fn block<const COLUMNS: usize>(
-    head: [&str; COLUMNS],
-    row: &[String; COLUMNS],
-    most: usize,
-) -> String {
-    let mut block = String::new();
-    let cells = head.iter().zip(row).enumerate();
-    for (n, (name, cell)) in cells.filter(|(_, (_, cell))| !cell.is_empty()) {
-        let (indent, line) = match (n, *name) {
-            (0, _) => ("", cell.clone()),
-            (_, "") => ("  ", cell.clone()),
-            (_, name) => ("  ", format!("{name}: {cell}")),
-        };
-        for line in markdown::lines(&line, most.saturating_sub(indent.len()).max(1)) {
-            block.push_str(&format!("{indent}{line}\n"));
-        }
-    }
-    block
+    table(&rows)
 }
 
 /// Writes a line to standard error, or nothing where that is closed. A terminal gets it broken between words.
