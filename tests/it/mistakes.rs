@@ -48,8 +48,8 @@ const MISTAKES: &[Mistake] = &[
         "bantam help lists the commands and topics",
     ),
     typed(
-        &["help", "jial"],
-        "no help for \"jial\"",
+        &["help", "sanbox"],
+        "no help for \"sanbox\"",
         "did you mean `bantam help sandbox`?",
     ),
     typed(
