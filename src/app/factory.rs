@@ -131,13 +131,8 @@ impl AgentFactory {
         }
     }
 
-    /// A conversation, without locking it.
-    pub(crate) fn peek(&self, session: &str) -> Result<Session> {
-        self.store().peek(session)
-    }
-
     pub(crate) fn last_question(&self, session: &str) -> Result<Option<User>> {
-        Ok(question(&self.peek(session)?))
+        Ok(question(&self.store().peek(session)?))
     }
 
     /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed. `None`

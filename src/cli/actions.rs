@@ -1,28 +1,18 @@
 //! What the commands of a conversation do.
 
-use std::fs::File;
-use std::io::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-
 use super::question::Question;
 use super::repl::Conversation;
-use super::{attach, table, tty};
-use crate::access::{self, Links};
+use super::{table, tty};
 use crate::agent::Agent;
-use crate::app::{self, Parts};
-use crate::error::{Context, Error, Result};
-use crate::message::{Message, Usage};
-use crate::paths::{of_user, session_name};
+use crate::error::{Error, Result};
+use crate::message::Usage;
+use crate::paths::session_name;
 use crate::provider::offers::{self, HostOffers, Offer};
 use crate::session::{archive, fresh_key};
-use crate::storage;
-use crate::text::{counted, nearest, one_line};
+use crate::text::{counted, one_line};
 use crate::usage::Totals;
 
 impl Conversation {
@@ -39,17 +29,6 @@ impl Conversation {
         Ok(format!("bantam: started a new conversation{kept}"))
     }
 
-    pub(super) fn attach_next(&mut self, path: &str) -> Result<String> {
-        // A paste that no mark tells from typing may hold this line.
-        if let Some(bytes) = attach::length(path, &self.repl.factory.env) {
-            if !tty::confirm(&self.screen, &attach::question(&[(path, bytes)]))? {
-                return Ok("bantam: not attached".to_owned());
-            }
-        }
-        self.attach(path)
-            .map(|shown| format!("bantam: attached {shown}; it goes with the next message"))
-    }
-
     /// What the host of a model offers.
     fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
@@ -62,9 +41,7 @@ impl Conversation {
         if name.is_empty() {
             return Ok(self.list_models());
         }
-        let model = self
-            .set_model(Some(name))
-            .map_err(|e| self.meaning(name, e))?;
+        let model = self.set_model(Some(name))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
         let done = format!("bantam: the model is now {model}");
         let Some((vendor, id)) = name
@@ -95,8 +72,8 @@ impl Conversation {
         })
     }
 
-    /// The models that can be chosen. From now on Tab completes those that its host offers.
-    fn list_models(&mut self) -> String {
+    /// The models that can be chosen.
+    fn list_models(&self) -> String {
         let model = self.agent.model();
         let mut names = self.repl.models.clone();
         let offers = self.offers(model).and_then(|host| host.models);
@@ -104,9 +81,6 @@ impl Conversation {
         let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
         let has_name = |offer: &&Offer| !offer.name.is_empty();
         let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
-        if let Some(editor) = &mut self.editor {
-            editor.complete_models(rows.iter().map(|[name, _]| name.clone()));
-        }
         if !rows.is_empty() {
             names.push("one of these".to_owned());
         }
@@ -116,31 +90,6 @@ impl Conversation {
             table(&rows),
             names.join(", ")
         )
-    }
-
-    /// The error for a name that is none, with what the hosts offer instead.
-    fn meaning(&self, name: &str, e: Error) -> Error {
-        let is_of_a_host = |hint: &str| hint.starts_with("put its host in front");
-        if !e.hint.as_deref().is_some_and(is_of_a_host) {
-            return e;
-        }
-        let Ok(loaded) = self.repl.factory.load(None) else {
-            return e;
-        };
-        let offered = offers::names(self.repl.factory.parts(&loaded.config));
-        let ids = offered
-            .iter()
-            .filter_map(|name| Some(name.split_once('/')?.1));
-        let near = nearest(name, ids.clone());
-        let meant = offered.iter().find(|offer| {
-            offer
-                .split_once('/')
-                .is_some_and(|(_, id)| Some(id) == near)
-        });
-        e.hint(match meant {
-            Some(meant) => format!("did you mean /model {}?", one_line(meant, 80)),
-            None => "/model lists the models".to_owned(),
-        })
     }
 
     /// Answers with this model or the configured one, and returns its name.
@@ -181,71 +130,6 @@ impl Conversation {
         let lines = undone.lines();
         let lines = lines.iter().map(|line| format!("bantam: {line}"));
         Ok(lines.collect::<Vec<_>>().join("\n"))
-    }
-
-    /// By OSC 52, which also reaches the clipboard over SSH.
-    pub(super) fn copy(&self) -> Result<String> {
-        let session = self.repl.factory.peek(&self.repl.session)?;
-        let answer = session
-            .messages
-            .iter()
-            .rev()
-            .find_map(|message| match message {
-                Message::Assistant(reply) if !reply.text.trim().is_empty() => {
-                    Some(reply.text.trim())
-                }
-                _ => None,
-            });
-        let Some(answer) = answer else {
-            return Ok("bantam: there is no answer yet".to_owned());
-        };
-        if !self.screen.style.ansi || !self.screen.stderr_is_terminal {
-            return Err(
-                Error::failed("this terminal has no clipboard").hint("/export FILE writes a file")
-            );
-        }
-        self.screen
-            .draw(&format!("\x1b]52;c;{}\x07", STANDARD.encode(answer)));
-        self.screen.entered();
-        let what = counted(answer.chars().count(), "character");
-        Ok(format!(
-            "bantam: sent the last answer to the clipboard ({what}), if your terminal allows it"
-        ))
-    }
-
-    /// Writes what was said, without tool calls and their results.
-    pub(super) fn export(&self, path: &str) -> Result<String> {
-        let session = self.repl.factory.peek(&self.repl.session)?;
-        let mut page = String::new();
-        if let Some(summary) = &session.summary {
-            page.push_str(&format!(
-                "## Summary of what came before\n\n{}\n\n",
-                summary.trim()
-            ));
-        }
-        for message in &session.messages {
-            let (who, text) = match message {
-                Message::User(user) => ("You", &user.content),
-                Message::Assistant(reply) if !reply.text.trim().is_empty() => {
-                    ("bantam", &reply.text)
-                }
-                _ => continue,
-            };
-            page.push_str(&format!("## {who}\n\n{}\n\n", text.trim()));
-        }
-        if page.is_empty() {
-            return Ok("bantam: the conversation is empty".to_owned());
-        }
-        let shown = one_line(path, 200);
-        let config = self.repl.factory.load(None)?.config;
-        let is_new = write_new(path, page.as_bytes(), self.repl.factory.parts(&config))
-            .doing(format_args!("writing {shown}"))?;
-        if !is_new {
-            return Err(
-                Error::usage(format!("{shown} exists already")).hint("/export another name")
-            );
-        }
-        Ok(format!("bantam: wrote {shown}"))
     }
 
     /// Lists the conversations, the newest last, where the prompt is; those that leave room on the screen, or all.
@@ -347,25 +231,5 @@ impl Conversation {
             "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}\n\
              bantam: context: {context}"
         ))
-    }
-}
-
-/// Writes a new file that the user named. `false` when something is there. In a tree that a model can change no link is
-/// followed, as `-a` follows none.
-fn write_new(path: &str, content: &[u8], parts: Parts) -> Result<bool> {
-    let path = &of_user(path, parts.env);
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-    if let Some(dir) = dir.filter(|dir| !dir.is_dir()) {
-        let shown = one_line(&dir.to_string_lossy(), 200);
-        return Err(Error::usage(format!("there is no folder {shown}")));
-    }
-    let Some((tree, below)) = app::layout(parts)?.hold_in(path)? else {
-        return storage::write_new(path, content);
-    };
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
-    match tree.open_at(&below, flags, Mode::RUSR | Mode::WUSR, Links::Refuse) {
-        Ok(file) => Ok(File::from(file).write_all(content).map(|()| true)?),
-        Err(Errno::EXIST) => Ok(false),
-        Err(e) => Err(access::explain(e, path)),
     }
 }

@@ -27,18 +27,13 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
             continue;
         };
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
-        let found = [path, bare]
-            .into_iter()
-            .find_map(|path| Some((path, length(path, env)?)));
+        let found = [path, bare].into_iter().find_map(|path| {
+            let meta = std::fs::metadata(of_user(path, env)).ok()?;
+            meta.is_file().then(|| (path, meta.len()))
+        });
         named.extend(found.filter(|file| !named.contains(file)));
     }
     named
-}
-
-/// The size of a file in bytes; `None` if it is none.
-pub(super) fn length(path: &str, env: &Env) -> Option<u64> {
-    let meta = std::fs::metadata(of_user(path, env)).ok()?;
-    meta.is_file().then_some(meta.len())
 }
 
 /// What asks whether to attach these files.

@@ -7,7 +7,7 @@ use crate::text::{nearest, one_line};
 /// A command of a conversation.
 pub(super) struct Command {
     pub name: &'static str,
-    /// `FILE` is required, `[NAME]` optional.
+    /// `KEY` is required, `[NAME]` optional.
     pub argument: &'static str,
     about: &'static str,
     /// Its other names.
@@ -18,7 +18,7 @@ pub(super) struct Command {
 /// Returns what to tell; `None` ends the conversation.
 type Run = fn(&mut Conversation, &str) -> Result<Option<String>>;
 
-const COMMANDS: [Command; 14] = [
+const COMMANDS: [Command; 11] = [
     row(
         "/help",
         "[COMMAND]",
@@ -41,13 +41,6 @@ const COMMANDS: [Command; 14] = [
         |talk, name| talk.model(name).map(Some),
     ),
     row(
-        "/attach",
-        "FILE",
-        "send a file with the next message",
-        &[],
-        |talk, path| talk.attach_next(path).map(Some),
-    ),
-    row(
         "/retry",
         "",
         "ask the last question again",
@@ -60,20 +53,6 @@ const COMMANDS: [Command; 14] = [
         "take back the last question, its answer and file changes",
         &[],
         |talk, _| talk.undo().map(Some),
-    ),
-    row(
-        "/copy",
-        "",
-        "copy the last answer to the clipboard",
-        &[],
-        |talk, _| talk.copy().map(Some),
-    ),
-    row(
-        "/export",
-        "FILE",
-        "write the conversation to a new Markdown file",
-        &[],
-        |talk, path| talk.export(path).map(Some),
     ),
     row(
         "/sessions",
@@ -183,8 +162,9 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     if has_more {
         return Input::Lines(first.to_owned());
     }
-    let words = words(skills);
-    let near = nearest(first, words.iter().map(String::as_str));
+    let skills = skills.iter().map(|name| format!("/{name}"));
+    let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
+    let near = nearest(first, known.iter().map(String::as_str));
     let hint = near.map_or("/help lists them".to_owned(), |near| {
         format!("did you mean {near}?")
     });
@@ -203,14 +183,8 @@ fn find(line: &str) -> Option<&'static Command> {
     fits.then_some(command)
 }
 
-/// The words that a command or a skill begins with.
-pub(super) fn words(skills: &[String]) -> Vec<String> {
-    let skills = skills.iter().map(|name| format!("/{name}"));
-    COMMANDS
-        .iter()
-        .map(|command| command.name.to_owned())
-        .chain(skills)
-        .collect()
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|command| command.name)
 }
 
 impl Command {
@@ -277,7 +251,7 @@ mod tests {
         is("/help", "/help", "");
         is("/clear ", "/new", "");
         is("/model  openai/gpt-5-mini ", "/model", "openai/gpt-5-mini");
-        is("/export my talk.md", "/export", "my talk.md");
+        is("/resume my talk", "/resume", "my talk");
         is("/exit", "/quit", "");
         is("/undo 3", "/undo", "3");
         is("/help model", "/help", "model");

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::args::{Args, Command};
-use super::{candidates, commands, help, print};
+use super::{commands, help, print};
 use crate::config::Env;
 use crate::error::{Error, Result};
 
@@ -27,17 +27,11 @@ pub(super) const COMMANDS: &[Command] = &[
 const BASH: &str = r#"# bash completion for bantam: source it, or put it into
 # ~/.local/share/bash-completion/completions/bantam
 _bantam() {
-    local current=${COMP_WORDS[COMP_CWORD]} list=() kind= value
-    case "${COMP_WORDS[*]:1:COMP_CWORD-1} " in
-{kinds}    esac
+    local current=${COMP_WORDS[COMP_CWORD]} list=()
     case "${COMP_WORDS[*]:1:COMP_CWORD-1} " in
 {cases}    esac
     COMPREPLY=()
-    if [[ -n $kind && $current != -* ]]; then
-        while IFS=$'\t' read -r value _; do
-            if [[ $value == "$current"* ]]; then COMPREPLY+=("$value"); fi
-        done < <("${COMP_WORDS[0]}" completions $kind 2>/dev/null)
-    elif [[ $current == -* || $list != --* ]]; then
+    if [[ $current == -* || $list != --* ]]; then
         COMPREPLY=($(compgen -W "${list[*]}" -- "$current"))
     fi
 }
@@ -48,17 +42,9 @@ const ZSH: &str = r#"#compdef bantam
 # zsh completion for bantam: put it into a directory of $fpath as _bantam.
 _bantam() {
     local -a list
-    local kind
-    case "${words[2,CURRENT-1]} " in
-{kinds}    esac
     case "${words[2,CURRENT-1]} " in
 {cases}    esac
-    if [[ -n $kind && $words[CURRENT] != -* ]]; then
-        list=("${(@f)$($words[1] completions $kind 2>/dev/null)}")
-        list=("${(@)list//:/\\:}")
-        list=("${(@)list/$'\t'/:}")
-    fi
-    if [[ -n $kind || $words[CURRENT] == -* || ${list[1]} != --* ]] && (( $#list )); then
+    if [[ $words[CURRENT] == -* || ${list[1]} != --* ]] && (( $#list )); then
         _describe 'bantam' list
     else
         _files
@@ -73,52 +59,22 @@ function __bantam_after
     set -e words[1]
     string match -q -- $argv[1] "$words "
 end
-function __bantam_values
-    set -l words (commandline -opc)
-    $words[1] completions $argv[1] 2>/dev/null
-end
 {cases}"#;
 
-fn completions(given: &Args, env: &Env) -> Result<u8> {
+fn completions(given: &Args, _: &Env) -> Result<u8> {
     let script = match given.words[0].as_str() {
-        "bash" => BASH
-            .replace("{kinds}", &kinds())
-            .replace("{cases}", &cases(|word, _| word.to_owned())),
-        "zsh" => ZSH.replace("{kinds}", &kinds()).replace(
+        "bash" => BASH.replace("{cases}", &cases(|word, _| word.to_owned())),
+        "zsh" => ZSH.replace(
             "{cases}",
             &cases(|word, help| quoted(&format!("{}:{help}", word.replace(':', "\\:")))),
         ),
         "fish" => FISH.replace("{cases}", &fish()),
-        // What the scripts ask for.
-        kind if candidates::KINDS.contains(&kind) => candidates::page(kind, env)?,
         other => {
             return Err(Error::usage(format!("no completions for \"{other}\""))
                 .hint("bantam completions bash, or zsh or fish"));
         }
     };
     print(&script).map(|()| 0)
-}
-
-/// Cases of bash and zsh for words that are names from the home: values of flags, and the first word of a command.
-fn kinds() -> String {
-    let mut text = String::new();
-    for command in commands() {
-        for flag in command.flags() {
-            if let Some(kind) = candidates::of_flag(flag.long) {
-                let short = flag.short.map_or(String::new(), |c| {
-                    format!("|\"{} \"*\"-{c} \"", command.name)
-                });
-                text.push_str(&format!(
-                    "        \"{0} \"*\"--{1} \"{short}) kind={kind} ;;\n",
-                    command.name, flag.long
-                ));
-            }
-        }
-        if let Some(kind) = candidates::of_word(command.name) {
-            text.push_str(&format!("        \"{} \") kind={kind} ;;\n", command.name));
-        }
-    }
-    text
 }
 
 /// The words before the cursor, and those that may follow, each with its line of help: commands, subcommands, or the flags
@@ -184,22 +140,11 @@ fn fish() -> String {
             {
                 None => format!("-f -a {word}"),
                 Some((flag, "")) => format!("-l {flag}"),
-                Some((flag, _)) => match candidates::of_flag(flag) {
-                    Some(kind) => format!("-l {flag} -x -a '(__bantam_values {kind})'"),
-                    None => format!("-l {flag} -r"),
-                },
+                Some((flag, _)) => format!("-l {flag} -r"),
             };
             let help = quoted(help);
             script.push_str(&format!(
                 "complete -c bantam -n \"__bantam_after '{before}{star}'\" {word} -d {help}\n"
-            ));
-        }
-    }
-    for command in commands() {
-        if let Some(kind) = candidates::of_word(command.name) {
-            script.push_str(&format!(
-                "complete -c bantam -n \"__bantam_after '{} '\" -f -a '(__bantam_values {kind})'\n",
-                command.name
             ));
         }
     }

@@ -7,7 +7,6 @@ use std::time::SystemTime;
 use super::attach;
 use super::commands::{self, Command, Input};
 use super::editor::{Completer, Editor, Line, PROMPT};
-use super::hints::in_a_conversation;
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::screen::Screen;
@@ -33,8 +32,6 @@ pub(super) struct Repl {
     pub output: Output,
     /// The names in `model_list`.
     pub models: Vec<String>,
-    /// What Tab completes besides: the fallbacks, and `HOST/` where an entry stands for all models of a host.
-    more_models: Vec<String>,
     /// The names of the skills.
     pub skills: Vec<String>,
 }
@@ -51,11 +48,8 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         tty::restore_on_panic();
         let is_kept = repl.factory.options.memory.is_none();
         let history = is_kept.then(|| repl.factory.home.history());
-        Some(Editor::new(
-            &screen,
-            repl.completer(agent.model()),
-            history,
-        )?)
+        let env = repl.factory.env.clone();
+        Some(Editor::new(&screen, Completer { env }, history)?)
     } else {
         None
     };
@@ -69,7 +63,6 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         total: Totals::default(),
         follows_answer: false,
         was_interrupted: false,
-        attached: Question::default(),
         unanswered: None,
         stopped_tasks: Vec::new(),
     };
@@ -92,27 +85,13 @@ impl Repl {
             .into_iter()
             .map(|skill| skill.name)
             .collect();
-        let hosts = config.host_names().into_iter();
-        let fallbacks = config.agents.defaults.model_fallbacks.iter().cloned();
         Self {
             factory,
             session,
             chat,
             output,
             models: config.whole_names(),
-            more_models: hosts.map(|host| host + "/").chain(fallbacks).collect(),
             skills,
-        }
-    }
-
-    fn completer(&self, model: &str) -> Completer {
-        let mut models = [self.models.as_slice(), &self.more_models].concat();
-        models.push(model.to_owned());
-        Completer {
-            skills: self.skills.clone(),
-            models,
-            home: self.factory.home.clone(),
-            env: self.factory.env.clone(),
         }
     }
 }
@@ -126,15 +105,13 @@ pub(super) struct Conversation {
     pub screen: Screen,
     signals: Signals,
     /// `None` on a terminal that cannot move its cursor.
-    pub editor: Option<Editor>,
+    editor: Option<Editor>,
     /// Of its turns.
     pub total: Totals,
     /// An answer stands above the prompt.
     follows_answer: bool,
     /// Ctrl-C was the last key.
     was_interrupted: bool,
-    /// Goes with the next message.
-    pub attached: Question,
     /// A question that failed and left no trace.
     pub unanswered: Option<Question>,
     /// The labels of background tasks that the user has stopped, until the model is told.
@@ -187,7 +164,7 @@ impl Conversation {
                 Ok(note) => self.screen.note(&note),
                 Err(e) => {
                     self.screen.end_line();
-                    super::report(&in_a_conversation(e));
+                    super::report(&e);
                 }
             }
             if self.signals.is_terminating() {
@@ -210,7 +187,7 @@ impl Conversation {
         (command.run)(self, argument)
     }
 
-    /// Asks what was typed, with what is attached.
+    /// Asks what was typed, with the files that it names.
     fn message(&mut self, text: String) -> Result<String> {
         if let Some(path) = attach::missing_in(&text, &self.repl.factory.env) {
             let shown = one_line(path, 200);
@@ -219,34 +196,31 @@ impl Conversation {
                     .hint("correct its path, or leave out the @ to send the text as it is"),
             );
         }
+        let mut question = Question {
+            text: text.clone(),
+            ..Question::default()
+        };
         let named = attach::named_in(&text, &self.repl.factory.env);
         // Whoever wrote a text that is pasted may not choose files.
         if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {
             for (path, _) in named {
-                let shown = self.attach(path)?;
-                self.screen.note(&format!("bantam: attached {shown}"));
+                self.attach(path, &mut question)?;
             }
         } else if !named.is_empty() {
             self.screen.note("bantam: sent without the files");
         }
-        let Question {
-            text: files, media, ..
-        } = std::mem::take(&mut self.attached);
-        self.turn(Question {
-            text: text + &files,
-            media,
-            ..Question::default()
-        })
+        self.turn(question)
     }
 
-    /// Adds a file to the next message, and returns its name as it can be shown.
-    pub(super) fn attach(&mut self, path: &str) -> Result<String> {
+    fn attach(&self, path: &str, question: &mut Question) -> Result<()> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
         let parts = factory.parts(&config);
         let file = media::convert(parts, path, attach::read(path, parts)?)?;
-        self.attached.attach(file, self.agent.redactor());
-        Ok(one_line(path, 200))
+        question.attach(file, self.agent.redactor());
+        let shown = one_line(path, 200);
+        self.screen.note(&format!("bantam: attached {shown}"));
+        Ok(())
     }
 
     /// Makes the agent again if an MCP server has said that its tools have changed.

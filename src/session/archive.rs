@@ -149,11 +149,6 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     Ok(found)
 }
 
-/// The keys of all conversations. Reads none.
-pub(crate) fn keys(home: &Home) -> Result<Vec<String>> {
-    Ok(files(home)?.into_keys().collect())
-}
-
 /// Every conversation, the one used last first.
 pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
     let files = files(home)?;

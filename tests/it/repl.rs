@@ -275,9 +275,9 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     let home = Home::with(&model.config());
     let mut talk = conversation(&home, []);
     talk.types("hi\n");
-    talk.wait_for_stdout("use another model (/model NAME)\r\n");
+    talk.wait_for_stdout("use another model (--model, /model)\r\n");
     talk.types("hi again\n");
-    talk.wait_for_stdout("start a new conversation (/new)\r\n");
+    talk.wait_for_stdout("start a new conversation (--new, /new)\r\n");
     talk.types("/model groq/other\n");
     talk.wait_for_stdout("hint: export GROQ_API_KEY=...");
     talk.types("/model\n");
@@ -287,7 +287,7 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
 }
 
 #[test]
-fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
+fn an_answer_is_asked_for_again_and_taken_back() {
     let replies = [
         Reply::text("One."),
         Reply::text("Two."),
@@ -308,8 +308,6 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
             .spawn();
         talk.types("/retry\r");
         talk.wait_for_stdout("bantam: nothing was asked yet");
-        talk.types("/copy\r");
-        talk.wait_for_stdout("bantam: there is no answer yet");
         talk.types("first\r");
         talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
         talk.types("second\r");
@@ -317,8 +315,6 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.types("/retry\r");
         talk.wait_for_stdout("asking again: second");
         talk.wait_for_stdout("Two again.\r\n\r\n\u{1b}[?2004h");
-        talk.types("/copy\r");
-        talk.wait_for_stdout("\u{1b}]52;c;VHdvIGFnYWluLg==\u{7}");
         // One that left no trace is asked again itself.
         talk.types("third\r");
         talk.wait_for_stdout("no such key");
@@ -328,19 +324,10 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
         talk.wait_for_stdout("bantam: took back: third");
         talk.types("/undo\r");
         talk.wait_for_stdout("bantam: there is nothing to take back");
-        let export = home.path("talk.md");
-        talk.types(&format!("/export {}\r", export.display()));
-        talk.wait_for_stdout("bantam: wrote /");
-        talk.types(&format!("/export {}\r", export.display()));
-        talk.wait_for_stdout("talk.md exists already\r\nhint: /export another name");
         talk.types("fourth\r");
         talk.wait_for_stdout("Four.");
         talk.types("/quit\r");
         talk.finish().exits(0);
-        assert_eq!(
-            std::fs::read_to_string(export).unwrap(),
-            "## You\n\nfirst\n\n## bantam\n\nOne.\n\n## You\n\nsecond\n\n## bantam\n\nTwo again.\n\n"
-        );
         let users = |n: usize| {
             model
                 .request(n)
@@ -356,7 +343,7 @@ fn an_answer_is_asked_for_again_taken_back_copied_and_exported() {
 }
 
 #[test]
-fn files_go_with_a_message_by_command_and_by_name() {
+fn files_go_with_a_message_that_names_them() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     let (one, two) = (
@@ -364,25 +351,20 @@ fn files_go_with_a_message_by_command_and_by_name() {
         home.write("two.txt", "mint\n"),
     );
     let mut talk = conversation(&home, []);
-    talk.types(&format!("/attach {}\r", one.display()));
-    talk.wait_for_stdout("one.txt, 6 bytes? [y/N] ");
+    let shown = two.display().to_string();
+    talk.types(&format!(
+        "compare @{} with @{}\t, @nobody\r",
+        one.display(),
+        &shown[..shown.len() - 3]
+    ));
+    talk.wait_for_stdout("one.txt, 6 bytes; ");
+    talk.wait_for_stdout(&format!("{shown}, 5 bytes? [y/N] "));
     // A question that is typed too early is no answer.
     talk.types("what is in it?\n");
     talk.wait_for_next_stdout("Not understood. Attach");
     talk.wait_for_next_stdout("[y/N] ");
     talk.types("y\n");
-    talk.wait_for_stdout("it goes with the next message");
-    let shown = two.display().to_string();
-    talk.types(&format!(
-        "compare with @{}\t, @nobody\r",
-        &shown[..shown.len() - 3]
-    ));
-    talk.wait_for_stdout(&format!("Attach {shown}, 5 bytes? [y/N] "));
-    talk.types("y\n");
     talk.wait_for_stdout("One.\r\n\r\n\u{1b}[?2004h");
-    talk.types("/attach /no/such/file\r");
-    talk.wait_for_stdout("there is no such file");
-    talk.wait_for_next_stdout("[y/N] ");
     talk.types(&format!("\u{1b}[200~and @{shown} now?\u{1b}[201~\r"));
     talk.wait_for_next_stdout("now?");
     talk.wait_for_next_stdout("[y/N] ");
@@ -428,7 +410,6 @@ fn a_paste_attaches_nothing() {
             "xterm",
             "\u{1b}[200~read\u{1b}[201~ @SECRET please\ry\ryes\r",
         ),
-        ("dumb", "/attach SECRET\ny\nyes\nread it\n"),
     ] {
         let model = Model::answering(|_, _| Reply::text("Fine."));
         let home = Home::with(&model.config());
@@ -444,12 +425,7 @@ fn a_paste_attaches_nothing() {
         talk.types(&paste.replace("SECRET", &secret));
         talk.wait_for_stdout("6 bytes? [y/N] ");
         talk.types("\n");
-        if paste.starts_with('/') {
-            talk.wait_for_stdout("not attached");
-            talk.types("read it\n");
-        } else {
-            talk.wait_for_stdout("sent without the files");
-        }
+        talk.wait_for_stdout("sent without the files");
         talk.wait_for_stdout("Fine.");
         talk.types("\u{15}/quit\n");
         talk.finish().exits(0);
@@ -483,37 +459,8 @@ fn a_line_from_the_history_asks_before_it_attaches() {
     }
 }
 
-/// A model can make links in its workspace, but none that leads an export out of it.
 #[test]
-fn an_export_follows_no_link_of_the_workspace() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    let outside = home.path("outside");
-    std::fs::create_dir(&outside).unwrap();
-    let workspace = home.path("workspace");
-    std::fs::create_dir_all(workspace.join("notes")).unwrap();
-    std::os::unix::fs::symlink(&outside, workspace.join("exports")).unwrap();
-    let mut talk = conversation(&home, []);
-    talk.types("hi\n");
-    talk.wait_for_next_stdout("One.");
-    talk.types(&format!(
-        "/export {}/exports/talk.md\n",
-        workspace.display()
-    ));
-    talk.wait_for_next_stdout("which tools can change");
-    talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));
-    talk.wait_for_next_stdout("bantam: wrote /");
-    talk.types(&format!("/export {}/notes/talk.md\n", workspace.display()));
-    talk.wait_for_next_stdout("exists already");
-    talk.types("/quit\n");
-    talk.finish().exits(0);
-    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
-    let written = std::fs::read_to_string(workspace.join("notes/talk.md")).unwrap();
-    assert!(written.contains("One."), "{written}");
-}
-
-#[test]
-fn skills_are_run_and_completed_by_name() {
+fn skills_are_run_by_name() {
     let model = Model::scripted([Reply::text("One.")]);
     let home = Home::with(&model.config());
     home.write(
@@ -525,7 +472,7 @@ fn skills_are_run_and_completed_by_name() {
     talk.wait_for_stdout("bantam: /write-news\r\n");
     talk.types("/write-new\r");
     talk.wait_for_stdout("did you mean /write-news?");
-    talk.types("/wr\tof today\r");
+    talk.types("/write-news of today\r");
     talk.wait_for_stdout("One.");
     talk.types("/quit\r");
     talk.finish().exits(0);
@@ -547,7 +494,7 @@ fn another_conversation_is_gone_on_with() {
     talk.wait_for_stdout("about basil");
     talk.types("/resume nobody\r");
     talk.wait_for_stdout("there is no conversation \"nobody\"");
-    talk.types("/resume my\t\r");
+    talk.types("/resume my%20garden\r");
     talk.wait_for_stdout(
         "bantam: now in my%20garden, with openai/test-model; you asked last: about basil",
     );
@@ -612,8 +559,7 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     let list = json!({ "model_list": [ { "model": "openai/*", "api_key": "k", "api_base": model.base() } ] });
     let home = Home::with(&merged(model.config(), &list));
     let mut talk = conversation(&home, []);
-    // Tab completes the host of which all models can be asked, without asking it.
-    talk.types("/model op\tsmall-talk\r");
+    talk.types("/model openai/small-talk\r");
     talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
     talk.types("/model test\r");
     talk.wait_for_next_stdout("the model is now openai/gpt-5-mini");
@@ -626,12 +572,9 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     talk.wait_for_next_stdout(
         "but its host does not list that model; /model lists the ones it has\r\n",
     );
-    talk.types("/model small-talk\n");
-    talk.wait_for_next_stdout("hint: did you mean /model openai/small-talk?\r\n");
     talk.types("/model nope\n");
-    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: /model lists the models\r\n");
-    // Tab completes what was listed.
-    talk.types("/model openai/gpt-s\t\r");
+    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: ");
+    talk.types("/model openai/gpt-small\r");
     talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");
     talk.wait_for_next_stdout("One.");
@@ -667,21 +610,6 @@ fn several_lines_that_begin_like_a_command_are_not_run() {
             .last("user")
             .ends_with(" /new\nis that right?")
     );
-}
-
-#[test]
-fn an_export_makes_no_folder() {
-    let model = Model::scripted([Reply::text("One.")]);
-    let home = Home::with(&model.config());
-    let mut talk = conversation(&home, []);
-    talk.types("hi\n");
-    talk.wait_for_next_stdout("One.");
-    let missing = home.path("missing");
-    talk.types(&format!("/export {}/talk.md\n", missing.display()));
-    talk.wait_for_next_stdout(&format!("there is no folder {}\r\n", missing.display()));
-    talk.types("/quit\n");
-    talk.finish().exits(0);
-    assert!(!missing.exists());
 }
 
 #[test]

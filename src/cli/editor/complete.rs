@@ -1,17 +1,12 @@
-//! What Tab completes: commands, skills, models and the names of files.
+//! What Tab completes: commands and the names of files.
 
 use std::path::PathBuf;
 
-use crate::cli::{commands, sessions};
+use crate::cli::commands;
 use crate::config::Env;
-use crate::paths::{Home, of_user};
+use crate::paths::of_user;
 
 pub(in crate::cli) struct Completer {
-    /// The names of skills.
-    pub skills: Vec<String>,
-    /// The names of models that are known.
-    pub models: Vec<String>,
-    pub home: Home,
     pub env: Env,
 }
 
@@ -23,34 +18,18 @@ impl Completer {
     pub(super) fn words(&self, before: &str) -> (usize, Vec<String>) {
         let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         let word = &before[start..];
-        let of = |names: &[String]| {
-            names
-                .iter()
+        let mut found: Vec<String> = match word.strip_prefix('@') {
+            Some(path) => {
+                let files = files(path, &self.env).into_iter();
+                files.map(|path| format!("@{path}")).collect()
+            }
+            None if start == 0 && word.starts_with('/') => commands::names()
                 .filter(|name| name.starts_with(word))
-                .cloned()
-                .collect()
-        };
-        let command = before[..start].trim_end();
-        let mut found: Vec<String> = match command {
-            "" if word.starts_with('/') => commands::words(&self.skills)
-                .into_iter()
-                .filter(|name| name.starts_with(word))
+                .map(str::to_owned)
                 .collect(),
-            "/model" => of(&self.models),
-            "/resume" => of(&sessions::of_cli(&self.home)
-                .into_iter()
-                .map(|s| s.key["cli_".len()..].to_owned())
-                .collect::<Vec<_>>()),
-            "/attach" | "/export" => files(word, &self.env),
-            _ => word
-                .strip_prefix('@')
-                .map_or(Vec::new(), |path| files(path, &self.env))
-                .into_iter()
-                .map(|path| format!("@{path}"))
-                .collect(),
+            None => Vec::new(),
         };
         found.sort_unstable();
-        found.dedup();
         found.truncate(MOST);
         (start, found)
     }
@@ -86,15 +65,8 @@ mod tests {
     use super::*;
 
     fn completed(before: &str) -> (usize, Vec<String>) {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        let (skills, models) = (names(&["weather", "write-news"]), names(&["fast", "slow"]));
-        Completer {
-            skills,
-            models,
-            home: Home::new("/nowhere".into()),
-            env: Env::from([("HOME".to_owned(), "src".to_owned())]),
-        }
-        .words(before)
+        let env = Env::from([("HOME".to_owned(), "src".to_owned())]);
+        Completer { env }.words(before)
     }
 
     #[test]
@@ -107,15 +79,12 @@ mod tests {
             );
         };
         is("/un", 0, &["/undo"]);
-        is("/w", 0, &["/weather", "/write-news"]);
-        is("/model f", 7, &["fast"]);
         is(
             "look at @src/cli/editor/comp",
             8,
             &["@src/cli/editor/complete.rs"],
         );
-        is("/attach src/cl", 8, &["src/cli/"]);
-        is("/attach ~/cl", 8, &["~/cli/"]);
+        is("@src/cl", 0, &["@src/cli/"]);
         is("@~/cli/editor/comp", 0, &["@~/cli/editor/complete.rs"]);
         is("say /un", 4, &[]);
         is("plain", 0, &[]);

@@ -143,13 +143,6 @@ impl Editor {
         }
     }
 
-    /// From now on Tab completes these models, too.
-    pub(super) fn complete_models(&mut self, names: impl Iterator<Item = String>) {
-        if let Some(completer) = self.reader.helper_mut() {
-            completer.models.extend(names);
-        }
-    }
-
     /// Adds a message to the history.
     pub(super) fn remember(&mut self, text: &str) -> Result<()> {
         if text.len() > MAX_ENTRY {
