@@ -4,7 +4,6 @@
 //! say how to confine it are here, too, because the configuration and the worker share them.
 
 use std::ffi::OsStr;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 

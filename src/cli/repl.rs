@@ -230,7 +230,7 @@ impl Conversation {
         if generation == self.generation {
             return Ok(());
         }
-        let chosen = factory.peek(&self.repl.session)?.model;
+        let chosen = factory.chosen_model(&self.repl.session);
         let (_, ready) = factory.with_chosen_model(chosen, factory.load(None)?)?;
         for notice in &ready.notices {
             self.screen.note(&format!("bantam: {notice}"));
