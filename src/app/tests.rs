@@ -196,7 +196,7 @@ fn no_message_of_a_server_makes_reading_it_panic() {
     let frames = [
         r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hi"},{"type":"image","data":"iVBORw0KGgo="}],"isError":true}}"#,
         r#"[{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"total":2}}]"#,
-        r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"Who?"}}"#,
+        r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{"message":"Who?"}}"#,
         r#"{"name":"say","description":"Says.","inputSchema":{"type":"object","properties":{}},"annotations":{"readOnlyHint":true}}"#,
     ];
     let corpus = frames.map(|frame| frame.as_bytes().to_vec());

@@ -14,8 +14,8 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Proxy};
 
-use super::guarded::{GuardedProxy, GuardedResolver};
 use super::half_closed::HalfClosedConnector;
+use super::resolver::{GuardedProxy, GuardedResolver};
 use super::{Event, Exchange, Fault, Outgoing, tls, transfer};
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};

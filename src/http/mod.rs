@@ -6,8 +6,8 @@
 
 mod client;
 mod errors;
-mod guarded;
 mod half_closed;
+mod resolver;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -373,14 +373,13 @@ fn a_tool_with_a_broken_schema_is_left_out_and_named() {
 }
 
 #[test]
-fn elicitation_is_not_announced_and_is_no_known_method() {
+fn request_of_a_server_is_an_unknown_method() {
     let server = with_sessions(|request, method| match method {
         _ if request.method == "GET" => Reply::error(405, "not here"),
         "tools/list" => Reply::json(200, &result(request, &list(&["say"]))),
         "tools/call" => {
-            let schema = json!({ "type": "object", "properties": {} });
-            let params = json!({ "message": "Go on?", "requestedSchema": schema });
-            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "elicitation/create", "params": params });
+            let params = json!({ "messages": [], "maxTokens": 1 });
+            let asked = json!({ "jsonrpc": "2.0", "id": "q-1", "method": "sampling/createMessage", "params": params });
             let events = [asked, result(request, &text("said"))];
             Reply::stream(events.map(|event| format!("data: {event}\n\n")))
         }

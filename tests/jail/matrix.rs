@@ -12,7 +12,7 @@ use crate::fixture::Disk;
 use crate::harness::unique;
 use crate::kernel::{Rule, When, landlock_version};
 use crate::runner::{Ground, Outcome, Results, SandboxRun, bare, sandboxed};
-use crate::{files, reach};
+use crate::{escapes, files};
 
 const EPERM: i32 = libc::EPERM;
 const ENOSYS: i32 = libc::ENOSYS;
@@ -118,10 +118,10 @@ pub fn attacks() -> Vec<Attack> {
         files::READ,
         files::SECRETS,
         files::WRITE,
-        reach::NETWORK,
-        reach::PROCESSES,
-        reach::RESOURCES,
-        reach::PRIVILEGE,
+        escapes::NETWORK,
+        escapes::PROCESSES,
+        escapes::RESOURCES,
+        escapes::PRIVILEGE,
     ];
     let disk = files::DISK.iter().map(|(_, attack)| *attack);
     tables.concat().into_iter().chain(disk).collect()
