@@ -120,9 +120,11 @@ pub(crate) fn reexec(args: &[&CStr]) -> io::Error {
 /// [`wait_for_signal`] for this time at most; `None` when no signal has come.
 pub(crate) fn wait_for_signal_within(signals: &[libc::c_int], limit: Duration) -> Option<i32> {
     let set = set_of(signals);
+    // Less than a second, which fits; on 32-bit ARM the field is no wider.
+    let nanos = i32::try_from(limit.subsec_nanos()).unwrap_or_default();
     let limit = libc::timespec {
         tv_sec: limit.as_secs().try_into().unwrap_or(3600),
-        tv_nsec: limit.subsec_nanos().into(),
+        tv_nsec: nanos.into(),
     };
     // SAFETY: the set and the limit are live and initialised; what else is known of the signal is not asked for.
     let signal =
