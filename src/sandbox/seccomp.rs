@@ -71,7 +71,7 @@ const BY_PATH: &[c_long] = &[
     // fchmodat2 (Linux 6.6), without a name in libc.
     452,
 ];
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
 const BY_PATH_HERE: &[c_long] = &[];
 #[cfg(target_arch = "arm")]
 const BY_PATH_HERE: &[c_long] = &[
@@ -104,9 +104,9 @@ const MODES: &[(c_long, u32)] = &[
     (452, 2),
     (libc::SYS_mknodat, 2),
 ];
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(target_arch = "aarch64", target_arch = "riscv64"))]
 const MODES_HERE: &[(c_long, u32)] = &[];
-#[cfg(not(target_arch = "aarch64"))]
+#[cfg(any(target_arch = "x86_64", target_arch = "arm"))]
 const MODES_HERE: &[(c_long, u32)] = &[
     (libc::SYS_chmod, 1),
     (libc::SYS_creat, 1),
@@ -238,7 +238,7 @@ impl Rules {
         );
         for device in DEVICES {
             self.refuse(libc::SYS_mknodat, &[is(2, libc::S_IFMT, device)], EPERM);
-            #[cfg(not(target_arch = "aarch64"))]
+            #[cfg(any(target_arch = "x86_64", target_arch = "arm"))]
             self.refuse(libc::SYS_mknod, &[is(1, libc::S_IFMT, device)], EPERM);
         }
         // A program left behind must not give its user's rights to whoever starts it outside.
@@ -250,7 +250,7 @@ impl Rules {
             &[has_any(2, MAKES_FILE), has_any(3, SET_ID)],
             EPERM,
         );
-        #[cfg(not(target_arch = "aarch64"))]
+        #[cfg(any(target_arch = "x86_64", target_arch = "arm"))]
         self.refuse(
             libc::SYS_open,
             &[has_any(1, MAKES_FILE), has_any(2, SET_ID)],

@@ -20,7 +20,7 @@ pub(super) const EVERYWHERE: &[c_long] = &[
     451 /* cachestat */, SYS_getdents64, SYS_pipe2, SYS_memfd_create,
     // Files by their paths, and what is written beside their content.
     SYS_openat, 437 /* openat2 */, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_mkdirat, SYS_mknodat, SYS_unlinkat, SYS_symlinkat,
-    SYS_linkat, SYS_renameat, SYS_renameat2, SYS_readlinkat, SYS_truncate, SYS_fallocate, SYS_faccessat, 439 /* faccessat2 */,
+    SYS_linkat, SYS_renameat2, SYS_readlinkat, SYS_truncate, SYS_fallocate, SYS_faccessat, 439 /* faccessat2 */,
     SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_umask, SYS_fchmod, SYS_fchmodat, 452 /* fchmodat2 */, SYS_fchown,
     SYS_fchownat, SYS_utimensat, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
     SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
@@ -65,7 +65,7 @@ pub(super) const EVERYWHERE: &[c_long] = &[
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
     SYS_open, SYS_creat, SYS_stat, SYS_lstat, SYS_newfstatat, SYS_access,
-    SYS_readlink, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_link, SYS_symlink,
+    SYS_readlink, SYS_mkdir, SYS_rmdir, SYS_rename, SYS_renameat, SYS_link, SYS_symlink,
     SYS_unlink, SYS_mknod, SYS_chmod, SYS_chown, SYS_lchown, SYS_utime,
     SYS_utimes, SYS_futimesat, SYS_getdents, SYS_fadvise64, SYS_sync_file_range,
     SYS_dup2, SYS_pipe, SYS_poll, SYS_select, SYS_epoll_create, SYS_epoll_wait,
@@ -76,15 +76,22 @@ pub(super) const HERE: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
-    SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
+    SYS_renameat, SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
     164 /* setrlimit */, SYS_rseq,
+];
+/// And two of the processor's own.
+#[cfg(target_arch = "riscv64")]
+#[rustfmt::skip]
+pub(super) const HERE: &[c_long] = &[
+    SYS_newfstatat, SYS_fadvise64, SYS_sync_file_range, SYS_mmap, 163 /* getrlimit */,
+    164 /* setrlimit */, SYS_rseq, 258 /* riscv_hwprobe */, 259 /* riscv_flush_icache */,
 ];
 /// And those of 32-bit programs, by `arch/arm/tools/syscall.tbl`: wide ids and offsets, and 64-bit time.
 #[cfg(target_arch = "arm")]
 #[rustfmt::skip]
 pub(super) const HERE: &[c_long] = &[
     SYS_open, SYS_creat, SYS_access, SYS_readlink, SYS_mkdir, SYS_rmdir,
-    SYS_rename, SYS_link, SYS_symlink, SYS_unlink, SYS_mknod, SYS_chmod,
+    SYS_rename, SYS_renameat, SYS_link, SYS_symlink, SYS_unlink, SYS_mknod, SYS_chmod,
     SYS_chown, SYS_lchown, SYS_utimes, SYS_futimesat, SYS_getdents, SYS_dup2,
     SYS_pipe, SYS_poll, SYS_epoll_create, SYS_epoll_wait, SYS_eventfd, SYS_signalfd,
     SYS_inotify_init, SYS_fork, SYS_vfork, SYS_getpgrp, SYS_pause,

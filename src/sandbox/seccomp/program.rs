@@ -12,6 +12,8 @@ pub(super) const ARCH: u32 = 0xC000_003E;
 pub(super) const ARCH: u32 = 0xC000_00B7;
 #[cfg(target_arch = "arm")]
 pub(super) const ARCH: u32 = 0x4000_0028;
+#[cfg(target_arch = "riscv64")]
+pub(super) const ARCH: u32 = 0xC000_00F3;
 
 /// A refused system call.
 pub(super) struct Rule {

@@ -257,7 +257,13 @@ fn a_descriptor_of_what_is_only_readable_changes_little() {
 #[test]
 fn calls_of_another_architecture_kill_the_process() {
     let program = filter(NAMESPACES);
-    for arch in [0x4000_0003, 0x4000_0028, 0xC000_00B7, 0xC000_003E] {
+    for arch in [
+        0x4000_0003,
+        0x4000_0028,
+        0xC000_00B7,
+        0xC000_003E,
+        0xC000_00F3,
+    ] {
         let verdict = judge(&program, arch, libc::SYS_getpid, [0; 6]);
         assert_eq!(
             verdict,
