@@ -43,10 +43,10 @@
 // For people who change bantam itself. Embedding programs use `agent`, `bus`, `error`, `message`, `provider`,
 // `session`, `tool` and `tools`. The rest is private.
 //
-// Each file or folder is a room with one job. A room uses only rooms of lower ranks; those of ranks 0 and 1 also use one another,
+// Each file or folder is a module with one job. A module uses only modules of lower ranks; those of ranks 0 and 1 also use one another,
 // never in a circle (`tests/house.rs` proves it).
 //
-// | rank | room | job |
+// | rank | module | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) |
 // | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in `tools` |
@@ -71,7 +71,7 @@
 // | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs and removes them (`install`) |
 // | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
-// | 0 | `message`, `bus`, `error` | types that every room uses |
+// | 0 | `message`, `bus`, `error` | types that every module uses |
 // | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `worker/protocol` | the messages between bantam and a worker process |
@@ -95,7 +95,7 @@
 //   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 // - **A provider**: a `Dialect` in `provider/`, a protocol and its vendors in `config/vendors.rs`, and one arm in
 //   `app/models.rs`. A vendor that speaks the OpenAI API is one line of that table.
-// - **A channel**: a room of rank 2 that implements `bus::Channel`, handed to the dispatcher by `app/gateway.rs`.
+// - **A channel**: a module of rank 2 that implements `bus::Channel`, handed to the dispatcher by `app/gateway.rs`.
 // - **A setting**: a line in `config/settings.rs`, handed on by `app/` as an argument to what uses it.
 //   `BANTAM_BLESS=1 cargo test --lib config::tests -- --test-threads 1` writes it into docs/settings.md.
 // - **A command**: a file in `cli/` and a line in its table.

@@ -1,6 +1,6 @@
 //! The rules of the house, checked on the source text: who may use whom, and who alone does what.
 //!
-//! A room is a file or folder directly below `src/`. The table [`RANKS`] is the one in the code map of `src/lib.rs`.
+//! A module is a file or folder directly below `src/`. The table [`RANKS`] is the one in the code map of `src/lib.rs`.
 //! The text is read line by line, without comments and without test modules; a string that looks like code would be
 //! taken for code, which has not happened yet. What visibility can hold, `pub(crate)` and private modules hold.
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Every room and its rank. A room uses rooms of lower ranks. Those of ranks 0 and 1 also use one another, but not in a
+/// Every module and its rank. A module uses modules of lower ranks. Those of ranks 0 and 1 also use one another, but not in a
 /// circle.
 const RANKS: &[(usize, &str)] = &[
     (6, "main cli"),
@@ -105,12 +105,12 @@ impl Source {
     }
 
     /// Its module: the file or folder directly below `src/`, or a file that [`RANKS`] names with its folder.
-    fn room(&self) -> &str {
+    fn module(&self) -> &str {
         let path = self.path.trim_end_matches(".rs");
         rank(path).map_or_else(|| path.split('/').next().unwrap(), |_| path)
     }
 
-    /// The rooms that it names, by `crate::ROOM` or in a list behind `crate::`.
+    /// The modules that it names, by `crate::MODULE` or in a list behind `crate::`.
     fn used(&self) -> BTreeSet<String> {
         let name = |text: &str| {
             text.chars()
@@ -146,7 +146,7 @@ impl Source {
             });
             used.extend(top.map(|item| word(item.trim())));
         }
-        used.retain(|name| rank(name).is_some() && name != self.room());
+        used.retain(|name| rank(name).is_some() && name != self.module());
         used
     }
 }
@@ -165,10 +165,10 @@ fn without_tests(text: &str) -> String {
     code
 }
 
-fn rank(room: &str) -> Option<usize> {
+fn rank(module: &str) -> Option<usize> {
     RANKS
         .iter()
-        .find(|(_, rooms)| rooms.split(' ').any(|name| name == room))
+        .find(|(_, modules)| modules.split(' ').any(|name| name == module))
         .map(|(rank, _)| *rank)
 }
 
@@ -197,12 +197,12 @@ fn none(complaints: &[String]) {
 }
 
 #[test]
-fn rooms_use_only_lower_rooms() {
+fn modules_use_only_lower_modules() {
     let mut complaints = Vec::new();
-    for source in sources().iter().filter(|source| source.room() != "lib") {
-        let Some(own) = rank(source.room()) else {
+    for source in sources().iter().filter(|source| source.module() != "lib") {
+        let Some(own) = rank(source.module()) else {
             complaints.push(format!(
-                "src/{}: give its room a rank here and a line in src/lib.rs",
+                "src/{}: give its module a rank here and a line in src/lib.rs",
                 source.path
             ));
             continue;
@@ -210,7 +210,7 @@ fn rooms_use_only_lower_rooms() {
         for other in source.used() {
             let is_fine = rank(&other).is_some_and(|rank| rank < own || (rank == own && own <= 1));
             // `main` is the door to `cli`.
-            if !is_fine && source.room() != "main" {
+            if !is_fine && source.module() != "main" {
                 complaints.push(format!(
                     "src/{} uses `{other}`, which is not below it",
                     source.path
@@ -222,10 +222,10 @@ fn rooms_use_only_lower_rooms() {
 }
 
 #[test]
-fn rooms_do_not_use_each_other_in_a_circle() {
+fn modules_do_not_use_each_other_in_a_circle() {
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for source in sources().iter().filter(|source| source.room() != "lib") {
-        uses.entry(source.room().to_owned())
+    for source in sources().iter().filter(|source| source.module() != "lib") {
+        uses.entry(source.module().to_owned())
             .or_default()
             .extend(source.used());
     }
@@ -278,7 +278,7 @@ fn every_file_is_short_and_says_what_it_is_for() {
 }
 
 #[test]
-fn the_code_map_has_every_room_at_its_rank() {
+fn the_code_map_has_every_module_at_its_rank() {
     let sources = sources();
     let map = &sources
         .iter()
@@ -294,16 +294,16 @@ fn the_code_map_has_every_room_at_its_rank() {
                     .split('`')
                     .skip(1)
                     .step_by(2)
-                    .map(|room| (room.to_owned(), rank)),
+                    .map(|module| (module.to_owned(), rank)),
             );
         }
     }
-    let rooms = sources
+    let modules = sources
         .iter()
-        .map(Source::room)
-        .filter(|room| *room != "lib");
-    let ranked: BTreeSet<(String, usize)> = rooms
-        .map(|room| (room.to_owned(), rank(room).unwrap_or(99)))
+        .map(Source::module)
+        .filter(|module| *module != "lib");
+    let ranked: BTreeSet<(String, usize)> = modules
+        .map(|module| (module.to_owned(), rank(module).unwrap_or(99)))
         .collect();
     assert_eq!(
         mapped, ranked,

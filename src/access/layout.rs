@@ -222,7 +222,7 @@ impl Layout {
             // Where everything is open, only the home is shut.
             Some((link, _)) if !self.all_open || file.real().starts_with(self.home()) => {
                 Err(Error::failed(format!(
-                    "the link {link}, which tools can change, leads out of their trees"
+                    "the link {link}, which tools can change, leads out of their directories"
                 )))
             }
             _ => Ok(None),
@@ -323,5 +323,5 @@ fn overlap(place: &Place, other: &Place) -> Error {
     Error::config(format!(
         "{place} and {other} overlap, and tools may change only one of them"
     ))
-    .hint("choose trees of which neither contains the other")
+    .hint("choose directories of which neither contains the other")
 }

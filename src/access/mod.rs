@@ -1,4 +1,4 @@
-//! May this path be touched: the one room that decides it.
+//! May this path be touched: the one module that decides it.
 //!
 //! - `layout` decides what the configuration may open: what tools can change must neither hold what bantam obeys nor decide
 //!   where another tree is.

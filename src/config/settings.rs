@@ -200,8 +200,8 @@ sections! {
 
     Tools at "tools" {
         confirm: Vec<String> = Texts, "ask before these calls: tools, MCP servers, `writes`, `runs`";
-        read_paths: Vec<String> = Texts, "trees outside the workspace that tools may read";
-        write_paths: Vec<String> = Texts, "trees outside the workspace that tools may change";
+        read_paths: Vec<String> = Texts, "directories outside the workspace that tools may read";
+        write_paths: Vec<String> = Texts, "directories outside the workspace that tools may change";
         redact: Redact = OneOf("secrets", &["keys", "secrets", "off"]),
             "what is removed from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own";
         mcp_kb: u64 = Whole(1, 64), "most KB that the tools of MCP servers may add to each request";
@@ -263,8 +263,8 @@ sections! {
         url: String = Text, "address of a remote server";
         /// Values may name variables: `${NAME}`.
         headers: BTreeMap<String, Secret> = Map, "sent to it";
-        read: Vec<String> = Texts, "trees it may read";
-        write: Vec<String> = Texts, "trees it may change";
+        read: Vec<String> = Texts, "directories it may read";
+        write: Vec<String> = Texts, "directories it may change";
         network: bool = Bool(true), "let it reach the internet, this machine's ports and your local network";
         memory_mb: u64 = Whole(0, 0), "its data memory; 0: no limit";
         enabled: bool = Bool(true), "offer its tools";
