@@ -515,7 +515,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
     );
     assert_eq!(
         only_here("home.lock(\"gateway\")"),
-        ["app/serving.rs", "notify.rs", "outbox.rs"]
+        ["app/serving.rs", "notify.rs"]
     );
     let mut private = Vec::new();
     for Source { path, code, .. } in sources() {

@@ -29,7 +29,7 @@ pub(super) fn named_in<'t>(text: &'t str, env: &Env) -> Vec<(&'t str, u64)> {
         let bare = path.trim_end_matches([',', '.', ';', ':', '!', '?', ')']);
         let found = [path, bare].into_iter().find_map(|path| {
             let meta = std::fs::metadata(of_user(path, env)).ok()?;
-            meta.is_file().then(|| (path, meta.len()))
+            meta.is_file().then_some((path, meta.len()))
         });
         named.extend(found.filter(|file| !named.contains(file)));
     }

@@ -157,7 +157,7 @@ impl Conversation {
                 Input::Message(text) if is_for_a_shell(&text) => {
                     Ok("bantam: that is a shell command: /quit first".to_owned())
                 }
-                Input::Message(text) => self.message(text),
+                Input::Message(text) => self.message(&text),
             };
             match done {
                 Ok(note) if note.is_empty() => {}
@@ -188,8 +188,8 @@ impl Conversation {
     }
 
     /// Asks what was typed, with the files that it names.
-    fn message(&mut self, text: String) -> Result<String> {
-        if let Some(path) = attach::missing_in(&text, &self.repl.factory.env) {
+    fn message(&mut self, text: &str) -> Result<String> {
+        if let Some(path) = attach::missing_in(text, &self.repl.factory.env) {
             let shown = one_line(path, 200);
             return Err(
                 Error::usage(format!("nothing was sent: there is no file {shown}"))
@@ -197,10 +197,10 @@ impl Conversation {
             );
         }
         let mut question = Question {
-            text: text.clone(),
+            text: text.to_owned(),
             ..Question::default()
         };
-        let named = attach::named_in(&text, &self.repl.factory.env);
+        let named = attach::named_in(text, &self.repl.factory.env);
         // Whoever wrote a text that is pasted may not choose files.
         if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {
             for (path, _) in named {

@@ -420,7 +420,7 @@ fn of_lines(key: &str, bytes: usize, of_each: usize) -> String {
 }
 
 #[test]
-fn a_conversation_just_small_enough_to_be_loaded_costs_little_memory_and_few_requests() {
+fn largest_conversation_has_bounded_memory_and_few_requests() {
     for of_each in [60, 1 << 10, 2 << 20] {
         let asking = Arc::new(Mutex::new(0));
         let (of, most) = (Arc::clone(&asking), Arc::new(Mutex::new(0)));
@@ -447,7 +447,10 @@ fn a_conversation_just_small_enough_to_be_loaded_costs_little_memory_and_few_req
         ask("again");
         let peak = *most.lock().unwrap();
         println!("{lines} lines of {of_each} bytes: {peak} KB, {requests} requests");
-        assert!(peak < 60_000, "{lines} lines of {of_each} bytes: {peak} KB");
+        assert!(
+            peak < 160_000,
+            "{lines} lines of {of_each} bytes: {peak} KB"
+        );
         assert!(requests <= 9, "{lines} lines: {requests} requests");
         // The second one has nothing to leave out.
         assert_eq!(model.asked(), requests + 1);

@@ -143,10 +143,6 @@ fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
         .exits(3)
         .prints("")
         .fails_with_a_hint();
-    sessions(&home, ["reset", "telegram_7"])
-        .exits(3)
-        .prints("")
-        .fails_with_a_hint();
 }
 
 #[test]
