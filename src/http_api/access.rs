@@ -12,9 +12,6 @@ use crate::secret::Secret;
 /// Time that a refused token takes, on its own connection alone, so that guessing is slow and delays nobody else.
 pub(super) const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
-/// Random bytes of a new token, which has twice as many digits.
-const TOKEN_BYTES: usize = 16;
-
 /// Suffixes of names that nobody can register in the public DNS (RFC 6761, RFC 6762, RFC 8375, ICANN on `.internal`).
 const PRIVATE_SUFFIXES: [&str; 4] = [".localhost", ".local", ".internal", ".home.arpa"];
 
@@ -25,12 +22,12 @@ pub(super) struct Access {
     pub(super) allow_origin: String,
 }
 
-/// Returns a new token: random hexadecimal digits.
+/// Returns a new token: 32 random hexadecimal digits.
 pub(crate) fn new_token() -> Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
+    let mut bytes = [0; 16];
     let mut source = fs_err::File::open("/dev/urandom")?;
     source.read_exact(&mut bytes).doing("making a token")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
 impl Access {

@@ -168,7 +168,9 @@ mod tests {
         let open = full(&limiter);
         let newest = limiter.lock().entries[0].since;
         assert!(!limiter.lock().close_oldest(newest + HEAD_TIME / 2));
-        open.iter().for_each(|(slot, _)| slot.authorize());
+        for (slot, _) in &open {
+            slot.authorize();
+        }
         assert!(!limiter.lock().close_oldest(newest + HEAD_TIME * 100));
         assert!(open.iter().all(|(_, client)| !is_closed(client)));
     }
@@ -177,7 +179,9 @@ mod tests {
     fn newcomer_waits_for_an_authorized_connection_to_end() {
         let limiter = Arc::new(ConnectionLimiter::default());
         let mut open = full(&limiter);
-        open.iter().for_each(|(slot, _)| slot.authorize());
+        for (slot, _) in &open {
+            slot.authorize();
+        }
         let (server, _client) = connection();
         thread::scope(|scope| {
             let admitted = scope.spawn(|| limiter.admit(&server));

@@ -73,11 +73,11 @@ impl<'a> Output<'a> {
     }
 
     pub(super) fn keep_alive(&mut self) {
-        self.write(|stream| stream.keep_alive());
+        self.write(EventStream::keep_alive);
     }
 
     /// Writes to the stream, which begins with this if it has not begun.
-    fn write(&mut self, write: impl FnOnce(&mut EventStream) -> io::Result<()>) {
+    fn write(&mut self, write: impl FnOnce(&mut EventStream<'a>) -> io::Result<()>) {
         if self.form == Form::Whole || self.is_gone {
             return;
         }

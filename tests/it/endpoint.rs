@@ -394,11 +394,12 @@ fn a_subagent_cannot_call_the_clients_tools() {
 #[test]
 fn a_client_that_hangs_up_ends_its_turn() {
     let model = Model::answering(|request, _| {
-        let has_written = !request.texts("tool").is_empty();
-        match request.last("user").contains("again") {
-            true => Reply::text("Here again."),
-            false if has_written => Reply::text("never heard").held(),
-            false => Reply::call("write_file", &json!({ "path": "a", "content": "b" })),
+        if request.last("user").contains("again") {
+            return Reply::text("Here again.");
+        }
+        match request.texts("tool").len() {
+            0 => Reply::call("write_file", &json!({ "path": "a", "content": "b" })),
+            _ => Reply::text("never heard").held(),
         }
     })
     .forgetful();

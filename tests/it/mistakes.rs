@@ -420,9 +420,8 @@ fn onboarding_http_keeps_a_token_that_stands_elsewhere() {
     let home = Home::with(&serde_json::json!({"channels": {"http": {"token": "${T}"}}}));
     let run = home.bantam().args(["onboard", "http"]).run();
     run.exits(0).says("Keeping the token");
-    let lines = run.stdout.lines();
     assert!(
-        lines.into_iter().all(|line| line.len() <= 80),
+        run.stdout.lines().all(|line| line.len() <= 80),
         "{}",
         run.stdout
     );
