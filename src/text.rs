@@ -201,7 +201,7 @@ pub(crate) fn without_controls(text: &str) -> String {
 }
 
 /// Text that cannot control a terminal: without control characters, and with the code of whatever reorders a line or breaks it.
-/// Right-to-left letters and marks stay as they are.
+/// Right-to-left letters and joiners stay as they are.
 pub(crate) fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().filter(|c| !is_control(*c)) {
@@ -215,19 +215,46 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 /// Text that hides nothing from whoever has to judge it: with the code of each character that controls, reorders or cannot be
-/// seen. White space stays, and what shapes the letters around it: joiners, marks of direction, the look of an emoji.
+/// seen. White space stays, and a joiner between two letters of a script that needs it.
 pub(crate) fn spelled_out(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        let is_shaping = matches!(c, '\u{200C}'..='\u{200F}' | '\u{FE0F}');
-        let is_hidden = is_invisible(c) && !c.is_whitespace() && !is_shaping;
+    let mut before = None;
+    for (at, c) in text.char_indices() {
+        let after = text[at + c.len_utf8()..].chars().next();
+        let joins = || {
+            let scripts = [before, after].map(|letter| letter.and_then(joined_script));
+            matches!(c, '\u{200C}' | '\u{200D}') && scripts[0].is_some() && scripts[0] == scripts[1]
+        };
+        let is_hidden = is_invisible(c) && !c.is_whitespace() && !joins();
         if is_unsafe_to_show(c) || is_hidden {
             out.extend(c.escape_unicode());
         } else {
             out.push(c);
         }
+        before = Some(c);
     }
     out
+}
+
+/// A number for the script of a letter that a joiner may stand beside; `None` for other characters.
+fn joined_script(c: char) -> Option<u32> {
+    // The signs of Indic scripts that mute a vowel are not alphabetic.
+    let is_mute = matches!(c, '\u{900}'..='\u{DFF}') && u32::from(c) & 0x7f == 0x4d;
+    if !(c.is_alphabetic() || is_mute || c == '\u{DCA}') {
+        return None;
+    }
+    match c {
+        // Arabic.
+        '\u{600}'..='\u{6FF}' | '\u{750}'..='\u{77F}' | '\u{8A0}'..='\u{8FF}' => Some(1),
+        // Syriac, Myanmar, Khmer, Mongolian.
+        '\u{700}'..='\u{74F}' => Some(2),
+        '\u{1000}'..='\u{109F}' => Some(3),
+        '\u{1780}'..='\u{17FF}' => Some(4),
+        '\u{1800}'..='\u{18AF}' => Some(5),
+        // Each Indic script has 128 characters.
+        '\u{900}'..='\u{DFF}' => Some(u32::from(c) >> 7),
+        _ => None,
+    }
 }
 
 /// Whether a terminal may act on it, or show something else than the text says.
@@ -239,9 +266,9 @@ fn is_control(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
 }
 
-/// Bidirectional embeddings, overrides and isolates, and the separators of lines and paragraphs.
+/// Marks of direction, bidirectional embeddings, overrides and isolates, and the separators of lines and paragraphs.
 fn is_reordering(c: char) -> bool {
-    matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Whether there is anything to see in it. Telegram refuses a message of white space, control and format characters alone.
@@ -454,8 +481,29 @@ mod tests {
             printable("gpj\u{202e}exe\u{2028}"),
             "gpj\\u{202e}exe\\u{2028}"
         );
-        for text in ["שלום \u{200f}(x)", "سلام\u{200c}ها", "👨\u{200d}👩"] {
+        assert_eq!(
+            printable("\u{200e}a\u{200f}\u{61c}"),
+            "\\u{200e}a\\u{200f}\\u{61c}"
+        );
+        for text in ["שלום (x)", "سلام\u{200c}ها", "👨\u{200d}👩"] {
             assert_eq!(printable(text), text);
+        }
+    }
+
+    #[test]
+    fn a_question_shows_every_character_that_moves_or_hides_others() {
+        for (text, shown) in [
+            ("mv \u{200f}10 20", "mv \\u{200f}10 20"),
+            ("a\u{200b}b\u{202e}c\u{7}", "a\\u{200b}b\\u{202e}c\\u{7}"),
+            ("rm a\u{200d}b ⚠\u{fe0f}", "rm a\\u{200d}b ⚠\\u{fe0f}"),
+            ("ا\u{200c}1 क\u{200d}ا", "ا\\u{200c}1 क\\u{200d}ا"),
+            ("ا\u{200c}\u{200c}ا", "ا\\u{200c}\\u{200c}ا"),
+            (
+                "سلام\u{200c}ها क\u{94d}\u{200d}ष",
+                "سلام\u{200c}ها क\u{94d}\u{200d}ष",
+            ),
+        ] {
+            assert_eq!(spelled_out(text), shown, "{text:?}");
         }
     }
 
