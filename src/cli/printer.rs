@@ -15,7 +15,7 @@ use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
 use crate::error::Error;
-use crate::markdown::{Look, Markdown};
+use crate::markdown::{Look, Terminal};
 use crate::text::{one_line, printable};
 
 /// What goes to standard output.
@@ -82,7 +82,7 @@ pub(super) struct Printer {
 
 #[derive(Default)]
 struct Printed {
-    markdown: Option<Markdown>,
+    markdown: Option<Terminal>,
     /// The number of the last line of `--events`.
     events: u64,
     /// Complete answers so far, where they are not streamed.
@@ -92,18 +92,12 @@ struct Printed {
 impl Printer {
     pub(super) fn new(output: Output, screen: Screen) -> Self {
         let streams = output.format == Format::Text && screen.stdout_is_terminal;
-        let Style {
-            ansi,
-            colors,
-            links,
-            ..
-        } = screen.style;
+        let Style { ansi, links, .. } = screen.style;
         let look = || Look {
-            colors: colors >= 256,
             links,
             columns: tty::size().0,
         };
-        let markdown = (streams && ansi).then(|| Markdown::new(look()));
+        let markdown = (streams && ansi).then(|| Terminal::new(look()));
         Self {
             output,
             screen,

@@ -22,8 +22,6 @@ pub(super) struct Style {
     /// Escape sequences; none with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
-    /// How many colours there are.
-    pub colors: u16,
     /// Links by OSC 8: elsewhere a terminal may show the sequence, or nothing of the address.
     pub links: bool,
 }
@@ -40,8 +38,6 @@ impl Style {
         let is_modern = ["kitty", "alacritty", "foot", "ghostty", "wezterm"]
             .iter()
             .any(|name| term.contains(name));
-        let has_256 = is_modern || term.contains("256color") || set("COLORTERM").is_some();
-        let colors = if has_256 { 256 } else { 8 };
         let since = |name, first: &str| set(name).is_some_and(|version| version.as_str() >= first);
         let links = match set("TERM_PROGRAM").map(String::as_str) {
             // It passes them on since 3.4.
@@ -53,7 +49,6 @@ impl Style {
         Self {
             ansi,
             utf8,
-            colors,
             links: ansi && links,
         }
     }

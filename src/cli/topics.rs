@@ -11,7 +11,7 @@ use crate::config::settings::{SETTINGS, Setting};
 use crate::config::vendors::VENDORS;
 use crate::error::Result;
 use crate::inflate::inflate;
-use crate::markdown::{self, Look, Markdown};
+use crate::markdown::{self, Look, Terminal};
 use crate::sys;
 
 include!(concat!(env!("OUT_DIR"), "/docs.rs"));
@@ -51,8 +51,7 @@ pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
         return print(&(list.to_owned() + &with_tables(page))).map(|()| 0);
     }
     let (columns, rows) = tty::size();
-    let mut markdown = Markdown::new(Look {
-        colors: style.colors >= 256,
+    let mut markdown = Terminal::new(Look {
         links: false,
         columns,
     });

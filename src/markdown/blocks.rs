@@ -5,7 +5,7 @@
 
 use super::inline::{self, TELEGRAM};
 use super::styled::{BOLD, PRE, QUOTE, Style, StyledText};
-use super::table::{self, Table};
+use super::table::{self, MAX_COLUMN};
 use crate::text::first_lines;
 
 /// How much of an answer is read as Markdown, in bytes, so that none takes longer than two seconds on the slowest boards: the
@@ -57,12 +57,8 @@ pub(super) struct Fence {
 
 impl Fence {
     pub(super) fn closes(self, line: &str) -> bool {
-        line.trim().len() >= self.count && self.may_close(line)
-    }
-
-    /// Whether the beginning of a line may become the closing fence.
-    pub(super) fn may_close(self, line: &str) -> bool {
-        line.trim().chars().all(|c| c == self.mark)
+        let line = line.trim();
+        line.len() >= self.count && line.chars().all(|c| c == self.mark)
     }
 }
 
@@ -201,9 +197,13 @@ fn read(lines: &[&str], base: u16, styled: &mut StyledText) {
                 },
             ),
             _ if table::begins(line, rest.first()) => {
-                let table = Table::read(&lines[at - 1..], table::plain);
-                preformatted(&table.aligned(), "", base, styled);
-                at += table.lines - 1;
+                let count = table::count(&lines[at - 1..]);
+                let written = table::rows(&lines[at - 1..at - 1 + count]);
+                let plain = |row: &Vec<String>| row.iter().map(|cell| table::plain(cell)).collect();
+                let rows: Vec<Vec<String>> = written.iter().map(plain).collect();
+                let table = table::aligned(&rows, &table::alignment(rest[0]), MAX_COLUMN);
+                preformatted(&table, "", base, styled);
+                at += count - 1;
             }
             Line::Item(marker, text) => {
                 let prefix = format!("{}{marker}", indentation(line));
@@ -253,19 +253,19 @@ fn paragraph(first: &str, rest: &[&str], base: u16, styled: &mut StyledText) -> 
 }
 
 /// The indentation of a line in columns. A tab counts as four.
-fn indent(line: &str) -> usize {
+pub(super) fn indent(line: &str) -> usize {
     line.chars()
         .take_while(|c| c.is_whitespace())
         .map(|c| if c == '\t' { 4 } else { 1 })
         .sum()
 }
 
-fn indentation(line: &str) -> String {
+pub(super) fn indentation(line: &str) -> String {
     " ".repeat(indent(line).min(MAX_INDENT))
 }
 
 /// The line without its quote mark.
-fn unquoted(line: &str) -> &str {
+pub(super) fn unquoted(line: &str) -> &str {
     let line = line.trim_start();
     let line = line.strip_prefix('>').unwrap_or(line);
     line.strip_prefix(' ').unwrap_or(line)

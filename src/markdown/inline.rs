@@ -1,312 +1,252 @@
 //! Markdown within a paragraph: emphasis, code, links.
 //!
-//! A mark opens or closes something only where it plainly does: `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text, and
-//! so is whatever finds no partner. The time it takes grows with the length of the text alone, whatever the text is.
+//! [`next`] reads a token at a time, for every output. A mark opens or closes something only where it plainly does:
+//! `snake_case`, `2 * 3`, `src/**/*.rs` and `a || b` are text. [`read`] also pairs the marks of a whole paragraph, and
+//! leaves those without a partner as text. The time that both take grows with the length of the text alone.
 
 use super::styled::{BOLD, CODE, ITALIC, LINK, SPOILER, STRIKE, Style, StyledText, WHOLE};
+use crate::text::{clip, is_unsafe_to_show};
+use crate::web;
 
 /// The longest address of a link, in bytes.
 const MAX_ADDRESS: usize = 2048;
+/// The longest text of a link, in bytes: a terminal waits for its end.
+const MAX_LINK_TEXT: usize = 600;
+/// The deepest brackets in the text of a link. Without a limit many unfinished links would be slow.
+const MAX_BRACKETS: u32 = 4;
+/// The deepest parentheses in an address, likewise.
+const MAX_PARENTHESES: i32 = 32;
 /// The longest run of backticks that opens code.
 const MAX_BACKTICKS: usize = 31;
-/// The deepest parentheses in an address. Without a limit many unfinished links would be slow.
-const MAX_PARENTHESES: i32 = 32;
+/// The longest name between double underscores that is no emphasis, with these.
+const MAX_NAME: usize = 64;
+/// The longest name of a character, such as `&epsilon;`.
+const MAX_ENTITY: usize = 10;
 
 /// Marks in pairs: the character, how many of it, and the style.
-const MARKS: [(u8, usize, u16); 6] = [
-    (b'*', 1, ITALIC),
-    (b'*', 2, BOLD),
-    (b'_', 1, ITALIC),
-    (b'_', 2, BOLD),
-    (b'~', 2, STRIKE),
-    (b'|', 2, SPOILER),
-];
-const DOUBLE_UNDERSCORE: usize = 3;
-
-/// What models write as in HTML, and what it means.
-const HTML: [(&str, &str); 11] = [
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    ("&amp;", "&"),
-    ("&quot;", "\""),
-    ("&#39;", "'"),
-    ("&apos;", "'"),
-    ("&nbsp;", "\u{a0}"),
-    ("<br>", "\n"),
-    ("<br/>", "\n"),
-    ("<br />", "\n"),
-    ("<BR>", "\n"),
+pub(super) const MARKS: [(char, usize, u16); 6] = [
+    ('*', 1, ITALIC),
+    ('*', 2, BOLD),
+    ('_', 1, ITALIC),
+    ('_', 2, BOLD),
+    ('~', 2, STRIKE),
+    ('|', 2, SPOILER),
 ];
 
-/// The styles that a writer shows. What it has none for stays as written.
-pub(super) const TELEGRAM: u16 = TERMINAL | SPOILER;
-pub(super) const TERMINAL: u16 = PLAIN | LINK;
+/// The styles that a writer shows. Marks of other styles stay as written.
+pub(super) const TELEGRAM: u16 = PLAIN | SPOILER | LINK;
 pub(super) const PLAIN: u16 = BOLD | ITALIC | STRIKE;
 
-enum Kind<'a> {
-    Text,
-    /// Text that should not be cut.
-    Whole,
-    Code,
-    /// A mark with which a style begins, or ends.
-    On(u16),
-    Off(u16),
-    /// A link to this address begins, or ends.
-    Link(&'a str),
-    LinkEnd(&'a str),
+pub(super) enum Token<'a> {
+    Text(&'a str),
+    /// A character that was written by its name or number.
+    Named(char),
+    /// A run of one to three marks.
+    Mark {
+        opens: bool,
+        closes: bool,
+    },
+    /// A run of backticks.
+    Ticks(usize),
+    /// A bare address, which is kept as it is.
+    Whole(&'a str),
+    Link {
+        text: &'a str,
+        address: &'a str,
+    },
 }
 
-struct Token<'a> {
-    at: usize,
-    /// As written; of code, the inside.
-    text: &'a str,
-    kind: Kind<'a>,
-}
-
-/// Adds `text` to `styled`, with the marks of `base` over all of it, and those of `shown` where it has them.
-pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
-    write(&scan(text, None).tokens, base, shown, styled);
-}
-
-/// The same for a piece of a line on a terminal; `before` is the character before it. Unless the piece `is_last`, it stops
-/// before what may still change, and returns the length of what it has read.
-pub(super) fn read_piece(
-    text: &str,
-    before: Option<char>,
-    is_last: bool,
-    base: u16,
-    styled: &mut StyledText,
-) -> usize {
-    // A run of marks may become longer.
-    let text = if is_last {
-        text
-    } else {
-        without_open_tag(text).trim_end_matches(['*', '_', '~', '|', '`', '\\', ']', '!'])
-    };
-    let scanner = scan(text, before);
-    if !is_last && !scanner.is_stable() {
-        return 0;
-    }
-    write(&scanner.tokens, base, TERMINAL, styled);
-    text.len()
-}
-
-#[derive(Default)]
-struct Scanner<'a> {
-    text: &'a str,
-    before: Option<char>,
-    tokens: Vec<Token<'a>>,
-    /// The text from here on is in no token yet.
-    plain: usize,
-    /// By row of [`MARKS`], the tokens that may open it, the last one on top.
-    openers: [Vec<usize>; MARKS.len()],
-    /// The brackets that are not closed yet.
-    brackets: Vec<usize>,
-    /// The lengths of runs of backticks that no other one follows, as bits.
-    last_runs: u32,
-    /// A run of backticks, or the address of a link, is not closed.
-    is_open: bool,
-}
-
-fn scan(text: &str, before: Option<char>) -> Scanner<'_> {
-    let mut scanner = Scanner {
-        text,
-        before,
-        ..Scanner::default()
-    };
+/// Reads the token at the beginning of `rest`, and its length in bytes, which is never 0. `before` is the character before it.
+/// Returns `None` at the end, and for a token that may still change unless `rest` is the last of its line.
+pub(super) fn next(rest: &str, before: Option<char>, is_last: bool) -> Option<(Token<'_>, usize)> {
     let mut at = 0;
-    let marks = ['\\', '`', '*', '_', '~', '|', '[', '!', ']', '&', '<', 'h'];
-    while let Some(found) = text[at..].find(marks) {
+    let marks = ['\\', '`', '*', '_', '~', '|', '[', '!', '&', '<', 'h'];
+    while let Some(found) = rest[at..].find(marks) {
         at += found;
-        at += scanner.mark(at);
-    }
-    scanner.end_text(text.len());
-    scanner
-}
-
-impl<'a> Scanner<'a> {
-    /// Reads the mark at `at`, if it is one, and returns how many bytes to go on.
-    fn mark(&mut self, at: usize) -> usize {
-        let rest = &self.text[at..];
-        let first = rest.as_bytes()[0];
-        let run = || rest.bytes().take_while(|b| *b == first).count();
-        match first {
-            b'\\' if rest.starts_with("\\(") => self.math(at),
-            b'\\' if rest[1..].starts_with(|c: char| c.is_ascii_punctuation()) => {
-                self.push(at, 2, &rest[1..2], Kind::Text)
-            }
-            b'`' => self.code(at, run()),
-            b'*' | b'_' | b'~' | b'|' => self.emphasis(at, run()),
-            b'[' => self.bracket(at, 1),
-            b'!' if rest.starts_with("![") => self.bracket(at, 2),
-            b']' => self.link(at),
-            b'&' | b'<' => HTML
-                .iter()
-                .find(|(written, _)| rest.starts_with(written))
-                .map_or(1, |(written, text)| {
-                    self.push(at, written.len(), text, Kind::Text)
-                }),
-            b'h' if !is_word(self.before(at)) => {
-                bare_address(rest).map_or(1, |len| self.push(at, len, &rest[..len], Kind::Whole))
-            }
-            _ => 1,
+        let before = rest[..at].chars().next_back().or(before);
+        match read_mark(&rest[at..], before, is_last) {
+            Read::Text(len) => at += len,
+            Read::Token(token, len) if at == 0 => return Some((token, len)),
+            Read::Open if at == 0 => return None,
+            Read::Token(..) | Read::Open => return Some((Token::Text(&rest[..at]), at)),
         }
     }
+    (!rest.is_empty()).then_some((Token::Text(rest), rest.len()))
+}
 
-    fn before(&self, at: usize) -> Option<char> {
-        self.text[..at].chars().next_back().or(self.before)
+/// What stands at a place where there may be a mark.
+enum Read<'a> {
+    /// So many bytes of text.
+    Text(usize),
+    Token(Token<'a>, usize),
+    /// It may still change.
+    Open,
+}
+
+fn read_mark(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
+    let bytes = rest.as_bytes();
+    // Whether what comes after the first `len` bytes may still change how these read.
+    let is_open = |len: usize| len >= rest.len() && !is_last;
+    match bytes[0] {
+        b'\\' if is_open(1) => Read::Open,
+        b'\\' if bytes.get(1).is_some_and(u8::is_ascii_punctuation) => {
+            Read::Token(Token::Text(&rest[1..2]), 2)
+        }
+        b'`' | b'*' | b'_' | b'~' | b'|' => run(rest, before, is_last),
+        b'!' if is_open(1) => Read::Open,
+        b'!' if rest.starts_with("![") => link(rest, 1, is_last),
+        b'[' => link(rest, 0, is_last),
+        b'&' => entity(rest, is_last),
+        b'<' => line_break(rest, is_last),
+        b'h' if !is_word(before) => bare_address(rest, is_last),
+        _ => Read::Text(1),
     }
+}
 
-    /// Adds a token for `len` bytes.
-    fn push(&mut self, at: usize, len: usize, text: &'a str, kind: Kind<'a>) -> usize {
-        self.end_text(at);
-        self.tokens.push(Token { at, text, kind });
-        self.plain = at + len;
+/// A run of one mark. A longer one than any mark has is text, and so is what follows it in a later piece.
+fn run(rest: &str, before: Option<char>, is_last: bool) -> Read<'_> {
+    let mark = rest.as_bytes()[0];
+    let len = rest.bytes().take_while(|b| *b == mark).count();
+    let most = if mark == b'`' { MAX_BACKTICKS } else { 3 };
+    if len > most || before == Some(char::from(mark)) {
+        return Read::Text(len);
+    }
+    if len == rest.len() && !is_last {
+        return Read::Open;
+    }
+    if mark == b'`' {
+        return Read::Token(Token::Ticks(len), len);
+    }
+    if parts(&rest[..len]).next().is_none() {
+        return Read::Text(len);
+    }
+    if mark == b'_' && len == 2 {
+        match name(rest, is_last) {
+            None => return Read::Open,
+            Some(0) => {}
+            Some(len) => return Read::Text(len),
+        }
+    }
+    let after = rest[len..].chars().next();
+    let token = Token::Mark {
+        opens: opens(mark, len, before, after),
+        closes: closes(mark, len, before, after),
+    };
+    Read::Token(token, len)
+}
+
+/// The marks of a run, as rows of [`MARKS`] with their texts. Three are two and one, so that either may find a partner.
+pub(super) fn parts(run: &str) -> impl Iterator<Item = (usize, &str)> {
+    let (first, second) = run.split_at(run.len().min(2));
+    [first, second].into_iter().filter_map(|text| {
+        let is_it = |row: &(char, usize, u16)| row.1 == text.len() && text.starts_with(row.0);
+        Some((MARKS.iter().position(is_it)?, text))
+    })
+}
+
+/// The length of a name such as `__init__`, which is no emphasis; 0 if `rest` begins with none, `None` if it may become one.
+fn name(rest: &str, is_last: bool) -> Option<usize> {
+    let is_name = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'_';
+    let len = rest.bytes().take(MAX_NAME).take_while(is_name).count();
+    if len == rest.len() && len < MAX_NAME && !is_last {
+        return None;
+    }
+    Some(if len > 4 && rest[..len].ends_with("__") {
         len
-    }
+    } else {
+        0
+    })
+}
 
-    fn end_text(&mut self, at: usize) {
-        if self.plain < at {
-            self.tokens.push(Token {
-                at: self.plain,
-                text: &self.text[self.plain..at],
-                kind: Kind::Text,
-            });
-            self.plain = at;
-        }
-    }
-
-    fn code(&mut self, at: usize, run: usize) -> usize {
-        let rest = &self.text[at..];
-        if run > MAX_BACKTICKS {
-            return run;
-        }
-        let mut end = run;
-        while let Some(found) = rest[end..]
-            .find('`')
-            .filter(|_| self.last_runs & 1 << run == 0)
-        {
-            let start = end + found;
-            end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
-            let inside = &rest[run..start];
-            if end - start == run && inside.trim().is_empty() {
-                return run;
+/// `[text](address)`, behind `skipped` bytes. It ends on its line.
+fn link(rest: &str, skipped: usize, is_last: bool) -> Read<'_> {
+    let no = Read::Text(1);
+    let bytes = rest.as_bytes();
+    let (mut at, mut depth, mut images) = (skipped, 0, 0_u32);
+    loop {
+        match bytes.get(at) {
+            _ if at > MAX_LINK_TEXT => return no,
+            None => return if is_last { no } else { Read::Open },
+            Some(b'\n') => return no,
+            Some(b'\\') => at += 1,
+            Some(b'[') if depth == MAX_BRACKETS => return no,
+            Some(b'[') => {
+                depth += 1;
+                images = images << 1 | u32::from(rest[..at].ends_with('!'));
             }
-            if end - start == run {
-                // One space on either side belongs to the backticks.
-                let padded = inside
-                    .strip_prefix(' ')
-                    .and_then(|inside| inside.strip_suffix(' '));
-                return self.push(
-                    at,
-                    end,
-                    padded
-                        .filter(|text| !text.trim().is_empty())
-                        .unwrap_or(inside),
-                    Kind::Code,
-                );
-            }
-        }
-        self.last_runs |= 1 << run;
-        self.is_open = true;
-        self.push(at, run, &rest[..run], Kind::Text)
-    }
-
-    /// A formula between `\(` and `\)` is shown as code; what no `\)` follows on its line is an escaped parenthesis.
-    fn math(&mut self, at: usize) -> usize {
-        let text = self.text;
-        let inside = &text[at + 2..];
-        let line = inside.split('\n').next().unwrap_or_default();
-        match line.find("\\)") {
-            Some(end) if !line[..end].trim().is_empty() => {
-                self.push(at, end + 4, line[..end].trim(), Kind::Code)
-            }
-            Some(_) => self.push(at, 2, "(", Kind::Text),
-            None => {
-                self.is_open |= line.len() == inside.len();
-                self.push(at, 2, "(", Kind::Text)
-            }
-        }
-    }
-
-    /// A run of one to three marks. Three are two and one, so that either may find a partner.
-    fn emphasis(&mut self, at: usize, run: usize) -> usize {
-        let (mark, before, after) = (
-            self.text.as_bytes()[at],
-            self.before(at),
-            self.text[at + run..].chars().next(),
-        );
-        let parts = if run == 3 { [2, 1] } else { [run, 0] };
-        let row = |len| MARKS.iter().position(|row| row.0 == mark && row.1 == len);
-        if row(parts[0]).is_none() || run == 3 && row(1).is_none() {
-            return run;
-        }
-        let (closes, opens) = (
-            closes(mark, run, before, after),
-            opens(mark, run, before, after),
-        );
-        let mut start = at;
-        for row in parts.into_iter().filter_map(row) {
-            let (_, len, style) = MARKS[row];
-            self.end_text(start);
-            let mut kind = Kind::Text;
-            match if closes {
-                self.openers[row].pop()
-            } else {
-                None
-            } {
-                Some(opener) => {
-                    let inside = &self.text[self.tokens[opener].at + len..start];
-                    // `__init__`
-                    let is_name = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-                    if row != DOUBLE_UNDERSCORE || !inside.bytes().all(is_name) {
-                        (self.tokens[opener].kind, kind) = (Kind::On(style), Kind::Off(style));
-                    }
-                }
-                None if opens => self.openers[row].push(self.tokens.len()),
-                None => {}
-            }
-            self.push(start, len, &self.text[start..start + len], kind);
-            start += len;
-        }
-        run
-    }
-
-    fn bracket(&mut self, at: usize, len: usize) -> usize {
-        self.end_text(at);
-        self.brackets.push(self.tokens.len());
-        self.push(at, len, &self.text[at..at + len], Kind::Text)
-    }
-
-    fn link(&mut self, at: usize) -> usize {
-        let text = self.text;
-        let rest = &text[at + 1..];
-        let Some((bracket, (address, len))) = self.brackets.pop().zip(destination(rest)) else {
-            self.is_open |= rest.starts_with('(') && !rest.contains(')');
-            return 1;
-        };
-        self.tokens[bracket].kind = Kind::Link(address);
-        if self.tokens[bracket].text == "[" {
+            Some(b']') if depth == 1 => break,
             // There are no links within links; an image may stand in one.
-            self.brackets.clear();
+            Some(b']') if images & 1 == 0 && bytes.get(at + 1) == Some(&b'(') => return no,
+            Some(b']') => {
+                depth -= 1;
+                images >>= 1;
+            }
+            Some(_) => {}
         }
-        self.push(at, len + 1, &text[at..=at + len], Kind::LinkEnd(address))
+        at += 1;
     }
-
-    /// Whether nothing behind the text can change how it reads.
-    fn is_stable(&self) -> bool {
-        self.openers.iter().all(Vec::is_empty) && self.brackets.is_empty() && !self.is_open
+    let (text, after) = (&rest[skipped + 1..at], &rest[at + 1..]);
+    let may_go_on = || after.is_empty() || after.strip_prefix('(').is_some_and(may_be_address);
+    match destination(after) {
+        Some((address, len)) => Read::Token(Token::Link { text, address }, at + 1 + len),
+        None if !is_last && may_go_on() => Read::Open,
+        None => no,
     }
 }
 
-/// A text without what may become one of [`HTML`].
-fn without_open_tag(text: &str) -> &str {
-    let at = text.rfind(['&', '<']).filter(|at| {
-        HTML.iter().any(|(written, _)| {
-            written.len() > text.len() - at && written.starts_with(&text[*at..])
-        })
-    });
-    at.map_or(text, |at| &text[..at])
+/// A character that is written by its name or number, `&mdash;` or `&#8212;`. One that could steer a terminal or reorder a
+/// line stays as written.
+fn entity(rest: &str, is_last: bool) -> Read<'_> {
+    let is_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'#';
+    let len = rest
+        .bytes()
+        .skip(1)
+        .take(MAX_ENTITY)
+        .take_while(is_name)
+        .count();
+    match rest.as_bytes().get(1 + len) {
+        None if !is_last => Read::Open,
+        Some(b';') => web::named_character(&rest[1..=len], true)
+            .filter(|c| !is_unsafe_to_show(*c))
+            .map_or(Read::Text(1), |c| Read::Token(Token::Named(c), len + 2)),
+        _ => Read::Text(1),
+    }
+}
+
+fn line_break(rest: &str, is_last: bool) -> Read<'_> {
+    for tag in ["<br>", "<br/>", "<br />"] {
+        let len = tag.len().min(rest.len());
+        let is_alike = rest.as_bytes()[..len].eq_ignore_ascii_case(&tag.as_bytes()[..len]);
+        if is_alike && len == tag.len() {
+            return Read::Token(Token::Named('\n'), len);
+        }
+        if is_alike && !is_last {
+            return Read::Open;
+        }
+    }
+    Read::Text(1)
+}
+
+/// An address that Telegram finds without our help: it is only kept as it is.
+fn bare_address(rest: &str, is_last: bool) -> Read<'_> {
+    let schemes = ["http://", "https://"];
+    if !schemes.iter().any(|scheme| rest.starts_with(scheme)) {
+        let is_open = !is_last && schemes.iter().any(|scheme| scheme.starts_with(rest));
+        return if is_open { Read::Open } else { Read::Text(1) };
+    }
+    let ends = |c: char| c.is_whitespace() || "<>*|`\"[]".contains(c);
+    let address = clip(rest, MAX_ADDRESS);
+    let address = &address[..address.find(ends).unwrap_or(address.len())];
+    if address.len() == rest.len() && rest.len() < MAX_ADDRESS && !is_last {
+        return Read::Open;
+    }
+    let address = address.trim_end_matches(['_', '~', '.', ',', ';', ':', '!', '?', '\'', '\\']);
+    let address = if address.contains('(') {
+        address
+    } else {
+        address.trim_end_matches(')')
+    };
+    Read::Token(Token::Whole(address), address.len())
 }
 
 fn is_word(c: Option<char>) -> bool {
@@ -341,53 +281,168 @@ fn closes(mark: u8, run: usize, before: Option<char>, after: Option<char>) -> bo
         }
 }
 
+/// Where the address and the title of a link end, behind the parenthesis before them.
+fn end_of_address(inside: &str) -> Option<usize> {
+    let mut depth = 0;
+    inside.bytes().take(MAX_ADDRESS).position(|b| {
+        depth += i32::from(b == b'(') - i32::from(b == b')');
+        !(0..=MAX_PARENTHESES).contains(&depth) || b == b'\n'
+    })
+}
+
 /// The address of `(address "title")` at the beginning of `rest`, and the length of all of it.
 fn destination(rest: &str) -> Option<(&str, usize)> {
     let inside = rest.strip_prefix('(')?;
-    let mut depth = 0;
-    let end = inside.bytes().take(MAX_ADDRESS).position(|b| {
-        depth += i32::from(b == b'(') - i32::from(b == b')');
-        !(0..=MAX_PARENTHESES).contains(&depth) || b == b'\n'
-    })?;
-    let inside = inside.get(..end).filter(|_| depth < 0)?.trim();
+    let end = end_of_address(inside).filter(|end| inside.as_bytes()[*end] == b')')?;
+    let inside = inside[..end].trim();
     let (address, title) = inside.split_once([' ', '\t']).unwrap_or((inside, "\""));
     (is_linkable(address) && title.trim_start().starts_with(['"', '\'']))
         .then_some((address, end + 2))
 }
 
-/// The length of the address that `rest` begins with, which Telegram finds without our help: it is only kept as it is.
-fn bare_address(rest: &str) -> Option<usize> {
-    if !rest.starts_with("http://") && !rest.starts_with("https://") {
-        return None;
-    }
-    let ends = |c: char| c.is_whitespace() || "<>*|`\"[]".contains(c);
-    let address = &rest[..rest.find(ends).unwrap_or(rest.len())];
-    let address = address.trim_end_matches(['_', '~', '.', ',', ';', ':', '!', '?', '\'', '\\']);
-    Some(if address.contains('(') {
-        address.len()
-    } else {
-        address.trim_end_matches(')').len()
-    })
-}
+const SCHEMES: [&str; 4] = ["http://", "https://", "tg://", "mailto:"];
 
 fn is_linkable(address: &str) -> bool {
-    let schemes = ["http://", "https://", "tg://", "mailto:"];
-    let begins = |scheme: &&str| {
-        address
-            .get(..scheme.len())
-            .is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    let begins = |scheme: &str| {
+        let start = address.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
     };
-    schemes
+    SCHEMES
         .iter()
-        .find(|scheme| begins(scheme))
-        .is_some_and(|scheme| address.len() > scheme.len())
+        .any(|scheme| begins(scheme) && address.len() > scheme.len())
 }
 
-fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
+/// Whether `inside` may become the address of a link, with the parenthesis behind it.
+fn may_be_address(inside: &str) -> bool {
+    let address = inside.trim_start().as_bytes();
+    let may_begin = SCHEMES.iter().any(|scheme| {
+        let len = scheme.len().min(address.len());
+        address[..len].eq_ignore_ascii_case(&scheme.as_bytes()[..len])
+    });
+    may_begin && inside.len() < MAX_ADDRESS && end_of_address(inside).is_none()
+}
+
+/// A token whose mark has found its partner, or has none.
+struct Part<'a> {
+    /// As written; of code, the inside.
+    text: &'a str,
+    kind: Kind<'a>,
+}
+
+enum Kind<'a> {
+    Text,
+    Named(char),
+    /// Text that should not be cut.
+    Whole,
+    Code,
+    /// A mark with which a style begins, or ends.
+    On(u16),
+    Off(u16),
+    /// A link to this address begins, or ends.
+    Link(&'a str),
+    LinkEnd(&'a str),
+}
+
+/// Adds `text` to `styled`, with the marks of `base` over all of it, and those of `shown` where it has them.
+pub(super) fn read(text: &str, base: u16, shown: u16, styled: &mut StyledText) {
+    let mut pairing = Pairing::default();
+    pairing.read(text);
+    write(&pairing.parts, base, shown, styled);
+}
+
+#[derive(Default)]
+struct Pairing<'a> {
+    parts: Vec<Part<'a>>,
+    /// By row of [`MARKS`], the parts that may open it, the last one on top.
+    openers: [Vec<usize>; MARKS.len()],
+    /// The lengths of runs of backticks that no other one follows, as bits.
+    last_runs: u32,
+}
+
+impl<'a> Pairing<'a> {
+    fn read(&mut self, text: &'a str) {
+        let mut at = 0;
+        while let Some((token, len)) = next(&text[at..], text[..at].chars().next_back(), true) {
+            assert!(len > 0, "each round takes text");
+            let written = &text[at..at + len];
+            at += len;
+            match token {
+                Token::Text(text) => self.push(text, Kind::Text),
+                Token::Named(c) => self.push(written, Kind::Named(c)),
+                Token::Whole(text) => self.push(text, Kind::Whole),
+                Token::Mark { opens, closes } => self.mark(written, opens, closes),
+                Token::Ticks(run) => match self.code(&text[at..], run) {
+                    Some(inside) => {
+                        at += inside.len() + run;
+                        self.push(unpadded(inside), Kind::Code);
+                    }
+                    None => self.push(written, Kind::Text),
+                },
+                Token::Link { text, address } => {
+                    let (start, end) = written.split_at(written.find('[').map_or(0, |at| at + 1));
+                    self.push(start, Kind::Link(address));
+                    let last_runs = std::mem::take(&mut self.last_runs);
+                    self.read(text);
+                    self.last_runs = last_runs;
+                    self.push(&end[text.len()..], Kind::LinkEnd(address));
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, text: &'a str, kind: Kind<'a>) {
+        self.parts.push(Part { text, kind });
+    }
+
+    fn mark(&mut self, run: &'a str, opens: bool, closes: bool) {
+        for (row, text) in parts(run) {
+            let opener = closes.then(|| self.openers[row].pop()).flatten();
+            let style = MARKS[row].2;
+            if let Some(opener) = opener {
+                self.parts[opener].kind = Kind::On(style);
+                self.push(text, Kind::Off(style));
+            } else {
+                if opens {
+                    self.openers[row].push(self.parts.len());
+                }
+                self.push(text, Kind::Text);
+            }
+        }
+    }
+
+    /// The code up to the same run of backticks, if there is one and there is something in it.
+    fn code(&mut self, rest: &'a str, run: usize) -> Option<&'a str> {
+        let mut end = 0;
+        while self.last_runs & 1 << run == 0 {
+            let Some(found) = rest[end..].find('`') else {
+                self.last_runs |= 1 << run;
+                break;
+            };
+            let start = end + found;
+            end = start + rest[start..].bytes().take_while(|b| *b == b'`').count();
+            if end - start == run {
+                return Some(&rest[..start]).filter(|inside| !inside.trim().is_empty());
+            }
+        }
+        None
+    }
+}
+
+/// One space on either side belongs to the backticks.
+fn unpadded(code: &str) -> &str {
+    let inside = code
+        .strip_prefix(' ')
+        .and_then(|code| code.strip_suffix(' '));
+    inside
+        .filter(|code| !code.trim().is_empty())
+        .unwrap_or(code)
+}
+
+fn write(parts: &[Part], base: u16, shown: u16, styled: &mut StyledText) {
     let mut open = base;
     // How many links are open, the target of the outermost one, and where its text begins.
     let (mut links, mut target, mut start) = (0, 0, 0);
-    for token in tokens {
+    for part in parts {
         let with = |mark: u16| match links {
             0 => Style {
                 marks: open | mark,
@@ -398,9 +453,10 @@ fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
                 target,
             },
         };
-        match token.kind {
-            Kind::Whole => styled.push(token.text, with(WHOLE)),
-            Kind::Code => styled.push(token.text, with(CODE)),
+        match part.kind {
+            Kind::Named(c) => styled.push(c.encode_utf8(&mut [0; 4]), with(0)),
+            Kind::Whole => styled.push(part.text, with(WHOLE)),
+            Kind::Code => styled.push(part.text, with(CODE)),
             Kind::On(style) if shown & style != 0 => open |= style,
             Kind::Off(style) if shown & style != 0 => open = open & !style | base,
             Kind::Link(address) if shown & LINK != 0 => {
@@ -418,7 +474,7 @@ fn write(tokens: &[Token], base: u16, shown: u16, styled: &mut StyledText) {
                 }
                 links -= 1;
             }
-            _ => styled.push(token.text, with(0)),
+            _ => styled.push(part.text, with(0)),
         }
     }
 }

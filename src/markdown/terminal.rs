@@ -1,62 +1,53 @@
 //! Markdown on a terminal, shown while it streams in.
 //!
-//! Text goes through as soon as nothing behind it can change how it reads: it is held back while a mark or a link is open, and
-//! never over the end of its line. A table is shown when it is complete.
+//! What is shown stays: a mark turns its style on or off as it comes, and every style ends with its paragraph. Words are shown
+//! when they are complete, lines of code and tables likewise.
 
-use super::blocks::{BULLET, Fence, Line};
-use super::inline::{self, PLAIN, TERMINAL};
-use super::styled::{BOLD, CODE, ITALIC, LINK, STRIKE, Style, StyledText};
-use super::table::{self, Table};
-use super::wrap::{Wrap, columns};
+use super::blocks::{BULLET, Fence, Line, indent, indentation, unquoted};
+use super::inline::{self, MARKS, PLAIN, Token};
+use super::styled::{BOLD, CODE, LINK};
+use super::table;
+use super::wrap::{DIM, RESET, Wrap, columns};
+use crate::text::clip;
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Look {
-    /// 256 colours.
-    pub colors: bool,
     /// Links by OSC 8.
     pub links: bool,
+    /// 0 breaks no lines.
     pub columns: usize,
 }
 
-const RESET: &str = "\x1b[0m";
-const DIM: &str = "\x1b[2m";
-const CYAN: &str = "\x1b[36m";
-/// Light grey on dark grey, which is readable on every background.
-const BLOCK: &str = "\x1b[48;5;236;38;5;252m";
-const STYLES: [(u16, &str); 4] = [
-    (BOLD, "\x1b[1m"),
-    (ITALIC, "\x1b[3m"),
-    (STRIKE, "\x1b[9m"),
-    (CODE, CYAN),
-];
-
-/// The most bytes held back for a mark that may yet be closed.
-const MAX_HELD: usize = 600;
+/// The most bytes that decide what kind of line it is.
+const MAX_START: usize = 256;
 
 /// The writer of one answer.
 #[derive(Default)]
-pub(crate) struct Markdown {
+pub(crate) struct Terminal {
     look: Look,
-    /// What is not shown yet of the current line.
+    /// What is not read yet of the current line.
     held: String,
     /// The kind of the current line is known, and its marker shown.
     is_begun: bool,
-    /// The current line shows nothing.
-    is_silent: bool,
+    /// The paragraph that the next line may continue, and whether it stands in a quote.
+    paragraph: Option<bool>,
     /// The style of the current line.
     base: u16,
+    /// The marks that are open, by row of [`MARKS`], and the run of backticks.
+    open: [bool; MARKS.len()],
+    ticks: usize,
+    is_in_link: bool,
     /// The last character read of the current line.
     before: Option<char>,
     /// The code block that is open, and whether it stands in a quote.
-    fence: Option<Fence>,
-    is_quoted: bool,
+    fence: Option<(Fence, bool)>,
     /// The lines of a table, or of what may become one.
     table: Vec<String>,
     wrap: Wrap,
 }
 
-impl Markdown {
+impl Terminal {
     pub(crate) fn new(look: Look) -> Self {
         Self {
             look,
@@ -72,9 +63,6 @@ impl Markdown {
             let line = piece.strip_suffix('\n');
             self.held.push_str(line.unwrap_or(piece));
             self.show(line.is_some(), &mut out);
-            if line.is_some() && !std::mem::take(&mut self.is_silent) {
-                out.push('\n');
-            }
         }
         out
     }
@@ -86,220 +74,214 @@ impl Markdown {
             self.show(true, &mut out);
         }
         self.end_table(&mut out);
-        (self.fence, self.is_quoted, self.is_silent) = (None, false, false);
+        *self = Self::new(self.look);
         out
     }
 
     fn show(&mut self, is_whole: bool, out: &mut String) {
-        let was_code = self.fence.is_some();
-        if !self.is_begun {
-            if !is_whole && self.is_undecided() {
+        if let Some((fence, is_quoted)) = self.fence {
+            if !is_whole {
                 return;
             }
-            if self.is_row() {
-                self.is_silent = true;
+            if !is_quoted || matches!(Line::of(&self.held), Line::Quote) {
+                return self.show_code(fence, is_quoted, out);
+            }
+            // Code ends with the quote around it.
+            self.fence = None;
+        }
+        if !self.is_begun {
+            let is_short = self.held.len() < MAX_START;
+            let is_row = clip(&self.held, MAX_START).trim_start().starts_with('|');
+            if !is_whole && (is_row || is_short && may_change(&self.held)) {
+                return;
+            }
+            if is_row {
                 return self.table.push(std::mem::take(&mut self.held));
             }
             self.end_table(out);
             self.begin(out);
-            self.is_begun = true;
         }
-        if was_code && self.fence.is_some() {
-            self.show_code(out);
-        } else {
-            self.show_spans(is_whole || self.held.len() > MAX_HELD, out);
-        }
+        let held = std::mem::take(&mut self.held);
+        let read = self.read(&held, is_whole, out);
+        held[read..].clone_into(&mut self.held);
         if is_whole {
-            self.wrap.end_line(out);
-            (self.is_begun, self.base, self.before) = (false, 0, None);
+            self.end_line(out);
         }
     }
 
-    /// Whether the line may belong to a table. Models begin each of its rows with a bar.
-    fn is_row(&self) -> bool {
-        self.fence.is_none() && self.held.trim_start().starts_with('|')
-    }
-
-    /// Whether the kind of the line may still change.
-    fn is_undecided(&self) -> bool {
-        match self.fence {
-            Some(fence) if self.is_quoted => {
-                fence.may_close(self.held.trim_start_matches(['>', ' ']))
-            }
-            Some(fence) => fence.may_close(&self.held),
-            None => self.is_row() || may_change(&self.held),
-        }
+    fn end_line(&mut self, out: &mut String) {
+        self.wrap.end_line(out);
+        out.push('\n');
+        (self.is_begun, self.base, self.before) = (false, 0, None);
     }
 
     /// Shows the marker of a line.
     fn begin(&mut self, out: &mut String) {
-        if self.is_quoted {
-            self.begin_quoted_code(out);
+        let held = std::mem::take(&mut self.held);
+        let (mut rest, mut start) = (held.as_str(), String::new());
+        let is_quote = matches!(kind(rest), Line::Quote);
+        if is_quote {
+            start = format!("{}{}", indentation(rest), dim("│ "));
+            rest = unquoted(rest);
         }
-        if let Some(fence) = self.fence {
-            if fence.closes(&self.held) {
-                (self.fence, self.is_quoted) = (None, false);
-                self.held.clear();
-                self.is_silent = true;
-            } else if self.look.colors {
-                // The row to its edge, before there is text: behind a full row it would erase the last character.
-                paint(out, BLOCK, "\x1b[K");
-            }
-            return;
+        let mut hang = start.clone();
+        let line = kind(rest);
+        let is_text = matches!(line, Line::Text | Line::Quote);
+        if !is_text || self.paragraph != Some(is_quote) {
+            self.end_styles();
         }
-        let indent = self.held.len() - self.held.trim_start().len();
-        match Line::of(&self.held) {
-            Line::Fence(fence, language) => {
-                paint(
-                    out,
-                    DIM,
-                    &format!(
-                        "{}{language}",
-                        if language.is_empty() {
-                            ""
-                        } else {
-                            &self.held[..indent]
-                        }
-                    ),
-                );
-                self.is_silent = language.is_empty();
-                self.fence = Some(fence);
-                self.held.clear();
+        let goes_on = is_text || matches!(line, Line::Item(..));
+        self.paragraph = goes_on.then_some(is_quote);
+        match line {
+            Line::Blank => {
+                start.truncate(start.trim_end().len());
+                rest = "";
             }
-            Line::Heading(title) => {
+            Line::Fence(fence, _) => {
+                start += &(indentation(rest) + &dim(rest.trim()));
+                self.fence = Some((fence, is_quote));
+                rest = "";
+            }
+            Line::Heading(_) => {
                 self.base = BOLD;
-                let start = self.held.find(title).unwrap_or(0);
-                self.held.drain(..start);
+                rest = rest.trim_start().trim_start_matches('#').trim_start();
             }
             Line::Rule => {
-                paint(out, DIM, &"─".repeat(20));
-                self.held.clear();
+                start += &dim(&"─".repeat(20));
+                rest = "";
             }
-            Line::Quote => {
-                let mut bar = self.held[..indent].to_owned();
-                paint(&mut bar, DIM, "│");
-                self.held.drain(..=indent);
-                self.begin_in_quote(&bar, out);
-            }
-            Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
+            Line::Item(marker, text) => {
                 let bullet = if marker == BULLET {
-                    ["•", "◦", "▪"][(indent / 2).min(2)]
+                    ["•", "◦", "▪"][(indent(rest) / 2).min(2)]
                 } else {
                     marker
                 };
-                let marker = format!("{}{bullet} ", &self.held[..indent]);
-                let start = self.held.trim_end().len() - text.len();
-                self.held.drain(..start);
-                let hang = " ".repeat(columns(&marker));
-                self.wrap.begin(&marker, hang, out);
-            }
-            // A number is shown as it is written.
-            Line::Item(marker, _) => {
-                let start = self.held[..indent + marker.len()].to_owned();
-                self.held.drain(..start.len());
-                let hang = " ".repeat(columns(&start) + 1);
-                self.wrap.begin(&start, hang, out);
-            }
-            Line::Text => {
-                let start = self.held[..indent].to_owned();
-                self.held.drain(..indent);
-                self.wrap.begin(&start, start.clone(), out);
-            }
-            Line::Blank => {}
-        }
-    }
-
-    /// Shows the marker of a line in a quote: a list or a code block may stand in it, too.
-    fn begin_in_quote(&mut self, bar: &str, out: &mut String) {
-        let bar = format!("{bar} ");
-        let inside = self.held.strip_prefix(' ').unwrap_or(&self.held).to_owned();
-        match Line::of(&inside) {
-            Line::Fence(fence, language) => {
-                out.push_str(&bar);
-                paint(out, DIM, language);
-                (self.fence, self.is_quoted) = (Some(fence), true);
-                self.held.clear();
-            }
-            Line::Item(marker, text) if !marker.ends_with(['.', ')']) => {
-                let indent = &inside[..inside.len() - inside.trim_start().len()];
-                let hang = format!("{bar}{indent}  ");
-                self.wrap
-                    .begin(&format!("{bar}{indent}{marker} "), hang, out);
-                self.held = inside[inside.trim_end().len() - text.len()..].to_owned();
-            }
-            Line::Heading(title) => {
-                self.base = BOLD;
-                self.wrap.begin(&bar, bar.clone(), out);
-                self.held = inside[inside.find(title).unwrap_or(0)..].to_owned();
-            }
-            _ => {
-                self.wrap.begin(bar.trim_end_matches(' '), bar.clone(), out);
-            }
-        }
-    }
-
-    /// Shows the bar before a line of code in a quote, which ends with the quote.
-    fn begin_quoted_code(&mut self, out: &mut String) {
-        let Some(code) = self.held.trim_start().strip_prefix('>') else {
-            (self.fence, self.is_quoted) = (None, false);
-            return;
-        };
-        let code = code.strip_prefix(' ').unwrap_or(code).to_owned();
-        self.held = code;
-        if self.fence.is_some_and(|fence| !fence.closes(&self.held)) {
-            paint(out, DIM, "│");
-            out.push(' ');
-        }
-    }
-
-    fn show_code(&mut self, out: &mut String) {
-        paint(out, if self.look.colors { BLOCK } else { CYAN }, &self.held);
-        self.held.clear();
-    }
-
-    fn show_spans(&mut self, is_all: bool, out: &mut String) {
-        let mut styled = StyledText::default();
-        let len = inline::read_piece(&self.held, self.before, is_all, self.base, &mut styled);
-        let mut painted = String::new();
-        self.paint_styled(&styled, &mut painted);
-        self.wrap.push(&painted, out);
-        self.before = self.held[..len].chars().next_back().or(self.before);
-        self.held.drain(..len);
-    }
-
-    fn paint_styled(&self, styled: &StyledText, out: &mut String) {
-        let address = |style: &Style| {
-            style
-                .has(LINK)
-                .then(|| styled.targets[style.target].as_str())
-        };
-        let (mut at, mut start) = (0, 0);
-        let runs = styled.runs_from(0);
-        for (n, (end, style)) in runs.iter().enumerate() {
-            let link = address(style);
-            let is_first = n == 0 || address(&runs[n - 1].1) != link;
-            let is_last = runs
-                .get(n + 1)
-                .is_none_or(|(_, next)| address(next) != link);
-            start = if is_first { at } else { start };
-            if let Some(link) = link.filter(|_| is_first && self.look.links) {
-                out.push_str(&format!("\x1b]8;;{link}\x1b\\"));
-            }
-            let codes: String = STYLES
-                .iter()
-                .filter(|(mark, _)| style.has(*mark))
-                .map(|(_, code)| *code)
-                .collect();
-            paint(out, &codes, &styled.text[at..*end]);
-            at = *end;
-            match link.filter(|_| is_last) {
-                Some(_) if self.look.links => out.push_str("\x1b]8;;\x1b\\"),
-                Some(link) if styled.text[start..at] != *link => {
-                    paint(out, DIM, &format!(" ({link})"));
+                let marker = format!("{}{bullet} ", indentation(rest));
+                start += &marker;
+                hang += &" ".repeat(columns(&marker));
+                rest = &rest[rest.trim_end().len() - text.len()..];
+                if let Line::Fence(fence, _) = kind(rest) {
+                    start += &dim(rest.trim());
+                    self.fence = Some((fence, is_quote));
+                    rest = "";
                 }
-                _ => {}
+            }
+            Line::Quote | Line::Text => {
+                start += &indentation(rest);
+                hang += &indentation(rest);
+                rest = rest.trim_start();
             }
         }
+        rest.clone_into(&mut self.held);
+        self.wrap.begin(&start, hang, out);
+        self.is_begun = true;
+    }
+
+    /// Shows a line of a code block, as it is.
+    fn show_code(&mut self, fence: Fence, is_quoted: bool, out: &mut String) {
+        let held = std::mem::take(&mut self.held);
+        let mut line = held.as_str();
+        if is_quoted {
+            out.push_str(&(indentation(line) + &dim("│ ")));
+            line = unquoted(line);
+        }
+        if fence.closes(line) {
+            self.fence = None;
+            out.push_str(&(indentation(line) + &dim(line.trim())));
+        } else {
+            out.push_str(line);
+        }
+        self.end_line(out);
+    }
+
+    fn end_styles(&mut self) {
+        (self.open, self.ticks) = ([false; MARKS.len()], 0);
+    }
+
+    /// Shows the tokens of a text, all of them if it is the last of its line, and returns its length up to there.
+    fn read(&mut self, text: &str, is_last: bool, out: &mut String) -> usize {
+        let mut at = 0;
+        while let Some(len) = self.read_token(&text[at..], is_last, out) {
+            assert!(len > 0, "each round takes text");
+            at += len;
+            self.before = text[..at].chars().next_back();
+        }
+        at
+    }
+
+    fn read_token(&mut self, rest: &str, is_last: bool, out: &mut String) -> Option<usize> {
+        if self.ticks > 0 {
+            return self.read_code(rest, is_last, out);
+        }
+        let (token, len) = inline::next(rest, self.before, is_last)?;
+        match token {
+            Token::Text(text) | Token::Whole(text) => self.put(text, 0, out),
+            Token::Named(c) => self.put(c.encode_utf8(&mut [0; 4]), 0, out),
+            Token::Mark { opens, closes } => self.mark(&rest[..len], opens, closes, out),
+            Token::Ticks(run) => self.ticks = run,
+            Token::Link { text, address } => self.link(text, address, out),
+        }
+        Some(len)
+    }
+
+    /// Reads on in code, which ends at the same run of backticks.
+    fn read_code(&mut self, rest: &str, is_last: bool, out: &mut String) -> Option<usize> {
+        let run = rest.len() - rest.trim_start_matches('`').len();
+        let is_mark = self.before != Some('`') || run == 0;
+        if run == 0 {
+            let len = rest.find('`').unwrap_or(rest.len());
+            self.put(&rest[..len], CODE, out);
+            return Some(len).filter(|len| *len > 0);
+        }
+        if run == rest.len() && run <= self.ticks && is_mark && !is_last {
+            return None;
+        }
+        if run == self.ticks && is_mark {
+            self.ticks = 0;
+        } else {
+            self.put(&rest[..run], CODE, out);
+        }
+        Some(run)
+    }
+
+    fn put(&mut self, text: &str, style: u16, out: &mut String) {
+        let open = MARKS.iter().zip(self.open).filter(|(_, is_open)| *is_open);
+        let style = open.fold(self.base | style, |style, (row, _)| style | row.2);
+        self.wrap.push(text, style, out);
+    }
+
+    fn mark(&mut self, run: &str, opens: bool, closes: bool, out: &mut String) {
+        for (row, text) in inline::parts(run) {
+            let is_open = self.open[row];
+            if MARKS[row].2 & PLAIN != 0 && if is_open { closes } else { opens } {
+                self.open[row] = !is_open;
+            } else {
+                self.put(text, 0, out);
+            }
+        }
+    }
+
+    /// Shows a link. An image in the text of another link has no address of its own.
+    fn link(&mut self, text: &str, address: &str, out: &mut String) {
+        let is_outermost = !std::mem::replace(&mut self.is_in_link, true);
+        let is_linked = is_outermost && self.look.links;
+        if is_linked {
+            self.wrap.push_sequence(&format!("\x1b]8;;{address}\x1b\\"));
+        }
+        if text.trim().is_empty() {
+            self.put(address, 0, out);
+        } else {
+            self.before = None;
+            self.read(text, true, out);
+            self.ticks = 0;
+        }
+        if is_linked {
+            self.wrap.push_sequence("\x1b]8;;\x1b\\");
+        } else if is_outermost && !["", address].contains(&text.trim()) {
+            self.put(" ", 0, out);
+            self.put(&format!("({address})"), LINK, out);
+        }
+        self.is_in_link = !is_outermost;
     }
 
     /// Shows the table, or the lines that did not become one.
@@ -307,57 +289,101 @@ impl Markdown {
         let lines = std::mem::take(&mut self.table);
         let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         let Some(first) = lines.first() else { return };
-        let cell = |text: &str, is_header: bool| {
-            let (mut styled, mut shown) = (StyledText::default(), String::new());
-            let styles = if self.look.links { TERMINAL } else { PLAIN };
-            inline::read(text, if is_header { BOLD } else { 0 }, styles, &mut styled);
-            self.paint_styled(&styled, &mut shown);
-            (shown, table::longest_line(&styled.text))
+        (self.paragraph, self.before) = (None, None);
+        if !table::begins(first, lines.get(1)) {
+            for line in lines {
+                self.end_styles();
+                self.wrap.begin("", String::new(), out);
+                self.read(line, true, out);
+                self.end_line(out);
+            }
+            return;
+        }
+        let rows = table::rows(&lines);
+        let cell = |n: usize, cell: &String| {
+            let look = Look {
+                columns: 0,
+                ..self.look
+            };
+            let (mut writer, mut out) = (Self::new(look), String::new());
+            writer.base = if n == 0 { BOLD } else { 0 };
+            writer.read(cell, true, &mut out);
+            writer.wrap.end_line(&mut out);
+            out
         };
-        if table::begins(first, lines.get(1)) {
-            let mut table = Table::read(&lines, cell);
-            let fits = table.shrink(self.look.columns.saturating_sub(1));
-            return out.push_str(&if fits {
-                table.aligned()
-            } else {
-                table.listed()
-            });
+        let shown = rows.iter().enumerate();
+        let shown = shown.map(|(n, row)| row.iter().map(|text| cell(n, text)).collect());
+        let shown: Vec<Vec<String>> = shown.collect();
+        let table = table::aligned(&shown, &table::alignment(lines[1]), usize::MAX);
+        let most = self.look.columns;
+        if most == 0 || table.lines().all(|line| columns(line) < most) {
+            out.push_str(&table);
+        } else {
+            self.list(&rows, out);
         }
-        for line in lines {
-            out.push_str(&cell(line, false).0);
-            out.push('\n');
+    }
+
+    /// Shows a line for each cell, behind the name of its column.
+    fn list(&mut self, rows: &[Vec<String>], out: &mut String) {
+        for (n, row) in rows.iter().enumerate().skip(1) {
+            out.push_str(if n == 1 { "" } else { "\n" });
+            for (name, cell) in rows[0].iter().zip(row) {
+                self.wrap.begin("", "  ".to_owned(), out);
+                self.base = BOLD;
+                self.end_styles();
+                self.read(name, true, out);
+                self.base = 0;
+                self.end_styles();
+                self.before = None;
+                self.wrap.push(": ", 0, out);
+                self.read(cell, true, out);
+                self.end_line(out);
+            }
         }
+        self.end_styles();
+    }
+}
+
+/// The kind of a line. One that is undecided for long is text.
+fn kind(line: &str) -> Line<'_> {
+    if line.len() >= MAX_START && may_change(clip(line, MAX_START)) {
+        Line::Text
+    } else {
+        Line::of(line)
     }
 }
 
 /// Whether the kind of a line may change while it goes on.
 fn may_change(line: &str) -> bool {
+    let text = line.trim();
+    let rest = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let may_be_number =
+        (1..=9).contains(&(text.len() - rest.len())) && ["", ".", ")"].contains(&rest);
     match Line::of(line) {
-        Line::Fence(..) => true,
+        Line::Blank | Line::Fence(..) | Line::Rule => true,
         // It may become a checkbox.
-        Line::Item(_, text) => text.is_empty() || text.starts_with('[') && text.len() < 4,
-        Line::Quote => {
-            let inside = line.trim_start().trim_start_matches('>');
-            inside.trim().is_empty() || may_change(inside)
-        }
-        _ => line.trim().chars().all(|c| "`~#-*_+>".contains(c)),
+        Line::Item(_, text) => may_change(text) || text.starts_with('[') && text.len() < 4,
+        Line::Quote => may_change(unquoted(line)),
+        _ => may_be_number || text.chars().all(|c| "`~#-*_+ ".contains(c)),
     }
 }
 
-fn paint(out: &mut String, style: &str, text: &str) {
-    let reset = if style.is_empty() { "" } else { RESET };
-    if !text.is_empty() {
-        out.extend([style, text, reset]);
-    }
+fn dim(text: &str) -> String {
+    let shown = text.trim_end();
+    format!("{DIM}{shown}{RESET}{}", &text[shown.len()..])
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::wrap::STYLES;
     use super::*;
 
     const LOOK: Look = Look {
-        colors: true,
         links: true,
+        columns: 100,
+    };
+    const ADDRESSES: Look = Look {
+        links: false,
         columns: 100,
     };
 
@@ -366,12 +392,10 @@ mod tests {
         [
             (RESET, "</>"),
             (STYLES[0].1, "<b>"),
-            (DIM, "<dim>"),
             (STYLES[1].1, "<i>"),
             (STYLES[2].1, "<s>"),
-            (CYAN, "<code>"),
-            (BLOCK, "<block>"),
-            ("\x1b[K", "<edge>"),
+            (STYLES[3].1, "<code>"),
+            (DIM, "<dim>"),
             ("\x1b]8;;\x1b\\", "</a>"),
             ("\x1b]8;;", "<a "),
             ("\x1b\\", ">"),
@@ -382,13 +406,20 @@ mod tests {
         })
     }
 
-    fn whole(text: &str) -> String {
-        on(LOOK, text)
+    /// What is shown of a text, less the line feed at its end.
+    fn on(look: Look, text: &str) -> String {
+        let mut terminal = Terminal::new(look);
+        let shown = tagged(&(terminal.push(text) + &terminal.finish()));
+        shown.strip_suffix('\n').unwrap_or(&shown).to_owned()
     }
 
-    fn on(look: Look, text: &str) -> String {
-        let mut markdown = Markdown::new(look);
-        tagged(&(markdown.push(text) + &markdown.finish()))
+    fn in_pieces(look: Look, text: &str, size: usize) -> String {
+        let mut terminal = Terminal::new(look);
+        let characters: Vec<char> = text.chars().collect();
+        let pieces = characters.chunks(size);
+        let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
+        let shown = shown.collect::<String>();
+        tagged(&(shown + &terminal.finish()))
     }
 
     #[test]
@@ -400,17 +431,19 @@ mod tests {
             ("an *old* and _new_ one", "an <i>old</> and <i>new</> one"),
             ("***both*** of them", "<b><i>both</> of them"),
             (
-                "~~gone~~, ~5 and ||hidden||",
-                "<s>gone</>, ~5 and ||hidden||",
+                "~~gone for good~~, ~5 and ||hidden||",
+                "<s>gone for good</>, ~5 and ||hidden||",
             ),
             ("run `ls **` now", "run <code>ls **</> now"),
-            ("`` a`b ``!", "<code>a`b</>!"),
+            ("``a`b``!", "<code>a`b</>!"),
             (
                 "**use `x` and *y***.",
                 "<b>use </><b><code>x</><b> and </><b><i>y</>.",
             ),
+            ("*a snake_ b*", "<i>a snake_ b</>"),
+            ("**two\nlines** here", "<b>two</>\n<b>lines</> here"),
             ("# Title\ntext", "<b>Title</>\ntext"),
-            ("## A `b` c\n", "<b>A </><b><code>b</><b> c</>\n"),
+            ("## A `b` c", "<b>A </><b><code>b</><b> c</>"),
             (
                 "- one\n  * **two**\n    + three\n- four",
                 "• one\n  ◦ <b>two</>\n    ▪ three\n• four",
@@ -420,29 +453,27 @@ mod tests {
                 "☐ open\n☑ done\n• [ ]\n• <a http://h>t</a>",
             ),
             ("1. one\n2) two\n   - three", "1. one\n2) two\n   ◦ three"),
-            ("> said", "<dim>│</> said"),
+            (
+                "> said\n>\n> > so",
+                "<dim>│</> said\n<dim>│</>\n<dim>│</> > so",
+            ),
             (
                 "> - one\n>   - two\n> 1. three\n> # T",
-                "<dim>│</> • one\n<dim>│</>   • two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
+                "<dim>│</> • one\n<dim>│</>   ◦ two\n<dim>│</> 1. three\n<dim>│</> <b>T</>",
             ),
             (
-                "> ```sh\n> ls **\n> ```\n> end",
-                "<dim>│</> <dim>sh</>\n<dim>│</> <block><edge></><block>ls **</>\n<dim>│</> end",
+                "a &lt;b&gt; &amp;&nbsp;c<br>d<BR/>e",
+                "a <b> &\u{a0}c\nd\ne",
             ),
+            ("&copy; &mdash; &#8364; &#x1F600;", "© — € 😀"),
             (
-                "> ```\n> ls\nend",
-                "<dim>│</> \n<dim>│</> <block><edge></><block>ls</>\nend",
+                "a < b && c &lt d &nope; &#27; &rlm;",
+                "a < b && c &lt d &nope; &#27; &rlm;",
             ),
-            ("a &lt;b&gt; &amp;&nbsp;c<br>d<BR>e", "a <b> &\u{a0}c\nd\ne"),
-            ("a < b && c &lt d", "a < b && c &lt d"),
-            (
-                "\\(a_1 \\cdot b_1\\) and \\(so on",
-                "<code>a_1 \\cdot b_1</> and (so on",
-            ),
-            ("---\n", "<dim>────────────────────</>\n"),
+            ("---", "<dim>────────────────────</>"),
             ("\\*not\\* this", "*not* this"),
         ] {
-            assert_eq!(whole(text), shown, "{text:?}");
+            assert_eq!(on(LOOK, text), shown, "{text:?}");
         }
     }
 
@@ -451,103 +482,96 @@ mod tests {
         for text in [
             "snake_case_name and __init__",
             "2*3*4 = 24, 2 * 3 * 4, 2**3",
-            "*.rs and *.toml",
-            "an open **bold\nand `code\nand *so on",
+            "*.rs and *.toml, src/**/*.rs",
             "#hashtag\n####### seven",
-            "-5 degrees\n--flag\n*",
+            "-5 degrees\n--flag\n*\n3.14",
             "a \\d+ C:\\dir",
             "a | b\n|x| is not negative\n| nor | this |\nend",
-            "[text] (see [1]), a[0](x, [open",
-            "``inline``` here",
-            "   \n\n\tx",
+            "[text] (see [1]), a[0](x, [open\n[t](/h)",
+            "\n\n    x",
         ] {
-            assert_eq!(whole(text).trim_end_matches('\n'), text);
+            assert_eq!(on(LOOK, text).trim_end(), text);
+        }
+    }
+
+    #[test]
+    fn a_mark_that_never_closes_ends_with_its_paragraph() {
+        for (text, shown) in [
+            (
+                "an **open\nmark\n\nnext",
+                "an <b>open</>\n<b>mark</>\n\nnext",
+            ),
+            ("- an *open\n- next", "• an <i>open</>\n• next"),
+            ("a `tick **x\n# Title", "a <code>tick **x</>\n<b>Title</>"),
+            ("> a **b\nnext", "<dim>│</> a <b>b</>\nnext"),
+            ("| *a |\n**b", "| <i>a |</>\n<b>b</>"),
+        ] {
+            assert_eq!(on(LOOK, text), shown, "{text:?}");
         }
     }
 
     #[test]
     fn links_lead_where_they_say() {
-        let text = "see [the **docs**](http://h/_x_/y_z), ![a](http://i) and http://h.";
+        let text = "see [the **docs**](http://h/_x_/(y)), ![a](http://i), [![b](http://j)](http://k) and http://h.";
         assert_eq!(
-            whole(text),
-            "see <a http://h/_x_/y_z>the <b>docs</></a>, <a http://i>a</a> and http://h."
+            on(LOOK, text),
+            "see <a http://h/_x_/(y)>the <b>docs</a></>, <a http://i>a</a>, <a http://k>b</a> and http://h."
         );
-        let plain = Look {
-            links: false,
-            ..LOOK
-        };
         assert_eq!(
-            on(plain, text),
-            "see the <b>docs</><dim> (http://h/_x_/y_z)</>, a<dim> (http://i)</> and http://h."
+            on(ADDRESSES, text),
+            "see the <b>docs</> <dim>(http://h/_x_/(y))</>, a <dim>(http://i)</>, b <dim>(http://k)</> and http://h."
         );
-        assert_eq!(on(plain, "[http://h](http://h)"), "http://h");
+        assert_eq!(
+            on(ADDRESSES, "[http://h](http://h) [](http://h)"),
+            "http://h http://h"
+        );
     }
 
     #[test]
-    fn code_blocks_keep_every_character_and_end_where_they_say() {
-        assert_eq!(
-            whole("```sh\nls *.rs # **x**\n\n  ``\n```\n**b**"),
-            "<dim>sh</>\n<block><edge></><block>ls *.rs # **x**</>\n<block><edge></>\n<block><edge></><block>  ``</>\n<b>b</>"
-        );
-        let dull = Look {
-            colors: false,
-            ..LOOK
-        };
-        assert_eq!(
-            on(dull, "~~~~\n```\n~~~\n~~~~"),
-            "<code>```</>\n<code>~~~</>\n"
-        );
-        assert_eq!(on(dull, "```\nnever closed"), "<code>never closed</>");
+    fn code_is_shown_line_by_line_as_it_is() {
+        for (text, shown) in [
+            (
+                "```sh\nls *.rs # **x**\n\n  ``\n```\n**b**",
+                "<dim>```sh</>\nls *.rs # **x**\n\n  ``\n<dim>```</>\n<b>b</>",
+            ),
+            (
+                "~~~~\n```\n~~~\n~~~~",
+                "<dim>~~~~</>\n```\n~~~\n<dim>~~~~</>",
+            ),
+            ("```\nnever closed", "<dim>```</>\nnever closed"),
+            (
+                "- ```sh\n  ls\n  ```\n- b",
+                "• <dim>```sh</>\n  ls\n  <dim>```</>\n• b",
+            ),
+            (
+                "> ```sh\n> ls **\n> ```\n> end",
+                "<dim>│</> <dim>```sh</>\n<dim>│</> ls **\n<dim>│</> <dim>```</>\n<dim>│</> end",
+            ),
+            (
+                "> ```\n> ls\n**end**",
+                "<dim>│</> <dim>```</>\n<dim>│</> ls\n<b>end</>",
+            ),
+        ] {
+            assert_eq!(on(LOOK, text), shown, "{text:?}");
+        }
+        let long = format!("```\n{}\n```", "word ".repeat(40));
+        assert_eq!(on(LOOK, &long).lines().count(), 3, "code is never wrapped");
     }
 
     #[test]
     fn tables_are_aligned_or_listed_where_they_do_not_fit() {
-        let table = "| Plant | **Water** |\n|:--|--:|\n| 罗勒 basil | `2` l |\n| [mint](http://m) | 10 l |\nDone.";
+        let table = "| Plant | **Water** |\n|:--|--:|\n| 罗勒 basil | `2` l |\n| [mint](http://m) | a<br>10 l |\nDone.";
         assert_eq!(
-            whole(table),
-            "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n<a http://m>mint</a>       │  10 l\nDone."
+            on(LOOK, table),
+            "<b>Plant</>      │ <b>Water</>\n───────────┼──────\n罗勒 basil │   <code>2</> l\n\
+             <a http://m>mint</a>       │     a\n           │  10 l\nDone."
         );
-        let narrow = Look {
-            columns: 12,
-            ..LOOK
-        };
-        assert_eq!(
-            on(
-                narrow,
-                "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n"
-            ),
-            "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2\n"
-        );
-        let words =
-            "| a | what to do |\n|---|---|\n| 1 | set `seccomp=unconfined`, see the page |\n";
-        let room_for_a_word = Look {
-            columns: 25,
-            ..LOOK
-        };
-        assert_eq!(
-            on(room_for_a_word, words),
-            "<b>a</> │ <b>what to do</>\n\
-             ──┼─────────────────────\n\
-             1 │ set\n  │ <code>seccomp=unconfined</>,\n  │ see the page\n"
-        );
-        let too_narrow = Look {
-            columns: 22,
-            ..LOOK
-        };
-        assert!(on(too_narrow, words).starts_with("<b>a</>: 1\n"));
-        let middling = Look {
-            columns: 31,
-            ..LOOK
-        };
-        assert_eq!(
-            on(
-                middling,
-                "| a | words |\n|---|---|\n| 1 | one **two three four** five<br>six |\n| 2 | x |\n"
-            ),
-            "<b>a</> │ <b>words</>\n\
-             ──┼────────────────────────\n\
-             1 │ one <b>two three four</> five\n  │ six\n2 │ x\n"
-        );
+        let narrow = |columns, table: &str| on(Look { columns, ..LOOK }, table);
+        let table = "| a | b |\n|---|---|\n| one two | three |\n| 1 | 2 |\n";
+        let listed = "<b>a</>: one two\n<b>b</>: three\n\n<b>a</>: 1\n<b>b</>: 2";
+        assert_eq!(narrow(15, table), listed);
+        assert_eq!(narrow(10, table).lines().nth(1), Some("  two"));
+        assert!(narrow(16, table).starts_with("<b>a</>       │ <b>b</>\n"));
     }
 
     #[test]
@@ -561,14 +585,14 @@ mod tests {
             ("- one **two three** x", "• one <b>two three</>\n  x"),
             ("10. one two three four", "10. one two\n    three four"),
             (
-                "> one two three four",
-                "<dim>│</> one two three\n<dim>│</> four",
+                "> one **two three four**",
+                "<dim>│</> one <b>two three</>\n<dim>│</> <b>four</>",
             ),
             ("  one two three four", "  one two three\n  four"),
             ("世界世界世界世界世界", "世界世界世界世界\n世界"),
             (
-                "```\nlet x = a + b + c + d;\n```",
-                "<block><edge></><block>let x = a + b + c + d;</>\n",
+                "see http://host/a/long/path now",
+                "see\nhttp://host/a/long/path now",
             ),
         ] {
             assert_eq!(on(narrow, text), shown, "{text:?}");
@@ -577,44 +601,42 @@ mod tests {
 
     #[test]
     fn however_it_is_cut_into_pieces_the_same_is_shown() {
-        let text = "# T\n\nan **old** `code` x_y_z *i* 2*3\n- a\n- **b\n- [x] c\n```rust\nfn f() {}\n\n```\n> q\n***\n\
-                    a [link **b**](http://h/a_b) ~~s~~!\n| a | b |\n|--|--|\n| 1 | *2* |\n\n> - q &lt;b&gt;<br>\n> ```\n> x\n> ```\n\\(x_1\\) end `é` **世界**";
-        // Text of one style may come in several pieces.
-        let joined = |text: &str| {
-            let tags = ["b", "code", "dim", "block", "s"];
-            tags.iter().fold(tagged(text), |text, tag| {
-                text.replace(&format!("</><{tag}>"), "")
-            })
-        };
-        for size in 1..9 {
-            let mut markdown = Markdown::new(LOOK);
-            let characters: Vec<char> = text.chars().collect();
-            let pieces = characters
-                .chunks(size)
-                .map(|piece| markdown.push(&piece.iter().collect::<String>()));
-            let shown = pieces.collect::<String>() + &markdown.finish();
-            assert_eq!(joined(&shown), joined(&whole(text)), "in pieces of {size}");
+        let text = "# T\n\nan **old** `code` x_y_z *i* 2*3 ***b***\n- a\n- **b\n- [x] c\n-\n12. n\n3.14\n```rust\nfn f() {}\n\n```\n> q\n***\n\
+                    a [link **b**](http://h/a_(b)) ~~s~~! ![i](http://j) [x](y) [z\n| a | b |\n|--|--|\n| 1 | *2* |\n\n> - q &lt;b&gt;<br>\n> ```\n> x\n> ```\n\
+                    \\(x_1\\) end ``é`a`` **世界** __init__ &copy &mdash; `open\nhttps://h/x_y. <br /> \\\n- - -\n- ```\n  y\n  ```\n****\n_ _ _\n* * x\n|";
+        for look in [
+            LOOK,
+            ADDRESSES,
+            Look {
+                columns: 20,
+                ..LOOK
+            },
+        ] {
+            let whole = in_pieces(look, text, text.len());
+            for size in 1..10 {
+                assert_eq!(in_pieces(look, text, size), whole, "in pieces of {size}");
+            }
         }
     }
 
     #[test]
-    fn plain_text_is_not_held_back() {
-        let mut markdown = Markdown::new(LOOK);
-        assert_eq!(markdown.push("First wo"), "First wo");
-        assert_eq!(markdown.push("rds, "), "rds, ");
-        assert_eq!(markdown.push("**bo"), "");
-        assert_eq!(tagged(&markdown.push("ld** a")), "<b>bold</> a");
-        assert_eq!(
-            markdown
-                .push(&format!(" *{}", "x".repeat(MAX_HELD)))
-                .matches('x')
-                .count(),
-            MAX_HELD
-        );
-        assert_eq!(markdown.push("\n- "), "\n");
-        assert_eq!(markdown.finish(), "- ");
-        assert_eq!(markdown.push("a [li"), "");
-        assert_eq!(tagged(&markdown.push("nk](http://h")), "");
-        assert_eq!(tagged(&markdown.push(") b")), "a <a http://h>link</a> b");
+    fn words_are_shown_when_they_are_complete_and_links_at_their_end() {
+        let mut terminal = Terminal::new(LOOK);
+        for (piece, shown) in [
+            ("First wo", "First"),
+            ("rds, ", " words,"),
+            ("**bold wo", " <b>bold"),
+            ("rd** a", " word</>"),
+            (" [li", " a"),
+            ("nk](http://h", ""),
+            (") b\n", " <a http://h>link</a> b\n"),
+            ("- ", ""),
+            ("c", "• "),
+            ("\n\n**un", "c\n\n"),
+        ] {
+            assert_eq!(tagged(&terminal.push(piece)), shown, "{piece:?}");
+        }
+        assert_eq!(tagged(&terminal.finish()), "<b>un</>\n");
+        assert_eq!(terminal.push(&format!("[{} ", "x".repeat(600))).len(), 601);
     }
 }

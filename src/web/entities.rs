@@ -1,14 +1,18 @@
 //! The named characters of HTML 4 (section 24 of its specification), and a few later ones that pages use.
 
+use super::charset::windows_1252_character;
+
+/// The longest name of a character, in bytes.
+const MAX_NAME: usize = 32;
 /// The names of U+00A0 to U+00FF, in order.
-pub(super) const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn \
+const LATIN_1: &str = "nbsp iexcl cent pound curren yen brvbar sect uml copy ordf laquo not shy reg macr deg plusmn \
     sup2 sup3 acute micro para middot cedil sup1 ordm raquo frac14 frac12 frac34 iquest Agrave Aacute Acirc Atilde Auml Aring AElig \
     Ccedil Egrave Eacute Ecirc Euml Igrave Iacute Icirc Iuml ETH Ntilde Ograve Oacute Ocirc Otilde Ouml times Oslash Ugrave Uacute \
     Ucirc Uuml Yacute THORN szlig agrave aacute acirc atilde auml aring aelig ccedil egrave eacute ecirc euml igrave iacute icirc \
     iuml eth ntilde ograve oacute ocirc otilde ouml divide oslash ugrave uacute ucirc uuml yacute thorn yuml";
 
 /// Other names and their characters.
-pub(super) const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yuml=Ÿ fnof=ƒ circ=ˆ tilde=˜ ensp=\u{2002} emsp=\u{2003} \
+const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yuml=Ÿ fnof=ƒ circ=ˆ tilde=˜ ensp=\u{2002} emsp=\u{2003} \
     thinsp=\u{2009} zwnj=\u{200c} zwj=\u{200d} lrm=\u{200e} rlm=\u{200f} ndash=– mdash=— lsquo=‘ rsquo=’ sbquo=‚ ldquo=“ rdquo=” \
     bdquo=„ dagger=† Dagger=‡ bull=• hellip=… permil=‰ prime=′ Prime=″ lsaquo=‹ rsaquo=› oline=‾ frasl=⁄ euro=€ trade=™ larr=← uarr=↑ \
     rarr=→ darr=↓ harr=↔ crarr=↵ lArr=⇐ uArr=⇑ rArr=⇒ dArr=⇓ hArr=⇔ forall=∀ part=∂ exist=∃ empty=∅ nabla=∇ isin=∈ notin=∉ ni=∋ prod=∏ \
@@ -19,3 +23,43 @@ pub(super) const NAMED: &str = "apos=' OElig=Œ oelig=œ Scaron=Š scaron=š Yum
     eta=η theta=θ iota=ι kappa=κ lambda=λ mu=μ nu=ν xi=ξ omicron=ο pi=π rho=ρ sigmaf=ς sigma=σ tau=τ upsilon=υ phi=φ chi=χ psi=ψ omega=ω \
     lbrack=[ rbrack=] lpar=( rpar=) comma=, period=. colon=: semi=; excl=! quest=? num=# dollar=$ percnt=% ast=* plus=+ equals== \
     lowbar=_ sol=/ bsol=\\ vert=| lbrace={ rbrace=} commat=@ Hat=^ grave=` NewLine=\u{a} Tab=\u{9} zwsp=\u{200b}";
+
+/// The character that is called `&name;`, without these marks: `amp`, `#8212`, `#x2014`. The oldest names may lack the
+/// semicolon.
+pub(crate) fn named_character(name: &str, has_semicolon: bool) -> Option<char> {
+    if name.len() > MAX_NAME {
+        return None;
+    }
+    if let Some(number) = name.strip_prefix('#') {
+        let code = match number.strip_prefix(['x', 'X']) {
+            Some(hex) => u32::from_str_radix(hex, 16),
+            None => number.parse(),
+        };
+        // Pages that mean Windows-1252 write its code.
+        return code.ok().and_then(|code| match code {
+            0 => None,
+            code => match u8::try_from(code) {
+                Ok(byte) => Some(windows_1252_character(byte)),
+                Err(_) => char::from_u32(code),
+            },
+        });
+    }
+    let latin = LATIN_1
+        .split(' ')
+        .zip('\u{a0}'..)
+        .find(|(known, _)| *known == name)
+        .map(|(_, c)| c);
+    let named = || {
+        NAMED
+            .split(' ')
+            .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next())
+    };
+    match name {
+        "amp" | "AMP" => Some('&'),
+        "lt" | "LT" => Some('<'),
+        "gt" | "GT" => Some('>'),
+        "quot" | "QUOT" => Some('"'),
+        _ if has_semicolon => latin.or_else(named),
+        _ => latin,
+    }
+}

@@ -16,6 +16,7 @@ mod tokens;
 
 use std::time::{Duration, Instant};
 
+pub(crate) use entities::named_character;
 use read::Found as ReadFound;
 pub(crate) use read::perform;
 pub(crate) use search::{Search, keys_in};

@@ -4,8 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::charset::windows_1252_character;
-use super::entities::{LATIN_1, NAMED};
+use super::entities::named_character;
 
 /// Elements whose content is text up to their end tag.
 const RAW: [&str; 9] = [
@@ -44,8 +43,6 @@ pub(super) struct Tokens<'a> {
 
 /// The most attributes of a tag that are kept.
 const MAX_ATTRIBUTES: usize = 100;
-/// The longest name of a character, in bytes.
-const MAX_NAME: usize = 32;
 
 pub(super) fn tokens(html: &str) -> Tokens<'_> {
     Tokens {
@@ -233,7 +230,7 @@ fn decode(text: &str) -> String {
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '#')
             .unwrap_or(after.len());
         let (name, behind) = after.split_at(end);
-        match character(name, behind.starts_with(';')) {
+        match named_character(name, behind.starts_with(';')) {
             Some(character) => {
                 out.push(character);
                 rest = behind.strip_prefix(';').unwrap_or(behind);
@@ -245,43 +242,4 @@ fn decode(text: &str) -> String {
         }
     }
     out + rest
-}
-
-fn character(name: &str, has_semicolon: bool) -> Option<char> {
-    if name.len() > MAX_NAME {
-        return None;
-    }
-    if let Some(number) = name.strip_prefix('#') {
-        let code = match number.strip_prefix(['x', 'X']) {
-            Some(hex) => u32::from_str_radix(hex, 16),
-            None => number.parse(),
-        };
-        // Pages that mean Windows-1252 write its code.
-        return code.ok().and_then(|code| match code {
-            0 => None,
-            code => match u8::try_from(code) {
-                Ok(byte) => Some(windows_1252_character(byte)),
-                Err(_) => char::from_u32(code),
-            },
-        });
-    }
-    // The oldest names may lack the semicolon.
-    let latin = LATIN_1
-        .split(' ')
-        .zip('\u{a0}'..)
-        .find(|(known, _)| *known == name)
-        .map(|(_, c)| c);
-    let named = || {
-        NAMED
-            .split(' ')
-            .find_map(|entry| entry.strip_prefix(name)?.strip_prefix('=')?.chars().next())
-    };
-    match name {
-        "amp" | "AMP" => Some('&'),
-        "lt" | "LT" => Some('<'),
-        "gt" | "GT" => Some('>'),
-        "quot" | "QUOT" => Some('"'),
-        _ if has_semicolon => latin.or_else(named),
-        _ => latin,
-    }
 }

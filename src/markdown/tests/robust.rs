@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{LIMIT, checked, entities};
-use crate::markdown::pieces;
+use crate::markdown::{Look, Terminal, pieces};
 
 /// Things that are hard by themselves, and harder inside of each other.
 const NASTY: &[&str] = &[
@@ -188,6 +188,35 @@ fn whatever_is_put_together_is_taken() {
     );
 }
 
+/// What a terminal shows of a text that comes in pieces of this size.
+fn shown(text: &str, look: Look, size: usize) -> String {
+    let mut terminal = Terminal::new(look);
+    let characters: Vec<char> = text.chars().collect();
+    let pieces = characters.chunks(size);
+    let shown = pieces.map(|piece| terminal.push(&piece.iter().collect::<String>()));
+    shown.collect::<String>() + &terminal.finish()
+}
+
+#[test]
+fn a_terminal_shows_the_same_however_the_answer_is_cut_into_pieces() {
+    let mut dice = Dice(20_261);
+    for _ in 0..200 {
+        let text = composition(&mut dice, 12);
+        let look = Look {
+            links: dice.below(2) == 0,
+            columns: 1 + dice.below(100),
+        };
+        let whole = shown(&text, look, usize::MAX);
+        for size in [1, 1 + dice.below(9)] {
+            let cut = shown(&text, look, size);
+            assert!(
+                cut == whole,
+                "{text:?} in pieces of {size}:\n{cut:?}\n{whole:?}"
+            );
+        }
+    }
+}
+
 /// The time that this thread has computed, in hundredths of a second: others on the machine do not count.
 fn computed() -> u64 {
     let stat = fs::read_to_string("/proc/thread-self/stat").unwrap();
@@ -284,6 +313,15 @@ fn a_megabyte_of_anything_is_quick() {
         "|b\n".repeat(length / 10)
     ));
     for text in texts {
+        let look = Look {
+            links: true,
+            columns: 80,
+        };
+        let part: String = text.chars().take(length / 4).collect();
+        let start = computed();
+        shown(&part, look, 20);
+        let took = computed() - start;
+        assert!(took < limit / 4, "{part:.12} took {took}0 ms at a terminal");
         let start = computed();
         let pieces = pieces(&text);
         let took = computed() - start;
