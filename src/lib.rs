@@ -72,7 +72,8 @@
 // | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
 // | 0 | `message`, `bus`, `error` | types that every module uses |
-// | 0 | `secret` | a secret that cannot be printed, and what removes secrets from texts: known ones, those of a known shape, and those behind a telling name (`named`) |
+// | 0 | `secret` | a secret that cannot be printed |
+// | 0 | `redact` | removes secrets from text: configured keys, known shapes, values of telling names |
 // | 0 | `template` | the files a new home starts with |
 // | 0 | `worker/protocol` | the messages between bantam and a worker process |
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
@@ -129,6 +130,7 @@ mod outbox;
 mod paths;
 pub mod provider;
 mod proxy;
+mod redact;
 mod sandbox;
 mod secret;
 pub mod session;

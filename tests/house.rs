@@ -24,7 +24,7 @@ const RANKS: &[(usize, &str)] = &[
     ),
     (
         0,
-        "message bus cancel child text paths storage log sse error secret access sys ssrf template timezone notify test_speed inflate worker/protocol",
+        "message bus cancel child text paths storage log sse error secret redact access sys ssrf template timezone notify test_speed inflate worker/protocol",
     ),
 ];
 
@@ -309,6 +309,25 @@ fn the_code_map_has_every_module_at_its_rank() {
         mapped, ranked,
         "left: src/lib.rs; right: the files, with the ranks of tests/house.rs"
     );
+}
+
+/// What is cut first may end in half of a key, which nothing knows as one.
+#[test]
+fn words_of_others_are_redacted_before_they_are_cut() {
+    let readers = ["web/", "tool/web.rs", "tool/mcp.rs", "mcp/list.rs"];
+    let cuts = |source: &Source| {
+        let is_reader = readers.iter().any(|reader| source.path.starts_with(reader));
+        let code = source
+            .code
+            .split(|c: char| !c.is_alphanumeric() && c != '_');
+        is_reader
+            && code
+                .into_iter()
+                .any(|word| word == "clip" || word == "one_line")
+    };
+    let cutting: Vec<String> = sources().into_iter().filter(cuts).map(|s| s.path).collect();
+    let instead = "Redactor::foreign, or text::whole_words and foreign_line";
+    assert!(cutting.is_empty(), "{cutting:?} cut texts: use {instead}");
 }
 
 /// Of paths, and of what it says a file has: "`configured` of `app/tools.rs`".

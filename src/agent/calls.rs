@@ -249,7 +249,7 @@ impl<'a> Calls<'a> {
             (turn.events)(match event {
                 // Redact the whole line: the beginning of a key is not recognised as a key.
                 Event::ToolOutput(line) => {
-                    let line = self.agent.redactor.strike(line, "");
+                    let line = self.agent.redactor.redact_output(line, "");
                     Event::ToolOutput(one_line(&line, SHOWN_OF_A_LINE))
                 }
                 event => event,

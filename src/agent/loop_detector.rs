@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::error::Result;
     use crate::message::ToolCall;
-    use crate::secret::Redactor;
+    use crate::redact::Redactor;
     use crate::tool::{BUILT_IN, Registry, Tool, ToolOutput, ToolSpec, Turn};
     use serde_json::{Value, json};
 

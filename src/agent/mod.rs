@@ -47,7 +47,7 @@ use crate::message::{Media, Message, User};
 use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::session::{Durability, Entry, MAX_TITLE, Session, Store, Summary};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, Tool, ToolSpec};

@@ -18,8 +18,9 @@ use crate::mcp::{
     Answer, Changeable, Connect, Http, Launch, RemoteTool, Server, Servers, Stdio, ToolList,
     Transport, missing,
 };
+use crate::redact::Redactor;
 use crate::sandbox;
-use crate::secret::{Redactor, Secret};
+use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{one_line, size as human_size};

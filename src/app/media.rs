@@ -14,7 +14,7 @@ use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
 use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
 use crate::usage::Account;

@@ -28,7 +28,7 @@ use crate::error::{Context, Error, Result};
 use crate::mcp::Servers;
 use crate::paths::Home;
 use crate::provider::{Chain, Retry};
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::session::{self, Files};
 use crate::skills::Skills;
 use crate::ssrf::AddressGuard;

@@ -11,7 +11,7 @@ use crate::provider::demo::Demo;
 use crate::provider::learned::{self, Learned, Row};
 use crate::provider::offers::learn_window;
 use crate::provider::ollama;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 
 /// The models, the first choice first, and the window of that one in tokens: 0 for the demo, which has none. `notices` gets
 /// what the user should know about the choice.

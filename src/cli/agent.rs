@@ -27,7 +27,7 @@ use crate::config::{self, Config, Env, Loaded, Origin as Source, Override};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::offers::learn_window;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::session::{Memory, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
 

@@ -13,7 +13,7 @@ use crate::doctor::{Check, Outcome, bot, home, kernel, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::learned::Learned;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::one_line;
 use crate::tool::exec::passed;
 

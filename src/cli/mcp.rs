@@ -17,7 +17,7 @@ use crate::doctor::Check;
 use crate::error::{Error, Result};
 use crate::mcp::{RemoteTool, Servers, brief};
 use crate::paths::Home;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::storage;
 use crate::text::{counted, nearest, one_line};
 
@@ -143,7 +143,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
             [
                 name.clone(),
                 one_line(&outcome, 200),
-                one_line(&redactor.strike(what, ""), 80),
+                one_line(&redactor.redact_output(what, ""), 80),
                 network(entry).0.to_owned(),
             ]
         };

@@ -13,7 +13,7 @@ use crate::app::media::Attachment;
 use crate::error::{Context, Error, Result};
 use crate::message::Media;
 use crate::paths::Home;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
 use crate::text::one_line;

@@ -8,7 +8,7 @@ use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::Result;
 use crate::mcp::Servers;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::tool::{Registry, ToolSpec};
 
 pub(super) const COMMAND: Command = Command::row(

@@ -16,7 +16,8 @@ use crate::access::Resolved;
 use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::paths::of_user;
-use crate::secret::{Redactor, Secret};
+use crate::redact::Redactor;
+use crate::secret::Secret;
 
 /// How long a command may take to print a key.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);

@@ -26,7 +26,8 @@ pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram}
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
-use crate::secret::{REMOVED, Secret, is_secret_name};
+use crate::redact::{REMOVED, is_secret_name};
+use crate::secret::Secret;
 
 impl McpServer {
     /// What its headers, its environment, its address and its arguments may hold of secrets. A path is none.

@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use super::Config;
 use super::setting::Type;
 use crate::child::{Network, Sandbox};
-use crate::secret::{Redact, Secret};
+use crate::redact::Redact;
+use crate::secret::Secret;
 
 /// Reads `text` into `config`. Returns whether it has names that are no settings.
 pub(super) fn read(text: &str, config: &mut Config) -> serde_json::Result<bool> {

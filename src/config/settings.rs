@@ -9,7 +9,8 @@ use super::read::{Field, Members, Section};
 pub(crate) use super::setting::{Setting, Type};
 use crate::child::{Network, Sandbox};
 use crate::message::Price;
-use crate::secret::{Redact, Secret};
+use crate::redact::Redact;
+use crate::secret::Secret;
 use crate::text::nearest;
 
 /// Declares the sections. It generates the struct of each one with its defaults, reads its settings from JSON, and makes a row

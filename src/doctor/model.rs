@@ -11,7 +11,7 @@ use crate::http::authority;
 use crate::message::{Media, Message, Reply, User};
 use crate::paths::Home;
 use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::{millis, one_line};
 
 const NAME: &str = "model";

@@ -4,7 +4,7 @@
 //! the replacement.
 
 use crate::error::{Error, Result};
-use crate::secret::REMOVED;
+use crate::redact::REMOVED;
 use crate::text::clip;
 
 /// Near misses are searched for in files up to this size, in bytes.

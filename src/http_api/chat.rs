@@ -13,7 +13,7 @@ use super::{Ask, ClientTool, Options};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
-use crate::text::{count_values, fenced, from_json};
+use crate::text::{count_values, fenced, foreign_name, from_json};
 
 /// The model that answers as `config.json` says.
 pub(super) const MODEL: &str = "bantam";
@@ -256,6 +256,7 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
                     (Some(known), _) => media.push(known),
                     (None, Ok(words)) => {
                         let name = part["file"]["filename"].as_str().unwrap_or("a file");
+                        let name = foreign_name(name, 60);
                         texts.push(format!("[{name}]\n{}", fenced(&words)));
                     }
                     (None, Err(_)) => return Err(unknown_file(&place)),
@@ -509,12 +510,12 @@ mod tests {
         let png = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ";
         let parts = json!([
             {"type": "image_url", "image_url": {"url": png}},
-            {"type": "file", "file": {"filename": "a.txt", "file_data": "data:text/plain;base64,aGk="}},
+            {"type": "file", "file": {"filename": "a]\n[.txt", "file_data": "data:text/plain;base64,aGk="}},
         ]);
         let ask = |parts: Value| read(&json!({"messages": [{"role": "user", "content": parts}]}));
         let user = ask(parts).unwrap().ask.user.unwrap();
         assert_eq!(user.media[0].mime, "image/png");
-        assert!(user.content.contains("[a.txt]") && user.content.contains("hi"));
+        assert!(user.content.contains("[a) (.txt]") && user.content.contains("hi"));
         for bad in [
             json!([{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]),
             json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,!"}}]),

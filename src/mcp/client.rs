@@ -10,7 +10,7 @@ use super::list::{RemoteTool, bounded};
 use super::{Transport, ended};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::text::one_line;
+use crate::text::{foreign_line, one_line};
 
 /// The revisions that this client speaks, the newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
@@ -281,7 +281,7 @@ impl Client {
 /// What a server says of its progress, on one line.
 fn progress(params: &Value) -> String {
     match (params["message"].as_str(), &params["total"]) {
-        (Some(message), _) => one_line(message, 200),
+        (Some(message), _) => foreign_line(message, 200),
         (None, total) if total.is_number() => format!("{} of {total}", params["progress"]),
         (None, _) => one_line(&params["progress"].to_string(), 40),
     }
@@ -290,7 +290,7 @@ fn progress(params: &Value) -> String {
 fn answer(mut message: Value) -> Result<Value> {
     match message.get_mut("error") {
         Some(error) if !error.is_null() => {
-            let text = one_line(
+            let text = foreign_line(
                 error["message"].as_str().unwrap_or("no reason given"),
                 2_000,
             );

@@ -12,10 +12,10 @@ use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
 use crate::storage::{self, Durability, Lock};
-use crate::text::{clip, from_json};
+use crate::text::from_json;
 
 /// The longest description and schema that go to a model, in bytes.
-const MAX_DESCRIPTION: usize = 1_000;
+pub(super) const MAX_DESCRIPTION: usize = 1_000;
 const MAX_SCHEMA: usize = 16 << 10;
 /// What a request says around a tool, in bytes: the names of fields, and of the server twice.
 const FRAME: usize = 150;
@@ -247,7 +247,7 @@ pub(super) fn bounded(tool: &Value) -> Option<RemoteTool> {
     let schema = schema.to_string();
     (schema.len() <= MAX_SCHEMA).then(|| RemoteTool {
         name,
-        description: clip(description.trim(), MAX_DESCRIPTION).to_owned(),
+        description: description.trim().to_owned(),
         schema,
         read_only: tool["annotations"]["readOnlyHint"] == true,
     })
@@ -259,7 +259,7 @@ mod tests {
 
     use super::*;
     use crate::mcp::Servers;
-    use crate::secret::Redactor;
+    use crate::redact::Redactor;
 
     #[test]
     fn a_message_that_is_called_a_tool_is_not_passed_on() {

@@ -23,14 +23,14 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::config::McpServer;
 use crate::error::{Error, Kind, Result};
 use crate::log::{Level, Log};
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::test_speed::paced;
-use crate::text::{count_values, one_line, parse_json};
+use crate::text::{clip, count_values, one_line, parse_json};
 pub(crate) use client::Client;
 use client::{Asides, Patience, Wait};
 pub(crate) use http::Http;
-use list::RETRY_AFTER;
 pub(crate) use list::{Answer, RemoteTool, ToolList, refresh};
+use list::{MAX_DESCRIPTION, RETRY_AFTER};
 pub(crate) use stdio::Stdio;
 pub(crate) use trust::{Changeable, Launch};
 
@@ -101,7 +101,7 @@ pub(crate) struct Server {
     /// See [`Servers::generation`].
     generation: Arc<AtomicU64>,
     /// Removes the keys of the configuration from what it says.
-    redactor: Redactor,
+    pub(crate) redactor: Redactor,
     /// It is being asked for its tools in the background.
     is_asked: AtomicBool,
 }
@@ -319,6 +319,8 @@ impl Server {
             for text in [&mut tool.name, &mut tool.description, &mut tool.schema] {
                 *text = self.redactor.redact(std::mem::take(text));
             }
+            let shown = clip(&tool.description, MAX_DESCRIPTION).len();
+            tool.description.truncate(shown);
         }
         Ok(tools)
     }

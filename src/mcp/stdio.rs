@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::client::{Asides, Received, Wait, progress_token};
 use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
 use crate::error::{Context, Error, Kind, Result};
-use crate::text::one_line;
+use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Reply, receive_reply};
 
 /// How long a server that was told to end has for it.
@@ -241,7 +241,10 @@ fn reason(last: &[u8]) -> String {
             header: Header::Refused { why },
             ..
         }) => {
-            let lines: Vec<String> = why.lines().map(|line| one_line(line, MAX_LINE)).collect();
+            let lines: Vec<String> = why
+                .lines()
+                .map(|line| foreign_line(line, MAX_LINE))
+                .collect();
             lines.join("\n")
         }
         _ => "it ended".to_owned(),

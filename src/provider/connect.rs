@@ -9,7 +9,8 @@ use super::openai::{AZURE, OPENAI};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
 use crate::config::{Model, Parts};
-use crate::secret::{Redactor, Secret};
+use crate::redact::Redactor;
+use crate::secret::Secret;
 
 /// The host of a model; `None` for the demo.
 pub(crate) fn connect(

@@ -12,7 +12,7 @@ use crate::config::vendors::{Protocol, VENDORS};
 use crate::config::{Config, Env, Model, Parts};
 use crate::error::{Error, Kind, Result};
 use crate::http::authority;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::nearest;
 
 /// How long a host may take to list its models; less where a user waits at a prompt.

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use super::api::{Failure, MAX_FILE as MAX_DOWNLOAD};
 use super::back_off;
 use super::chats::Chats;
-use super::update::{Attachment, word};
+use super::update::Attachment;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
-use crate::text::{clip, fenced, one_line, size};
+use crate::text::{clip, fenced, foreign_name, one_line, size};
 use crate::usage::Account;
 use crate::worker::protocol::{FileJob, IncomingFile, Job, more_pages};
 
@@ -191,12 +191,16 @@ fn readable(bytes: &[u8]) -> Option<&str> {
 
 /// A file name that is safe in a directory and in brackets: no path, not hidden, in one line.
 fn safe_name(name: &str) -> String {
-    let is_bare = |part: &&str| word(part, usize::MAX).trim_matches([' ', '.']).is_empty();
+    let is_bare = |part: &&str| {
+        foreign_name(part, usize::MAX)
+            .trim_matches([' ', '.'])
+            .is_empty()
+    };
     let last = name
         .rsplit(['/', '\\'])
         .find(|part| !is_bare(part))
         .unwrap_or("file");
-    let name = word(last, usize::MAX);
+    let name = foreign_name(last, usize::MAX);
     let name = name.trim_start_matches(['.', ' ']);
     match name.rsplit_once('.') {
         Some((stem, end)) if name.len() > MAX_NAME && end.len() < 20 => {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Settings;
-use crate::text::{fenced, one_line};
+use crate::text::{fenced, foreign_name, one_line};
 
 /// The kinds of updates to poll for.
 pub(super) const KINDS: [&str; 3] = ["message", "edited_message", PRESS];
@@ -189,14 +189,6 @@ fn is_addressed(message: &Value, text: &str, me: &Me) -> bool {
     named || command || message["reply_to_message"]["from"]["id"].as_i64() == Some(me.id)
 }
 
-/// A name that others chose, to show in brackets: it cannot close them, or open a fence.
-pub(super) fn word(text: &str, max: usize) -> String {
-    one_line(text, max)
-        .replace('[', "(")
-        .replace(']', ")")
-        .replace('`', "'")
-}
-
 /// The name of a user, of a chat, or of where a forwarded message is from.
 fn name(from: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -211,9 +203,9 @@ fn name(from: &Value) -> String {
             let other = ["title", "sender_user_name", "username"]
                 .iter()
                 .find_map(|key| from[key].as_str());
-            word(other.unwrap_or("somebody"), 60)
+            foreign_name(other.unwrap_or("somebody"), 60)
         }
-        (full, _) => word(full, 60),
+        (full, _) => foreign_name(full, 60),
     }
 }
 
@@ -246,10 +238,10 @@ fn description(message: &Value) -> String {
         .iter()
         .find_map(|kind| Some((kind, message.get(kind)?)))
     {
-        return format!("[{kind}: {}]", word(&value.to_string(), 1000));
+        return format!("[{kind}: {}]", foreign_name(&value.to_string(), 1000));
     }
     match message["sticker"]["emoji"].as_str() {
-        Some(emoji) => format!("[sticker {}]", word(emoji, 20)),
+        Some(emoji) => format!("[sticker {}]", foreign_name(emoji, 20)),
         None => String::new(),
     }
 }

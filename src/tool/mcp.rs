@@ -8,14 +8,14 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::function::Function;
-use super::pages::MAX_RAW;
 use super::registry::{MAX_NAME, valid_name};
 use super::{Risk, ToolOutput, ToolSpec, schema};
 use crate::bus::Event;
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
-use crate::text::{clip, fenced, foreign, one_line, parse_json};
+use crate::redact::Redactor;
+use crate::text::{fenced, foreign, parse_json};
 
 /// Why a tool cannot be offered: a provider refuses each request that has such a schema in it.
 pub(crate) fn flaw(tool: &RemoteTool) -> Option<String> {
@@ -49,7 +49,7 @@ pub(crate) fn mcp_tools(
         let function = Function::of(spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
             match server.call(&remote, args, turn.cancel, &tell) {
-                Ok(result) => Ok(output(&result)),
+                Ok(result) => Ok(output(&result, &server.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of it is what the server said.
                 Err(e) => Ok(ToolOutput {
@@ -71,7 +71,7 @@ pub(crate) fn mcp_tools(
 /// A name that providers accept and no other tool has.
 fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String {
     let mut name = valid_name(&format!("{server}__{tool}"));
-    let wanted = clip(&name, MAX_NAME - 5).to_owned();
+    let wanted: String = name.chars().take(MAX_NAME - 5).collect();
     for n in 2.. {
         if taken.insert(name.clone()) {
             break;
@@ -82,19 +82,19 @@ fn legal_name(server: &str, tool: &str, taken: &mut BTreeSet<String>) -> String 
 }
 
 /// The result of a call: texts within a boundary that they cannot close, and media.
-fn output(result: &Value) -> ToolOutput {
+fn output(result: &Value, redactor: &Redactor) -> ToolOutput {
     let mut output = ToolOutput {
         failed: result["isError"] == true,
         ..ToolOutput::default()
     };
-    let mut texts = Texts::default();
+    let mut texts = Vec::new();
     for part in result["content"].as_array().into_iter().flatten() {
         let text = |name: &str| part[name].as_str().unwrap_or_default();
         match text("type") {
-            "text" => texts.push(text("text")),
+            "text" => texts.push(text("text").to_owned()),
             "image" | "audio" => match media(text("data")) {
                 Some(media) => output.images.push(media),
-                None => texts.push(&format!(
+                None => texts.push(format!(
                     "[{} of a kind that cannot be shown]",
                     if text("type") == "image" {
                         "an image"
@@ -105,53 +105,35 @@ fn output(result: &Value) -> ToolOutput {
             },
             "resource" => {
                 let resource = &part["resource"];
-                let uri = one_line(resource["uri"].as_str().unwrap_or_default(), 500);
+                let uri = redactor.foreign(resource["uri"].as_str().unwrap_or_default(), 500);
                 let shown = resource["blob"].as_str().and_then(media);
-                let kind = || one_line(resource["mimeType"].as_str().unwrap_or("not text"), 60);
-                texts.push(&format!("{uri}:\n"));
-                match (&shown, resource["text"].as_str()) {
-                    (Some(media), _) => texts.append(&format!("[{}]", media.mime)),
-                    (None, Some(text)) => texts.append(text),
-                    (None, None) => texts.append(&format!("[{}: cannot be shown]", kind())),
-                }
+                let text = match (&shown, resource["text"].as_str()) {
+                    (Some(media), _) => format!("[{}]", media.mime),
+                    (None, Some(text)) => text.to_owned(),
+                    (None, None) => {
+                        let kind = resource["mimeType"].as_str().unwrap_or("not text");
+                        format!("[{}: cannot be shown]", redactor.foreign(kind, 60))
+                    }
+                };
+                texts.push(format!("{uri}:\n{text}"));
                 output.images.extend(shown);
             }
             "resource_link" => {
                 let about = [text("name"), text("uri"), text("description")]
-                    .map(|text| one_line(text, 500));
-                texts.push(&about.join(" "));
+                    .map(|text| redactor.foreign(text, 500));
+                texts.push(about.join(" "));
             }
-            kind => texts.push(&format!("[{}: cannot be shown]", one_line(kind, 40))),
+            kind => texts.push(format!("[{}: cannot be shown]", redactor.foreign(kind, 40))),
         }
     }
-    if texts.all.is_empty() && !result["structuredContent"].is_null() {
-        texts.push(&serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
+    if texts.iter().all(String::is_empty) && !result["structuredContent"].is_null() {
+        texts.push(serde_json::to_string_pretty(&result["structuredContent"]).unwrap_or_default());
     }
-    output.text = fenced(&texts.all);
+    output.text = fenced(&texts.join("\n\n"));
     if output.text.is_empty() && output.images.is_empty() {
         "(no output)".clone_into(&mut output.text);
     }
     output
-}
-
-/// The texts of a result, one below the other, and no more of them than it may hold.
-#[derive(Default)]
-struct Texts {
-    all: String,
-}
-
-impl Texts {
-    fn push(&mut self, text: &str) {
-        if !self.all.is_empty() {
-            self.append("\n\n");
-        }
-        self.append(text);
-    }
-
-    fn append(&mut self, text: &str) {
-        let left = MAX_RAW.saturating_sub(self.all.len());
-        self.all.push_str(clip(text, left));
-    }
 }
 
 /// An image, a recording or a PDF, known by its bytes.
@@ -160,4 +142,24 @@ fn media(base64: &str) -> Option<Media> {
         .decode(base64)
         .ok()
         .and_then(|bytes| Media::of(&bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::secret::Secret;
+
+    #[test]
+    fn a_key_across_the_cut_of_a_link_is_removed() {
+        let redactor = Redactor::new([Secret::new("hunter2hunter2hunter2")]);
+        let uri = format!("http://h/{}hunter2hunter2hunter2", "x".repeat(480));
+        let link = json!({"content": [{"type": "resource_link", "name": "a", "uri": uri}]});
+        let text = output(&link, &redactor).text;
+        assert!(
+            text.contains("[secret") && !text.contains("hunter2"),
+            "{text}"
+        );
+    }
 }

@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 1 << 20;
 /// What may be longer while secrets are looked for: one that is cut in half is not known as one.
 const SLACK: usize = 64 << 10;
 /// The most bytes of a result before its secrets are removed.
-pub(crate) const MAX_RAW: usize = MAX_TEXT + SLACK;
+const MAX_RAW: usize = MAX_TEXT + SLACK;
 /// The most bytes kept for one turn. Beyond it the oldest results go; the newest always stays.
 const MAX_KEPT: usize = 2 << 20;
 

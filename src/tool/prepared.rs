@@ -8,7 +8,7 @@ use super::{BUILT_IN, Risk, Tool, ToolOutput, Turn, change, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::{clip, one_line, spelled_out};
 
 /// How much of one argument a summary may use, in bytes.
@@ -31,12 +31,12 @@ impl PreparedCall<'_> {
 
     /// One line for a person, without secrets and control characters.
     pub(crate) fn summary(&self) -> String {
-        self.summarized(&|text| self.redactor.strike(text, ""))
+        self.summarized(&|text| self.redactor.redact_output(text, ""))
     }
 
     /// The same for whoever is asked about it: what looks like a secret may be what it does, so only known ones are gone.
     pub(crate) fn asked_summary(&self) -> String {
-        self.summarized(&|text| self.redactor.without_known(text))
+        self.summarized(&|text| self.redactor.redact_known(text))
     }
 
     fn summarized(&self, strike: &dyn Fn(String) -> String) -> String {
@@ -85,13 +85,15 @@ impl PreparedCall<'_> {
     }
 
     fn for_question(&self, text: String) -> String {
-        spelled_out(&self.redactor.without_known(text))
+        spelled_out(&self.redactor.redact_known(text))
     }
 
     /// The lines that it takes away and adds, without secrets, if it changes a file.
     pub(crate) fn change(&self) -> Vec<String> {
         let lines = self.changed_lines().into_iter();
-        lines.map(|line| self.redactor.strike(line, "")).collect()
+        lines
+            .map(|line| self.redactor.redact_output(line, ""))
+            .collect()
     }
 
     fn changed_lines(&self) -> Vec<String> {
@@ -173,7 +175,7 @@ impl PreparedCall<'_> {
     }
 
     fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
-        let strike = |text| self.redactor.strike(text, said);
+        let strike = |text| self.redactor.redact_output(text, said);
         let mut content = pages::bounded(output.text, strike);
         // Some servers refuse it.
         content.retain(|c| c != '\0');

@@ -11,7 +11,7 @@ use super::schema::Unknown;
 use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, schema};
 use crate::error::{Error, Result};
 use crate::message::ToolCall;
-use crate::secret::{REMOVED, Redactor};
+use crate::redact::{REMOVED, Redactor};
 use crate::text::{clip, foreign, nearest, one_line, parse_json};
 
 /// The longest name that providers accept.

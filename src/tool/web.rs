@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::http::{self, Client};
 use crate::message::MAX_IMAGE;
 use crate::ssrf::AddressGuard;
-use crate::text::{clip, fenced, foreign, one_line, size};
+use crate::text::{fenced, foreign, foreign_line, size, whole_words};
 use crate::web::{self, Content, Extent, Page, Search, keys_in};
 
 /// The most results that a search may be asked for.
@@ -73,7 +73,7 @@ fn describe(page: Page) -> ToolOutput {
         theirs.push_str(&format!("[redirected to {}]\n", page.address));
     }
     if !page.unknown_encoding.is_empty() {
-        let name = one_line(&page.unknown_encoding, 40);
+        let name = foreign_line(&page.unknown_encoding, 40);
         theirs.push_str(&format!(
             "[its character encoding {name} is unknown: read as UTF-8]\n"
         ));
@@ -89,7 +89,7 @@ fn describe(page: Page) -> ToolOutput {
             } else if page.more_pages.is_empty() {
                 String::new()
             } else {
-                let pages = one_line(&page.more_pages, 40);
+                let pages = foreign_line(&page.more_pages, 40);
                 format!("\n[there is more: ask again with pages {pages}]")
             };
             foreign(&head, &theirs) + &cut
@@ -161,7 +161,7 @@ fn search(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> 
         return Ok(ToolOutput::text("no results"));
     }
     let lines = hits.iter().zip(1..).map(|(hit, n)| {
-        let snippet = one_line(&hit.snippet, 400);
+        let snippet = foreign_line(&hit.snippet, 400);
         let snippet = if snippet.is_empty() {
             snippet
         } else {
@@ -169,8 +169,8 @@ fn search(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> 
         };
         format!(
             "{n}. {}\n   {}{snippet}",
-            one_line(&hit.title, 200),
-            clip(&hit.address, 2_000)
+            foreign_line(&hit.title, 200),
+            whole_words(&hit.address, 2_000)
         )
     });
     Ok(ToolOutput::text(fenced(

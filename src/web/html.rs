@@ -7,7 +7,7 @@ mod table;
 
 use super::address;
 use super::elements::{Element, Node, parse};
-use crate::text::clip;
+use crate::text::whole_words;
 
 /// Elements whose text is not shown, or is of no use to a reader.
 const HIDDEN: [&str; 14] = [
@@ -109,7 +109,7 @@ impl Flow {
             self.text.push_str(["", " ", "\n", "\n\n"][gap as usize]);
         }
         let room = MAX_WRITTEN.saturating_sub(self.text.len());
-        self.text.push_str(clip(text, room));
+        self.text.push_str(whole_words(text, room));
     }
 
     /// Adds text in which all white space is one space.
@@ -186,7 +186,7 @@ impl Writer {
         let markdown = content
             .filter(|text| only_content && text.len() >= MIN_CONTENT)
             .unwrap_or(&whole);
-        let title = clip(writer.title.as_deref().unwrap_or_default(), MAX_ADDRESS);
+        let title = whole_words(writer.title.as_deref().unwrap_or_default(), MAX_ADDRESS);
         Page {
             title: title.split_whitespace().collect::<Vec<_>>().join(" "),
             markdown: markdown.trim().to_owned(),

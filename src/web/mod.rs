@@ -26,7 +26,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::http::{Client, Exchange, Head, Outgoing, left};
 use crate::message::Media;
 use crate::secret::Secret;
-use crate::text::{clip, foreign, from_json, media_type, one_line};
+use crate::text::{foreign, foreign_line, from_json, media_type, whole_words};
 use crate::worker::protocol::{Header, Pieces, Reading, ReadingJob, Reply};
 
 /// The most bytes that are read of one page.
@@ -92,10 +92,10 @@ pub(crate) fn fetch(
     let mut found = follow(connect, url, &headers, until, cancel)?;
     let content_type = found.head.header("content-type").unwrap_or_default();
     let what = Reading::Page {
-        content_type: clip(content_type, 1_000).to_owned(),
+        content_type: whole_words(content_type, 1_000).to_owned(),
         address: found.address.clone(),
         max_chars: extent.max_chars,
-        pages: clip(extent.pages, 100).to_owned(),
+        pages: whole_words(extent.pages, 100).to_owned(),
     };
     let job = ReadingJob::new(what, is_gzip(&found.head));
     let reply = read(job, &mut pieces(&mut found.exchange, until), cancel)?;
@@ -125,7 +125,7 @@ fn page_of(found: Found, reply: Reply) -> Result<Page> {
     page.title = read.title;
     page.unknown_encoding = read.unknown_encoding;
     page.is_cut = read.is_cut;
-    page.more_pages = clip(&read.more_pages, 100).to_owned();
+    page.more_pages = whole_words(&read.more_pages, 100).to_owned();
     page.content = if read.is_text {
         Content::Text(text.to_owned())
     } else if read.is_image {
@@ -179,7 +179,7 @@ fn follow(
             let target = address::join(&address, location).unwrap_or_else(|| location.to_owned());
             address = address::normalize(&target).map_err(|_| {
                 let why = "the page redirects to an address that is neither http nor https";
-                Error::failed(foreign(why, &one_line(&target, MAX_SHOWN)))
+                Error::failed(foreign(why, &foreign_line(&target, MAX_SHOWN)))
             })?;
             continue;
         }
@@ -191,7 +191,10 @@ fn follow(
         });
     }
     let why = format!("more than {MAX_REDIRECTS} redirects, the last one to this address");
-    Err(Error::failed(foreign(&why, &one_line(&address, MAX_SHOWN))))
+    Err(Error::failed(foreign(
+        &why,
+        &foreign_line(&address, MAX_SHOWN),
+    )))
 }
 
 /// An error at an address that a server has chosen names that server's words.
@@ -200,7 +203,7 @@ fn of_redirect(e: Error, is_redirected: bool) -> Error {
         return e;
     }
     let why = "the page redirects to an address that cannot be fetched";
-    Error::failed(foreign(why, &one_line(&e.message, MAX_SHOWN)))
+    Error::failed(foreign(why, &foreign_line(&e.message, MAX_SHOWN)))
 }
 
 fn is_gzip(head: &Head) -> bool {

@@ -8,7 +8,7 @@ use super::{charset, html, search};
 use crate::error::{Error, Result};
 use crate::inflate::gunzip;
 use crate::message::{MAX_IMAGE, is_shown};
-use crate::text::{clip, media_type, parse_json, size};
+use crate::text::{media_type, parse_json, size, whole_words};
 use crate::worker::protocol::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
 
 /// The media type of a PDF.
@@ -145,13 +145,13 @@ fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (F
     let text = match charset::decode(bytes, &header, is_html) {
         Ok(text) => text,
         Err((name, text)) => {
-            clip(&name, 40).clone_into(&mut found.unknown_encoding);
+            whole_words(&name, 40).clone_into(&mut found.unknown_encoding);
             text
         }
     };
     let text = if is_html {
         let read = html::convert(&text, address);
-        clip(&read.title, MAX_TITLE).clone_into(&mut found.title);
+        whole_words(&read.title, MAX_TITLE).clone_into(&mut found.title);
         read.markdown
     } else if mime.contains("json") && text.len() <= MAX_JSON {
         laid_out(&text).unwrap_or(text)
@@ -162,7 +162,7 @@ fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (F
         .char_indices()
         .nth(max_chars)
         .map_or(text.len(), |(at, _)| at);
-    let shown = clip(&text[..end], MAX_TEXT);
+    let shown = whole_words(&text, end.min(MAX_TEXT));
     found.is_cut |= shown.len() < text.len();
     (found, shown.to_owned())
 }

@@ -14,7 +14,7 @@ use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::http::{self, Outgoing, left};
 use crate::secret::Secret;
-use crate::text::{clip, from_json as from_json_text, parse_json};
+use crate::text::{from_json as from_json_text, parse_json, whole_words};
 use crate::worker::protocol::{Reading, ReadingJob};
 
 /// The most bytes of an engine's JSON, and of a part of a result.
@@ -259,10 +259,10 @@ pub(super) fn from_json(
     };
     let text = |hit: &Value, name: &str| {
         let written = hit[name].as_str().unwrap_or_default();
-        html::convert(clip(written, MAX_PART), "").markdown
+        html::convert(whole_words(written, MAX_PART), "").markdown
     };
     let hit = |hit: &Value| {
-        let address = clip(hit[address].as_str()?, MAX_PART).to_owned();
+        let address = whole_words(hit[address].as_str()?, MAX_PART).to_owned();
         Some(Hit {
             title: text(hit, title),
             address,
@@ -299,7 +299,7 @@ pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
                     if hits.len() > count + MAX_ADVERTISEMENTS {
                         break;
                     }
-                    let address = target(clip(attribute("href"), MAX_PART));
+                    let address = target(whole_words(attribute("href"), MAX_PART));
                     hits.push(Hit {
                         title: String::new(),
                         address,
@@ -316,15 +316,16 @@ pub(super) fn from_page(page: &str, count: usize) -> Option<Vec<Hit>> {
             Token::End(name) if name == "a" => part = "",
             Token::End(_) => {}
             Token::Text(text) => match (part, hits.last_mut()) {
-                ("title", Some(hit)) => hit.title.push_str(clip(&text, MAX_PART)),
-                ("snippet", Some(hit)) => hit.snippet.push_str(clip(&text, MAX_PART)),
+                ("title", Some(hit)) => hit.title.push_str(whole_words(&text, MAX_PART)),
+                ("snippet", Some(hit)) => hit.snippet.push_str(whole_words(&text, MAX_PART)),
                 _ => {}
             },
         }
     }
     for hit in &mut hits {
-        hit.title.truncate(clip(&hit.title, MAX_PART).len());
-        hit.snippet.truncate(clip(&hit.snippet, MAX_PART).len());
+        hit.title.truncate(whole_words(&hit.title, MAX_PART).len());
+        hit.snippet
+            .truncate(whole_words(&hit.snippet, MAX_PART).len());
     }
     hits.retain(|hit| !hit.address.contains("duckduckgo.com/y.js"));
     hits.truncate(count);

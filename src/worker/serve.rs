@@ -12,7 +12,7 @@ use crate::child;
 use crate::error::{Context, Error, Result};
 use crate::files::Trees;
 use crate::sandbox;
-use crate::text::one_line;
+use crate::text::foreign_line;
 use crate::worker::protocol::{self, Confinement, Header, Reply, ServeJob, Setup, Termination};
 
 /// How often free space is measured.
@@ -84,7 +84,7 @@ fn last_lines(text: &str) -> String {
     let lines: Vec<String> = text
         .lines()
         .filter(|line| !line.trim().is_empty())
-        .map(|line| one_line(line, MAX_LINE))
+        .map(|line| foreign_line(line, MAX_LINE))
         .collect();
     lines[lines.len().saturating_sub(MAX_LINES)..].join("\n")
 }

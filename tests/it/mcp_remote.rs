@@ -684,7 +684,9 @@ fn a_key_in_the_description_of_a_tool_reaches_no_model() {
     let key = "header-key-0123";
     let server = with_sessions(move |request, method| {
         let mut tools = list(&["say"]);
-        tools["tools"][0]["description"] = format!("Says {key}.").into();
+        // The second one lies across the cut at 1,000 bytes.
+        let said = format!("Says {key}.{}{key}", " at length".repeat(96));
+        tools["tools"][0]["description"] = said.into();
         tools["tools"][0]["inputSchema"]["title"] = key.into();
         match method {
             "tools/list" => Reply::json(200, &result(request, &tools)),
@@ -698,7 +700,7 @@ fn a_key_in_the_description_of_a_tool_reaches_no_model() {
     home.agent(["-m", "hi"]).exits(0);
     let body = model.request(0).body.to_string();
     assert!(body.contains("Says [secret removed]."), "{body}");
-    assert!(!body.contains(key), "{body}");
+    assert!(!body.contains(&key[..8]), "{body}");
     let kept = std::fs::read_to_string(home.path("state/mcp/far.json")).unwrap();
     assert!(!kept.contains(key), "{kept}");
 }

@@ -1,0 +1,614 @@
+//! Removes secrets from text: the keys of this configuration, keys of a known shape, and values of a telling name.
+//!
+//! A name tells more than its value: what a program writes in capitals before a value, as in `DB_PASSWORD=hunter2`, is data. In
+//! lower case it is as often code, so there it counts only in the forms of YAML, INI and JSON.
+
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::secret::Secret;
+use crate::text::one_line;
+
+/// Stands where a secret was.
+pub(crate) const REMOVED: &str = "[secret removed]";
+
+/// What is removed from the results of tools, besides the keys of this configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Redact {
+    /// Keys of well-known shapes.
+    Keys,
+    /// Also the values of names such as `PASSWORD`, `SECRET` and `TOKEN`.
+    #[default]
+    Secrets,
+    Off,
+}
+
+/// Shorter secrets, in bytes, are not removed, because ordinary words would go with them.
+const MIN_LENGTH: usize = 12;
+
+/// Prefixes of well-known keys, and how many key characters must follow.
+const KEY_SHAPES: [(&str, usize); 30] = [
+    ("sk-", 20),
+    ("sk_live_", 16),
+    ("rk_live_", 16),
+    ("ghp_", 30),
+    ("gho_", 30),
+    ("ghs_", 30),
+    ("github_pat_", 30),
+    ("glpat-", 20),
+    ("xoxa-", 20),
+    ("xoxb-", 20),
+    ("xoxp-", 20),
+    ("xoxs-", 20),
+    ("AKIA", 16),
+    ("AIza", 30),
+    ("gsk_", 20),
+    ("hf_", 30),
+    ("npm_", 36),
+    ("pypi-", 50),
+    ("dckr_pat_", 20),
+    ("shpat_", 32),
+    ("dop_v1_", 60),
+    ("tvly-", 20),
+    ("ya29.", 30),
+    ("whsec_", 24),
+    ("xai-", 40),
+    ("r8_", 30),
+    ("AGE-SECRET-KEY-1", 50),
+    ("Bearer ", 16),
+    ("bearer ", 16),
+    ("Authorization: Basic ", 12),
+];
+
+/// So many key characters on end are a line of a private key, and no word.
+const LINE_OF_A_KEY: usize = 24;
+
+/// A longer name is none, in bytes.
+const MAX_NAME: usize = 64;
+/// White space around a separator, and what may precede a name on its line, in bytes.
+const MAX_GAP: usize = 80;
+/// A longer value is a secret, whatever it looks like: bounds the time that values take which stay.
+const MAX_KEPT: usize = 256;
+/// The most values of a text that are looked for in the user's message; further ones are removed.
+const MAX_LOOKED_FOR: usize = 64;
+
+/// Removes secrets from text before a model, a session or a log sees it. Clones share their keys.
+#[derive(Clone, Default)]
+pub(crate) struct Redactor {
+    /// The longest first, so that a secret that contains another is removed whole.
+    known: Arc<RwLock<Vec<Secret>>>,
+    level: Redact,
+}
+
+impl Redactor {
+    pub(crate) fn new(secrets: impl IntoIterator<Item = Secret>) -> Self {
+        let redactor = Self::default();
+        secrets
+            .into_iter()
+            .for_each(|secret| redactor.learn(secret));
+        redactor
+    }
+
+    /// The same keys, with this level for the results of tools.
+    pub(crate) fn at(self, level: Redact) -> Self {
+        Self { level, ..self }
+    }
+
+    /// Adds a secret, for example a key that was resolved just now.
+    pub(crate) fn learn(&self, secret: Secret) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if secret.reveal().len() >= MIN_LENGTH && !known.contains(&secret) {
+            let at = known.partition_point(|s| s.reveal().len() >= secret.reveal().len());
+            known.insert(at, secret);
+        }
+    }
+
+    /// `text` without the keys of this configuration. Others cannot make anything else disappear.
+    pub(crate) fn redact_known(&self, mut text: String) -> String {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        for secret in known.iter() {
+            if text.contains(secret.reveal()) {
+                text = text.replace(secret.reveal(), REMOVED);
+            }
+        }
+        text
+    }
+
+    /// `text` without configured keys, and without keys of known shapes.
+    pub(crate) fn redact(&self, text: String) -> String {
+        self.removed(text, Redact::Keys, "")
+    }
+
+    /// The output of a tool without secrets, except for those in the user's own message.
+    pub(crate) fn redact_output(&self, output: String, user_text: &str) -> String {
+        self.removed(output, self.level, user_text)
+    }
+
+    /// Another's words, such as an error of a host or the description of a server, in one line of at most `max` characters.
+    /// Secrets are removed before the cut: of a key that is cut in two, no half is known.
+    pub(crate) fn foreign(&self, text: &str, max: usize) -> String {
+        one_line(&self.redact(text.to_owned()), max)
+    }
+
+    fn removed(&self, text: String, level: Redact, user_text: &str) -> String {
+        let text = self.redact_known(text);
+        if level == Redact::Off {
+            return text;
+        }
+        let scanner = Scanner {
+            text: &text,
+            has_names: level == Redact::Secrets,
+            user_text,
+            lookups: MAX_LOOKED_FOR,
+            end_of_word: 0,
+        };
+        scanner.removed().unwrap_or(text)
+    }
+}
+
+/// Whether a setting or an argument of this name is a secret.
+pub(crate) fn is_secret_name(name: &str) -> bool {
+    name.eq_ignore_ascii_case("key") || Promise::of(name).is_some()
+}
+
+fn is_key_char(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_')
+}
+
+fn key_chars(text: &str) -> usize {
+    text.bytes().take_while(|b| is_key_char(*b)).count()
+}
+
+/// The length of the well-known key at the start of `text`.
+fn key_len(text: &str) -> Option<usize> {
+    for (prefix, more) in KEY_SHAPES {
+        let Some(rest) = text.strip_prefix(prefix) else {
+            continue;
+        };
+        let is_token = |b: &u8| is_key_char(*b) || prefix.ends_with(' ') && b".~+/=".contains(b);
+        let len = rest.bytes().take_while(is_token).count();
+        // Real keys have a digit, `sk-learn-...` does not.
+        if len >= more && rest[..len].bytes().any(|b| b.is_ascii_digit()) {
+            return Some(prefix.len() + len);
+        }
+    }
+    // A key of SendGrid: two parts, of 22 and of 43 characters.
+    if let Some(rest) = text.strip_prefix("SG.") {
+        let id = key_chars(rest);
+        let key = rest[id..].strip_prefix('.').map_or(0, key_chars);
+        return (id >= 16 && key >= 32).then_some("SG.".len() + id + 1 + key);
+    }
+    // A Telegram bot token: the bot's id, a colon, 35 key characters.
+    let (id, rest) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let key = key_chars(rest.strip_prefix(':')?);
+    ((6..=12).contains(&id.len()) && key == 35).then_some(id.len() + 36)
+}
+
+/// The kind of private key that this line of dashes begins or ends, with the line's length.
+fn private_key_line<'a>(text: &'a str, dashes: &str) -> Option<(&'a str, usize)> {
+    let rest = text.strip_prefix(dashes)?;
+    let line = &rest.as_bytes()[..rest.len().min(60)];
+    let len = line
+        .iter()
+        .take_while(|b| b.is_ascii_uppercase() || **b == b' ')
+        .count();
+    let kind = &rest[..len];
+    let is_line = kind.contains("PRIVATE KEY") && rest[len..].starts_with("-----");
+    is_line.then_some((kind, dashes.len() + len + "-----".len()))
+}
+
+/// The length of the private key block at the start of `text`. One that is cut off ends with its last line of key characters;
+/// one without a key is the word of a program that reads or writes such blocks.
+fn block_len(text: &str) -> Option<usize> {
+    let (kind, begin) = private_key_line(text, "-----BEGIN ")?;
+    // No key has so many dashes, and what one look has read the next does not read again.
+    let len = text[begin..].find("-----");
+    let (body, rest) = text[begin..].split_at(len.unwrap_or(text.len() - begin));
+    let is_bare = |line: &str| {
+        line.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+/=-".contains(&b))
+    };
+    let is_key = |line: &str| {
+        let runs = line.split(|c: char| !(c.is_ascii_alphanumeric() || "+/=".contains(c)));
+        runs.map(str::len).max() >= Some(LINE_OF_A_KEY) || line.contains(": ") && line.len() < 80
+    };
+    let end = format!("-----END {kind}-----");
+    if rest.starts_with(&end) {
+        let mut parts = body.split(['\n', '\r', '\\']).map(str::trim);
+        let has_key = !body.trim().is_empty() && parts.all(is_bare) || body.split('\n').any(is_key);
+        return has_key.then_some(begin + body.len() + end.len());
+    }
+    let lines = body.split_inclusive('\n');
+    let of_key = lines.take_while(|line| is_bare(line.trim()) || is_key(line));
+    let len: usize = of_key.map(str::len).sum();
+    (!body[..len].trim().is_empty()).then_some(begin + len)
+}
+
+/// Where the private key begins of which only the end is here: its last line is at `at`.
+fn end_of_block(text: &str, at: usize) -> Option<Range<usize>> {
+    private_key_line(&text[at..], "-----END ")?;
+    let is_key = |line: &&str| {
+        let line = line.trim();
+        line.len() >= 4
+            && line
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b))
+    };
+    // Each line with the line feed before it.
+    let lines = text[..at].strip_suffix('\n')?.rsplit('\n');
+    let len: usize = lines.take_while(is_key).map(|line| line.len() + 1).sum();
+    (len > 0).then_some(at - len.min(at)..at)
+}
+
+/// The length of the JSON web token at the start of `text`: two parts that are objects, and a signature.
+fn web_token_len(text: &str) -> Option<usize> {
+    let part = |from: usize| {
+        let rest = text.get(from..).unwrap_or_default();
+        rest.bytes().take_while(|b| is_key_char(*b)).count()
+    };
+    if !text.starts_with("eyJ") {
+        return None;
+    }
+    let header = part(0);
+    let claims = part(header + 1);
+    let is_token = text[header..].starts_with(".eyJ") && header > 12 && claims > 12;
+    let both = header + 1 + claims;
+    let signature = if text.get(both..).is_some_and(|rest| rest.starts_with('.')) {
+        1 + part(both + 1)
+    } else {
+        0
+    };
+    is_token.then_some(both + signature)
+}
+
+/// The key of a well-known shape at `at`.
+fn key_at(text: &str, at: usize) -> Option<Range<usize>> {
+    let rest = text.get(at..)?;
+    if rest.starts_with("://") {
+        return password_at(text, at + "://".len());
+    }
+    if at > 0 && is_key_char(text.as_bytes()[at - 1]) {
+        return None;
+    }
+    let len = key_len(rest)
+        .or_else(|| block_len(rest))
+        .or_else(|| web_token_len(rest));
+    match len {
+        Some(len) => Some(at..at + len),
+        None => end_of_block(text, at),
+    }
+}
+
+/// The password of an address whose user and host begin at `from`: `scheme://user:PASSWORD@host`.
+fn password_at(text: &str, from: usize) -> Option<Range<usize>> {
+    let rest = &text[from..];
+    let ends = |c: char| c.is_ascii_whitespace() || matches!(c, '/' | '"' | '\'' | '`' | '<' | '>');
+    let authority = &rest[..rest.find(ends).unwrap_or(rest.len())];
+    let (user, _) = authority.rsplit_once('@')?;
+    let (name, password) = user.split_once(':')?;
+    let start = from + name.len() + 1;
+    (!is_kept(password)).then(|| start..start + password.len())
+}
+
+/// What a name promises of its value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Promise {
+    /// A word may be one.
+    Password,
+    /// Has a digit, or is long.
+    Token,
+}
+
+impl Promise {
+    /// Whether a name is that of a secret: `DB_PASSWORD`, `access-token`, `apiKey`.
+    fn of(name: &str) -> Option<Self> {
+        const PASSWORDS: [&str; 8] = [
+            "PASSWORD",
+            "PASSWD",
+            "PASSPHRASE",
+            "PASS",
+            "PWD",
+            "SECRET",
+            "CREDENTIALS",
+            "APIKEY",
+        ];
+        /// Names that continue like this are those of something else, and cursors of lists are called tokens.
+        const OTHERS: [&str; 11] = [
+            "NAME", "ID", "FILE", "PATH", "DIR", "URL", "TYPE", "VERSION", "LENGTH", "COUNT",
+            "LIMIT",
+        ];
+        const PUBLIC: [&str; 3] = ["PUBLIC", "NEXT", "PAGE"];
+        let parts = parts(name);
+        let has = |words: &[&str]| {
+            let is_in = |part: &String| words.iter().any(|word| part.ends_with(word));
+            parts.iter().any(is_in)
+        };
+        let last = parts.last()?.as_str();
+        if OTHERS.contains(&last) || parts.iter().any(|part| PUBLIC.contains(&part.as_str())) {
+            None
+        } else if has(&PASSWORDS) {
+            Some(Self::Password)
+        } else if has(&["TOKEN"]) || parts.len() > 1 && last == "KEY" {
+            Some(Self::Token)
+        } else {
+            None
+        }
+    }
+
+    fn may_be(self, value: &str) -> bool {
+        self == Self::Password || value.len() >= 16 || value.contains(|c: char| c.is_ascii_digit())
+    }
+}
+
+/// The parts of a name, in capitals and without numbers: `DB_PASSWORD_2`, `db-password` and `dbPassword` have two.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut before = ' ';
+    for c in name.chars() {
+        if !c.is_ascii_alphabetic() || c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut().filter(|_| c.is_ascii_alphabetic()) {
+            part.push(c.to_ascii_uppercase());
+        }
+        before = c;
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// Whether a value is no secret, whatever its name says.
+fn is_kept(value: &str) -> bool {
+    const NOTHING: [&str; 7] = [
+        "true",
+        "false",
+        "null",
+        "none",
+        "nil",
+        "undefined",
+        "string",
+    ];
+    const PLACES: [&str; 9] = [
+        "/", "./", "../", "~/", "file:", "cmd:", "env:", "http://", "https://",
+    ];
+    value.len() < 4
+        || value.len() <= MAX_KEPT
+            && (is_reference(value)
+                // A key in base64 may begin with a slash.
+                || PLACES.iter().any(|start| value.starts_with(start)) && !value.contains(['+', '='])
+                || NOTHING.iter().any(|word| value.eq_ignore_ascii_case(word))
+                || value.bytes().all(|b| b == value.as_bytes()[0]))
+}
+
+/// Whether another value will stand in its place: `$X`, `${X}`, `$(x)`, `{{X}}`, `<X>`, `%X%`, `process.env.X`.
+fn is_reference(value: &str) -> bool {
+    let is_name = |name: &str| {
+        let mut bytes = name.bytes();
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') && bytes.all(is_key_char)
+    };
+    if let Some(name) = value.strip_prefix('$') {
+        return name.starts_with(['{', '(']) || is_name(name);
+    }
+    let in_percents = value
+        .strip_prefix('%')
+        .and_then(|rest| rest.strip_suffix('%'));
+    let in_angles = value.strip_prefix('<').unwrap_or_default();
+    value.starts_with("{{")
+        || in_angles.starts_with(|c: char| c.is_ascii_alphabetic() || c == '|')
+        || in_percents.is_some_and(is_name)
+        || value.contains('.')
+            && value
+                .trim_end_matches([',', ';'])
+                .split('.')
+                .all(is_letters)
+}
+
+/// Whether it can be a name, and has no digits.
+fn is_letters(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphabetic() || b == b'_')
+}
+
+/// Whether the rest of a line, a word after a name in lower case, is code: a call, a type, a variable.
+fn is_code(word: &str, is_spaced: bool) -> bool {
+    word.contains(['(', ')', '[', ']', '{', '}', '<', '>'])
+        || word.ends_with([',', ';'])
+        || is_letters(word)
+            && (word.contains(|c: char| c.is_ascii_uppercase()) || is_spaced && word.contains('_'))
+}
+
+/// What separates a name from its value.
+struct Separator {
+    sign: u8,
+    /// White space precedes it, as in code.
+    is_spaced: bool,
+    /// The name is in quotes, as in JSON.
+    is_after_quote: bool,
+    /// Where the value begins.
+    end: usize,
+}
+
+impl Separator {
+    /// The one at `at`, where a name ends.
+    fn after(bytes: &[u8], at: usize) -> Option<Self> {
+        let quote = quote_len(&bytes[at..]);
+        let is_index = quote > 0 && bytes.get(at + quote) == Some(&b']');
+        let begin = at + quote + usize::from(is_index);
+        let sign = begin + blanks(&bytes[begin..]);
+        let len = match &bytes[sign..] {
+            [b'=', b'=' | b'~', ..] | [b':', b':', ..] => return None,
+            [b'=', b'>', ..] | [b':', b'=', ..] => 2,
+            [b'=' | b':', ..] => 1,
+            _ => return None,
+        };
+        let end = sign + len + blanks(&bytes[sign + len..]);
+        Some(Self {
+            sign: bytes[sign],
+            is_spaced: begin < sign || len == 2,
+            is_after_quote: quote > 0,
+            end: end + type_len(&bytes[end..]),
+        })
+    }
+}
+
+fn blanks(bytes: &[u8]) -> usize {
+    let blanks = bytes.iter().take(MAX_GAP);
+    blanks.take_while(|b| matches!(b, b' ' | b'\t')).count()
+}
+
+fn quote_len(bytes: &[u8]) -> usize {
+    match bytes {
+        [b'"' | b'\'', ..] => 1,
+        [b'\\', b'"' | b'\'', ..] => 2,
+        _ => 0,
+    }
+}
+
+/// The length of a type before a quoted value: `PASSWORD: &str = "..."`.
+fn type_len(bytes: &[u8]) -> usize {
+    let is_of_type = |b: &u8| b.is_ascii_alphanumeric() || b" &'_<>[]:".contains(b);
+    let len = bytes
+        .iter()
+        .take(MAX_GAP)
+        .take_while(|b| is_of_type(b))
+        .count();
+    match bytes[len..] {
+        [b'=', b' ', b'"' | b'\'', ..] if len > 0 => len + 2,
+        _ => 0,
+    }
+}
+
+/// Looks for secrets in a text, from its start to its end.
+struct Scanner<'a> {
+    text: &'a str,
+    /// Also looks at names.
+    has_names: bool,
+    user_text: &'a str,
+    /// How many values may still be looked for in the user's message.
+    lookups: usize,
+    /// Where the last value without quotes ends, because each of many names in it may ask for that.
+    end_of_word: usize,
+}
+
+impl Scanner<'_> {
+    /// The text with a mark in the place of each secret; `None` if there is none.
+    fn removed(mut self) -> Option<String> {
+        let mut out = String::new();
+        let (mut kept, mut at) = (0, 0);
+        while at < self.text.len() {
+            let found = key_at(self.text, at).or_else(|| self.named_at(at));
+            let Some(secret) = found.filter(|found| !self.is_said(found)) else {
+                at += 1;
+                continue;
+            };
+            out.push_str(&self.text[kept..secret.start.max(kept)]);
+            out.push_str(REMOVED);
+            (kept, at) = (secret.end, secret.end.max(at + 1));
+        }
+        (kept > 0).then(|| out + &self.text[kept..])
+    }
+
+    /// Whether the user's own message has this value.
+    fn is_said(&mut self, value: &Range<usize>) -> bool {
+        self.lookups = self.lookups.saturating_sub(1);
+        self.lookups > 0 && self.user_text.contains(&self.text[value.clone()])
+    }
+
+    /// The secret value of the name that begins at `at`.
+    fn named_at(&mut self, at: usize) -> Option<Range<usize>> {
+        let bytes = self.text.as_bytes();
+        if !self.has_names || !is_key_char(bytes[at]) || at > 0 && is_key_char(bytes[at - 1]) {
+            return None;
+        }
+        // A line that begins in a string: `"DEBUG=1\nDB_PASSWORD=hunter2"`.
+        let is_escape = at > 0 && bytes[at - 1] == b'\\' && matches!(bytes[at], b'n' | b'r' | b't');
+        let at = at + usize::from(is_escape);
+        let letters = bytes[at..].iter().take(MAX_NAME + 1);
+        let len = letters.take_while(|b| is_key_char(**b)).count();
+        if len > MAX_NAME {
+            return None;
+        }
+        let name = &self.text[at..at + len];
+        let separator = Separator::after(bytes, at + len)?;
+        let promise = Promise::of(name)?;
+        // The result of a test: `--- PASS: TestName`.
+        if name == "PASS" && separator.sign == b':' {
+            return None;
+        }
+        let is_upper = !name.contains(|c: char| c.is_ascii_lowercase() || c == '-');
+        let (range, quote) = self.value(separator.end);
+        let value = &self.text[range.clone()];
+        let is_data = match quote {
+            0 if is_upper && !separator.is_spaced => true,
+            0 => self.is_line(at, range.end) && !is_code(value, separator.is_spaced),
+            _ => is_upper || separator.is_after_quote || self.is_line(at, range.end + quote),
+        };
+        let is_mark = |text: &str| text.starts_with(REMOVED) || text.starts_with("-----BEGIN");
+        let is_secret = is_data
+            && promise.may_be(value)
+            && !is_kept(value)
+            && !value.eq_ignore_ascii_case(name)
+            && !is_mark(&self.text[range.start..]);
+        is_secret.then_some(range)
+    }
+
+    /// Where the value that begins at `start` is, and the length of its quotes: it ends at its quote or its line, else at white
+    /// space or another's quote.
+    fn value(&mut self, start: usize) -> (Range<usize>, usize) {
+        let bytes = self.text.as_bytes();
+        let quote = quote_len(&bytes[start..]);
+        let from = start + quote;
+        if quote == 0 {
+            if self.end_of_word < start {
+                let ends = |c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\'' | '`');
+                let len = self.text[start..].find(ends);
+                self.end_of_word = len.map_or(self.text.len(), |len| start + len);
+            }
+            return (start..self.end_of_word, 0);
+        }
+        let mark = &bytes[start..from];
+        let is_escaped = |at: usize| quote == 1 && at > from && bytes[at - 1] == b'\\';
+        let ends = |at: &usize| {
+            matches!(bytes[*at], b'\n' | b'\r')
+                || bytes[*at..].starts_with(mark) && !is_escaped(*at)
+        };
+        (
+            from..(from..bytes.len()).find(ends).unwrap_or(bytes.len()),
+            quote,
+        )
+    }
+
+    /// Whether a name at `at` and its value, which ends at `end` with its quote, are a whole line, as in YAML, INI and JSON.
+    fn is_line(&self, at: usize, end: usize) -> bool {
+        let (before, after) = (
+            &self.text.as_bytes()[..at],
+            &self.text.as_bytes()[end.min(self.text.len())..],
+        );
+        let without = |text: &[u8], is: fn(&u8) -> bool| {
+            let count = text
+                .iter()
+                .rev()
+                .take(MAX_GAP)
+                .take_while(|b| is(b))
+                .count();
+            text.len() - count
+        };
+        let is_word: fn(&u8) -> bool = |b| !b.is_ascii_whitespace();
+        // Also `db.password` and `$password`.
+        let before = &before[..without(before, is_word)];
+        let mut before = &before[..without(before, |b| matches!(b, b' ' | b'\t' | b'-' | b'+'))];
+        // Where a search has found the line: `file.yml:12:`.
+        if before.ends_with(b":") {
+            before = &before[..without(before, is_word)];
+        }
+        let after = after
+            .strip_prefix(b",")
+            .or(after.strip_prefix(b";"))
+            .unwrap_or(after);
+        let after = after[blanks(after)..].first();
+        matches!(before.last(), None | Some(b'\n' | b'\r'))
+            && matches!(after, None | Some(b'\n' | b'\r' | b'#'))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! A key or token that cannot be printed.
+
+use serde::{Deserialize, Deserializer};
+
+/// A key or token. Without `Debug` and `Display` it cannot end up in a log or an error by accident.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Secret(String);
+
+impl Secret {
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The secret itself, for a request's header and nothing else.
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(Self)
+    }
+}
