@@ -211,7 +211,7 @@ impl Usage {
 }
 
 /// A model's price per million tokens, in any currency; `None` where it is unknown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Price {
     /// For tokens that the model reads.
     pub input: Option<f64>,

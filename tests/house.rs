@@ -528,10 +528,7 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
         paths
     };
     assert_eq!(only_here("Agent::builder()"), ["app/mod.rs"]);
-    assert_eq!(
-        only_here("Host::new("),
-        ["provider/code.rs", "provider/connect.rs"]
-    );
+    assert_eq!(only_here("Host::new("), ["provider/code.rs"]);
     assert_eq!(
         only_here("home.lock(\"gateway\")"),
         ["app/serving.rs", "notify.rs"]

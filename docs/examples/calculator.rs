@@ -46,7 +46,11 @@ impl Provider for SumReader {
                 None => "Ask for a sum, like 6 * 7.".to_owned(),
             },
             Some(Message::ToolResult(result)) => format!("That is {}.", result.content),
-            _ => return Err(ProviderError::Rejected("there is no question".to_owned())),
+            _ => {
+                return Err(ProviderError::MessageRefused(
+                    "there is no question".to_owned(),
+                ));
+            }
         };
         on_delta(&text);
         Ok(Reply {

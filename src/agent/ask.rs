@@ -40,7 +40,13 @@ impl Agent {
             sampling: &turn.request.sampling,
             on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
             on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
+            on_notice: &|text| turn.warn(self.redactor.redact(text.to_owned())),
+            input_tokens: 0,
             cancel: &turn.cancel,
+        };
+        let request = provider::Request {
+            input_tokens: input_tokens(&request),
+            ..request
         };
         let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| {
             ledger.check(SystemTime::now(), || request_tokens(&request))
@@ -50,7 +56,7 @@ impl Agent {
                 turn.spending
                     .begin_call(&self.limits, || request_tokens(&request))
             })
-            .map_err(|e| (ProviderError::Unasked(e), String::new()))?;
+            .map_err(|e| (ProviderError::NotSent(e), String::new()))?;
         // The text that arrived: of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
@@ -145,6 +151,13 @@ impl Agent {
             turn.warn(e.message);
         }
     }
+}
+
+/// At most about as many tokens as the request has, for the room that its reply has in the window.
+fn input_tokens(request: &provider::Request) -> u64 {
+    let System { stable, changing } = request.system;
+    let system = (stable.len() + changing.len()) as u64 / history::TOKEN;
+    system + history::weight_of_offers(request.tools) + history::weight(request.messages)
 }
 
 /// About as many tokens as the request has.

@@ -13,7 +13,7 @@ use super::turn_context::TurnContext;
 use crate::bus::Event;
 use crate::error::Result;
 use crate::message::{Message, Reply, Stop, Usage};
-use crate::provider::{ProviderError, System};
+use crate::provider::{ProviderError, System, rejected};
 use crate::session::Session;
 use crate::text::{clip, fenced, rfc3339};
 
@@ -84,12 +84,12 @@ impl<'a> Compaction<'a> {
                 tools,
                 &mut on_delta,
             ) {
-                Err((error @ ProviderError::ContextTooLong(_), arrived))
+                Err((error @ ProviderError::TooLong { .. }, arrived))
                     if arrived.is_empty() && refused.is_none() =>
                 {
                     refused = Some(error);
                 }
-                Err((ProviderError::BadRequest(why), arrived))
+                Err((ProviderError::MessageRefused(why), arrived))
                     if arrived.is_empty() && drop_images_of_tools(&mut session.messages) =>
                 {
                     self.turn.notice(format!(
@@ -252,7 +252,7 @@ impl<'a> Compaction<'a> {
             };
             match failed {
                 // The window is smaller than configured.
-                ProviderError::ContextTooLong(_) if most > 2048 => parts *= 2,
+                ProviderError::TooLong { .. } if most > 2048 => parts *= 2,
                 error => {
                     if self.turn.cancel.reason().is_none() {
                         let why = self.agent.redactor.redact(error.text().to_owned());
@@ -295,10 +295,8 @@ impl<'a> Compaction<'a> {
         );
         let reply = asked.map_err(|(error, _)| error)?;
         match reply.text.trim() {
-            "" => Err(ProviderError::Rejected("the summary was empty".to_owned())),
-            _ if reply.stop == Stop::Refused => Err(ProviderError::Rejected(
-                "the summary was refused".to_owned(),
-            )),
+            "" => Err(rejected("the summary was empty")),
+            _ if reply.stop == Stop::Refused => Err(rejected("the summary was refused")),
             text => Ok(text.to_owned()),
         }
     }

@@ -328,6 +328,8 @@ impl Agent {
             sampling: &request.sampling,
             on_thought: &|_| (),
             on_trace: &|_| (),
+            on_notice: &|_| (),
+            input_tokens: 0,
             cancel: &request.cancel,
         });
         Ok(self.redactor.redact(format!("{body:#}")))

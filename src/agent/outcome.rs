@@ -106,9 +106,10 @@ impl Outcome {
         model: &str,
         unanswered: bool,
     ) -> Self {
-        use ProviderError::{Auth, BadRequest, Unasked};
-        let undo = unanswered && matches!(error, Auth(_) | Unasked(_) | BadRequest(_));
-        let is_refused = undo && matches!(error, BadRequest(_));
+        use ProviderError::{AuthFailed, MessageRefused, NotSent};
+        let undo =
+            unanswered && matches!(error, AuthFailed { .. } | NotSent(_) | MessageRefused(_));
+        let is_refused = undo && matches!(error, MessageRefused(_));
         let mut error = error.into_error(model);
         if is_refused {
             error

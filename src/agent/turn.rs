@@ -237,7 +237,7 @@ impl Agent {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
-                        && (!turn.follows || matches!(error, ProviderError::BadRequest(_)));
+                        && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
                     return Ok(Outcome::of_failure(
                         error,
                         &arrived,

@@ -30,7 +30,7 @@ use crate::mcp::Servers;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
-use crate::provider::offers::learn_window;
+use crate::provider::catalog::learn_window;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
 use crate::timezone::Zone;

@@ -12,8 +12,9 @@ use crate::cancel::Cancel;
 use crate::config::vendors::Protocol;
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
-use crate::provider::connect::connect;
 use crate::provider::endpoint::Endpoint;
+use crate::provider::host::Host;
+use crate::provider::host_facts::HostFacts;
 use crate::redact::Redactor;
 use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
@@ -31,7 +32,19 @@ pub(super) fn endpoint(
         return Ok(None);
     }
     let model = parts.config.named(name, parts.env).doing(setting)?;
-    let host = connect(&model, model.keys.first(), parts, &Redactor::default());
+    if model.id.is_empty() {
+        return Err(
+            Error::config(format!("{setting}: \"{name}\" names no model"))
+                .hint(format!("write {name}/MODEL")),
+        );
+    }
+    let host = Host::configured(
+        &model,
+        model.keys.first(),
+        HostFacts::default(),
+        parts,
+        &Redactor::default(),
+    );
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
         Some(host) => Ok(Some(Endpoint {
             setting,

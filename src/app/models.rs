@@ -5,11 +5,11 @@ use crate::config::vendors::Protocol;
 use crate::config::{Model, Parts};
 use crate::error::{Error, Result};
 use crate::http::authority;
+use crate::provider::catalog::{learn_window, with_default};
 use crate::provider::chain::Chain;
-use crate::provider::connect::connect_as;
 use crate::provider::demo::Demo;
-use crate::provider::learned::{self, Learned, Row};
-use crate::provider::offers::learn_window;
+use crate::provider::host::Host;
+use crate::provider::host_facts::{self, Row};
 use crate::provider::ollama;
 use crate::redact::Redactor;
 
@@ -27,13 +27,16 @@ pub(crate) fn chain(
         }
         return Ok((Chain::default().then(Demo), 0));
     };
-    let rows = learned::read(parts.home);
+    let rows = host_facts::rows(parts.home);
     let window = window(&first, &rows, parts);
     let mut models = vec![first];
-    models.extend(parts.config.same_name(&models[0], parts.env));
+    for model in parts.config.same_name(&models[0], parts.env) {
+        models.push(with_default(model, parts)?);
+    }
     let alike = models.len();
     for name in &parts.config.agents.defaults.model_fallbacks {
-        match parts.config.named(name, parts.env) {
+        let model = parts.config.named(name, parts.env);
+        match model.and_then(|model| with_default(model, parts)) {
             // One that is there already would fail in the same way.
             Ok(model)
                 if models
@@ -54,7 +57,7 @@ pub(crate) fn chain(
 /// The configured model, else one on this machine. `None` is the demo.
 fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
     match parts.config.choose_model(parts.env)? {
-        Some(model) => return Ok(Some(model)),
+        Some(model) => return with_default(model, parts).map(Some),
         None if parts.config.has_file => return Err(no_model()),
         None => {}
     }
@@ -84,8 +87,8 @@ fn window(model: &Model, rows: &[Row], parts: Parts) -> u64 {
     let default = parts.config.agents.defaults.context_window;
     match model.entry.context_window {
         _ if model.protocol == Protocol::Demo => 0,
-        0 => Learned::among(rows, model, Some(parts.home))
-            .window()
+        0 => host_facts::among(rows, model)
+            .window
             .map_or(default, |window| window.min(default)),
         window => window,
     }
@@ -99,8 +102,8 @@ fn with_model(
     parts: Parts,
     redactor: &Redactor,
 ) -> Chain {
-    let learned = Learned::among(rows, model, Some(parts.home));
-    let host = |key| connect_as(model, key, learned.clone(), parts, redactor);
+    let facts = host_facts::among(rows, model);
+    let host = |key| Host::configured(model, key, facts.clone(), parts, redactor);
     if model.protocol == Protocol::Demo {
         chain.then(Demo)
     } else if model.keys.is_empty() {

@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
 use crate::log::Log;
-use crate::provider::offers;
+use crate::provider::catalog;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
 use crate::text::clip;
@@ -91,7 +91,7 @@ impl AgentPool {
         let hosts = loaded.config.host_names().into_iter();
         names.extend(hosts.map(|host| format!("a model of {host} as {host}/NAME")));
         let names = names.join(", ");
-        for name in offers::names(self.factory.parts(&loaded.config)) {
+        for name in catalog::names(self.factory.parts(&loaded.config)) {
             if !models.contains(&name) {
                 models.push(name);
             }

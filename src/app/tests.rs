@@ -13,9 +13,8 @@ use super::tools::of_home;
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
-use crate::provider::anthropic::ANTHROPIC;
-use crate::provider::openai::OPENAI;
 use crate::provider::reply::ReplyBuilder;
+use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
 use crate::tool::{Registry, ToolSpec};
@@ -122,9 +121,8 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);
-        for dialect in [&OPENAI, &ANTHROPIC] {
-            let [mut whole, mut streamed] =
-                [0, 1].map(|_| ReplyBuilder::new(dialect.reading, &offers));
+        for reading in [openai::READING, anthropic::READING] {
+            let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(reading, &offers));
             drop(whole.event(&String::from_utf8_lossy(&bytes)));
             let mut events = sse::Decoder::default();
             let mut rest = bytes.as_slice();

@@ -10,7 +10,7 @@ use crate::agent::Agent;
 use crate::error::{Error, Result};
 use crate::message::Usage;
 use crate::paths::session_name;
-use crate::provider::offers::{self, HostOffers, Offer};
+use crate::provider::catalog::{self, HostOffers, Offer};
 use crate::session::{archive, fresh_key};
 use crate::text::{counted, one_line};
 use crate::usage::Totals;
@@ -33,7 +33,7 @@ impl Conversation {
     fn offers(&self, model: &str) -> Result<HostOffers> {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
-        offers::of(factory.parts(&config), model)
+        catalog::of(factory.parts(&config), model)
     }
 
     /// Lists the models, or changes to one.
@@ -44,7 +44,7 @@ impl Conversation {
         let model = self.set_model(Some(name))?;
         self.repl.factory.choose_model(&self.repl.session, name)?;
         let done = format!("bantam: the model is now {model}");
-        let Some((vendor, id)) = name
+        let Some((_, id)) = name
             .split_once('/')
             .filter(|_| !self.repl.models.iter().any(|known| known == name))
         else {
@@ -57,19 +57,9 @@ impl Conversation {
         if offers.is_empty() || offers.iter().any(|offer| offer.id == id) {
             return Ok(done);
         }
-        Ok(match offers::meant(&offers, id) {
-            Some(near) => {
-                let near = one_line(near, 80);
-                format!(
-                    "{done}, but its host does not list that model: did you mean /model {vendor}/{near}?"
-                )
-            }
-            None => {
-                format!(
-                    "{done}, but its host does not list that model; /model lists the ones it has"
-                )
-            }
-        })
+        Ok(format!(
+            "{done}, but its host does not list that model; /model lists the ones it has"
+        ))
     }
 
     /// The models that can be chosen.

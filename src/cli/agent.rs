@@ -23,10 +23,10 @@ use crate::app::media;
 use crate::app::{self, Options};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Origin as Source, Override};
+use crate::config::{self, Config, Env, Loaded, Origin as Source, Override, vendors};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
-use crate::provider::offers::learn_window;
+use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
 use crate::session::{Memory, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
@@ -206,7 +206,8 @@ impl Run<'_> {
         }
         let is_answered = response.error.is_none();
         let code = self.finish(response)?;
-        if is_answered && agent.model().starts_with("ollama/") {
+        let vendor = agent.model().split('/').next().and_then(vendors::find);
+        if is_answered && vendor.is_some_and(|vendor| vendor.is_local) {
             // Not on the way of the answer.
             if let Some(model) = loaded.config.choose_model(&self.factory.env).ok().flatten() {
                 let parts = self.factory.parts(&loaded.config);

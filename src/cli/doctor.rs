@@ -12,7 +12,8 @@ use crate::doctor::canary::{self, Subject};
 use crate::doctor::{Check, Outcome, bot, home, kernel, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
-use crate::provider::learned::Learned;
+use crate::provider::catalog::with_default;
+use crate::provider::host_facts;
 use crate::redact::Redactor;
 use crate::text::one_line;
 use crate::tool::exec::passed;
@@ -187,7 +188,8 @@ pub(super) fn question(home: &Home, config: &Config, env: &Env, name: Option<&st
                 .first()
                 .map_or_else(Vec::new, |provider| model::ask(provider, &redactor));
             let asked = config.choose_model(env).ok().flatten();
-            let learned = asked.map_or_else(Vec::new, |model| Learned::of(&model, home).words());
+            let asked = asked.and_then(|model| with_default(model, parts).ok());
+            let learned = asked.map_or_else(Vec::new, |model| host_facts::of(home, &model).words());
             checks.extend(
                 learned
                     .into_iter()

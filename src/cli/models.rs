@@ -7,7 +7,7 @@ use super::{error_json, list, load, print, report};
 use crate::app::Parts;
 use crate::config::Env;
 use crate::error::Result;
-use crate::provider::offers::{self, HostOffers, Offer};
+use crate::provider::catalog::{self, HostOffers, Offer};
 use crate::text::counted;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -27,7 +27,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         env,
     };
     let mut code = 0;
-    for host in offers::list(parts, given.words.first().map(String::as_str))? {
+    for host in catalog::list(parts, given.words.first().map(String::as_str))? {
         if given.has("json") {
             print(&format!("{}\n", object(&host)))?;
         }

@@ -16,7 +16,7 @@ use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::http::authority;
 use crate::paths::Home;
-use crate::provider::offers::{self, Offer};
+use crate::provider::catalog::{self, Offer};
 use crate::provider::ollama;
 use crate::secret::Secret;
 use crate::text::{nearest, one_line};
@@ -31,15 +31,15 @@ const MOST_SHOWN: usize = 40;
 pub(super) fn by_key(env: &Env) -> Value {
     match VENDORS
         .iter()
-        .find(|v| has_key(v, env) && !v.default_model.is_empty())
+        .find(|v| has_key(v, env) && !v.prefer.is_empty())
     {
         Some(vendor) => {
-            let key = Some(variable(vendor));
+            let key = Some(variable(vendor, env));
             Host {
                 key,
                 ..Host::of(vendor)
             }
-            .configuration(vendor.default_model)
+            .configuration("")
         }
         None => Host::of(&VENDORS[VENDORS.len() - 1]).configuration("demo"),
     }
@@ -60,7 +60,7 @@ pub(super) fn by_asking(home: &Home, env: &Env) -> Result<Option<Value>> {
         }
         // What was typed is offered again.
         known.retain(|other| other.name() != host.name());
-        in_use = format!("{}/{}", host.name(), offers::ANY_MODEL);
+        in_use = format!("{}/{}", host.name(), catalog::ANY_MODEL);
         known.extend(Some(host).filter(Host::has_settings));
     }
 }
@@ -170,13 +170,18 @@ impl Host {
     /// What config.json says. An entry for an address of the user's own serves every model there.
     fn configuration(&self, model: &str) -> Value {
         let name = self.name();
-        let model = format!("{name}/{model}");
+        // Without a model, the entry serves every model of the vendor, and the vendor's default answers.
+        let (model, is_whole) = match model {
+            "" => (format!("{name}/*"), true),
+            model => (format!("{name}/{model}"), self.name.is_some()),
+        };
         if self.vendor.protocol == Protocol::Demo {
             return json!({"agents": {"defaults": {"model_name": model}}});
         }
-        let (mut entry, chosen) = match &self.name {
-            Some(name) => (json!({"model": format!("{name}/*")}), model.as_str()),
-            None => (json!({"model_name": name, "model": model}), name),
+        let (mut entry, chosen) = match is_whole {
+            true if model.ends_with("/*") => (json!({"model": model}), name),
+            true => (json!({"model": format!("{name}/*")}), model.as_str()),
+            false => (json!({"model_name": name, "model": model}), name),
         };
         if !self.api_base.is_empty() {
             entry["api_base"] = self.api_base.as_str().into();
@@ -189,10 +194,10 @@ impl Host {
 
     /// The models that it offers.
     fn offers(&self, home: &Home, env: &Env) -> Result<Vec<Offer>> {
-        let listed = self.configuration(offers::ANY_MODEL).to_string();
+        let listed = self.configuration(catalog::ANY_MODEL).to_string();
         let config = &config::load_for(home, Some(&listed), env, Vec::new())?.config;
-        let name = format!("{}/{}", self.name(), offers::ANY_MODEL);
-        offers::of(Parts { home, config, env }, &name)?.models
+        let name = format!("{}/{}", self.name(), catalog::ANY_MODEL);
+        catalog::of(Parts { home, config, env }, &name)?.models
     }
 }
 
@@ -201,7 +206,7 @@ fn choose(known: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option
     let mut host = match ask_vendor(known, in_use, env)? {
         Choice::Skip => return Ok(None),
         Choice::Vendor(vendor) if vendor.protocol == Protocol::Demo => {
-            return Ok(Some((Host::of(vendor), vendor.default_model.to_owned())));
+            return Ok(Some((Host::of(vendor), "demo".to_owned())));
         }
         Choice::Vendor(vendor) if vendor.base.is_empty() => Host {
             api_base: ask_until(ADDRESS, address)?,
@@ -234,7 +239,7 @@ fn choose(known: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option
         }
     };
     let vendor = host.vendor;
-    let mut has_key = host.name.is_some() || host.key.is_some() || !vendor.key_env.is_empty();
+    let mut has_key = host.name.is_some() || host.key.is_some() || !vendor.keys.is_empty();
     let mut kept = host.key.take();
     let offers = loop {
         host.key = if has_key {
@@ -421,26 +426,29 @@ fn ask_model(host: &Host, offers: &[Offer], in_use: &str) -> Result<String> {
     if offers.len() > shown {
         tell(&format!("and {} more: type the name", offers.len() - shown));
     }
-    let first = offers
-        .iter()
-        .find(|offer| offer.tools == Some(true))
-        .or(offers.first());
+    let able = || offers.iter().find(|offer| offer.tools == Some(true));
+    let first = match vendor.prefer {
+        [] => able(),
+        prefer => catalog::pick(offers, prefer).or_else(able),
+    };
+    let first = first.or(offers.first());
     let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
     let in_use = in_use
         .split_once('/')
-        .filter(|(name, id)| *name == host.name() && is_offered(id) && *id != offers::ANY_MODEL);
-    let default = match vendor.default_model {
-        _ if in_use.is_some() => in_use.map_or("", |(_, model)| model),
-        "" => first.map_or("", |offer| &offer.id),
-        model => model,
+        .filter(|(name, id)| *name == host.name() && is_offered(id) && *id != catalog::ANY_MODEL);
+    let default = match in_use {
+        Some((_, model)) => model,
+        None => first.map_or("", |offer| &offer.id),
     };
-    let enter = if default.is_empty() {
-        String::new()
-    } else {
-        format!(" [{}]", one_line(default, 80))
+    // The vendor's default is found when it is first asked.
+    let has_default = default.is_empty() && !vendor.prefer.is_empty();
+    let enter = match default {
+        "" if has_default => " [the vendor's default]".to_owned(),
+        "" => String::new(),
+        default => format!(" [{}]", one_line(default, 80)),
     };
     let read = |text: &str, enter: &str| match (text, text.parse()) {
-        ("", _) if enter.is_empty() => {
+        ("", _) if enter.is_empty() && !has_default => {
             Err("type the model's name, as the vendor spells it".to_owned())
         }
         ("", _) => Ok(enter.to_owned()),
@@ -449,18 +457,15 @@ fn ask_model(host: &Host, offers: &[Offer], in_use: &str) -> Result<String> {
     };
     let mut model = ask_until(&format!("Model{enter}: "), |text| read(text, default))?;
     loop {
-        if is_offered(&model) || input_is_over() {
+        if model.is_empty() || is_offered(&model) || input_is_over() {
             return Ok(model);
         }
-        let near = offers::meant(offers, &model).unwrap_or_default();
-        let choices = if near.is_empty() {
-            "keep, or another name".to_owned()
-        } else {
-            format!("{}, keep, or another name", one_line(near, 80))
-        };
         let named = one_line(&model, 80);
-        let question = format!("{} does not list {named} [{choices}]: ", host.name());
-        let typed = ask_until(&question, |text| read(text, near))?;
+        let question = format!(
+            "{} does not list {named} [keep, or another name]: ",
+            host.name()
+        );
+        let typed = ask_until(&question, |text| read(text, ""))?;
         if typed == "keep" {
             return Ok(model);
         }
@@ -483,21 +488,19 @@ fn failure(home: &Home, config: &Config, env: &Env) -> Option<Kind> {
 }
 
 /// The vendor's variable, as an `api_key`.
-fn variable(vendor: &Vendor) -> Secret {
-    Secret::new(format!("${{{}}}", vendor.key_env))
+fn variable(vendor: &Vendor, env: &Env) -> Secret {
+    let name = vendor.set_key(env).unwrap_or(vendor.key_env());
+    Secret::new(format!("${{{name}}}"))
 }
 
 fn has_key(vendor: &Vendor, env: &Env) -> bool {
-    !vendor.key_env.is_empty()
-        && env
-            .get(vendor.key_env)
-            .is_some_and(|key| !key.trim().is_empty())
+    vendor.set_key(env).is_some()
 }
 
 /// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
 fn without_vendor<'a>(name: &str, vendor: &Vendor, typed: &'a str) -> &'a str {
     let prefix = format!("{name}/");
-    if vendor.default_model.starts_with(&prefix) {
+    if vendor.prefer.iter().any(|id| id.starts_with(&prefix)) {
         typed
     } else {
         typed.strip_prefix(&prefix).unwrap_or(typed)
@@ -527,11 +530,11 @@ fn ask_vendor(known: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
     }
     for (n, vendor) in (known.len() + 1..).zip(&list) {
         let note = match vendor {
-            v if has_key(v, env) => format!("{} is set", v.key_env),
+            v if has_key(v, env) => format!("{} is set", v.set_key(env).unwrap_or_default()),
             v if is_ollama(v) => format!("answers at {}", authority(&vendors::base(v, env))),
             v if v.protocol == Protocol::Demo => "built in; not a language model".to_owned(),
-            v if v.key_env.is_empty() => format!("no key needed; {}", vendors::base(v, env)),
-            v => format!("needs a key ({})", v.key_env),
+            v if v.keys.is_empty() => format!("no key needed; {}", vendors::base(v, env)),
+            v => format!("needs a key ({})", v.key_env()),
         };
         tell(&format!("  {n:>2}  {:<11} {note}", vendor.name));
     }
@@ -585,7 +588,7 @@ fn ask_vendor(known: &[Host], in_use: &str, env: &Env) -> Result<Choice> {
 
 /// Asks for a key, unless the one that is known is kept.
 fn ask_key(vendor: &Vendor, known: Option<&Secret>, env: &Env) -> Result<Option<Secret>> {
-    let name = vendor.key_env;
+    let name = vendor.set_key(env).unwrap_or(vendor.key_env());
     let enter = match name {
         _ if known.is_some() => "Enter: keep the current one".to_owned(),
         "" => "Enter: no key".to_owned(),
@@ -598,7 +601,7 @@ fn ask_key(vendor: &Vendor, known: Option<&Secret>, env: &Env) -> Result<Option<
         if text.is_empty() && known.is_some() {
             Ok(known.cloned())
         } else if text.is_empty() {
-            Ok((!name.is_empty()).then(|| variable(vendor)))
+            Ok((!name.is_empty()).then(|| variable(vendor, env)))
         } else if !text.starts_with("cmd:")
             && text.contains(|c: char| c.is_whitespace() || c.is_control())
         {
@@ -620,7 +623,7 @@ mod tests {
             "agents": {"defaults": {"model_name": "openai"}},
             "model_list": [{"model_name": "openai", "model": "openai/m", "api_key": "${OPENAI_API_KEY}"}],
         });
-        let key = Some(variable(openai));
+        let key = Some(variable(openai, &Env::new()));
         assert_eq!(
             Host {
                 key,

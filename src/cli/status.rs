@@ -12,7 +12,8 @@ use crate::config::settings::{self, SETTINGS, Setting, Type};
 use crate::config::{self, Env, Loaded, Model, Origin, keys};
 use crate::error::{Error, Result};
 use crate::paths::Home;
-use crate::provider::learned;
+use crate::provider::catalog;
+use crate::provider::host_facts;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::session::archive;
@@ -172,17 +173,19 @@ impl Status<'_> {
 
     fn learned(&mut self) {
         let mut learned = Vec::new();
-        for row in learned::read(self.home) {
+        for row in host_facts::rows(self.home) {
             // A day is enough, in UTC.
-            let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.at))[..10].to_owned();
-            let (model, host, says) = (&row.model, &row.host, row.words());
-            let name = if learned.is_empty() { "learned" } else { "" };
-            self.lines
-                .push((name, format!("{model} at {host}: {says} (since {since})")));
-            learned.push(json!({"host": host, "model": model, "quirk": row.quirk, "says": says, "since": since}));
+            let since = rfc3339(UNIX_EPOCH + Duration::from_secs(row.facts.at))[..10].to_owned();
+            let (model, host, says) = (&row.model, &row.host, row.facts.words());
+            for says in &says {
+                let name = if learned.is_empty() { "learned" } else { "" };
+                let line = format!("{model} at {host}: {says} (since {since})");
+                self.lines.push((name, line));
+                learned.push(json!({"host": host, "model": model, "says": says, "since": since}));
+            }
         }
         if !learned.is_empty() {
-            let path = learned::path(self.home);
+            let path = host_facts::path(self.home);
             let text = format!(
                 "(learned from the hosts' own answers; delete {} to learn it again)",
                 path.display()
@@ -234,7 +237,15 @@ pub(super) fn chosen_model(
     has_config: bool,
 ) -> Result<(String, String)> {
     match loaded.config.choose_model(env)? {
-        Some(model) => Ok((model.name.clone(), key_source(&model, env))),
+        Some(model) => {
+            let key = key_source(&model, env);
+            let default = catalog::known_default(&model, &config::home(env)?);
+            let name = match default.filter(|_| model.id.is_empty()) {
+                Some(id) => format!("{}/{id}", model.name),
+                None => model.name,
+            };
+            Ok((name, key))
+        }
         None if has_config => Err(Error::config("no model is configured and no key was found")
             .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")),
         None => Ok((

@@ -90,7 +90,10 @@ fn vendors() -> String {
     table(
         &VENDORS
             .iter()
-            .map(|v| [v.name, v.key_env, v.default_model, v.base].map(str::to_owned))
+            .map(|v| {
+                let (keys, prefer) = (v.keys.join(", "), v.prefer.join(", "));
+                [v.name.to_owned(), keys, prefer, v.base.to_owned()]
+            })
             .collect::<Vec<_>>(),
     )
 }

@@ -9,16 +9,17 @@ use super::{Config, Env, ModelEntry};
 use crate::error::{Error, Result};
 use crate::secret::Secret;
 use crate::ssrf;
-use crate::text::nearest;
 
 /// A model, ready to be asked.
 #[derive(Clone)]
 pub(crate) struct Model {
-    /// `vendor/model`, for people.
+    /// `vendor/model`, for people; only the vendor while the id is empty.
     pub name: String,
     pub protocol: Protocol,
-    /// The model's name as the vendor knows it.
+    /// The model's name as the vendor knows it. Empty: the user named none, and `provider::catalog` finds the host's default.
     pub id: String,
+    /// The user named no model, so another one may take its place.
+    pub is_default: bool,
     pub base: String,
     /// As written, see [`super::keys::resolve`]; used in turn. Empty: none is needed.
     pub keys: Vec<Secret>,
@@ -74,11 +75,8 @@ impl Config {
         if let Some(entry) = self.model_list.first() {
             return self.resolve(entry, &entry.model, env).map(Some);
         }
-        let has_key = |v: &&Vendor| env.get(v.key_env).is_some_and(|key| !key.trim().is_empty());
-        let vendor = VENDORS
-            .iter()
-            .filter(|v| !v.default_model.is_empty())
-            .find(has_key);
+        let has_key = |v: &&Vendor| v.set_key(env).is_some() && !v.prefer.is_empty();
+        let vendor = VENDORS.iter().find(has_key);
         vendor
             .map(|vendor| self.named(vendor.name, env))
             .transpose()
@@ -186,72 +184,16 @@ impl Config {
             .collect()
     }
 
-    /// What is wrong with a name of nothing. A name that the hint gives is one that can be asked, as far as is known here.
+    /// The error for a name that leads to no model.
     fn unknown(&self, name: &str) -> Error {
-        let vendor = name.split_once('/').map_or(name, |(vendor, _)| vendor);
         let error = fail(format!("no model named \"{name}\""));
-        if let Some(near) = self.nearest_model(name) {
-            return error.hint(format!("did you mean \"{near}\"?"));
-        }
-        let hosts = self.host_names();
-        let known = hosts
-            .iter()
-            .map(String::as_str)
-            .chain(VENDORS.iter().map(|v| v.name));
-        let by_model = vendors::by_model(name).filter(|_| !name.contains('/'));
-        // `llama3` is a model, and no misspelling of `ollama`.
-        let is_version =
-            |near: &&str| vendor.contains(char::is_numeric) && vendors::find(near).is_some();
-        let near = nearest(vendor, known).filter(|near| by_model.is_none() && !is_version(near));
-        if let (Some(near), Some((_, id))) = (near, name.split_once('/')) {
-            return error.hint(format!("did you mean \"{near}/{id}\"?"));
-        }
-        if let Some(near) = near {
-            let has_default =
-                vendors::find(near).is_some_and(|vendor| !vendor.default_model.is_empty());
-            return error.hint(if has_default {
-                format!("did you mean \"{near}\"?")
-            } else {
-                format!("write {near}/MODEL; `bantam models` lists the models")
-            });
-        }
-        let listed = self.whole_names();
-        let in_front: Vec<String> = hosts
-            .iter()
-            .map(String::as_str)
-            .chain(by_model.map(|vendor| vendor.name))
-            .map(|host| format!("{host}/{name}"))
-            .collect();
-        error.hint(if !hosts.is_empty() {
-            format!(
-                "put its host in front: {}; `bantam models` lists the models",
-                in_front.join(" or ")
-            )
-        } else if let Some(vendor) = by_model {
-            format!("put the vendor in front: {}/{name}", vendor.name)
-        } else if listed.is_empty() {
+        let mut names = self.whole_names();
+        names.extend(self.host_names().iter().map(|host| format!("{host}/MODEL")));
+        error.hint(if names.is_empty() {
             "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()
         } else {
-            format!("config.json has: {}", listed.join(", "))
+            format!("config.json has: {}", names.join(", "))
         })
-    }
-
-    /// The model of the settings that `name` is a part of, or a misspelling: `qwen3` of `box/qwen3:8b`.
-    fn nearest_model(&self, name: &str) -> Option<String> {
-        let defaults = &self.agents.defaults;
-        let mut known = self.whole_names();
-        known.extend(defaults.model_fallbacks.iter().cloned());
-        known.extend([&defaults.model_name, &self.replaced_model].map(Clone::clone));
-        known.retain(|known| known != name && self.find_entry(known).is_some());
-        let id = |known: &'_ String| known.split_once('/').map(|(_, id)| id.to_owned());
-        let is_part = |known: &&String| {
-            id(known).is_some_and(|id| id == name || id.split(':').next() == Some(name))
-        };
-        known
-            .iter()
-            .find(is_part)
-            .cloned()
-            .or_else(|| nearest(name, known.iter().map(String::as_str)).map(str::to_owned))
     }
 
     /// `model` with the settings of `entry`.
@@ -260,12 +202,11 @@ impl Config {
         let (prefix, rest) = model.split_once('/').unwrap_or((model, ""));
         let vendor = entry.vendor_of(model);
         let is_whole = entry.model.ends_with("/*");
-        let (protocol, key_env) =
-            vendor.map_or((Protocol::OpenAi, ""), |v| (v.protocol, v.key_env));
+        let protocol = vendor.map_or(Protocol::OpenAi, |v| v.protocol);
         let vendor_name = vendor.map_or(prefix, |v| v.name);
         let id = match vendor {
-            Some(vendor) if matches!(rest, "" | "*") => vendor.default_model,
-            Some(_) => rest,
+            Some(vendor) if vendor.protocol == Protocol::Demo && matches!(rest, "" | "*") => "demo",
+            Some(_) => rest.trim_end_matches('*'),
             // With its own address an unknown prefix is a part of the model's name, but for entries of a whole vendor.
             None if !own_base.is_empty() && !is_whole => model,
             None => rest.trim_end_matches('*'),
@@ -283,14 +224,6 @@ impl Config {
                     .join(", ")
             )));
         }
-        if id.is_empty() {
-            let hint = if model == entry.model {
-                format!("set agents.defaults.model_name to {vendor_name}/MODEL")
-            } else {
-                format!("write {vendor_name}/MODEL")
-            };
-            return Err(fail(format!("\"{model}\" names no model")).hint(hint));
-        }
         let (from, base) = match vendor {
             Some(vendor) if own_base.is_empty() => ("OLLAMA_HOST", vendors::base(vendor, env)),
             _ => ("api_base", own_base.to_owned()),
@@ -301,12 +234,13 @@ impl Config {
                 "{vendor_name} needs an \"api_base\" in config.json's model_list"
             )));
         }
-        let name = if vendor.is_none() && !is_whole {
-            id.to_owned()
-        } else {
-            format!("{vendor_name}/{id}")
+        let name = match id {
+            "" => vendor_name.to_owned(),
+            id if vendor.is_none() && !is_whole => id.to_owned(),
+            id => format!("{vendor_name}/{id}"),
         };
-        let keys = keys(entry, key_env, env);
+        let keys = keys(entry, vendor.and_then(|v| v.set_key(env)));
+        let key_env = vendor.map_or("", Vendor::key_env);
         if keys.is_empty() && !key_env.is_empty() && own_base.is_empty() {
             return Err(fail(format!("no key for {name}")).hint(format!(
                 "export {key_env}=..., or set \"api_key\" in config.json's model_list"
@@ -322,6 +256,7 @@ impl Config {
             name,
             protocol,
             id: id.to_owned(),
+            is_default: id.is_empty(),
             base,
             keys,
             entry,
@@ -340,7 +275,7 @@ impl Config {
         });
         let vendors = VENDORS
             .iter()
-            .map(|v| v.key_env)
+            .flat_map(|v| v.keys.iter().copied())
             .chain(SEARCH_VARIABLES)
             .filter_map(|name| env.get(name))
             .map(|key| Secret::new(key.trim()));
@@ -403,15 +338,15 @@ fn is_address(rest: &str) -> bool {
 }
 
 /// The keys of an entry, each once, else the vendor's variable if it is set.
-fn keys(entry: &ModelEntry, key_env: &str, env: &Env) -> Vec<Secret> {
+fn keys(entry: &ModelEntry, variable: Option<&str>) -> Vec<Secret> {
     let mut keys: Vec<Secret> = Vec::new();
     for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
         if !key.is_empty() && !keys.contains(key) {
             keys.push(key.clone());
         }
     }
-    if keys.is_empty() && env.get(key_env).is_some_and(|key| !key.trim().is_empty()) {
-        keys.push(Secret::new(format!("${{{key_env}}}")));
+    if let Some(variable) = variable.filter(|_| keys.is_empty()) {
+        keys.push(Secret::new(format!("${{{variable}}}")));
     }
     keys
 }
@@ -444,8 +379,11 @@ mod tests {
         let model = chosen(&config("{}"), &keys);
         assert_eq!(
             (model.name.as_str(), model.keys[0].reveal()),
-            ("deepseek/deepseek-chat", "${DEEPSEEK_API_KEY}")
+            ("deepseek", "${DEEPSEEK_API_KEY}")
         );
+        assert!(model.is_default && model.id.is_empty());
+        let google = chosen(&config("{}"), &env(&[("GOOGLE_API_KEY", "k")]));
+        assert_eq!(google.keys[0].reveal(), "${GOOGLE_API_KEY}");
         assert!(config("{}").choose_model(&env(&[])).unwrap().is_none());
     }
 
@@ -478,59 +416,14 @@ mod tests {
         let of_vendor = config(list).named("qwen/qwen-plus", &env(&[("DASHSCOPE_API_KEY", "k")]));
         assert!(of_vendor.unwrap().base.contains("dashscope"));
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
-        assert!(error.hint.unwrap().contains("did you mean \"openai/gpt\"?"));
+        assert!(error.hint.unwrap().contains("write vendor/model"));
     }
 
     #[test]
-    fn a_name_that_is_nobodys_gets_one_line_of_advice() {
-        let list = r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model_name":"second","model":"openai/y"}]}"#;
-        for (name, hint) in [
-            ("fast", "config.json has: fake, second"),
-            ("secnd", "did you mean \"second\"?"),
-            ("gpt-5", "put the vendor in front: openai/gpt-5"),
-        ] {
-            assert_eq!(hint_for(list, name), hint, "{name}");
-        }
-        let own_host = r#"{"agents":{"defaults":{"model_name":"box/qwen3:8b"}},
-            "model_list":[{"model":"box/*","api_base":"http://127.0.0.1:1/v1"}]}"#;
-        for (config, name, hint) in [
-            (own_host, "qwen3", "did you mean \"box/qwen3:8b\"?"),
-            (own_host, "bx/llama3", "did you mean \"box/llama3\"?"),
-            (
-                own_host,
-                "boxx",
-                "write box/MODEL; `bantam models` lists the models",
-            ),
-            (
-                own_host,
-                "gpt-5",
-                "put its host in front: box/gpt-5 or openai/gpt-5; `bantam models` lists the models",
-            ),
-            (
-                "{}",
-                "olama",
-                "write ollama/MODEL; `bantam models` lists the models",
-            ),
-            ("{}", "opnai", "did you mean \"openai\"?"),
-            // None of the names of the settings leads anywhere.
-            (
-                r#"{"agents":{"defaults":{"model_name":"one","model_fallbacks":["two"]}}}"#,
-                "opnai",
-                "did you mean \"openai\"?",
-            ),
-            (
-                own_host,
-                "llama3",
-                "put its host in front: box/llama3; `bantam models` lists the models",
-            ),
-        ] {
-            assert_eq!(hint_for(config, name), hint, "{name}");
-        }
-    }
-
-    fn hint_for(settings: &str, name: &str) -> String {
-        let error = config(settings).named(name, &env(&[])).err().unwrap();
-        error.hint.unwrap()
+    fn unknown_name_is_answered_with_the_known_ones() {
+        let list = r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model":"box/*","api_base":"http://h"}]}"#;
+        let error = config(list).named("fast", &env(&[])).err().unwrap();
+        assert_eq!(error.hint.unwrap(), "config.json has: fake, box/MODEL");
     }
 
     #[test]
@@ -603,19 +496,16 @@ mod tests {
             named("zhipu/x/y"),
             ("zhipu/x/y".into(), "x/y".into(), zhipu.into(), 1)
         );
-        assert_eq!(named("glm").1, "glm-4.6");
+        assert_eq!(
+            (named("glm").0, named("glm").1),
+            ("zhipu".into(), String::new())
+        );
         assert_eq!(
             named("acme/x/y"),
             ("acme/x/y".into(), "x/y".into(), "http://h".into(), 0)
         );
-        let error = config(list).named("acme", &env(&[])).err().unwrap();
-        assert!(error.message.contains("names no model"), "{error}");
-        let first = r#"{"model_list":[{"model":"acme/*","api_base":"http://h"}]}"#;
-        let error = config(first).choose_model(&env(&[])).err().unwrap();
-        assert_eq!(
-            error.hint.unwrap(),
-            "set agents.defaults.model_name to acme/MODEL"
-        );
+        let acme = config(list).named("acme", &env(&[])).unwrap();
+        assert!(acme.is_default && acme.name == "acme");
     }
 
     #[test]

@@ -57,15 +57,13 @@ fn the_settings_are_those_of_the_table() {
 #[test]
 fn the_vendors_are_those_of_the_table() {
     let mut lines = vec![
-        "| vendor | variable for the key | default model | address |".to_owned(),
+        "| vendor | variable for the key | default model, the first that exists | address |"
+            .to_owned(),
         "|---|---|---|---|".to_owned(),
     ];
-    let code = |text: &str| {
-        if text.is_empty() {
-            String::new()
-        } else {
-            format!("`{text}`")
-        }
+    let code = |names: &[&str]| {
+        let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        quoted.join(" ")
     };
     for vendor in VENDORS {
         let base = match (vendor.protocol, vendor.base) {
@@ -73,7 +71,7 @@ fn the_vendors_are_those_of_the_table() {
             (_, "") => "your own `api_base`".to_owned(),
             (_, base) => base.to_owned(),
         };
-        let (key, model) = (code(vendor.key_env), code(vendor.default_model));
+        let (key, model) = (code(vendor.keys), code(vendor.prefer));
         lines.push(format!("| {} | {key} | {model} | {base} |", vendor.name));
     }
     section_is("vendors", &lines);

@@ -1,4 +1,4 @@
-//! The vendors of models: address, variable for the key, default model.
+//! The vendors of models: address, variables for the key, patterns of the default model.
 //!
 //! Addresses are the documented OpenAI-compatible ones. A vendor that is not listed works with an `api_base`.
 
@@ -22,119 +22,191 @@ pub(crate) struct Vendor {
     pub protocol: Protocol,
     /// Empty where every customer has their own.
     pub base: &'static str,
-    /// Empty if no key is needed.
-    pub key_env: &'static str,
-    /// Empty if it depends on the installation.
-    pub default_model: &'static str,
+    /// Path of the list of models at the server's root; empty: `/models` below the base.
+    pub list: &'static str,
+    /// Variables of the key, the first set one counts; empty if no key is needed.
+    pub keys: &'static [&'static str],
+    /// Patterns of the default model, the best first: `#` stands for a version, `*` for anything.
+    pub prefer: &'static [&'static str],
+    /// The server is the user's own.
+    pub is_local: bool,
 }
 
-const fn openai(
+impl Vendor {
+    /// The variable of the key to tell people; empty if no key is needed.
+    pub(crate) fn key_env(&self) -> &'static str {
+        self.keys.first().copied().unwrap_or_default()
+    }
+
+    /// The variable that holds a key.
+    pub(crate) fn set_key(&self, env: &Env) -> Option<&'static str> {
+        let is_set = |name: &&&str| env.get(**name).is_some_and(|key| !key.trim().is_empty());
+        self.keys.iter().find(is_set).copied()
+    }
+}
+
+const fn hosted(
     name: &'static str,
     base: &'static str,
-    key_env: &'static str,
-    default_model: &'static str,
+    keys: &'static [&'static str],
+    prefer: &'static [&'static str],
 ) -> Vendor {
     Vendor {
         name,
         protocol: Protocol::OpenAi,
         base,
-        key_env,
-        default_model,
+        list: "",
+        keys,
+        prefer,
+        is_local: false,
     }
 }
 
+const fn local(name: &'static str, base: &'static str) -> Vendor {
+    Vendor {
+        is_local: true,
+        ..hosted(name, base, &[], &[])
+    }
+}
+
+const OPENAI: &[&str] = &["gpt-#-luna", "gpt-#-mini", "gpt-#"];
+const OPEN_WEIGHTS: &[&str] = &["*gpt-oss-#b"];
+
 /// In the order in which their key variables are tried.
 pub(crate) const VENDORS: &[Vendor] = &[
-    openai(
+    hosted(
         "openai",
         "https://api.openai.com/v1",
-        "OPENAI_API_KEY",
-        "gpt-5-mini",
+        &["OPENAI_API_KEY"],
+        OPENAI,
     ),
     Vendor {
-        name: "anthropic",
         protocol: Protocol::Anthropic,
-        base: "https://api.anthropic.com",
-        key_env: "ANTHROPIC_API_KEY",
-        default_model: "claude-sonnet-4-5",
+        ..hosted(
+            "anthropic",
+            "https://api.anthropic.com",
+            &["ANTHROPIC_API_KEY"],
+            &["claude-sonnet-#"],
+        )
     },
-    openai(
+    hosted(
         "openrouter",
         "https://openrouter.ai/api/v1",
-        "OPENROUTER_API_KEY",
-        "openrouter/auto",
+        &["OPENROUTER_API_KEY"],
+        &["openrouter/auto"],
     ),
-    openai(
+    hosted(
         "deepseek",
         "https://api.deepseek.com/v1",
-        "DEEPSEEK_API_KEY",
-        "deepseek-chat",
+        &["DEEPSEEK_API_KEY"],
+        &["deepseek-flash", "deepseek-v#-flash"],
     ),
-    openai(
+    hosted(
         "zhipu",
         "https://open.bigmodel.cn/api/paas/v4",
-        "ZHIPU_API_KEY",
-        "glm-4.6",
+        &["ZHIPU_API_KEY"],
+        &["glm-#"],
     ),
-    openai(
+    hosted(
+        "zai",
+        "https://api.z.ai/api/paas/v4",
+        &["ZAI_API_KEY"],
+        &["glm-#"],
+    ),
+    hosted(
         "moonshot",
         "https://api.moonshot.ai/v1",
-        "MOONSHOT_API_KEY",
-        "kimi-k2-0905-preview",
+        &["MOONSHOT_API_KEY"],
+        &["kimi-k#"],
     ),
-    openai(
+    hosted(
+        "minimax",
+        "https://api.minimax.io/v1",
+        &["MINIMAX_API_KEY"],
+        &["MiniMax-M#"],
+    ),
+    hosted(
         "qwen",
         "https://dashscope.aliyuncs.com/compatible-mode/v1",
-        "DASHSCOPE_API_KEY",
-        "qwen-plus",
+        &["DASHSCOPE_API_KEY"],
+        &["qwen-plus", "qwen#-plus"],
     ),
-    openai(
+    hosted(
         "groq",
         "https://api.groq.com/openai/v1",
-        "GROQ_API_KEY",
-        "openai/gpt-oss-20b",
+        &["GROQ_API_KEY"],
+        OPEN_WEIGHTS,
     ),
-    openai(
+    hosted(
         "mistral",
         "https://api.mistral.ai/v1",
-        "MISTRAL_API_KEY",
-        "mistral-small-latest",
+        &["MISTRAL_API_KEY"],
+        &["mistral-small-latest"],
     ),
-    openai(
+    hosted(
         "gemini",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        "GEMINI_API_KEY",
-        "gemini-2.5-flash",
+        &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        &["gemini-flash-latest", "gemini-#-flash"],
     ),
-    openai("xai", "https://api.x.ai/v1", "XAI_API_KEY", "grok-4-fast"),
-    openai("ollama", "http://localhost:11434/v1", "", ""),
-    openai("lmstudio", "http://localhost:1234/v1", "", ""),
-    openai("llamacpp", "http://localhost:8080/v1", "", ""),
-    openai("vllm", "http://localhost:8000/v1", "", ""),
-    openai("litellm", "http://localhost:4000/v1", "", ""),
+    hosted("xai", "https://api.x.ai/v1", &["XAI_API_KEY"], &["grok-#"]),
+    hosted(
+        "cerebras",
+        "https://api.cerebras.ai/v1",
+        &["CEREBRAS_API_KEY"],
+        OPEN_WEIGHTS,
+    ),
+    hosted(
+        "nvidia",
+        "https://integrate.api.nvidia.com/v1",
+        &["NVIDIA_API_KEY"],
+        OPEN_WEIGHTS,
+    ),
+    hosted(
+        "together",
+        "https://api.together.xyz/v1",
+        &["TOGETHER_API_KEY"],
+        OPEN_WEIGHTS,
+    ),
+    hosted(
+        "opencode",
+        "https://opencode.ai/zen/v1",
+        &["OPENCODE_API_KEY"],
+        OPENAI,
+    ),
+    hosted(
+        "huggingface",
+        "https://router.huggingface.co/v1",
+        &["HF_TOKEN"],
+        OPEN_WEIGHTS,
+    ),
+    local("ollama", "http://localhost:11434/v1"),
     Vendor {
-        name: "azure",
+        list: "/api/v0/models",
+        ..local("lmstudio", "http://localhost:1234/v1")
+    },
+    local("llamacpp", "http://localhost:8080/v1"),
+    local("vllm", "http://localhost:8000/v1"),
+    local("litellm", "http://localhost:4000/v1"),
+    Vendor {
         protocol: Protocol::Azure,
-        base: "",
-        key_env: "AZURE_OPENAI_API_KEY",
-        default_model: "",
+        ..hosted("azure", "", &["AZURE_OPENAI_API_KEY"], &[])
     },
     Vendor {
-        name: "demo",
         protocol: Protocol::Demo,
-        base: "",
-        key_env: "",
-        default_model: "demo",
+        ..hosted("demo", "", &[], &["demo"])
     },
 ];
 
 /// Other names of vendors: in other programs' files, and how their models' names begin.
-const ALIASES: [(&str, &str); 15] = [
+const ALIASES: [(&str, &str); 17] = [
     ("gpt", "openai"),
     ("claude", "anthropic"),
     ("anthropic-messages", "anthropic"),
     ("glm", "zhipu"),
-    ("z-ai", "zhipu"),
+    ("z-ai", "zai"),
+    ("hf", "huggingface"),
+    ("together-ai", "together"),
     ("kimi", "moonshot"),
     ("dashscope", "qwen"),
     ("aliyun", "qwen"),
@@ -166,8 +238,16 @@ pub(crate) fn base(vendor: &Vendor, env: &Env) -> String {
 /// Reads `HOST`, `HOST:PORT`, `:PORT` or a URL (<https://docs.ollama.com/faq>). A server listens on 0.0.0.0 for everybody;
 /// a client finds it at localhost.
 fn ollama_base(host: &str) -> String {
-    if host.starts_with("http://") || host.starts_with("https://") {
-        return format!("{host}/v1");
+    if let Some((scheme, rest)) = host.split_once("://") {
+        let rest = rest.trim_end_matches("/v1");
+        let port = rest
+            .strip_prefix("0.0.0.0")
+            .or_else(|| rest.strip_prefix("[::]"))
+            .filter(|port| port.is_empty() || port.starts_with(':'));
+        return match port {
+            Some(port) => format!("{scheme}://localhost{port}/v1"),
+            None => format!("{scheme}://{rest}/v1"),
+        };
     }
     let (name, port) = host
         .rsplit_once(':')
@@ -234,6 +314,8 @@ mod tests {
                 "https://ollama.example.com/v1",
             ),
             ("http://nas:8080", "http://nas:8080/v1"),
+            ("http://nas:8080/v1", "http://nas:8080/v1"),
+            ("http://0.0.0.0:11434", "http://localhost:11434/v1"),
         ] {
             assert_eq!(moved("ollama", host), expected, "{host}");
         }

@@ -64,8 +64,8 @@ const IMAGE: &str = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAIAAACQkWg2AAAAFklEQVR42mP
 /// What a request brought.
 struct Asked {
     reply: Reply,
-    /// What it was made without.
-    left_out: Option<String>,
+    /// What the model or its host did not take.
+    notice: Option<String>,
     /// Pieces of text and of thoughts.
     pieces: u32,
     first: Option<Duration>,
@@ -133,7 +133,7 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
                 speed(&seen)
             ),
         ),
-        match (called.left_out, called.reply.calls.first()) {
+        match (called.notice, called.reply.calls.first()) {
             (Some(why), _) => Check::info("tools", why),
             (None, Some(_)) => Check::ok("tools", format!("{model} calls them")),
             (None, None) => Check::info(
@@ -148,7 +148,7 @@ fn abilities(provider: &dyn Provider, redactor: &Redactor) -> Result<Vec<Check>,
             ),
             pieces => Check::ok("streaming", format!("{pieces} pieces")),
         },
-        match seen.left_out {
+        match seen.notice {
             Some(why) => Check::info("images", why),
             None => Check::ok("images", format!("{model} takes them")),
         },
@@ -162,6 +162,7 @@ fn send(
     tools: &[ToolOffer],
 ) -> Result<Asked, ProviderError> {
     let (started, pieces, first) = (Instant::now(), Cell::new(0), Cell::new(None));
+    let notice = Cell::new(None);
     let count = |_: &str| {
         pieces.set(pieces.get() + 1);
         first.set(first.get().or(Some(started.elapsed())));
@@ -175,13 +176,15 @@ fn send(
         sampling: &Sampling::default(),
         on_thought: &count,
         on_trace: &|_| (),
+        on_notice: &|text| notice.set(Some(text.to_owned())),
+        input_tokens: 0,
         cancel: &Cancel::new(Some(TIMEOUT)),
     };
     let reply = provider.chat(&request, &mut |text| count(text))?;
-    let (left_out, took) = (provider.left_out(&request), started.elapsed());
+    let took = started.elapsed();
     Ok(Asked {
         reply,
-        left_out,
+        notice: notice.take(),
         pieces: pieces.get(),
         first: first.get(),
         took,

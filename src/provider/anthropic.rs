@@ -8,25 +8,21 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::dialect::{Dialect, Fields, Outgoing, Reading};
-use super::json::Json;
-use super::quirks::ADAPTIVE_THINKING;
+use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
+use super::reply::Reading;
 use super::shapes::THOUGHTS;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
 
-pub(crate) const ANTHROPIC: Dialect = Dialect {
-    chat: "/messages",
-    url: |model, endpoint| api_url(&model.base, endpoint),
-    auth: |key| ("x-api-key", key.to_owned()),
-    headers: &[("anthropic-version", "2023-06-01")],
-    write,
-    reading: READING,
-};
+/// The endpoint for chats, below a base.
+pub(super) const CHAT: &str = "/messages";
+/// The version of the API, as a header.
+pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-const READING: Reading = Reading {
+pub(crate) const READING: Reading = Reading {
     text: text_alone,
     translate,
 };
@@ -34,100 +30,167 @@ const READING: Reading = Reading {
 /// The smallest budget of tokens that the API accepts.
 const LEAST_THINKING: u64 = 1024;
 
-fn write(out: &Outgoing, fields: &mut Fields) {
-    out.write_common(fields);
-    let conversation = Conversation::of(out);
-    if let Some(json) = fields.begin("messages") {
-        json.list(|json| {
-            for (role, blocks) in &conversation.messages {
-                json.object(|json| {
-                    json.field("role").text(role);
-                    write_blocks(blocks, out, json.field("content"));
-                });
-            }
-        });
-    }
-    if !conversation.system.is_empty() {
-        if let Some(json) = fields.begin("system") {
-            write_blocks(&conversation.system, out, json);
-        }
-    }
-    let thinks = write_thinking(out, fields);
-    if let Some(temperature) = out.temperature().filter(|_| !thinks) {
-        if let Some(json) = fields.begin("temperature") {
-            json.value(&temperature.into());
-        }
-    }
-    write_tools(out, fields);
+/// The body of a request.
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<Vec<Turn<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<Vec<Block<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thinking: Option<Thinking>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_config: Option<OutputConfig>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<Tool<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<ToolChoice>,
+    #[serde(flatten)]
+    extra: Extra<'a>,
 }
 
-fn write_tools(out: &Outgoing, fields: &mut Fields) {
-    let tools = out.tools();
-    let called = match tools {
-        Some(_) => BTreeSet::new(),
-        None => called_tools(out.request.messages),
-    };
-    if tools.is_none() && called.is_empty() {
-        return;
-    }
-    if let Some(json) = fields.begin("tools") {
-        json.list(|json| {
-            for tool in tools.unwrap_or_default() {
-                json.object(|json| {
-                    json.field("name").text(&tool.name);
-                    json.field("description").text(&tool.description);
-                    json.field("input_schema").raw(&tool.schema);
-                });
-            }
-            for name in &called {
-                json.object(|json| {
-                    json.field("name").text(name);
-                    json.field("description").text("not available now");
-                    json.field("input_schema").raw(r#"{"type":"object"}"#);
-                });
-            }
-        });
-    }
-    if out.request.withheld || tools.is_none() {
-        if let Some(json) = fields.begin("tool_choice") {
-            json.raw(r#"{"type":"none"}"#);
-        }
-    }
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Thinking {
+    Enabled { budget_tokens: u64 },
+    Adaptive,
 }
 
-/// Asks for thinking before the answer, as much as the entry wants of the reply's tokens. It excludes a temperature, and a
-/// turn whose calls were made without it. Returns whether it asks.
-fn write_thinking(out: &Outgoing, fields: &mut Fields) -> bool {
-    let entry = &out.model.entry;
-    let wanted = entry.extra_body.get("thinking");
-    let wanted = wanted.and_then(|thinking| thinking["budget_tokens"].as_u64());
-    let budget = thinking_budget(out);
-    if !out.quirks.has(ADAPTIVE_THINKING) {
-        if let Some(budget) = budget {
-            if let Some(json) = fields.begin("thinking") {
-                json.object(|json| {
-                    json.field("type").text("enabled");
-                    json.field("budget_tokens").raw(&budget.to_string());
-                });
-            }
-        }
-        return budget.is_some();
-    }
-    // Newer models have an effort in place of a budget.
-    if let Some(budget) = wanted.or(budget) {
-        let effort = match budget {
-            _ if budget >= out.max_tokens() / 2 => "high",
-            0..=LEAST_THINKING => "low",
-            _ => "medium",
+#[derive(Serialize)]
+struct OutputConfig {
+    effort: &'static str,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    input_schema: Cow<'a, RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum ToolChoice {
+    None,
+}
+
+#[derive(Serialize)]
+struct Turn<'a> {
+    role: &'static str,
+    content: Vec<Block<'a>>,
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(out: &Outgoing<'a>) -> Self {
+        let (system, messages) = conversation(out);
+        let thinking = thinking(out);
+        let (tools, is_withheld) = tools(out);
+        let effort = match thinking {
+            Some(Thinking::Adaptive) => effort(out),
+            _ => None,
         };
-        fields.force("thinking").raw(r#"{"type":"adaptive"}"#);
-        fields
-            .force("output_config")
-            .object(|json| json.field("effort").text(effort));
+        Self {
+            model: Some(&out.model.id),
+            max_tokens: Some(out.max_tokens()),
+            stream: out.streams().then_some(true),
+            messages: Some(messages),
+            system: Some(system).filter(|blocks| !blocks.is_empty()),
+            // Thinking excludes a temperature.
+            temperature: out.temperature().filter(|_| thinking.is_none()),
+            thinking,
+            output_config: effort.map(|effort| OutputConfig { effort }),
+            tools: Some(tools).filter(|tools| !tools.is_empty()),
+            tool_choice: is_withheld.then_some(ToolChoice::None),
+            extra: Extra::new(),
+        }
     }
-    budget.is_some()
 }
 
+impl<'a> Outline<'a> for Body<'a> {
+    fn clear(&mut self, field: &str) {
+        match field {
+            "model" => self.model = None,
+            "max_tokens" => self.max_tokens = None,
+            "stream" => self.stream = None,
+            "messages" => self.messages = None,
+            "system" => self.system = None,
+            "thinking" => self.thinking = None,
+            "output_config" => self.output_config = None,
+            "temperature" => self.temperature = None,
+            "tools" => self.tools = None,
+            "tool_choice" => self.tool_choice = None,
+            field => drop(self.extra.remove(field)),
+        }
+    }
+
+    fn extra(&mut self) -> &mut Extra<'a> {
+        &mut self.extra
+    }
+
+    fn is_fixed(&self, field: &str) -> bool {
+        let is_adaptive = matches!(self.thinking, Some(Thinking::Adaptive));
+        is_adaptive && matches!(field, "thinking" | "output_config")
+    }
+}
+
+/// The tools to declare, and whether none may be called. The API refuses a conversation with calls unless tools are declared,
+/// even where none may be called.
+fn tools<'a>(out: &Outgoing<'a>) -> (Vec<Tool<'a>>, bool) {
+    let offered = out.tools();
+    if !offered.is_empty() {
+        let tools = offered.into_iter().map(|tool| Tool {
+            name: &tool.name,
+            description: &tool.description,
+            input_schema: raw(&tool.schema),
+        });
+        return (tools.collect(), out.request.withheld);
+    }
+    let called = called_tools(out.request.messages).into_iter();
+    let called = called.map(|name| Tool {
+        name,
+        description: "not available now",
+        input_schema: raw(r#"{"type":"object"}"#),
+    });
+    let called: Vec<Tool> = called.collect();
+    let is_withheld = !called.is_empty();
+    (called, is_withheld)
+}
+
+/// How the model is asked to think before its answer. Newer models have an effort in place of a budget.
+fn thinking(out: &Outgoing) -> Option<Thinking> {
+    let budget = thinking_budget(out);
+    if !out.facts.demands("adaptive") {
+        return budget.map(|budget_tokens| Thinking::Enabled { budget_tokens });
+    }
+    budget
+        .or_else(|| wanted_budget(out))
+        .map(|_| Thinking::Adaptive)
+}
+
+/// The budget that the entry's `extra_body` sets.
+fn wanted_budget(out: &Outgoing) -> Option<u64> {
+    out.model.entry.extra_body.get("thinking")?["budget_tokens"].as_u64()
+}
+
+/// The effort for a budget.
+fn effort(out: &Outgoing) -> Option<&'static str> {
+    let budget = wanted_budget(out).or_else(|| thinking_budget(out))?;
+    Some(match budget {
+        _ if budget >= out.max_tokens() / 2 => "high",
+        0..=LEAST_THINKING => "low",
+        _ => "medium",
+    })
+}
+
+/// The tokens of a reply that are for thinking, as many as the entry wants. A turn whose calls were made without it goes on without.
 fn thinking_budget(out: &Outgoing) -> Option<u64> {
     let most = out.max_tokens();
     let budget = match out.model.entry.reasoning_effort.as_str() {
@@ -144,17 +207,16 @@ fn thinking_budget(out: &Outgoing) -> Option<u64> {
 }
 
 /// The address of an endpoint for a base with `/v1`, with `/messages`, or with neither.
-fn api_url(base: &str, endpoint: &str) -> String {
+pub(super) fn api_url(base: &str, endpoint: &str) -> String {
     let base = base
         .trim()
         .trim_end_matches('/')
-        .trim_end_matches("/messages")
+        .trim_end_matches(CHAT)
         .trim_end_matches("/v1");
     format!("{base}/v1{endpoint}")
 }
 
-/// The tools that the conversation calls. The API refuses a conversation with calls unless tools are declared, even where
-/// none may be called.
+/// The tools that the conversation calls.
 fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
     let replies = messages.iter().filter_map(|message| match message {
         Message::Assistant(reply) => Some(&reply.calls),
@@ -164,111 +226,142 @@ fn called_tools(messages: &[Message]) -> BTreeSet<&str> {
 }
 
 /// A block of a message.
+#[derive(Serialize)]
 struct Block<'a> {
+    #[serde(flatten)]
     what: What<'a>,
     /// Allows caching up to and including this block.
-    is_marked: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
 }
 
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum CacheControl {
+    Ephemeral,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
 enum What<'a> {
-    /// One text, in pieces.
-    Text(Vec<Cow<'a, str>>),
-    Media(&'a Media),
+    Text {
+        text: Pieces<'a>,
+    },
+    Image {
+        source: Source<'a>,
+    },
+    Document {
+        source: Source<'a>,
+    },
+    ToolUse {
+        id: Cow<'a, str>,
+        name: &'a str,
+        input: Cow<'a, RawValue>,
+    },
+    ToolResult {
+        tool_use_id: Cow<'a, str>,
+        content: Vec<What<'a>>,
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
+    },
+    #[serde(untagged)]
     Thought(&'a Value),
-    Call(&'a ToolCall),
-    Result(&'a ToolResult),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Source<'a> {
+    Base64 { media_type: &'a str, data: &'a str },
 }
 
 impl<'a> From<What<'a>> for Block<'a> {
     fn from(what: What<'a>) -> Self {
         Self {
             what,
-            is_marked: false,
+            cache_control: None,
         }
     }
 }
 
-fn text<'a>(text: impl Into<Cow<'a, str>>) -> Block<'a> {
-    What::Text(vec![text.into()]).into()
+/// The API refuses an empty text.
+fn text<'a>(text: impl Into<Pieces<'a>>) -> What<'a> {
+    let text = text.into();
+    What::Text {
+        text: if text.is_blank() {
+            "(empty)".into()
+        } else {
+            text
+        },
+    }
 }
 
 /// The system prompt and the conversation: the user first, roles in turn, the results of a step in one message.
-struct Conversation<'a> {
-    system: Vec<Block<'a>>,
-    messages: Vec<(&'static str, Vec<Block<'a>>)>,
-}
-
-impl<'a> Conversation<'a> {
-    fn of(out: &Outgoing<'a>) -> Self {
-        let system = out.request.system;
-        let mut changing = Cow::Borrowed(system.changing);
-        let mut messages: Vec<(&str, Vec<Block>)> = Vec::new();
-        for message in out.request.messages {
-            let (role, blocks) = match message {
-                Message::System(text) => {
-                    changing = format!("{changing}\n\n{text}").into();
-                    continue;
-                }
-                Message::User(user) => ("user", blocks_of_user(user, out)),
-                Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, out)),
-                Message::ToolResult(result) => ("user", vec![What::Result(result).into()]),
-            };
-            match messages.last_mut() {
-                Some((last, have)) if *last == role => have.extend(blocks),
-                // The API refuses a message without blocks.
-                _ if blocks.is_empty() => {}
-                _ => messages.push((role, blocks)),
+fn conversation<'a>(out: &Outgoing<'a>) -> (Vec<Block<'a>>, Vec<Turn<'a>>) {
+    let (system, ids) = (out.request.system, out.ids());
+    let mut changing = Cow::Borrowed(system.changing);
+    let mut turns: Vec<Turn> = Vec::new();
+    for message in out.request.messages {
+        let (role, content) = match message {
+            Message::System(text) => {
+                changing = format!("{changing}\n\n{text}").into();
+                continue;
             }
-        }
-        if messages.first().is_none_or(|(role, _)| *role != "user") {
-            messages.insert(0, ("user", vec![text("(conversation continued)")]));
-        }
-        if let Some(("user", blocks)) = messages.last_mut() {
-            mark_last(blocks);
-        }
-        let mut blocks = Vec::new();
-        if !system.stable.trim().is_empty() {
-            blocks.push(text(system.stable.trim()));
-            mark_last(&mut blocks);
-        }
-        if !changing.trim().is_empty() {
-            blocks.push(text(changing.trim().to_owned()));
-        }
-        Self {
-            system: blocks,
-            messages,
+            Message::User(user) => ("user", blocks_of_user(user, out)),
+            Message::Assistant(reply) => ("assistant", blocks_of_reply(reply, out, &ids)),
+            Message::ToolResult(result) => ("user", vec![tool_result(result, out, &ids).into()]),
+        };
+        match turns.last_mut() {
+            Some(last) if last.role == role => last.content.extend(content),
+            // The API refuses a message without blocks.
+            _ if content.is_empty() => {}
+            _ => turns.push(Turn { role, content }),
         }
     }
+    if turns.first().is_none_or(|turn| turn.role != "user") {
+        let content = vec![text("(conversation continued)").into()];
+        turns.insert(
+            0,
+            Turn {
+                role: "user",
+                content,
+            },
+        );
+    }
+    if let Some(turn) = turns.last_mut().filter(|turn| turn.role == "user") {
+        mark_last(&mut turn.content);
+    }
+    let mut blocks: Vec<Block> = Vec::new();
+    if !system.stable.trim().is_empty() {
+        blocks.push(text(system.stable.trim()).into());
+        mark_last(&mut blocks);
+    }
+    if !changing.trim().is_empty() {
+        blocks.push(text(changing.trim().to_owned()).into());
+    }
+    (blocks, turns)
 }
 
 fn mark_last(blocks: &mut [Block]) {
     if let Some(last) = blocks.last_mut() {
-        last.is_marked = true;
+        last.cache_control = Some(CacheControl::Ephemeral);
     }
 }
 
-fn blocks_of_user<'a>(user: &'a User, out: &Outgoing) -> Vec<Block<'a>> {
-    let mut pieces: Vec<Cow<str>> = Vec::new();
-    let time = user.shown_time();
-    if !time.is_empty() {
-        pieces.extend(["[".into(), time.into(), "]\n".into()]);
-    }
-    pieces.push(user.content.as_str().into());
-    pieces.push(out.replacements(&user.media).into());
-    let mut blocks: Vec<Block> = vec![What::Text(pieces).into()];
+fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
+    let mut blocks: Vec<Block> = vec![text(out.user_text(user)).into()];
     blocks.extend(
         out.taken(&user.media)
-            .map(|media| What::Media(media).into()),
+            .map(|media| Block::from(media_block(media))),
     );
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
         mark_last(&mut blocks);
-        blocks.push(text(&user.notes));
+        blocks.push(text(user.notes.as_str()).into());
     }
     blocks
 }
 
-fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing) -> Vec<Block<'a>> {
+fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block> = Vec::new();
     // Thinking alone is not a message.
     if reply.text.trim().is_empty() && reply.calls.is_empty() {
@@ -277,93 +370,52 @@ fn blocks_of_reply<'a>(reply: &'a Reply, out: &Outgoing) -> Vec<Block<'a>> {
     if !reply.partial && out.echoes(reply) {
         let thoughts = reply.extra.get(THOUGHTS).and_then(Value::as_array);
         let thoughts = thoughts.into_iter().flatten();
-        blocks.extend(thoughts.map(|thought| What::Thought(thought).into()));
+        blocks.extend(thoughts.map(|thought| Block::from(What::Thought(thought))));
     }
     if !reply.text.trim().is_empty() {
         // The API refuses white space at the end of a reply.
-        blocks.push(text(reply.text.trim_end()));
+        blocks.push(text(reply.text.trim_end()).into());
     }
-    blocks.extend(reply.calls.iter().map(|call| What::Call(call).into()));
+    let calls = reply.calls.iter().map(|call: &ToolCall| What::ToolUse {
+        id: wire_id(ids.get(&call.id)),
+        name: &call.name,
+        input: arguments(call),
+    });
+    blocks.extend(calls.map(Block::from));
     blocks
 }
 
-fn write_blocks(blocks: &[Block], out: &Outgoing, json: &mut Json) {
-    json.list(|json| blocks.iter().for_each(|block| block.write(out, json)));
-}
-
-impl Block<'_> {
-    fn write(&self, out: &Outgoing, json: &mut Json) {
-        if let What::Thought(thought) = self.what {
-            json.value(thought);
-            return;
-        }
-        json.object(|json| {
-            match &self.what {
-                What::Text(pieces) => write_text(pieces, json),
-                What::Media(media) => write_media(media, json),
-                What::Thought(_) => {}
-                What::Call(call) => {
-                    json.field("type").text("tool_use");
-                    json.field("id").text(&wire_id(&out.id(&call.id)));
-                    json.field("name").text(&call.name);
-                    json.field("input").raw(&call.object());
-                }
-                What::Result(result) => write_result(result, out, json),
-            }
-            if self.is_marked {
-                json.field("cache_control").raw(r#"{"type":"ephemeral"}"#);
-            }
-        });
+fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) -> What<'a> {
+    let mut words = Pieces::from(result.content.as_str());
+    words.push(out.replacements(&result.images));
+    let mut content = vec![text(words)];
+    content.extend(out.taken(&result.images).map(media_block));
+    What::ToolResult {
+        tool_use_id: wire_id(ids.get(&result.call_id)),
+        content,
+        is_error: result.is_error,
     }
 }
 
-/// The API refuses an empty text.
-fn write_text(pieces: &[Cow<str>], json: &mut Json) {
-    json.field("type").text("text");
-    if pieces.iter().all(|piece| piece.trim().is_empty()) {
-        json.field("text").text("(empty)");
-    } else {
-        json.field("text")
-            .pieces(pieces.iter().map(|piece| &**piece));
-    }
-}
-
-fn write_result(result: &ToolResult, out: &Outgoing, json: &mut Json) {
-    json.field("type").text("tool_result");
-    json.field("tool_use_id")
-        .text(&wire_id(&out.id(&result.call_id)));
-    json.field("content").list(|json| {
-        let replacements = out.replacements(&result.images);
-        json.object(|json| write_text(&[(&result.content).into(), replacements.into()], json));
-        for image in out.taken(&result.images) {
-            json.object(|json| write_media(image, json));
-        }
-    });
-    if result.is_error {
-        json.field("is_error").raw("true");
-    }
-}
-
-fn write_media(media: &Media, json: &mut Json) {
-    let kind = match media.kind() {
-        MediaKind::Image => "image",
-        MediaKind::Pdf => "document",
-        MediaKind::Audio => {
-            let text = media.replacement("left out: this API takes no audio");
-            return write_text(&[text.into()], json);
-        }
+fn media_block(media: &Media) -> What<'_> {
+    let source = Source::Base64 {
+        media_type: &media.mime,
+        data: &media.base64,
     };
-    json.field("type").text(kind);
-    json.field("source").object(|json| {
-        json.field("type").text("base64");
-        json.field("media_type").text(&media.mime);
-        json.field("data").text(&media.base64);
-    });
+    match media.kind() {
+        MediaKind::Image => What::Image { source },
+        MediaKind::Pdf => What::Document { source },
+        MediaKind::Audio => text(media.replacement("left out: this API takes no audio")),
+    }
 }
 
 /// The API accepts only letters, digits, `_` and `-` in an id; those of other hosts may hold more.
-fn wire_id(id: &str) -> String {
-    id.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
+fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
+    let is_taken = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if id.chars().all(is_taken) {
+        return id;
+    }
+    Cow::Owned(id.replace(|c: char| !is_taken(c), "_"))
 }
 
 /// The text of an event that holds a piece of text and nothing else.
@@ -439,6 +491,7 @@ fn delta(block: &Value, index: &Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::vendors::Protocol;
     use crate::message::{Stop, Usage};
     use crate::provider::reply::ReplyBuilder;
     use crate::provider::tests::wire;
@@ -514,7 +567,7 @@ mod tests {
             Message::System("late".into()),
             Message::user("three"),
         ];
-        let sent = wire(&ANTHROPIC, "", &messages);
+        let sent = wire(Protocol::Anthropic, "", &messages);
         let (system, wire) = (&sent["system"], &sent["messages"]);
         assert_eq!(system[0]["text"], "late");
         let roles: Vec<&str> = wire
@@ -583,7 +636,7 @@ mod tests {
         );
         let back = |reply: &Reply| {
             let messages = [Message::user("q"), Message::Assistant(reply.clone())];
-            wire(&ANTHROPIC, "", &messages)["messages"].take()
+            wire(Protocol::Anthropic, "", &messages)["messages"].take()
         };
         let blocks = &back(&reply)[1]["content"];
         assert_eq!(

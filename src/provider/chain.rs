@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::demo::Demo;
-use super::{Provider, ProviderError, Request};
+use super::{Provider, ProviderError, Request, rejected};
 use crate::error::contained;
 use crate::message::{Price, Reply};
 
@@ -27,14 +27,16 @@ pub struct Retry {
 pub(crate) enum Note {
     /// A temporary failure: a retry, or a key that is rested.
     Notice(String),
-    /// What the user should know or fix: what the reply was made without, a refused key, a failing model.
+    /// What the user should know or fix: a refused key, a failing model.
     Warning(String),
     /// Discard what has arrived of the reply: it is requested again.
     Void,
 }
 
 /// The longest wait that a host can demand.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(65);
+/// How long to wait between requests to a server that loads its model.
+const LOADING_WAIT: Duration = Duration::from_secs(2);
 /// How long a rate-limited key rests, unless the host says.
 const RATE_LIMIT_REST: Duration = Duration::from_secs(60);
 /// How long a key rests that was refused or could not be read.
@@ -172,7 +174,7 @@ impl Chain {
             if attempt.is_shown()
                 || matches!(
                     error,
-                    ProviderError::Cancelled(_) | ProviderError::ContextTooLong(_)
+                    ProviderError::Cancelled(_) | ProviderError::TooLong { .. }
                 )
             {
                 return (Err(error), provider);
@@ -190,10 +192,7 @@ impl Chain {
             }
             first_error.get_or_insert((Err(error), provider));
         }
-        first_error.unwrap_or((
-            Err(ProviderError::Rejected("no model is configured".to_owned())),
-            &Demo,
-        ))
+        first_error.unwrap_or((Err(rejected("no model is configured")), &Demo))
     }
 
     /// The models in the order in which to ask them: those that have just failed come last. Those that share the load take
@@ -250,7 +249,7 @@ impl Model {
     /// Lets a key rest after an error that concerns it; true if another key is ready.
     fn rest_key(&self, key: usize, error: &ProviderError, now: Instant) -> bool {
         let rest = match error {
-            ProviderError::Auth(_) | ProviderError::Unasked(_) => REFUSED_REST,
+            ProviderError::AuthFailed { .. } | ProviderError::NotSent(_) => REFUSED_REST,
             ProviderError::Quota(_) => QUOTA_REST,
             ProviderError::RateLimited { retry_after, .. } => {
                 retry_after.unwrap_or(RATE_LIMIT_REST).min(QUOTA_REST)
@@ -265,21 +264,23 @@ impl Model {
     /// Asks with one key after the other, and again after a wait if the fault may pass.
     fn ask_model(&self, attempt: &mut Attempt) -> Result<Reply, ProviderError> {
         let mut tries = 0;
-        let mut rate_limit = None;
+        let (mut rate_limit, mut is_loading) = (None, false);
         loop {
             let key = self.pick_key(Instant::now());
             let provider = self.keys[key].as_ref();
             let error = match attempt.send(provider) {
-                Ok(reply) => {
-                    provider
-                        .left_out(attempt.request)
-                        .into_iter()
-                        .for_each(|text| (attempt.note)(Note::Warning(text)));
-                    return Ok(reply);
-                }
+                Ok(reply) => return Ok(reply),
                 Err(error) if attempt.is_shown() => return Err(error),
                 Err(error) => error,
             };
+            if matches!(error, ProviderError::Loading(_)) && !attempt.is_too_late(LOADING_WAIT) {
+                if !is_loading {
+                    (attempt.note)(Note::Notice(format!("waiting: {}", error.text())));
+                }
+                is_loading = true;
+                attempt.sleep(LOADING_WAIT)?;
+                continue;
+            }
             if self.rest_key(key, &error, Instant::now()) {
                 let (name, number, of) = (self.provider().model(), key + 1, self.keys.len());
                 let text = format!(
@@ -309,11 +310,7 @@ impl Model {
                 "try {tries} of {of}: {}; next in {seconds:.1} s",
                 error.text()
             )));
-            attempt
-                .request
-                .cancel
-                .sleep(wait)
-                .map_err(ProviderError::Cancelled)?;
+            attempt.sleep(wait)?;
         }
     }
 }
@@ -334,7 +331,17 @@ impl Attempt<'_> {
                 (self.on_delta)(text);
             }))
         });
-        result.unwrap_or_else(|e| Err(ProviderError::Rejected(e.message)))
+        result.unwrap_or_else(|e| Err(rejected(e.message)))
+    }
+
+    /// Whether the turn has less time left.
+    fn is_too_late(&self, wait: Duration) -> bool {
+        self.request.cancel.remaining(wait) < wait
+    }
+
+    fn sleep(&self, wait: Duration) -> Result<(), ProviderError> {
+        let slept = self.request.cancel.sleep(wait);
+        slept.map_err(ProviderError::Cancelled)
     }
 
     /// How long to wait before the next try; `None` if there is none.
@@ -351,7 +358,7 @@ impl Attempt<'_> {
             )
         };
         let wait = error.retry_after().unwrap_or_else(backoff);
-        (wait <= LONGEST_WAIT && self.request.cancel.remaining(wait) >= wait).then_some(wait)
+        (wait <= LONGEST_WAIT && !self.is_too_late(wait)).then_some(wait)
     }
 }
 

@@ -5,11 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::anthropic::ANTHROPIC;
-use super::dialect::Dialect;
 use super::host::Host;
-use super::learned::Learned;
-use super::openai::OPENAI;
+use super::host_facts::HostFacts;
 use super::{Provider, ProviderError, Request};
 use crate::config::keys::ApiKey;
 use crate::config::vendors::Protocol;
@@ -87,13 +84,7 @@ impl OpenAi {
     /// The same, asked in this way.
     pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
         let protocol = Protocol::OpenAi;
-        Self(Named::new(
-            (&OPENAI, protocol),
-            api_base,
-            key,
-            model,
-            options,
-        ))
+        Self(Named::new(protocol, api_base, key, model, options))
     }
 }
 
@@ -109,13 +100,7 @@ impl Anthropic {
     /// The same, asked in this way.
     pub fn with(api_base: &str, key: &str, model: &str, options: Options) -> Self {
         let protocol = Protocol::Anthropic;
-        Self(Named::new(
-            (&ANTHROPIC, protocol),
-            api_base,
-            key,
-            model,
-            options,
-        ))
+        Self(Named::new(protocol, api_base, key, model, options))
     }
 }
 
@@ -126,13 +111,7 @@ struct Named {
 }
 
 impl Named {
-    fn new(
-        (dialect, protocol): (&'static Dialect, Protocol),
-        base: &str,
-        key: &str,
-        id: &str,
-        options: Options,
-    ) -> Self {
+    fn new(protocol: Protocol, base: &str, key: &str, id: &str, options: Options) -> Self {
         let checked = config::check_base("the address", base);
         let key = match key.trim() {
             "" => Ok(None),
@@ -150,6 +129,7 @@ impl Named {
             },
             protocol,
             id: id.to_owned(),
+            is_default: false,
             base: base.to_owned(),
             keys: Vec::new(),
             entry: ModelEntry {
@@ -168,8 +148,8 @@ impl Named {
                 ..ModelEntry::default()
             },
         };
-        let learned = Learned::among(&[], &model, None);
-        let host = Host::new(dialect, model, key, learned, &config::environment());
+        let env = config::environment();
+        let host = Host::new(model, key, HostFacts::default(), &env);
         Self { host, refused }
     }
 
@@ -179,7 +159,7 @@ impl Named {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         match &self.refused {
-            Some(e) => Err(ProviderError::Unasked(e.clone())),
+            Some(e) => Err(ProviderError::NotSent(e.clone())),
             None => self.host.chat(request, on_delta),
         }
     }
@@ -207,10 +187,6 @@ macro_rules! provider {
                 on_delta: &mut dyn FnMut(&str),
             ) -> Result<Reply, ProviderError> {
                 self.0.chat(request, on_delta)
-            }
-
-            fn left_out(&self, request: &Request) -> Option<String> {
-                self.0.host.left_out(request)
             }
 
             fn preview(&self, request: &Request) -> Value {

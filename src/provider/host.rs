@@ -1,27 +1,27 @@
-//! One model at one host: sends requests in the host's dialect and learns what it refuses.
+//! One model at one host: makes the requests, and adapts them to what the host refuses.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::NO_KEY;
-use super::dialect::{self, Dialect};
-use super::errors::{classify, window_in};
-use super::learned::Learned;
-use super::quirks::{self, NO_AUDIO, NO_FILES, NO_IMAGES, NO_TOOL_CHOICE, NO_TOOLS};
+use super::host_facts::{self, HostFacts};
+use super::outgoing::{self, Outgoing};
+use super::refusal::{Change, Refusal, Sent, classify};
 use super::reply::ReplyBuilder;
 use super::response::Response;
-use super::{Provider, ProviderError, Request};
+use super::{Provider, ProviderError, Request, anthropic, catalog, openai};
 use crate::cancel::Cancel;
 use crate::config::keys::ApiKey;
 use crate::config::proxy::{self, http_settings};
-use crate::config::{Env, Model};
+use crate::config::vendors::Protocol;
+use crate::config::{Env, Model, Parts};
 use crate::error::Result;
-use crate::http::{Body, Client, Head, Outgoing, authority};
+use crate::http::{self, Body, Client, Head, authority};
 use crate::message::{MediaKind, Message, Price, Reply};
-use crate::secret::Secret;
+use crate::paths::Home;
+use crate::secret::{Redactor, Secret};
 use crate::ssrf;
 use crate::text::parse_json;
 
@@ -29,73 +29,130 @@ use crate::text::parse_json;
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long an answer from another endpoint than the chat may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Maximum number of changes that are tried in one request.
+const MAX_CHANGES: usize = 8;
 
-/// A kind of media, the quirk of a model that does not take it, and its name for the user.
-const MEDIA: [(MediaKind, &str, &str); 3] = [
-    (MediaKind::Image, NO_IMAGES, "images"),
-    (MediaKind::Pdf, NO_FILES, "PDF files"),
-    (MediaKind::Audio, NO_AUDIO, "recordings"),
+/// A kind of media, and its name for the user.
+const MEDIA: [(MediaKind, &str); 3] = [
+    (MediaKind::Image, "images"),
+    (MediaKind::Pdf, "PDF files"),
+    (MediaKind::Audio, "recordings"),
 ];
 
 /// A model, with one of its keys.
 pub(crate) struct Host {
-    dialect: &'static Dialect,
     pub model: Model,
     key: Option<ApiKey>,
     client: Client,
     url: String,
-    learned: Mutex<Learned>,
+    facts: Mutex<HostFacts>,
+    /// Where the facts are stored; `None` forgets them.
+    home: Option<Home>,
+    /// The model that took the place of a default that its host no longer has.
+    replacement: OnceLock<Model>,
+}
+
+/// Why a request failed, and the changes that the host asks for.
+struct Failure {
+    error: ProviderError,
+    changes: Vec<Change>,
+}
+
+impl From<ProviderError> for Failure {
+    fn from(error: ProviderError) -> Self {
+        Self {
+            error,
+            changes: Vec::new(),
+        }
+    }
 }
 
 impl Host {
     /// `env` names the proxy, if the model's entry does not.
-    pub(crate) fn new(
-        dialect: &'static Dialect,
-        model: Model,
-        key: Option<ApiKey>,
-        learned: Learned,
-        env: &Env,
-    ) -> Self {
-        let url = (dialect.url)(&model, dialect.chat);
+    pub(crate) fn new(model: Model, key: Option<ApiKey>, facts: HostFacts, env: &Env) -> Self {
         let settings = http_settings(&model.base, &model.entry.proxy, env);
         Self {
-            dialect,
+            url: url(&model, chat(model.protocol)),
             model,
             key,
             client: Client::new(settings),
-            url,
-            learned: Mutex::new(learned),
+            facts: Mutex::new(facts),
+            home: None,
+            replacement: OnceLock::new(),
         }
     }
 
-    fn learned(&self) -> MutexGuard<'_, Learned> {
-        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The host of a configured model with one of its keys, and what is known of it; `None` for the demo.
+    pub(crate) fn configured(
+        model: &Model,
+        key: Option<&Secret>,
+        facts: HostFacts,
+        parts: Parts,
+        redactor: &Redactor,
+    ) -> Option<Self> {
+        if model.protocol == Protocol::Demo {
+            return None;
+        }
+        let Parts { home, env, .. } = parts;
+        let key = key.map(|key| {
+            let (env, config) = (Arc::new(env.clone()), home.config());
+            ApiKey::new(key.clone(), env, config, redactor.clone())
+        });
+        let home = Some(home.clone());
+        Some(Self {
+            home,
+            ..Self::new(model.clone(), key, facts, env)
+        })
+    }
+
+    fn facts(&self) -> MutexGuard<'_, HostFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn model(&self) -> &Model {
+        self.replacement.get().unwrap_or(&self.model)
+    }
+
+    /// Whether another default takes the place of one that the host no longer has. Tells the user.
+    fn replaces_default(&self, request: &Request) -> bool {
+        if !self.model.is_default || self.replacement.get().is_some() {
+            return false;
+        }
+        let Ok(model) = catalog::replaced(self, self.home.as_ref()) else {
+            return false;
+        };
+        (request.on_notice)(&format!(
+            "{} is no longer offered: asking {} from now on",
+            self.model.name, model.name
+        ));
+        *self.facts() = HostFacts::default();
+        self.replacement.set(model).is_ok()
     }
 
     /// The body of a request, as it is sent.
-    fn body(&self, request: &Request) -> String {
-        let learned = self.learned();
-        let outgoing = dialect::Outgoing {
-            model: &self.model,
+    fn body(&self, request: &Request, facts: &HostFacts) -> String {
+        let model = self.model();
+        let out = Outgoing {
+            model,
             request,
-            quirks: learned.quirks(),
+            facts,
         };
-        outgoing.body(self.dialect)
+        match model.protocol {
+            Protocol::Anthropic => out.text(anthropic::Body::new(&out)),
+            _ => out.text(openai::Body::new(&out)),
+        }
     }
 
-    /// Gets another page of the server: its list of models, or what is at `path`.
+    /// Gets another page of the server: its list of models, or the page at `path`.
     pub(crate) fn get(&self, path: Option<&str>, cancel: &Cancel) -> Result<Value, ProviderError> {
         let root = self
             .url
             .match_indices('/')
             .nth(2)
             .map_or(&*self.url, |(at, _)| &self.url[..at]);
-        let models = || (self.dialect.url)(&self.model, "/models");
-        self.fetch(
-            path.map_or_else(models, |path| format!("{root}{path}")),
-            None,
-            cancel,
-        )
+        let models = || url(&self.model, "/models");
+        let url = path.map_or_else(models, |path| format!("{root}{path}"));
+        self.fetch(url, None, cancel)
     }
 
     /// Asks another endpoint of the API than the chat.
@@ -105,11 +162,7 @@ impl Host {
         body: Body,
         cancel: &Cancel,
     ) -> Result<Value, ProviderError> {
-        self.fetch(
-            (self.dialect.url)(&self.model, endpoint),
-            Some(body),
-            cancel,
-        )
+        self.fetch(url(&self.model, endpoint), Some(body), cancel)
     }
 
     fn fetch(
@@ -120,7 +173,11 @@ impl Host {
     ) -> Result<Value, ProviderError> {
         let (mut response, head) = self.begin(url, body, (PATIENCE, PATIENCE), cancel)?;
         let body = response.body()?;
-        let refused = || self.refused(&head, &body);
+        let sent = Sent {
+            has_key: self.has_key(),
+            ..Sent::default()
+        };
+        let refused = || classify(&self.read_refusal(&head, &body), &sent).0;
         if head.is_success() {
             parse_json(&body).map_err(|_| refused())
         } else {
@@ -128,33 +185,59 @@ impl Host {
         }
     }
 
-    /// What a refusal means. A host that got no key has none to refuse.
-    fn refused(&self, head: &Head, body: &[u8]) -> ProviderError {
-        let error = classify(head.status, Some(head), body, SystemTime::now());
+    /// Reads an error response. Its own keys are removed before anything is cut off.
+    fn read_refusal(&self, head: &Head, body: &[u8]) -> Refusal {
+        let redactor = Redactor::new(self.secrets().into_iter().map(Secret::new));
+        let body = redactor.without_known(String::from_utf8_lossy(body).into_owned());
+        Refusal::read(head.status, Some(head), &body, SystemTime::now())
+    }
+
+    /// Whether a request has a key, or a header of the user's in its place.
+    fn has_key(&self) -> bool {
+        let (auth, _) = auth(self.model.protocol, "");
         let is_auth = |name: &String| {
-            let (auth, _) = (self.dialect.auth)("");
             name.eq_ignore_ascii_case(auth) || name.eq_ignore_ascii_case("authorization")
         };
-        let has_own = self.model.entry.headers.keys().any(is_auth);
-        match error {
-            ProviderError::Auth(said) if self.key.is_none() && !has_own => {
-                ProviderError::Auth(format!("{said}{NO_KEY}"))
-            }
-            error => error,
-        }
+        self.key.is_some() || self.model.entry.headers.keys().any(is_auth)
+    }
+
+    fn is_private(&self) -> bool {
+        ssrf::is_private(&proxy::host(&self.url))
+    }
+
+    /// What a refusal of a request means.
+    fn failure(&self, refusal: &Refusal, request: &Request) -> Failure {
+        let facts = self.facts().clone();
+        let model = self.model();
+        let out = Outgoing {
+            model,
+            request,
+            facts: &facts,
+        };
+        let body = parse_json(self.body(request, &facts)).unwrap_or_default();
+        let fields = body.as_object().into_iter().flatten();
+        let fields: Vec<String> = fields.map(|(name, _)| name.clone()).collect();
+        let sent = Sent {
+            fields: &fields,
+            tools: &out.tools(),
+            max_tokens: out.max_tokens(),
+            messages: request.messages.len(),
+            has_key: self.has_key(),
+            is_private: self.is_private(),
+        };
+        let (error, changes) = classify(refusal, &sent);
+        Failure { error, changes }
     }
 
     /// The user's headers override ours.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
         let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new("application/json"))]);
-        headers.extend(
-            self.dialect
-                .headers
-                .iter()
-                .map(|(name, value)| ((*name).to_owned(), Secret::new(*value))),
-        );
+        if self.model.protocol == Protocol::Anthropic {
+            let (name, version) = anthropic::VERSION;
+            headers.insert(name.to_owned(), Secret::new(version));
+        }
         if let Some(key) = &self.key {
-            let (name, value) = (self.dialect.auth)(key.get()?.reveal());
+            let (name, value) = auth(self.model.protocol, key.get()?.reveal());
             headers.insert(name.to_owned(), Secret::new(value));
         }
         let own = &self.model.entry.headers;
@@ -169,7 +252,7 @@ impl Host {
     /// for minutes, and asking again would make it start over; so there the turn's time is the limit, unless one is set.
     fn patience(&self) -> (Duration, Duration) {
         match self.model.entry.request_timeout {
-            0 if ssrf::is_private(&proxy::host(&self.url)) => (Duration::MAX, SILENCE),
+            0 if self.is_private() => (Duration::MAX, SILENCE),
             0 => (SILENCE, SILENCE),
             seconds => (Duration::from_secs(seconds), Duration::from_secs(seconds)),
         }
@@ -183,30 +266,23 @@ impl Host {
         patience: (Duration, Duration),
         cancel: &Cancel,
     ) -> Result<(Response<'_>, Head), ProviderError> {
-        let headers = self.headers().map_err(ProviderError::Unasked)?;
+        let headers = self.headers().map_err(ProviderError::NotSent)?;
         let exchange = self
             .client
-            .send(Outgoing { url, headers, body }, cancel)
-            .map_err(ProviderError::Unasked)?;
+            .send(http::Outgoing { url, headers, body }, cancel)
+            .map_err(ProviderError::NotSent)?;
         let mut response = Response::new(authority(&self.url), exchange, patience);
         let head = response.head()?;
         Ok((response, head))
     }
 
     /// Makes one HTTP request.
-    fn send(
-        &self,
-        request: &Request,
-        on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, ProviderError> {
+    fn send(&self, request: &Request, on_delta: &mut dyn FnMut(&str)) -> Result<Reply, Failure> {
         let trusted = self.client.trusts_system();
         let begin = || {
-            self.begin(
-                self.url.clone(),
-                Some(Body::json_text(self.body(request))),
-                self.patience(),
-                request.cancel,
-            )
+            let body = self.body(request, &self.facts());
+            let body = Some(Body::json_text(body));
+            self.begin(self.url.clone(), body, self.patience(), request.cancel)
         };
         let (mut response, head) = match begin() {
             // Once more with the certificates of this system.
@@ -215,10 +291,14 @@ impl Host {
         };
         if !head.is_success() {
             let body = response.error_body();
-            return Err(self.refused(&head, &body));
+            return Err(self.failure(&self.read_refusal(&head, &body), request));
         }
-        response.reply(
-            ReplyBuilder::new(self.dialect.reading, request.tools),
+        let reading = match self.model.protocol {
+            Protocol::Anthropic => anthropic::READING,
+            _ => openai::READING,
+        };
+        let reply = response.reply(
+            ReplyBuilder::new(reading, request.tools),
             &head,
             &mut |shown| {
                 if !shown.thought.is_empty() {
@@ -229,41 +309,122 @@ impl Host {
                 }
             },
             request.on_trace,
-        )
+        );
+        reply.map_err(|error| match error {
+            ReadError::Provider(error) => error.into(),
+            ReadError::Refusal(body) => {
+                self.failure(&self.read_refusal(&head, body.as_bytes()), request)
+            }
+        })
     }
 
-    /// Learns a quirk from the refusal of a request; true if it is not among those `tried` for this request.
-    fn learns(&self, refusal: &str, request: &Request, tried: &mut Vec<String>) -> bool {
-        let sent = self.body(request);
-        let fields = parse_json(&sent).unwrap_or_default();
-        for quirk in quirks::taught(refusal, &fields) {
-            let before = self.learned().clone();
-            self.learned().add(quirk.clone());
-            if self.body(request) != sent {
-                let is_new = !tried.contains(&quirk);
-                tried.push(quirk);
-                return is_new;
+    /// Takes over the likeliest change that was not `tried` and makes the request another one.
+    fn adapt(&self, changes: Vec<Change>, request: &Request, tried: &mut Vec<Change>) -> bool {
+        let before = self.facts().clone();
+        let sent = self.body(request, &before);
+        for change in changes {
+            if tried.contains(&change) || tried.len() >= MAX_CHANGES {
+                continue;
             }
-            *self.learned() = before;
+            let mut facts = before.clone();
+            facts.apply(&change, request.tools);
+            tried.push(change);
+            if self.body(request, &facts) != sent {
+                *self.facts() = facts;
+                return true;
+            }
         }
         false
     }
 
-    /// Learns from a reply that its host lets the model call withheld tools.
-    fn notice(&self, reply: &Reply, request: &Request) {
-        if request.withheld && !reply.calls.is_empty() {
-            self.learned().add_new(NO_TOOL_CHOICE);
+    /// Stores the facts that made the difference, and tells the user what the request now lacks.
+    fn keep(&self, before: &HostFacts, request: &Request) {
+        let facts = self.facts().lasting();
+        if facts != *before {
+            for words in facts
+                .words()
+                .into_iter()
+                .filter(|words| !before.words().contains(words))
+            {
+                let line = format!("{} {words}", self.model().name);
+                let is_loss = ["takes no tools", "refuses the tool", "tools"];
+                if is_loss.iter().any(|loss| words.contains(loss)) {
+                    (request.on_notice)(&format!("{line}: it was asked without them"));
+                } else {
+                    (request.on_trace)(&line);
+                }
+            }
+            if let Some(home) = &self.home {
+                host_facts::keep(home, self.model(), |stored| stored.clone_from(&facts));
+            }
         }
+        *self.facts() = facts;
+    }
+
+    /// Tells which of the user's new files the model has not seen.
+    fn tell_left_out(&self, request: &Request) {
+        let facts = self.facts();
+        let left_out = MEDIA
+            .iter()
+            .find(|(kind, _)| facts.refuses(*kind) && has_new(request, *kind));
+        if let Some((_, what)) = left_out {
+            let name = &self.model().name;
+            (request.on_notice)(&format!(
+                "{name} takes no {what}: it was asked without them"
+            ));
+        }
+    }
+}
+
+/// Why no reply could be read.
+pub(super) enum ReadError {
+    Provider(ProviderError),
+    /// The body of an error in place of a reply.
+    Refusal(String),
+}
+
+impl From<ProviderError> for ReadError {
+    fn from(error: ProviderError) -> Self {
+        Self::Provider(error)
+    }
+}
+
+/// The endpoint for chats.
+fn chat(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Anthropic => anthropic::CHAT,
+        _ => openai::CHAT,
+    }
+}
+
+/// The address of an endpoint.
+fn url(model: &Model, endpoint: &str) -> String {
+    match model.protocol {
+        Protocol::Anthropic => anthropic::api_url(&model.base, endpoint),
+        _ => openai::url(model, endpoint),
+    }
+}
+
+/// The header that carries a key.
+fn auth(protocol: Protocol, key: &str) -> (&'static str, String) {
+    match protocol {
+        Protocol::Anthropic => ("x-api-key", key.to_owned()),
+        Protocol::Azure => ("api-key", key.to_owned()),
+        _ => ("authorization", format!("Bearer {key}")),
     }
 }
 
 impl Provider for Host {
     fn model(&self) -> &str {
-        &self.model.name
+        &self.model().name
     }
 
+    /// The entry's, else that of the host's list.
     fn price(&self) -> Price {
-        self.model.entry.price
+        match self.model.entry.price {
+            price if price == Price::default() => self.facts().price.unwrap_or_default(),
+            price => price,
+        }
     }
 
     fn secrets(&self) -> Vec<String> {
@@ -273,68 +434,56 @@ impl Provider for Host {
     }
 
     fn preview(&self, request: &Request) -> Value {
-        parse_json(self.body(request)).unwrap_or_default()
+        parse_json(self.body(request, &self.facts())).unwrap_or_default()
     }
 
-    fn left_out(&self, request: &Request) -> Option<String> {
-        let learned = self.learned();
-        let media = MEDIA
-            .iter()
-            .find(|(kind, quirk, _)| learned.knows(quirk) && has_new(request, *kind));
-        let is_first = matches!(request.messages.last(), Some(Message::User(_)));
-        let tools = learned.knows(NO_TOOLS) && is_first && !request.tools.is_empty();
-        let what = media.map(|(.., what)| *what).or(tools.then_some("tools"))?;
-        Some(format!(
-            "{} takes no {what}: it was asked without them",
-            self.model.name
-        ))
-    }
-
-    /// Asks once more for each quirk that a refusal teaches. A quirk that does not help is forgotten.
+    /// Asks once more for each change that a refusal asks for. A change that does not help is forgotten, but for limits that
+    /// the host states.
     fn chat(
         &self,
         request: &Request,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
-        let (before, mut tried) = (self.learned().clone(), Vec::new());
-        // Each new image tests whether the model still takes none.
-        if has_new(request, MediaKind::Image) {
-            self.learned().forget(NO_IMAGES);
-        }
+        let (before, mut tried) = (self.facts().clone(), Vec::new());
+        // What an account can pay for now says nothing about later.
+        let mut is_short_of_credit = false;
         loop {
             let mut begun = false;
-            let mut result = self.send(request, &mut |text| {
+            let result = self.send(request, &mut |text| {
                 begun = true;
                 on_delta(text);
             });
-            match &mut result {
-                Err(
-                    ProviderError::Rejected(refusal)
-                    | ProviderError::BadRequest(refusal)
-                    | ProviderError::NotFound(refusal),
-                ) => {
-                    if !begun && self.learns(refusal, request, &mut tried) {
-                        continue;
+            let Failure { error, changes } = match result {
+                Ok(mut reply) => {
+                    if is_short_of_credit {
+                        self.facts().max_tokens = before.max_tokens;
                     }
-                    *self.learned() = before;
-                    return result;
+                    self.keep(&before, request);
+                    self.tell_left_out(request);
+                    outgoing::sign(&mut reply, &self.model().name);
+                    return Ok(reply);
                 }
-                Err(ProviderError::ContextTooLong(refusal)) => {
-                    if let Some(tokens) = window_in(refusal) {
-                        self.learned().add(quirks::window(tokens));
-                    }
-                }
-                Ok(reply) => {
-                    dialect::sign(reply, &self.model.name);
-                    self.notice(reply, request);
-                }
-                Err(_) => {}
+                Err(failure) => failure,
+            };
+            is_short_of_credit |= matches!(error, ProviderError::Quota(_));
+            let window = changes.iter().find_map(|change| match change {
+                Change::Window(window) => Some(*window),
+                _ => None,
+            });
+            if !begun && self.adapt(changes, request, &mut tried) {
+                continue;
             }
-            let learned = self.learned();
-            if learned.known() != before.known() {
-                learned.save();
+            let known = window.or(self.facts().window);
+            self.facts().clone_from(&before);
+            if matches!(error, ProviderError::TooLong { .. }) && known.is_some() {
+                self.facts().window = known;
+                self.keep(&before, request);
             }
-            return result;
+            let is_gone = matches!(error, ProviderError::NotFound(_));
+            if is_gone && !begun && self.replaces_default(request) {
+                continue;
+            }
+            return Err(error);
         }
     }
 }
@@ -355,7 +504,6 @@ fn has_new(request: &Request, kind: MediaKind) -> bool {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::provider::openai::OPENAI;
 
     #[test]
     fn a_host_on_this_machine_or_network_may_take_the_turns_time_before_its_first_word() {
@@ -367,7 +515,7 @@ mod tests {
                 .unwrap()
                 .config;
             let model = config.choose_model(&Env::new()).unwrap().unwrap();
-            Host::new(&OPENAI, model, None, Learned::default(), &Env::new()).patience()
+            Host::new(model, None, HostFacts::default(), &Env::new()).patience()
         };
         for base in [
             "http://127.0.0.1:8080/v1",

@@ -1,30 +1,28 @@
 //! Models: [`OpenAi`] and [`Anthropic`] by their APIs, the [`demo`], a [`Chain`] of several, and the trait [`Provider`] for your own.
 
-// A request goes down this way: `chain` chooses a model and a key, `host` sends to one of them, and its `dialect` (`openai`,
-// `anthropic`) writes the `json`. The response comes back up: `response` reads bytes, `reply` builds a reply from its events,
-// `shapes` knows the forms of their fields.
+// A request goes down this way: `chain` chooses a model and a key, `host` asks one of them, and its protocol (`openai`,
+// `anthropic`) makes the body of what is `outgoing`. The response comes back up: `response` reads bytes, `reply` builds a reply
+// from its events, `shapes` knows the forms of their fields. A `refusal` asks for changes, which `host_facts` remembers.
 
 pub(crate) mod anthropic;
+pub(crate) mod catalog;
 pub(crate) mod chain;
 mod code;
-pub(crate) mod connect;
 pub mod demo;
-mod dialect;
 pub(crate) mod endpoint;
-mod errors;
 pub(crate) mod host;
-mod json;
-pub(crate) mod learned;
-pub(crate) mod offers;
+pub(crate) mod host_facts;
 pub(crate) mod ollama;
 pub(crate) mod openai;
-mod quirks;
+mod outgoing;
+mod refusal;
 pub(crate) mod reply;
 mod response;
 mod shapes;
 #[cfg(test)]
 mod tests;
 mod text_calls;
+mod waits;
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -36,6 +34,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Message, Price, Reply};
 pub use chain::{Chain, Retry};
 pub use code::{Anthropic, OpenAi, Options};
+pub(crate) use refusal::rejected;
 
 /// A tool as the model sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +98,10 @@ pub struct Request<'a> {
     pub on_thought: &'a dyn Fn(&str),
     /// Gets details that `-v` shows.
     pub on_trace: &'a dyn Fn(&str),
+    /// Gets what the user should know about the request: what was left out of it, or which model took its place.
+    pub on_notice: &'a dyn Fn(&str),
+    /// About how many tokens the request has, without the reply; 0: unknown.
+    pub input_tokens: u64,
     /// Stops the request; blocking providers check it while they wait.
     pub cancel: &'a Cancel,
 }
@@ -128,11 +131,6 @@ pub trait Provider: Send + Sync {
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError>;
 
-    /// What a reply was made without because the model does not support it, as a sentence for the user.
-    fn left_out(&self, _request: &Request) -> Option<String> {
-        None
-    }
-
     /// The body that [`Provider::chat`] would send, without keys.
     fn preview(&self, request: &Request) -> Value {
         let messages = request
@@ -153,8 +151,26 @@ pub trait Provider: Send + Sync {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum ProviderError {
-    /// The host refuses the key.
-    Auth(String),
+    /// The host refuses the key, or wants one.
+    AuthFailed {
+        /// What the host said.
+        message: String,
+        /// The request had no key.
+        no_key: bool,
+    },
+    /// The account has no credit left; a retry does not help.
+    Quota(String),
+    /// There is no such model at the host, or no API at this address.
+    NotFound(String),
+    /// The host will never accept this request, whatever the user says.
+    Rejected {
+        /// What the host said.
+        message: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// The host will never accept the user's message, its text or its images.
+    MessageRefused(String),
     /// Too many requests; `retry_after` if the host says when to come back.
     RateLimited {
         /// What the host said.
@@ -162,10 +178,6 @@ pub enum ProviderError {
         /// How long the host asks to wait.
         retry_after: Option<Duration>,
     },
-    /// The account has no credit left; a retry does not help.
-    Quota(String),
-    /// The request is longer than the model can read.
-    ContextTooLong(String),
     /// A temporary failure: no connection, silence, a reply that broke off, a server error.
     Transient {
         /// What went wrong.
@@ -173,20 +185,20 @@ pub enum ProviderError {
         /// How long the host asks to wait.
         retry_after: Option<Duration>,
     },
-    /// The host will never accept this request.
-    Rejected(String),
-    /// There is no such model at the host, or no API at this address.
-    NotFound(String),
-    /// The host will never accept what the request says, its text or its images (400, 413 or 422).
-    BadRequest(String),
+    /// A server on this machine or a private network is still loading its model.
+    Loading(String),
+    /// The request is longer than the model can read.
+    TooLong {
+        /// What the host said.
+        message: String,
+        /// What the model can read, in tokens, if the host says.
+        limit: Option<u64>,
+    },
     /// No request was made: the key, the proxy or the certificates cannot be used.
-    Unasked(Error),
+    NotSent(Error),
     /// The turn was stopped, or its time ran out.
     Cancelled(CancelReason),
 }
-
-/// The end of a refusal by a host that was sent no key.
-const NO_KEY: &str = " (no key was sent)";
 
 /// Whether a text in lower case says one of these: `a & b | c` is `a` and `b`, or `c`.
 fn says(text: &str, any: &str) -> bool {
@@ -194,54 +206,11 @@ fn says(text: &str, any: &str) -> bool {
         .any(|all| all.split(" & ").all(|part| text.contains(part)))
 }
 
-/// Hints by what a message [`says`]; the first row that fits counts. The first ones are about the way to the host, the others
-/// about what it was asked.
-const HINTS: [(&str, &str); 8] = [
-    ("api_base", "correct api_base in config.json"),
-    (
-        "certificate",
-        "if this is the wrong host, correct api_base in config.json",
-    ),
-    (
-        "larger than",
-        "ask for less, or use another model (--model, /model)",
-    ),
-    (
-        "no answer for",
-        "raise request_timeout for slow models, or try again later",
-    ),
-    ("proxy", "check HTTPS_PROXY, or the model's proxy setting"),
-    (
-        "did not parse",
-        "start the model's server with its tool parser, or use another model (--model, /model)",
-    ),
-    (
-        "tool & support",
-        "use --no-tools, or another model (--model, /model)",
-    ),
-    (
-        "model",
-        "check the model's name and its entry in model_list; `bantam models` lists what the hosts offer",
-    ),
-];
-
-const OF_THE_WAY: usize = 5;
-
 impl ProviderError {
     /// The error for the user.
     pub(crate) fn into_error(self, model: &str) -> Error {
-        let said = match &self {
-            // The host's name stands before what went wrong.
-            Self::Transient { message, .. } => message.split_once(": ").map_or("", |(_, why)| why),
-            _ => self.text(),
-        };
-        let said = said.to_lowercase();
-        let by_text = |hints: &[(&str, &'static str)], otherwise| {
-            let fits = hints.iter().find(|(words, _)| says(&said, words));
-            fits.map_or(otherwise, |(_, hint)| *hint)
-        };
         let (kind, hint) = match &self {
-            Self::Unasked(e) => return e.clone().doing(format!("asking {model}")),
+            Self::NotSent(e) => return e.clone().doing(format!("asking {model}")),
             Self::Cancelled(CancelReason::Stopped) => {
                 return Error::new(Kind::Interrupted, "stopped by the user");
             }
@@ -249,11 +218,11 @@ impl ProviderError {
                 return Error::new(Kind::Limit, "the turn timed out")
                     .hint("allow more time with --timeout");
             }
-            Self::Auth(said) if said.ends_with(NO_KEY) => (
+            Self::AuthFailed { no_key: true, .. } => (
                 Kind::Auth,
                 "the host wants a key, and none is set: choose key in `bantam onboard`, or set \"api_key\" in its entry of model_list",
             ),
-            Self::Auth(_) => (
+            Self::AuthFailed { .. } => (
                 Kind::Auth,
                 "check the key: `bantam status` shows where it comes from, and `bantam onboard model` sets another",
             ),
@@ -265,28 +234,19 @@ impl ProviderError {
                 Kind::Auth,
                 "add credit to the account, or use another model (--model, /model)",
             ),
-            Self::ContextTooLong(_) => (Kind::Failed, "start a new conversation (--new, /new)"),
-            Self::Transient { message, .. } => {
-                let otherwise = if message.contains("the server answered") {
-                    "the host has a problem: try again later, or use another model (--model, /model)"
-                } else {
-                    "check the network and the model's api_base, or try again later"
-                };
-                (Kind::Unavailable, by_text(&HINTS[..OF_THE_WAY], otherwise))
-            }
+            Self::TooLong { .. } => (Kind::Failed, "start a new conversation (--new, /new)"),
+            Self::Loading(_) | Self::Transient { .. } => (
+                Kind::Unavailable,
+                "check the network, HTTPS_PROXY and the model's api_base, or try again later",
+            ),
             Self::NotFound(_) => (
                 Kind::Config,
-                by_text(
-                    &HINTS,
-                    "correct api_base, or the model's name, in config.json",
-                ),
+                "check the model's name and its api_base; `bantam models` lists what the hosts offer",
             ),
-            Self::Rejected(_) | Self::BadRequest(_) => (
+            Self::Rejected { hint, .. } => (Kind::Failed, *hint),
+            Self::MessageRefused(_) => (
                 Kind::Failed,
-                by_text(
-                    &HINTS,
-                    "`bantam sessions reset KEY` starts the conversation over",
-                ),
+                "rephrase it, or use another model (--model, /model)",
             ),
         };
         Error::new(kind, self.text())
@@ -296,7 +256,10 @@ impl ProviderError {
 
     /// Whether a retry may help.
     fn may_pass(&self) -> bool {
-        matches!(self, Self::RateLimited { .. } | Self::Transient { .. })
+        matches!(
+            self,
+            Self::RateLimited { .. } | Self::Transient { .. } | Self::Loading(_)
+        )
     }
 
     /// How long the host asks to wait.
@@ -312,15 +275,16 @@ impl ProviderError {
     /// What went wrong, without a hint.
     pub fn text(&self) -> &str {
         match self {
-            Self::Auth(m)
+            Self::AuthFailed { message: m, .. }
             | Self::Quota(m)
-            | Self::ContextTooLong(m)
-            | Self::Rejected(m)
+            | Self::TooLong { message: m, .. }
+            | Self::Rejected { message: m, .. }
             | Self::NotFound(m)
-            | Self::BadRequest(m)
+            | Self::MessageRefused(m)
+            | Self::Loading(m)
             | Self::RateLimited { message: m, .. }
             | Self::Transient { message: m, .. } => m,
-            Self::Unasked(e) => &e.message,
+            Self::NotSent(e) => &e.message,
             Self::Cancelled(_) => "stopped",
         }
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::offers::Offer;
+use super::catalog::Offer;
 use crate::cancel::Cancel;
 use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
@@ -71,11 +71,11 @@ pub(super) fn offer(base: &str, model: &str) -> Option<Offer> {
     };
     let window = loaded.or_else(num_ctx).or(Some(DEFAULT_WINDOW));
     Some(Offer {
-        name: String::new(),
         id: model.to_owned(),
         window,
         tools: can(&shown, "tools"),
         images: can(&shown, "vision"),
+        ..Offer::default()
     })
 }
 

@@ -1,95 +1,126 @@
-//! Writes requests of the OpenAI chat completions API, which most of the world speaks.
+//! The OpenAI chat completions API, which most of the world speaks.
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::dialect::{Dialect, Fields, Outgoing, Reading};
-use super::json::Json;
-use super::quirks::{EMPTY_REASONING, NO_EFFORT, NO_NULL, NO_SYSTEM_ROLE, SIGNATURES};
+use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, raw};
+use super::reply::Reading;
 use super::shapes::{ECHOED, REASONING_FIELD};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
-use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
+use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
 
-pub(crate) const OPENAI: Dialect = Dialect {
-    chat: COMPLETIONS,
-    url,
-    auth: |key| ("authorization", format!("Bearer {key}")),
-    headers: &[],
-    write,
-    reading: READING,
-};
+/// The endpoint for chats, below a base.
+pub(super) const CHAT: &str = "/chat/completions";
+/// The version of Azure's API that has this shape.
+const AZURE_VERSION: &str = "2024-10-21";
 
-pub(super) const READING: Reading = Reading {
+pub(crate) const READING: Reading = Reading {
     text: text_alone,
     translate: |event| event,
 };
 
-pub(crate) const AZURE: Dialect = Dialect {
-    auth: |key| ("api-key", key.to_owned()),
-    ..OPENAI
-};
+/// The body of a request.
+#[derive(Serialize)]
+pub(super) struct Body<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    model: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_effort: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    messages: Option<Vec<Turn<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<Tool<'a>>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+    #[serde(flatten)]
+    extra: Extra<'a>,
+}
 
-/// Where chats are completed, below a base.
-const COMPLETIONS: &str = "/chat/completions";
-/// The version of Azure's API that has this shape.
-const AZURE_VERSION: &str = "2024-10-21";
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+}
 
-fn write(out: &Outgoing, fields: &mut Fields) {
-    let (entry, request) = (&out.model.entry, out.request);
-    out.write_common(fields);
-    if let Some(temperature) = out.temperature() {
-        if let Some(json) = fields.begin("temperature") {
-            json.value(&temperature.into());
-        }
-    }
-    if out.quirks.has(NO_EFFORT) {
-        fields.force("reasoning_effort").text("none");
-    } else if !entry.reasoning_effort.is_empty() {
-        if let Some(json) = fields.begin("reasoning_effort") {
-            json.text(&entry.reasoning_effort);
-        }
-    }
-    if request.stream {
-        if let Some(json) = fields.begin("stream_options") {
-            json.raw(r#"{"include_usage":true}"#);
-        }
-    }
-    if let Some(json) = fields.begin("messages") {
-        let messages = turns(out);
-        json.list(|json| {
-            for message in &messages {
-                message.write(out, json);
-            }
+#[derive(Serialize)]
+#[serde(tag = "type", content = "function", rename_all = "lowercase")]
+enum Tool<'a> {
+    Function {
+        name: &'a str,
+        description: &'a str,
+        parameters: Cow<'a, RawValue>,
+    },
+}
+
+impl<'a> Body<'a> {
+    pub(super) fn new(out: &Outgoing<'a>) -> Self {
+        let effort = out.model.entry.reasoning_effort.as_str();
+        let max_tokens = Some(out.max_tokens());
+        let is_renamed = out.facts.lacks("max_tokens");
+        let streams = out.streams();
+        let tools = out.tools();
+        let is_withheld = out.request.withheld && !tools.is_empty();
+        let tools = tools.into_iter().map(|tool| Tool::Function {
+            name: &tool.name,
+            description: &tool.description,
+            parameters: raw(&tool.schema),
         });
-    }
-    let Some(tools) = out.tools() else { return };
-    if let Some(json) = fields.begin("tools") {
-        json.list(|json| {
-            for tool in tools {
-                json.object(|json| {
-                    json.field("type").text("function");
-                    json.field("function").object(|json| {
-                        json.field("name").text(&tool.name);
-                        json.field("description").text(&tool.description);
-                        json.field("parameters").raw(&tool.schema);
-                    });
-                });
-            }
-        });
-    }
-    if request.withheld {
-        if let Some(json) = fields.begin("tool_choice") {
-            json.text("none");
+        Self {
+            model: Some(&out.model.id),
+            max_tokens: max_tokens.filter(|_| !is_renamed),
+            max_completion_tokens: max_tokens.filter(|_| is_renamed),
+            stream: streams.then_some(true),
+            temperature: out.temperature(),
+            reasoning_effort: Some(effort).filter(|effort| !effort.is_empty()),
+            stream_options: streams.then_some(StreamOptions {
+                include_usage: true,
+            }),
+            messages: Some(turns(out)),
+            tools: Some(tools.collect()).filter(|tools: &Vec<Tool>| !tools.is_empty()),
+            tool_choice: is_withheld.then_some("none"),
+            extra: Extra::new(),
         }
     }
 }
 
+impl<'a> Outline<'a> for Body<'a> {
+    fn clear(&mut self, field: &str) {
+        match field {
+            "model" => self.model = None,
+            "max_tokens" => self.max_tokens = None,
+            "max_completion_tokens" => self.max_completion_tokens = None,
+            "stream" => self.stream = None,
+            "temperature" => self.temperature = None,
+            "reasoning_effort" => self.reasoning_effort = None,
+            "stream_options" => self.stream_options = None,
+            "messages" => self.messages = None,
+            "tools" => self.tools = None,
+            "tool_choice" => self.tool_choice = None,
+            field => drop(self.extra.remove(field)),
+        }
+    }
+
+    fn extra(&mut self) -> &mut Extra<'a> {
+        &mut self.extra
+    }
+}
+
 /// The address of an endpoint for a model.
-fn url(model: &Model, endpoint: &str) -> String {
+pub(super) fn url(model: &Model, endpoint: &str) -> String {
     match model.protocol {
         Protocol::Azure => azure_url(&model.base, &model.id, endpoint),
         _ => api_url(&model.base, endpoint),
@@ -98,10 +129,7 @@ fn url(model: &Model, endpoint: &str) -> String {
 
 /// The address of an endpoint for a base with `/chat/completions`, with a version, or with neither.
 fn api_url(base: &str, endpoint: &str) -> String {
-    let base = base
-        .trim()
-        .trim_end_matches('/')
-        .trim_end_matches(COMPLETIONS);
+    let base = base.trim().trim_end_matches('/').trim_end_matches(CHAT);
     let path = base
         .split_once("://")
         .map_or(base, |(_, rest)| rest)
@@ -120,7 +148,7 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
     let (base, query) = base.trim().split_once('?').unwrap_or((base.trim(), ""));
     let base = base
         .trim_end_matches('/')
-        .trim_end_matches(COMPLETIONS)
+        .trim_end_matches(CHAT)
         .trim_end_matches("/openai");
     let is_whole = base.ends_with("/v1") || base.contains("/deployments/");
     let path = if is_whole {
@@ -137,23 +165,93 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
 }
 
 /// A message as the API wants it.
+#[derive(Serialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
 enum Turn<'a> {
-    System(String),
-    User(Vec<Part<'a>>),
-    Reply(&'a Reply),
-    Result(&'a ToolResult),
+    System {
+        content: String,
+    },
+    User {
+        content: Content<'a>,
+    },
+    Assistant(Said<'a>),
+    Tool {
+        tool_call_id: Cow<'a, str>,
+        content: Pieces<'a>,
+    },
 }
 
-/// A part of a user's message.
+/// The content of a user's message: not every host reads parts, so text alone is sent as a plain string.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text(Pieces<'a>),
+    Parts(Vec<Part<'a>>),
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
 enum Part<'a> {
-    Text(Cow<'a, str>),
-    User(&'a User),
-    Media(&'a Media),
+    Text { text: Pieces<'a> },
+    ImageUrl { image_url: Url<'a> },
+    // The API refuses a file without a name.
+    File { file: File<'a> },
+    InputAudio { input_audio: Audio<'a> },
+}
+
+#[derive(Serialize)]
+struct Url<'a> {
+    url: Pieces<'a>,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    filename: &'static str,
+    file_data: Pieces<'a>,
+}
+
+#[derive(Serialize)]
+struct Audio<'a> {
+    data: &'a str,
+    format: &'a str,
+}
+
+/// A reply.
+#[derive(Serialize)]
+struct Said<'a> {
+    content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning: Option<&'a str>,
+    #[serde(flatten)]
+    echoed: Extra<'a>,
+}
+
+#[derive(Serialize)]
+struct Call<'a> {
+    id: Cow<'a, str>,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    function: Function<'a>,
+    #[serde(flatten)]
+    extra: Extra<'a>,
+}
+
+#[derive(Serialize)]
+struct Function<'a> {
+    name: &'a str,
+    arguments: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<&'a Value>,
 }
 
 /// The conversation as the API wants it: one system message first, never two user messages in a row, each call followed by
 /// its result. Results are text; the images of a step follow all its results, as a user message.
 fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
+    let ids = out.ids();
     let mut system = out.request.system.text();
     let (mut turns, mut images) = (Vec::new(), Vec::new());
     for message in out.request.messages {
@@ -163,15 +261,20 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
         match message {
             Message::System(text) => system = format!("{system}\n\n{text}"),
             Message::User(user) => {
-                say(&mut turns, [Part::User(user)]);
-                say(&mut turns, out.taken(&user.media).map(Part::Media));
+                let mut text = out.user_text(user);
+                if !user.notes.is_empty() {
+                    text.push("\n\n");
+                    text.push(user.notes.as_str());
+                }
+                say(&mut turns, [Part::Text { text }]);
+                say(&mut turns, out.taken(&user.media).map(media));
             }
             // Hosts refuse a reply that says nothing.
             Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
-            Message::Assistant(reply) => turns.push(Turn::Reply(reply)),
+            Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, out, &ids))),
             Message::ToolResult(result) => {
-                turns.push(Turn::Result(result));
-                images.extend(out.taken(&result.images).map(Part::Media));
+                turns.push(tool_result(result, out, &ids));
+                images.extend(out.taken(&result.images).map(media));
             }
         }
     }
@@ -180,202 +283,170 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
     if system.is_empty() {
         return turns;
     }
-    if !out.quirks.has(NO_SYSTEM_ROLE) {
-        turns.insert(0, Turn::System(system.to_owned()));
+    let content = system.to_owned();
+    if !out.facts.lacks("system_role") {
+        turns.insert(0, Turn::System { content });
         return turns;
     }
-    let system = Part::Text(system.to_owned().into());
-    match turns.first_mut() {
-        Some(Turn::User(parts)) => parts.insert(0, system),
-        _ => turns.insert(0, Turn::User(vec![system])),
+    if !matches!(turns.first(), Some(Turn::User { .. })) {
+        let content = Content::Parts(Vec::new());
+        turns.insert(0, Turn::User { content });
+    }
+    if let Some(Turn::User { content: said }) = turns.first_mut() {
+        said.add(
+            Part::Text {
+                text: content.into(),
+            },
+            true,
+        );
     }
     turns
 }
 
+impl<'a> Content<'a> {
+    /// Adds a part at the end, or at the beginning. Texts are joined while there is nothing else.
+    fn add(&mut self, part: Part<'a>, is_first: bool) {
+        match (&mut *self, part) {
+            (Self::Text(text), Part::Text { text: mut new }) => {
+                let old = std::mem::take(text);
+                let (mut first, second) = if is_first {
+                    (new, old)
+                } else {
+                    (old, std::mem::take(&mut new))
+                };
+                if !second.is_empty() {
+                    first.push("\n\n");
+                }
+                first.append(second);
+                *text = first;
+            }
+            (Self::Text(text), part) => {
+                let text = std::mem::take(text);
+                *self = Self::Parts(vec![Part::Text { text }, part]);
+            }
+            (Self::Parts(parts), part) if is_first => parts.insert(0, part),
+            (Self::Parts(parts), part) => parts.push(part),
+        }
+    }
+}
+
 /// Adds parts to the user message at the end, or to a new one.
 fn say<'a>(turns: &mut Vec<Turn<'a>>, parts: impl IntoIterator<Item = Part<'a>>) {
-    match turns.last_mut() {
-        Some(Turn::User(said)) => said.extend(parts),
-        _ => turns.push(Turn::User(parts.into_iter().collect())),
+    for part in parts {
+        match (turns.last_mut(), part) {
+            (Some(Turn::User { content }), part) => content.add(part, false),
+            (_, Part::Text { text }) => turns.push(Turn::User {
+                content: Content::Text(text),
+            }),
+            (_, part) => turns.push(Turn::User {
+                content: Content::Parts(vec![part]),
+            }),
+        }
     }
 }
 
 /// Adds the images of a step's results.
 fn show<'a>(turns: &mut Vec<Turn<'a>>, images: &mut Vec<Part<'a>>) {
     if !images.is_empty() {
-        say(turns, [Part::Text("[images from the tools]".into())]);
+        let text = "[images from the tools]".into();
+        say(turns, [Part::Text { text }]);
         say(turns, images.drain(..));
     }
 }
 
-impl Turn<'_> {
-    fn write(&self, out: &Outgoing, json: &mut Json) {
-        json.object(|json| match self {
-            Turn::System(text) => {
-                json.field("role").text("system");
-                json.field("content").text(text);
-            }
-            Turn::User(parts) => {
-                json.field("role").text("user");
-                write_parts(parts, out, json.field("content"));
-            }
-            Turn::Reply(reply) => write_reply(reply, out, json),
-            Turn::Result(result) => {
-                json.field("role").text("tool");
-                json.field("tool_call_id").text(&out.id(&result.call_id));
-                // Some hosts refuse an empty result.
-                let content = match result.content.as_str() {
-                    "" => "(empty)",
-                    content => content,
-                };
-                let replacements = out.replacements(&result.images);
-                json.field("content").pieces([content, &replacements]);
-            }
-        });
+fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) -> Turn<'a> {
+    let mut content = Pieces::from(result.content.as_str());
+    content.push(out.replacements(&result.images));
+    if content.is_empty() {
+        // Some hosts refuse an empty result.
+        content.push("(empty)");
+    }
+    Turn::Tool {
+        tool_call_id: ids.get(&result.call_id),
+        content,
     }
 }
 
-/// Text alone is sent as a plain string: not every host reads parts.
-fn write_parts(parts: &[Part], out: &Outgoing, json: &mut Json) {
-    let texts: Option<Vec<Vec<Cow<str>>>> = parts.iter().map(|part| part.text(out)).collect();
-    if let Some(texts) = texts {
-        let pieces = texts.iter().enumerate().flat_map(|(n, text)| {
-            let between = if n == 0 { "" } else { "\n\n" };
-            std::iter::once(between).chain(text.iter().map(|piece| &**piece))
-        });
-        json.pieces(pieces);
-        return;
-    }
-    json.list(|json| {
-        for part in parts {
-            json.object(|json| match (part, part.text(out)) {
-                (_, Some(text)) => {
-                    json.field("type").text("text");
-                    let pieces = text.iter().map(|piece| &**piece);
-                    json.field("text").pieces(pieces);
-                }
-                (Part::Media(media), None) => write_media(media, json),
-                _ => {}
-            });
-        }
-    });
-}
-
-impl<'a> Part<'a> {
-    /// The pieces of its text; `None` for media.
-    fn text(&'a self, out: &Outgoing) -> Option<Vec<Cow<'a, str>>> {
-        match self {
-            Part::Text(text) => Some(vec![Cow::Borrowed(text)]),
-            Part::User(user) => {
-                let mut pieces = Vec::new();
-                let time = user.shown_time();
-                if !time.is_empty() {
-                    pieces.extend(["[".into(), time.into(), "]\n".into()]);
-                }
-                pieces.push(user.content.as_str().into());
-                pieces.push(out.replacements(&user.media).into());
-                if !user.notes.is_empty() {
-                    pieces.extend(["\n\n".into(), user.notes.as_str().into()]);
-                }
-                Some(pieces)
-            }
-            Part::Media(media) => {
-                let is_left_out =
-                    media.kind() == MediaKind::Audio && media.audio_format().is_none();
-                is_left_out.then(|| {
-                    vec![
-                        media
-                            .replacement("left out: this API takes WAV and MP3")
-                            .into(),
-                    ]
-                })
-            }
-        }
+fn media(media: &Media) -> Part<'_> {
+    let url = || {
+        let mut url = Pieces::from("data:");
+        url.push(media.mime.as_str());
+        url.push(";base64,");
+        url.push(media.base64.as_str());
+        url
+    };
+    match (media.kind(), media.audio_format()) {
+        (MediaKind::Image, _) => Part::ImageUrl {
+            image_url: Url { url: url() },
+        },
+        (MediaKind::Pdf, _) => Part::File {
+            file: File {
+                filename: "attached.pdf",
+                file_data: url(),
+            },
+        },
+        (MediaKind::Audio, Some(format)) => Part::InputAudio {
+            input_audio: Audio {
+                data: &media.base64,
+                format,
+            },
+        },
+        (MediaKind::Audio, None) => Part::Text {
+            text: media
+                .replacement("left out: this API takes WAV and MP3")
+                .into(),
+        },
     }
 }
 
-fn write_media(media: &Media, json: &mut Json) {
-    let url = ["data:", &media.mime, ";base64,", &media.base64];
-    match media.kind() {
-        MediaKind::Image => {
-            json.field("type").text("image_url");
-            json.field("image_url")
-                .object(|json| json.field("url").pieces(url));
-        }
-        MediaKind::Pdf => {
-            json.field("type").text("file");
-            json.field("file").object(|json| {
-                // The API refuses a file without a name.
-                json.field("filename").text("attached.pdf");
-                json.field("file_data").pieces(url);
-            });
-        }
-        MediaKind::Audio => {
-            json.field("type").text("input_audio");
-            json.field("input_audio").object(|json| {
-                json.field("data").text(&media.base64);
-                json.field("format")
-                    .text(media.audio_format().unwrap_or_default());
-            });
-        }
-    }
-}
-
-fn write_reply(reply: &Reply, out: &Outgoing, json: &mut Json) {
-    json.field("role").text("assistant");
-    if reply.text.is_empty() && !out.quirks.has(NO_NULL) {
-        json.field("content").raw("null");
-    } else {
-        json.field("content").text(&reply.text);
-    }
+fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
     let echoes = out.echoes(reply);
-    if !reply.calls.is_empty() {
-        json.field("tool_calls").list(|json| {
-            for (n, call) in reply.calls.iter().enumerate() {
-                json.object(|json| write_call(call, n == 0, echoes, out, json));
-            }
-        });
-    }
+    let calls = reply.calls.iter().enumerate();
+    let calls = calls.map(|(n, call)| call_of(call, n == 0, echoes, out, ids));
     // DeepSeek and Kimi demand the reasoning of tool turns, under the name they gave it.
     let field = reply.extra.get(REASONING_FIELD).and_then(Value::as_str);
     let field = field.filter(|_| echoes && !reply.calls.is_empty() && !reply.reasoning.is_empty());
-    if let Some(field) = field {
-        json.field(field).text(&reply.reasoning);
-    }
-    if out.quirks.has(EMPTY_REASONING) && field != Some("reasoning_content") {
-        json.field("reasoning_content").text("");
-    }
-    for name in ECHOED {
-        if let Some(value) = reply.extra.get(name).filter(|_| echoes) {
-            json.field(name).value(value);
-        }
+    let thoughts = |name: &str| Some(reply.reasoning.as_str()).filter(|_| field == Some(name));
+    let demanded = Some("").filter(|_| out.facts.demands("reasoning"));
+    let echoed = ECHOED.into_iter().filter(|_| echoes);
+    let echoed = echoed.filter_map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
+    Said {
+        content: Some(reply.text.as_str())
+            .filter(|text| !text.is_empty() || out.facts.lacks("null")),
+        tool_calls: calls.collect(),
+        reasoning_content: thoughts("reasoning_content").or(demanded),
+        reasoning: thoughts("reasoning"),
+        echoed: echoed.collect(),
     }
 }
 
-fn write_call(call: &ToolCall, is_first: bool, echoes: bool, out: &Outgoing, json: &mut Json) {
+fn call_of<'a>(
+    call: &'a ToolCall,
+    is_first: bool,
+    echoes: bool,
+    out: &Outgoing<'a>,
+    ids: &Ids<'a>,
+) -> Call<'a> {
     const SIGNATURE: &str = "thought_signature";
-    json.field("id").text(&out.id(&call.id));
-    json.field("type").text("function");
-    let extra = |name: &str| call.extra.get(name).filter(|_| echoes);
-    json.field("function").object(|json| {
-        json.field("name").text(&call.name);
-        json.field("arguments").text(&call.object());
-        if let Some(value) = extra(SIGNATURE) {
-            json.field(SIGNATURE).value(value);
-        }
-    });
+    let echoed = call.extra.iter().filter(|_| echoes);
+    let mut extra: Extra = echoed
+        .filter(|(name, _)| *name != SIGNATURE)
+        .map(|(name, value)| (name.as_str(), Cow::Borrowed(value)))
+        .collect();
     // Marks a call as another model's. Of several in one reply, only the first is signed.
-    let is_unsigned = extra("extra_content").is_none();
-    if is_first && is_unsigned && out.quirks.has(SIGNATURES) {
-        json.field("extra_content")
-            .raw(r#"{"google":{"thought_signature":"skip_thought_signature_validator"}}"#);
+    if is_first && out.facts.demands("signatures") && !extra.contains_key("extra_content") {
+        let mark = json!({"google": {"thought_signature": "skip_thought_signature_validator"}});
+        extra.insert("extra_content", Cow::Owned(mark));
     }
-    for (name, value) in call
-        .extra
-        .iter()
-        .filter(|(name, _)| echoes && *name != SIGNATURE)
-    {
-        json.field(name).value(value);
+    Call {
+        id: ids.get(&call.id),
+        kind: "function",
+        function: Function {
+            name: &call.name,
+            arguments: call.object(),
+            thought_signature: call.extra.get(SIGNATURE).filter(|_| echoes),
+        },
+        extra,
     }
 }
 
@@ -415,11 +486,11 @@ fn text_alone(event: &str) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::User;
     use crate::provider::tests::wire;
-    use serde_json::json;
 
     fn wire_messages(system: &str, messages: &[Message]) -> Value {
-        wire(&OPENAI, system, messages)["messages"].take()
+        wire(Protocol::OpenAi, system, messages)["messages"].take()
     }
 
     #[test]
@@ -449,7 +520,7 @@ mod tests {
                 "https://h/openai/v1/chat/completions".to_owned(),
             ),
         ] {
-            assert_eq!(azure_url(base, "d", COMPLETIONS), url);
+            assert_eq!(azure_url(base, "d", CHAT), url);
         }
     }
 

@@ -1,8 +1,9 @@
 //! Builds a reply, streamed or whole, from events in whatever shape they come.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use super::dialect::Reading;
 use super::shapes::{
     ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts,
     read_call, refusal_in, split_thinking, stop_of, string, text_of,
@@ -14,6 +15,15 @@ use crate::text::{halves, parse_json, refuse_more_values};
 
 /// The most values of an event: in memory one may take a hundred times its bytes.
 const MAX_VALUES: usize = 500_000;
+
+/// How a protocol's replies are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading {
+    /// The text in an event of a stream that carries text and nothing else, as nearly all do. `None` for any other.
+    pub text: for<'a> fn(&'a str) -> Option<Cow<'a, str>>,
+    /// An event of a stream, or a whole body, into the words of the OpenAI API.
+    pub translate: fn(Value) -> Value,
+}
 
 /// What to show of a piece of a reply that carries content.
 #[derive(Debug, Default, PartialEq)]
@@ -229,8 +239,10 @@ impl<'a> ReplyBuilder<'a> {
                     unshown.clear();
                 }
                 Found::Unparsed => {
-                    let why = "the server did not parse the model's tool call";
-                    return Err(ProviderError::Rejected(why.to_owned()));
+                    return Err(ProviderError::Rejected {
+                        message: "the server did not parse the model's tool call".to_owned(),
+                        hint: "start it with its tool parser, or use another model (--model, /model)",
+                    });
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! Reads a host's response as it arrives, streamed or whole, and notices when the host falls silent.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use super::ProviderError;
-use super::errors::{classify, looks_like_html};
+use super::host::ReadError;
+use super::refusal::{looks_like_html, rejected, transient as transient_for};
 use super::reply::{ReplyBuilder, Shown};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
@@ -63,7 +64,7 @@ impl<'a> Response<'a> {
                 self.host,
                 patience.as_secs()
             )),
-            Fault::Config(e) => ProviderError::Unasked(e.doing(self.host)),
+            Fault::Config(e) => ProviderError::NotSent(e.doing(self.host)),
             Fault::Broken(m) => transient(format!("{}: {m}", self.host)),
             Fault::Cancelled(why) => ProviderError::Cancelled(why),
         })
@@ -75,7 +76,7 @@ impl<'a> Response<'a> {
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {
             let larger = format!("{}: the answer is larger than {} MB", self.host, most >> 20);
-            return Err(ProviderError::Rejected(larger));
+            return Err(rejected(larger));
         }
         Ok(piece)
     }
@@ -105,12 +106,12 @@ impl<'a> Response<'a> {
         head: &Head,
         show: &mut dyn FnMut(&Shown),
         trace: &dyn Fn(&str),
-    ) -> Result<Reply, ProviderError> {
+    ) -> Result<Reply, ReadError> {
         let mut is_stream = head
             .header("content-type")
             .is_some_and(|t| t.contains("event-stream"));
         let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
-        let mut event = |reply: &mut ReplyBuilder, data: &str| -> Result<bool, ProviderError> {
+        let mut event = |reply: &mut ReplyBuilder, data: &str| -> Result<bool, ReadError> {
             let shown = reply.event(data).map_err(|error| error_in_answer(&error))?;
             shown.iter().for_each(&mut *show);
             Ok(shown.is_some())
@@ -132,9 +133,9 @@ impl<'a> Response<'a> {
                         text,
                         thought: String::new(),
                     });
-                    return Err(e);
+                    return Err(e.into());
                 }
-                Err(e) => return Err(e),
+                Err(e) => return Err(e.into()),
             };
             // Some hosts stream under the wrong content type.
             is_stream |=
@@ -157,7 +158,7 @@ impl<'a> Response<'a> {
             }
         }
         if !is_stream {
-            return whole(reply, head, &body, show);
+            return whole(reply, &body, show);
         }
         if let Some(last) = events.finish() {
             event(&mut reply, &last)?;
@@ -174,7 +175,7 @@ impl<'a> Response<'a> {
         }
         // The end of the connection is not the end of the reply.
         if !reply.is_complete() {
-            return Err(transient("the answer broke off"));
+            return Err(transient("the answer broke off").into());
         }
         let has_thoughts = reply.has_thoughts();
         let (reply, text) = reply.finish()?;
@@ -190,26 +191,23 @@ impl<'a> Response<'a> {
 
 fn whole(
     mut reply: ReplyBuilder,
-    head: &Head,
     body: &[u8],
     show: &mut dyn FnMut(&Shown),
-) -> Result<Reply, ProviderError> {
+) -> Result<Reply, ReadError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
-        return Err(classify(head.status, Some(head), body, SystemTime::now()));
+        return Err(ReadError::Refusal(text.into_owned()));
     }
     let content = reply
         .event(&text)
         .map_err(|error| error_in_answer(&error))?;
     if let Some(why) = reply.too_large() {
         let why = format!("the answer is larger than any that is read: {why}");
-        return Err(ProviderError::Rejected(why));
+        return Err(rejected(why).into());
     }
     if content.is_none() && !reply.is_complete() {
-        return Err(transient(format!(
-            "the answer holds no reply: {}",
-            one_line(&text, 100)
-        )));
+        let why = format!("the answer holds no reply: {}", one_line(&text, 100));
+        return Err(transient(why).into());
     }
     let (reply, _) = reply.finish()?;
     show(&Shown {
@@ -220,18 +218,10 @@ fn whole(
 }
 
 fn transient(message: impl Into<String>) -> ProviderError {
-    ProviderError::Transient {
-        message: message.into(),
-        retry_after: None,
-    }
+    transient_for(message, None)
 }
 
 /// An error object in an answer whose status promised a reply.
-fn error_in_answer(error: &Value) -> ProviderError {
-    classify(
-        200,
-        None,
-        json!({ "error": error }).to_string().as_bytes(),
-        SystemTime::now(),
-    )
+fn error_in_answer(error: &Value) -> ReadError {
+    ReadError::Refusal(json!({ "error": error }).to_string())
 }

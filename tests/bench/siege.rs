@@ -61,7 +61,7 @@ const KINDS: [&str; 17] = [
     "cron",
     "sessions",
     "usage",
-    "state/quirks.json",
+    "state/hosts.json",
     "state/queue.jsonl",
     "state/outbox",
     "state/vectors.json",

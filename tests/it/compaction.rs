@@ -258,15 +258,16 @@ fn a_host_that_refuses_for_length_is_asked_once_more_and_then_it_is_an_error() {
         home.agent(["-m", text]).exits(0).prints("Yes.\n");
     }
     let requests = model.requests();
-    assert_eq!(requests.len(), 6, "refused, summarised, asked once more");
-    assert!(requests[5].texts("system")[0].contains("In short: one, two."));
+    let what = "refused, refused within the stated window, summarised, asked once more";
+    assert_eq!(requests.len(), 7, "{what}");
+    assert!(requests[6].texts("system")[0].contains("In short: one, two."));
     home.agent(["-m", "never"])
         .exits(1)
         .prints("")
         .fails_with_a_hint()
         .says("maximum context length")
         .says("--new");
-    let asked = model.requests()[6..]
+    let asked = model.requests()[7..]
         .iter()
         .filter(|request| !is_for_a_summary(request))
         .count();

@@ -155,8 +155,7 @@ fn is_read(home: &Home) {
     assert!(jobs.contains("daily") && jobs.contains("often"), "{jobs}");
     let history = run(&["cron", "history"]).stdout;
     assert!(history.contains("ok"), "{history}");
-    let status = run(&["status"]).stdout;
-    assert!(status.contains("stream_options"), "{status}");
+    run(&["status"]);
     run(&["agent", "-s", "old", "-m", "go on"]);
     let texts = model.request(0).texts("user");
     assert!(texts[0].contains("look around"), "{texts:?}");

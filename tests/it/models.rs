@@ -79,14 +79,6 @@ fn models_are_listed_with_what_their_host_tells_and_the_window_is_kept() {
 
 #[test]
 fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
-    let llama = Model::answering(|request, _| match request.path.as_str() {
-        "/v1/models" => Reply::json(200, &json!({ "data": [ { "id": "local" } ] })),
-        "/props" => Reply::json(
-            200,
-            &json!({ "default_generation_settings": { "n_ctx": 4096 } }),
-        ),
-        _ => Reply::error(404, "no such page"),
-    });
     let ollama = Model::answering(|request, _| match request.path.as_str() {
         "/v1/models" => Reply::json(200, &json!({ "data": [ { "id": "local" } ] })),
         "/api/ps" => Reply::json(200, &json!({ "models": [] })),
@@ -103,7 +95,6 @@ fn local_servers_are_asked_for_their_windows_in_their_own_ways() {
         _ => Reply::error(404, "no such page"),
     });
     for (model, name, more) in [
-        (llama, "acme/local", ["?", "?"]),
         (ollama, "ollama/local", ["yes", "yes"]),
         (studio, "lmstudio/local", ["?", "yes"]),
     ] {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
@@ -25,9 +25,9 @@ fn answer(request: &Request, refused: &[(&str, &str)]) -> Reply {
 }
 
 fn rows(home: &Home) -> Vec<Value> {
-    let text = fs::read_to_string(home.path("state/quirks.json")).unwrap();
+    let text = fs::read_to_string(home.path("state/hosts.json")).unwrap();
     let mut value: Value = serde_json::from_str(&text).unwrap();
-    serde_json::from_value(value["learned"].take()).unwrap()
+    serde_json::from_value(value["models"].take()).unwrap()
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         (None, &json!(8192))
     );
 
-    let path = home.path("state/quirks.json");
+    let path = home.path("state/hosts.json");
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o600
@@ -79,7 +79,7 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         "learned    test-model at {host}: takes max_completion_tokens in place of max_tokens (since 20"
     );
     assert!(
-        run.stdout.contains(&line) && run.stdout.contains("quirks.json"),
+        run.stdout.contains(&line) && run.stdout.contains("hosts.json"),
         "{}",
         run.stdout
     );
@@ -88,9 +88,13 @@ fn a_refusal_is_met_once_and_not_by_the_next_run() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|row| &row["quirk"])
+        .map(|row| &row["says"])
         .collect();
-    assert_eq!(told, ["max_completion_tokens", "no stream_options"]);
+    let says = [
+        "takes max_completion_tokens in place of max_tokens",
+        "takes no stream_options",
+    ];
+    assert_eq!(told, says);
 
     // Whoever removes it has it found out anew.
     fs::remove_file(path).unwrap();
@@ -148,7 +152,7 @@ fn what_was_learned_long_ago_is_tried_again() {
     let at = row["at"].as_u64().unwrap();
     for (days, requests) in [(29, 1), (31, 2)] {
         row["at"] = json!(at - days * 86_400);
-        home.write("state/quirks.json", json!({ "learned": [row] }).to_string());
+        home.write("state/hosts.json", json!({ "models": [row] }).to_string());
         let before = model.requests().len();
         home.agent(["-m", "hi"]).exits(0);
         assert_eq!(
@@ -205,11 +209,11 @@ fn what_cannot_be_read_or_written_is_no_fault_of_the_turn() {
         "",
         "{",
         "[]",
-        "{\"learned\": [{\"host\": 1}, 7, null]}",
+        "{\"models\": [{\"host\": 1}, 7, null]}",
         &"x".repeat(200_000),
     ] {
         let home = Home::with(&model.config());
-        home.write("state/quirks.json", text);
+        home.write("state/hosts.json", text);
         home.agent(["-m", "hi"])
             .exits(0)
             .prints("Here.\n")
@@ -218,12 +222,12 @@ fn what_cannot_be_read_or_written_is_no_fault_of_the_turn() {
         home.bantam().arg("status").run().exits(0).is_quiet();
     }
     let home = Home::with(&model.config());
-    home.dir("state/quirks.json/in the way");
+    home.dir("state/hosts.json/in the way");
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("Here.\n")
         .is_quiet();
-    assert!(!home.path("state/quirks.json.new").exists());
+    assert!(!home.path("state/hosts.json.new").exists());
     home.bantam().arg("status").run().exits(0);
 }
 
@@ -257,17 +261,14 @@ fn a_bad_image_is_not_taken_for_a_model_without_images() {
             .run();
         run.exits(1).says(says);
         assert_eq!(model.requests().len(), 1, "{says}");
-        assert!(!home.path("state/quirks.json").exists(), "{says}");
+        assert!(!home.path("state/hosts.json").exists(), "{says}");
     }
 }
 
 #[test]
-fn a_model_without_images_is_said_to_have_none_and_tested_with_each_new_one() {
-    let upgraded = Arc::new(AtomicBool::new(false));
-    let accepts = upgraded.clone();
+fn model_without_images_is_asked_without_them() {
     let model = Model::answering(move |request, _| {
-        let refused = has_image(request) && !accepts.load(Ordering::SeqCst);
-        if refused {
+        if has_image(request) {
             Reply::error(404, "No endpoints found that support image input")
         } else {
             Reply::text("Seen.")
@@ -283,26 +284,15 @@ fn a_model_without_images_is_said_to_have_none_and_tested_with_each_new_one() {
     };
     look().exits(0).prints("Seen.\n").says("takes no images");
     assert_eq!(model.requests().len(), 2);
-    assert!(
-        model
-            .request(1)
-            .last("user")
-            .contains("left out: this model")
-    );
+    let asked = model.request(1).last("user");
+    assert!(asked.contains("left out: this model"), "{asked}");
     home.agent(["-m", "and now?"]).exits(0).is_quiet();
-    assert_eq!(model.requests().len(), 3, "an old image is not tried again");
     look().exits(0).says("takes no images");
-    assert_eq!(model.requests().len(), 5);
-    assert_eq!(rows(&home).len(), 1);
-    upgraded.store(true, Ordering::SeqCst);
-    look().exits(0).prints("Seen.\n").is_quiet();
-    assert_eq!((model.requests().len(), rows(&home).len()), (6, 0));
-    home.agent(["-m", "and now?"]).exits(0);
-    assert!(has_image(&model.request(6)));
+    assert_eq!(model.requests().len(), 4, "none is refused again");
 }
 
 #[test]
-fn a_model_without_tools_is_asked_without_them_once_learned() {
+fn model_without_tools_is_asked_without_them() {
     let model = strict(&[(
         "tools",
         "registry.ollama.ai/library/gemma2:2b does not support tools",
@@ -315,6 +305,216 @@ fn a_model_without_tools_is_asked_without_them_once_learned() {
     home.agent(["-m", "hi"])
         .exits(0)
         .prints("Here.\n")
-        .says("takes no tools");
+        .is_quiet();
     assert_eq!(model.requests().len(), 3);
+}
+
+/// Names of the tools in a request.
+fn tools(request: &Request) -> Vec<String> {
+    let tools = request.body["tools"].as_array().into_iter().flatten();
+    let name = |tool: &Value| tool["function"]["name"].as_str().map(str::to_owned);
+    tools.filter_map(name).collect()
+}
+
+fn max_tokens(request: &Request) -> u64 {
+    request.body["max_tokens"].as_u64().unwrap_or_default()
+}
+
+/// The refusal of a request, if it is refused.
+type Refuse = fn(&Request) -> Option<Reply>;
+
+fn error_of(message: &str, param: &str) -> Reply {
+    let error = json!({ "error": { "message": message, "param": param, "code": "invalid" } });
+    Reply::json(400, &error)
+}
+
+/// A rule of a host for each kind of change.
+const RULES: [(&str, Refuse); 10] = [
+    ("limit of the reply", |request| {
+        let says =
+            "max_tokens is too large: 8192. This model supports at most 4096 completion tokens";
+        (max_tokens(request) > 4096).then(|| error_of(says, "max_tokens"))
+    }),
+    ("window", |request| {
+        let says = "This model's maximum context length is 8192 tokens and your request has 1000 input tokens";
+        (max_tokens(request) > 7000).then(|| error_of(says, ""))
+    }),
+    ("number of tools", |request| {
+        let count = tools(request).len();
+        let says = format!(
+            "Invalid 'tools': array too long. Expected an array with maximum length 5, but got an array with length {count} instead."
+        );
+        (count > 5).then(|| error_of(&says, "tools"))
+    }),
+    ("one tool by its place", |request| {
+        let at = tools(request).iter().position(|name| name == "exec")?;
+        Some(error_of(
+            "object schema missing properties",
+            &format!("tools[{at}].function.parameters"),
+        ))
+    }),
+    ("one tool by its name", |request| {
+        let says =
+            "Invalid schema for function 'exec': In context=(), object schema missing properties.";
+        tools(request)
+            .contains(&"exec".to_owned())
+            .then(|| Reply::error(400, says))
+    }),
+    ("value of a field", |request| {
+        let says = "Function tools with reasoning_effort are not supported for this model: set reasoning_effort to 'none'.";
+        (request.body["reasoning_effort"] != "none").then(|| Reply::error(400, says))
+    }),
+    ("field", |request| {
+        let says = "Unsupported parameter: 'stream_options'";
+        request
+            .body
+            .get("stream_options")
+            .map(|_| Reply::error(400, says))
+    }),
+    ("name of a field", |request| {
+        request
+            .body
+            .get("max_tokens")
+            .map(|_| Reply::error(400, NO_MAX_TOKENS))
+    }),
+    ("streaming", |request| {
+        let says = "Your organization must be verified to stream this model.";
+        request.is_streamed().then(|| error_of(says, "stream"))
+    }),
+    ("reasoning in each reply", |request| {
+        let says = "The reasoning_content in the thinking mode must be passed back to the API.";
+        let replies = request.messages();
+        let mut replies = replies
+            .iter()
+            .filter(|message| message["role"] == "assistant");
+        replies
+            .any(|reply| reply.get("reasoning_content").is_none())
+            .then(|| Reply::error(400, says))
+    }),
+];
+
+#[test]
+fn change_is_made_once_and_keeps_the_users_message() {
+    for (what, refuse) in RULES {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let count = refused.clone();
+        let model = Model::answering(move |request, _| match refuse(request) {
+            Some(reply) => {
+                count.fetch_add(1, Ordering::SeqCst);
+                reply
+            }
+            None => Reply::text("Yes."),
+        });
+        let home = Home::with(&model.config());
+        home.agent(["-m", "my name is Zora"])
+            .exits(0)
+            .prints("Yes.\n");
+        for question in ["who am I?", "and now?"] {
+            home.agent(["-m", question]).exits(0).prints("Yes.\n");
+        }
+        assert_eq!(refused.load(Ordering::SeqCst), 1, "{what}");
+        let said = model.requests().pop().unwrap().texts("user").join(" ");
+        assert!(said.contains("Zora"), "{what}: {said}");
+    }
+}
+
+#[test]
+fn refusal_that_names_no_message_keeps_the_users_message() {
+    let model = Model::scripted([
+        error_of("max_tokens is not what it should be", "max_tokens"),
+        Reply::text("Yes."),
+    ]);
+    let home = Home::with(&model.config());
+    home.agent(["-m", "my name is Zora"])
+        .exits(1)
+        .does_not_say("left out");
+    home.agent(["-m", "who am I?"]).exits(0);
+    assert!(model.request(1).texts("user").join(" ").contains("Zora"));
+}
+
+#[test]
+fn reply_is_limited_by_what_the_account_can_pay_and_only_then() {
+    let model = Model::answering(|request, n| {
+        let says = "This request requires more credits, or fewer max_tokens. You requested up to 8192 tokens, but can only afford 2417.";
+        if n == 0 && max_tokens(request) > 2417 {
+            Reply::error(402, says)
+        } else {
+            Reply::text("Yes.")
+        }
+    });
+    let home = Home::with(&model.config());
+    for _ in 0..2 {
+        home.agent(["-m", "hi"]).exits(0);
+    }
+    let sent: Vec<u64> = model.requests().iter().map(max_tokens).collect();
+    assert_eq!(sent, [8192, 2417, 8192]);
+}
+
+#[test]
+fn key_in_an_error_is_removed_before_the_error_is_cut() {
+    for padding in [0, 250, 275, 290] {
+        let says = format!("{}{CANARY}", "x".repeat(padding));
+        let model = Model::scripted([Reply::error(400, &says)]);
+        let run = Home::with(&model.config()).agent(["-m", "hi"]);
+        run.exits(1).does_not_say(&CANARY[..6]);
+    }
+}
+
+/// A host whose list is this, and which has only the models of the list.
+fn listing(ids: &'static [&'static [&'static str]]) -> (Model, Arc<AtomicUsize>) {
+    let now = Arc::new(AtomicUsize::new(0));
+    let at = now.clone();
+    let model = Model::answering(move |request, _| {
+        let ids = ids[at.load(Ordering::SeqCst)];
+        if request.method == "GET" {
+            let rows: Vec<Value> = ids.iter().map(|id| json!({ "id": id })).collect();
+            return Reply::json(200, &json!({ "data": rows }));
+        }
+        let id = request.body["model"].as_str().unwrap_or_default();
+        if ids.contains(&id) {
+            Reply::text(id)
+        } else {
+            Reply::error(404, "The model does not exist")
+        }
+    });
+    (model, now)
+}
+
+#[test]
+fn default_model_is_found_remembered_and_replaced() {
+    let (model, now) = listing(&[
+        &["gpt-4.1-mini", "gpt-5-mini", "gpt-5"],
+        &["gpt-5", "gpt-6-mini"],
+    ]);
+    let entry = json!({ "model": "openai/*", "api_base": model.base(), "api_key": CANARY });
+    let home = Home::with(&json!({ "model_list": [entry] }));
+    for _ in 0..2 {
+        home.agent(["-m", "hi"])
+            .exits(0)
+            .prints("gpt-5-mini\n")
+            .is_quiet();
+    }
+    assert_eq!(model.requests().len(), 3, "the list is asked for once");
+    now.store(1, Ordering::SeqCst);
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("gpt-6-mini\n")
+        .says("gpt-5-mini is no longer offered: asking openai/gpt-6-mini");
+    home.agent(["-m", "hi"])
+        .exits(0)
+        .prints("gpt-6-mini\n")
+        .is_quiet();
+    // A model that the user chose is never replaced.
+    home.agent(["--model", "openai/gpt-5-mini", "-m", "hi"])
+        .exits(3);
+}
+
+#[test]
+fn host_without_a_list_and_without_a_default_says_what_to_type() {
+    let model = Model::answering(|_, _| Reply::error(404, "no such page"));
+    let entry = json!({ "model": "acme/*", "api_base": model.base() });
+    Home::with(&json!({ "model_list": [entry] }))
+        .agent(["-m", "hi"])
+        .exits(3)
+        .says("bantam models acme");
 }

@@ -267,6 +267,8 @@ fn hints_name_what_can_be_typed_at_the_prompt() {
     let too_long = Reply::error(400, "This model's maximum context length is 8192 tokens");
     let model = Model::scripted([
         Reply::error(402, "insufficient credit"),
+        // The stated window makes room for a shorter reply first.
+        too_long.clone(),
         too_long.clone(),
         // What was said before is put in short, and it is asked once more.
         Reply::text("Somebody said hi."),
@@ -562,18 +564,18 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
     talk.types("/model openai/small-talk\r");
     talk.wait_for_next_stdout("the model is now openai/small-talk\r\n");
     talk.types("/model test\r");
-    talk.wait_for_next_stdout("the model is now openai/gpt-5-mini");
+    talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("/model\n");
     talk.wait_for_next_stdout("gpt-small   8192 tokens\r\n");
     talk.wait_for_next_stdout("/model NAME changes it: test, one of these, or vendor/model\r\n");
     talk.types("/model openai/gpt-smal\n");
-    talk.wait_for_next_stdout("did you mean /model openai/gpt-small?");
+    talk.wait_for_next_stdout("but its host does not list that model");
     talk.types("/model openai/quite-another\n");
     talk.wait_for_next_stdout(
         "but its host does not list that model; /model lists the ones it has\r\n",
     );
     talk.types("/model nope\n");
-    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: ");
+    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: config.json has");
     talk.types("/model openai/gpt-small\r");
     talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");

@@ -33,7 +33,10 @@ impl Provider for Refusing {
 
     fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         if self.0.fetch_add(1, Ordering::SeqCst) == 3 {
-            return Err(ProviderError::Auth("no such key".to_owned()));
+            return Err(ProviderError::AuthFailed {
+                message: "no such key".into(),
+                no_key: false,
+            });
         }
         thread::sleep(Duration::from_millis(100));
         Ok(Reply {

@@ -146,9 +146,8 @@ fn calls(n: usize) -> Reply {
 }
 
 fn too_long() -> Answer {
-    Err(ProviderError::ContextTooLong(
-        "maximum context length".into(),
-    ))
+    let (message, limit) = ("maximum context length".into(), None);
+    Err(ProviderError::TooLong { message, limit })
 }
 
 /// An agent with a model, and what the model has seen.
@@ -633,7 +632,9 @@ fn a_refused_key_after_a_summary_leaves_no_trace_of_the_turn() {
     let fixture = Fixture::new(1000, |seen, _| {
         let summed_up = seen.changing.contains("SUMMARY") && seen.user().last() == Some(&"refused");
         if summed_up {
-            Err(ProviderError::Auth("no".into()))
+            Err(ProviderError::NotSent(crate::error::Error::failed(
+                "no key",
+            )))
         } else {
             Ok(talkative(seen))
         }

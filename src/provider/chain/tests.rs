@@ -57,7 +57,13 @@ fn limited() -> Answer {
 }
 
 fn refused() -> Answer {
-    ("", Err(ProviderError::Auth("no".into())))
+    (
+        "",
+        Err(ProviderError::AuthFailed {
+            message: "no".into(),
+            no_key: false,
+        }),
+    )
 }
 
 /// The answer and who gave it, or the error and whose it is.
@@ -75,6 +81,8 @@ fn run(chain: &Chain, max: u32) -> (ChainResult, Vec<Note>) {
         sampling: &Sampling::default(),
         on_thought: &|_| (),
         on_trace: &|_| (),
+        on_notice: &|_| (),
+        input_tokens: 0,
         cancel: &cancel,
     };
     let retry = Retry {
@@ -123,14 +131,17 @@ fn faults_that_pass_are_tried_again_and_others_are_not() {
     );
     assert_eq!(
         one(vec![refused(), good("a")], 3),
-        Err(ProviderError::Auth("no".into()))
+        Err(ProviderError::AuthFailed {
+            message: "no".into(),
+            no_key: false
+        })
     );
 }
 
 #[test]
 fn an_answer_that_has_begun_is_asked_for_nowhere_else() {
     let half = || ("half an ", Err(transient(None)));
-    let refused = ProviderError::Rejected("gone".into());
+    let refused = rejected("gone");
     assert_eq!(one(vec![half(), good("a")], 3), Err(transient(None)));
     let two = chain(vec![
         vec![script("m/x", vec![half()])],
@@ -240,10 +251,7 @@ fn a_model_that_fails_makes_room_for_the_next_and_comes_last_for_a_while() {
             "m/x",
             vec![("", Err(transient(None))), ("", Err(transient(None)))],
         )],
-        vec![script(
-            "m/y",
-            vec![("", Err(ProviderError::Rejected("gone".into())))],
-        )],
+        vec![script("m/y", vec![("", Err(rejected("gone")))])],
         vec![script("m/z", vec![good("a"), good("b")])],
     ]);
     let (result, notes) = run(&chain, 1);
@@ -289,13 +297,22 @@ fn when_nobody_answers_it_is_the_first_ones_error() {
     ]);
     assert_eq!(
         run(&chain, 0).0,
-        Err((ProviderError::Auth("no".into()), "m/x".into()))
+        Err((
+            ProviderError::AuthFailed {
+                message: "no".into(),
+                no_key: false
+            },
+            "m/x".into()
+        ))
     );
 }
 
 #[test]
 fn a_conversation_that_is_too_long_is_nobody_elses_business() {
-    let long = ProviderError::ContextTooLong("x".into());
+    let long = ProviderError::TooLong {
+        message: "x".into(),
+        limit: None,
+    };
     let chain = chain(vec![
         vec![script("m/x", vec![("", Err(long.clone()))])],
         vec![script("m/y", vec![good("a")])],

@@ -1,5 +1,7 @@
 //! Errors: what is tried again, when, and what the user is told.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -49,7 +51,7 @@ fn a_wait_is_understood_in_every_form() {
     elsewhere(
         "fault",
         16,
-        "provider::errors::a_wait_is_understood_in_every_form has the date: a server's clock cannot be set here",
+        "provider::waits::a_wait_is_understood_in_every_form has the date: a server's clock cannot be set here",
     );
     let past = limited().header("Retry-After", "Sun, 06 Nov 1994 08:49:37 GMT");
     fault(17, "a date that has passed: at once", [past, done()])
@@ -223,9 +225,17 @@ fn a_request_that_is_too_long_is_shortened_once_and_the_window_is_kept() {
     ] {
         elsewhere("fault", 22, "a context that is too long");
         elsewhere("case", 59, "an overflow by any status and name");
+        let limit = Arc::new(AtomicUsize::new(usize::MAX));
         let model = Model::answering(move |request, n| match n {
             0..=5 => Reply::text(&"words ".repeat(400)),
-            6 => Reply::json(status, &body),
+            // As long as nothing is left out.
+            _ if request.body["messages"].to_string().len() >= limit.load(Ordering::SeqCst)
+                || n == 6 =>
+            {
+                let len = request.body["messages"].to_string().len();
+                limit.fetch_min(len, Ordering::SeqCst);
+                Reply::json(status, &body)
+            }
             _ if request
                 .last("system")
                 .contains("so that the assistant can continue") =>
@@ -263,7 +273,8 @@ fn a_request_that_is_too_long_is_shortened_once_and_the_window_is_kept() {
 #[test]
 fn an_error_is_found_wherever_it_stands() {
     let late = format!("{}maximum context length is 8192", "x".repeat(200));
-    case(60, "a reason late in the text", [Reply::error(400, &late)])
+    let late = || Reply::error(400, &late);
+    case(60, "a reason late in the text", [late(), late()])
         .fails(1, "start a new conversation")
         .run();
     let odd: [(Value, i32); 7] = [

@@ -454,36 +454,11 @@ fn ids_are_unique_and_belong_to_their_results() {
             "function"
         );
     }
-    let mistral = json!({ "model": "mistral/small" });
-    let seen = case(
+    super::elsewhere(
+        "case",
         21,
-        "ids that Mistral would refuse",
-        [called(&think("functions.think:0")), done()],
-    )
-    .entry(mistral)
-    .answers("Done.")
-    .run();
-    let id = seen.calls()[0].0.clone();
-    assert!(
-        id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()),
-        "{id}"
+        "requests::call_ids_are_shortened_for_another_model: ids that Mistral would refuse",
     );
-    assert_eq!(
-        seen.requests[1].messages().last().unwrap()["tool_call_id"],
-        *id
-    );
-    let strange = Reply::error(
-        400,
-        "Tool call id was functions.think:0 but must be a-z, A-Z, 0-9, with a length of 9.",
-    );
-    let seen = case(
-        21,
-        "a refusal of an id",
-        [called(&think("functions.think:0")), strange, done()],
-    )
-    .answers("Done.")
-    .run();
-    assert_eq!(seen.calls()[0].0, id, "the same id for the same id");
     let mut untyped = think("a");
     untyped.as_object_mut().unwrap().remove("type");
     let seen = case(22, "a call without a type", [called(&untyped), done()])

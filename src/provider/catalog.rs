@@ -1,0 +1,576 @@
+//! Lists of models: what the configured hosts offer, and the rule that picks a host's default model from its list.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use super::host::Host;
+use super::host_facts::{self, HostFacts};
+use super::{ProviderError, ollama};
+use crate::cancel::{Cancel, CancelReason};
+use crate::config::vendors::{self, Protocol, VENDORS, Vendor};
+use crate::config::{Config, Env, Model, Parts};
+use crate::error::{Error, Kind, Result};
+use crate::http::authority;
+use crate::message::Price;
+use crate::paths::Home;
+use crate::secret::Redactor;
+use crate::text::rfc3339;
+
+/// How long a host may take to list its models; less where a user waits at a prompt.
+const PATIENCE: Duration = Duration::from_secs(20);
+const PROMPT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A model as its host describes it.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Offer {
+    pub id: String,
+    /// By which it can be chosen; empty if there is none.
+    pub name: String,
+    /// In tokens.
+    pub window: Option<u64>,
+    pub tools: Option<bool>,
+    pub images: Option<bool>,
+    pub price: Option<Price>,
+    /// When it was made, in seconds since 1970, as far as its host tells.
+    pub created: u64,
+    /// Its host says that it does not chat, or no longer.
+    pub is_denied: bool,
+}
+
+impl Offer {
+    /// What it can do, as far as its host tells.
+    pub(crate) fn abilities(&self) -> String {
+        let able = [(self.tools, "tools"), (self.images, "images")];
+        let able = able
+            .into_iter()
+            .filter(|(can, _)| *can == Some(true))
+            .map(|(_, what)| what.to_owned());
+        self.window
+            .map(|tokens| format!("{tokens} tokens"))
+            .into_iter()
+            .chain(able)
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// The models of the host of a vendor or an entry, for somebody who waits.
+pub(crate) fn of(parts: Parts, name: &str) -> Result<HostOffers> {
+    Ok(of_host(
+        &any_of(parts.config, name, parts.env)?,
+        parts,
+        PROMPT_PATIENCE,
+    ))
+}
+
+/// One host and its models.
+pub(crate) struct HostOffers {
+    pub host: String,
+    pub models: Result<Vec<Offer>>,
+}
+
+/// Asks the hosts of all configured models and of all vendors with a key, or only that of a vendor or an entry.
+pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
+    let models = match wanted {
+        Some(name) => vec![any_of(parts.config, name, parts.env)?],
+        None => configured(parts.config, parts.env),
+    };
+    if models.is_empty() {
+        return Err(
+            Error::config("no model is configured and no key was found").hint(
+                "name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=...",
+            ),
+        );
+    }
+    Ok(models
+        .iter()
+        .map(|model| of_host(model, parts, PATIENCE))
+        .collect())
+}
+
+/// The names of the models that all hosts offer, for somebody who waits. A host that does not answer has none.
+pub(crate) fn names(parts: Parts) -> Vec<String> {
+    let hosts = configured(parts.config, parts.env)
+        .into_iter()
+        .map(|model| of_host(&model, parts, PROMPT_PATIENCE));
+    let offers = hosts.flat_map(|host| host.models.unwrap_or_default());
+    offers
+        .map(|offer| offer.name)
+        .filter(|name| !name.is_empty())
+        .collect()
+}
+
+/// Stands for any model of a host.
+pub(crate) const ANY_MODEL: &str = "-";
+
+/// A model of a vendor or an entry; which one does not matter.
+fn any_of(config: &Config, name: &str, env: &Env) -> Result<Model> {
+    let any = || config.named(&format!("{name}/{ANY_MODEL}"), env);
+    config.named(name, env).or_else(|e| any().map_err(|_| e))
+}
+
+/// Gives a model that the user did not name the id of its host's default, and remembers it.
+pub(crate) fn with_default(mut model: Model, parts: Parts) -> Result<Model> {
+    if !model.id.is_empty() {
+        return Ok(model);
+    }
+    let id = match known_default(&model, parts.home) {
+        Some(id) => id,
+        None => {
+            let redactor = Redactor::new(parts.config.secrets(parts.env));
+            let host = Host::configured(
+                &model,
+                model.keys.first(),
+                HostFacts::default(),
+                parts,
+                &redactor,
+            );
+            let id = find_default(&model, host.as_ref(), &[])?;
+            host_facts::keep_default(parts.home, &model.base, &id);
+            id
+        }
+    };
+    set_id(&mut model, id);
+    Ok(model)
+}
+
+/// The default of a host as it was found before.
+pub(crate) fn known_default(model: &Model, home: &Home) -> Option<String> {
+    host_facts::default_id(home, &model.base)
+}
+
+/// A default model in place of one that its host no longer has.
+pub(super) fn replaced(host: &Host, home: Option<&Home>) -> Result<Model> {
+    let mut model = host.model.clone();
+    let id = find_default(&model, Some(host), &[&model.id])?;
+    if let Some(home) = home {
+        host_facts::keep_default(home, &model.base, &id);
+    }
+    let prefix = model.name.strip_suffix(&model.id).unwrap_or_default();
+    model.name = prefix.trim_end_matches('/').to_owned();
+    set_id(&mut model, id);
+    Ok(model)
+}
+
+fn set_id(model: &mut Model, id: String) {
+    model.name = format!("{}/{id}", model.name);
+    model.id = id;
+}
+
+/// Finds the default of a host by its list, or by the vendor's preferences.
+fn find_default(model: &Model, host: Option<&Host>, retired: &[&String]) -> Result<String> {
+    let vendor = model.name.split('/').next().unwrap_or_default();
+    let prefer = vendors::find(vendor).map_or(&[][..], |vendor| vendor.prefer);
+    let is_retired = |id: &str| retired.iter().any(|retired| *retired == id);
+    let (mut offers, why) = match host.map(|host| list_of(host, PATIENCE)) {
+        Some(Ok(offers)) => (offers, String::new()),
+        // A host that refuses the key refuses the question, too.
+        Some(Err(e)) if e.kind == Kind::Auth => return Err(e),
+        Some(Err(e)) => (Vec::new(), format!(" ({})", e.message)),
+        None => (Vec::new(), String::new()),
+    };
+    offers.retain(|offer| !is_retired(&offer.id));
+    let is_exact = |pattern: &&&str| !pattern.contains(['#', '*']) && !is_retired(pattern);
+    pick(&offers, prefer)
+        .map(|offer| offer.id.clone())
+        .or_else(|| Some((*prefer.iter().find(is_exact)?).to_owned()))
+        .ok_or_else(|| {
+            let what = format!("choosing the model: no default model of {vendor} was found{why}");
+            Error::config(what).hint(format!(
+                "run `bantam models {vendor}` and choose one: bantam config set agents.defaults.model_name {vendor}/MODEL"
+            ))
+        })
+}
+
+/// Parts of ids that are no chat models.
+const NO_CHAT: [&str; 14] = [
+    "embed",
+    "rerank",
+    "moderation",
+    "guard",
+    "tts",
+    "speech",
+    "audio",
+    "realtime",
+    "transcri",
+    "whisper",
+    "asr",
+    "image",
+    "video",
+    "ocr",
+];
+/// Words of ids that come after their plain kin.
+const SPECIAL: [&str; 10] = [
+    "live", "vision", "search", "research", "codex", "coder", "instruct", "base", "preview", "exp",
+];
+/// Without a match, the rule chooses among up to this many models.
+const MAX_UNKNOWN: usize = 20;
+
+/// The default model of a list: the best one of the first preference with a match, else the best one of a short list.
+pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer> {
+    let is_chat = |offer: &&Offer| {
+        let id = offer.id.to_lowercase();
+        !offer.is_denied && !NO_CHAT.iter().any(|word| id.contains(word))
+    };
+    let offers: Vec<&Offer> = offers.iter().filter(is_chat).collect();
+    let best = |offers: Vec<&'a Offer>| {
+        // Of equals, the first of the list.
+        let rank = |offer: &&Offer| {
+            let parts = IdParts::of(&offer.id);
+            (!parts.is_special, offer.created, parts.version)
+        };
+        offers.into_iter().rev().max_by_key(rank)
+    };
+    for pattern in prefer {
+        let is_match = |offer: &&Offer| {
+            matches(pattern, &offer.id) || matches(pattern, &IdParts::of(&offer.id).plain)
+        };
+        let found: Vec<&Offer> = offers.iter().copied().filter(is_match).collect();
+        if !found.is_empty() {
+            return best(found);
+        }
+    }
+    if offers.len() > MAX_UNKNOWN {
+        return None;
+    }
+    best(offers)
+}
+
+/// The parts of a model's id that the rule for defaults looks at.
+struct IdParts {
+    /// The id without its date and special words.
+    plain: String,
+    /// Whether it has a date or a special word.
+    is_special: bool,
+    /// All numbers but those of the date.
+    version: Vec<u64>,
+}
+
+impl IdParts {
+    fn of(id: &str) -> Self {
+        let words: Vec<&str> = id.split('-').collect();
+        let mut plain = Vec::new();
+        let mut at = 0;
+        while let Some(word) = words.get(at) {
+            let is_number = |at: usize, digits: usize| {
+                words.get(at).is_some_and(|word| {
+                    word.len() == digits && word.bytes().all(|b| b.is_ascii_digit())
+                })
+            };
+            if is_number(at, 4) && is_number(at + 1, 2) && is_number(at + 2, 2) {
+                at += 3;
+            } else if is_number(at, 8) || SPECIAL.contains(&word.to_lowercase().as_str()) {
+                at += 1;
+            } else {
+                plain.push(*word);
+                at += 1;
+            }
+        }
+        let is_special = plain.len() < words.len();
+        let plain = plain.join("-");
+        let numbers = plain.split(|c: char| !c.is_ascii_digit());
+        let version = numbers.filter_map(|number| number.parse().ok()).collect();
+        Self {
+            plain,
+            is_special,
+            version,
+        }
+    }
+}
+
+/// Where a version at the beginning of an id may end.
+fn version_ends(id: &str) -> Vec<usize> {
+    let bytes = id.as_bytes();
+    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
+    let (mut ends, mut at) = (Vec::new(), 0);
+    loop {
+        if is_digit(at) {
+            at += 1;
+            ends.push(at);
+        } else if at > 0 && matches!(bytes.get(at), Some(b'.' | b'-')) && is_digit(at + 1) {
+            at += 1;
+        } else {
+            return ends;
+        }
+    }
+}
+
+/// Whether a pattern of a vendor fits an id: `#` is digits with `.` or `-` between them, `*` anything.
+fn matches(pattern: &str, id: &str) -> bool {
+    let Some(first) = pattern.chars().next() else {
+        return id.is_empty();
+    };
+    let rest = &pattern[first.len_utf8()..];
+    match first {
+        '*' => id
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([id.len()])
+            .any(|at| matches(rest, &id[at..])),
+        '#' => version_ends(id)
+            .into_iter()
+            .any(|at| matches(rest, &id[at..])),
+        first => id.strip_prefix(first).is_some_and(|id| matches(rest, id)),
+    }
+}
+
+/// One model for each address and key.
+fn configured(config: &Config, env: &Env) -> Vec<Model> {
+    let entries = config
+        .model_list
+        .iter()
+        .map(|entry| entry.model.replace("/*", &format!("/{ANY_MODEL}")));
+    let vendors = VENDORS
+        .iter()
+        .filter(|v| v.set_key(env).is_some() && !v.base.is_empty())
+        .map(|v| format!("{}/{ANY_MODEL}", v.name));
+    let mut models: Vec<Model> = Vec::new();
+    for model in entries
+        .chain(vendors)
+        .filter_map(|name| config.named(&name, env).ok())
+    {
+        let is_known = models
+            .iter()
+            .any(|m| m.base == model.base && m.keys.first() == model.keys.first());
+        if !is_known && model.protocol != Protocol::Demo {
+            models.push(model);
+        }
+    }
+    models
+}
+
+fn of_host(model: &Model, parts: Parts, within: Duration) -> HostOffers {
+    let mut offers = ask(model, parts, within);
+    if let Ok(offers) = &mut offers {
+        offers.sort_by(|a, b| a.id.cmp(&b.id));
+    }
+    for offer in offers.iter_mut().flatten() {
+        keep(offer, model, parts);
+        offer.name = name(&offer.id, model, parts).unwrap_or_default();
+    }
+    HostOffers {
+        host: authority(&model.base).to_owned(),
+        models: offers,
+    }
+}
+
+/// The name that leads to a model of this host.
+fn name(id: &str, host: &Model, parts: Parts) -> Option<String> {
+    let of_vendor = match &*host.id {
+        "" => format!("{}/", host.name),
+        id => host.name.strip_suffix(id).unwrap_or_default().to_owned(),
+    };
+    let entries = parts.config.model_list.iter();
+    let of_entries = entries
+        .filter(|entry| !entry.model_name.is_empty())
+        .map(|entry| format!("{}/{id}", entry.model_name));
+    let mut names = std::iter::once(format!("{of_vendor}{id}")).chain(of_entries);
+    names.find(|name| {
+        let found = parts.config.named(name, parts.env);
+        found.is_ok_and(|found| {
+            found.id == id && found.base == host.base && found.keys.first() == host.keys.first()
+        })
+    })
+}
+
+fn ask(model: &Model, parts: Parts, within: Duration) -> Result<Vec<Offer>> {
+    let redactor = Redactor::new(parts.config.secrets(parts.env));
+    let Some(host) = Host::configured(
+        model,
+        model.keys.first(),
+        HostFacts::default(),
+        parts,
+        &redactor,
+    ) else {
+        return Ok(vec![Offer {
+            id: model.id.clone(),
+            tools: Some(true),
+            images: Some(false),
+            ..Offer::default()
+        }]);
+    };
+    list_of(&host, within)
+}
+
+/// The models of a host, in its order.
+fn list_of(host: &Host, within: Duration) -> Result<Vec<Offer>> {
+    let model = &host.model;
+    let cancel = Cancel::new(Some(within));
+    let name = model.name.trim_end_matches(ANY_MODEL).trim_end_matches('/');
+    let vendor = vendors::find(model.name.split('/').next().unwrap_or_default());
+    let path = vendor.map_or("", |vendor: &Vendor| vendor.list);
+    let listed = host.get(Some(path).filter(|path| !path.is_empty()), &cancel);
+    let listed = listed.map_err(|e| match e {
+        ProviderError::Cancelled(CancelReason::Deadline) => {
+            let seconds = within.as_secs();
+            let what = format!("asking {name}: no list of models within {seconds} s");
+            Error::new(Kind::Unavailable, what)
+        }
+        e => e.into_error(name),
+    })?;
+    let list = [&listed["data"], &listed["models"], &listed]
+        .into_iter()
+        .find_map(Value::as_array);
+    let mut offers: Vec<Offer> = list.into_iter().flatten().filter_map(offer).collect();
+    if vendor.is_some_and(|vendor| vendor.name == "ollama") {
+        for offer in &mut offers {
+            *offer = ollama::offer(&model.base, &offer.id).unwrap_or_else(|| std::mem::take(offer));
+        }
+    }
+    Ok(offers)
+}
+
+/// Reads what hosts tell of a model: each has its own names.
+fn offer(value: &Value) -> Option<Offer> {
+    let id = ["id", "name", "model"]
+        .iter()
+        .find_map(|name| value[*name].as_str())?;
+    let windows = [
+        &value["loaded_context_length"],
+        &value["top_provider"]["context_length"],
+        &value["context_length"],
+        &value["context_window"],
+        &value["max_context_length"],
+        &value["max_model_len"],
+        &value["max_input_tokens"],
+    ];
+    let has = |list: &Value, words: &[&str]| {
+        list.as_array().map(|all| {
+            all.iter()
+                .any(|word| words.iter().any(|known| word == known))
+        })
+    };
+    let able = &value["capabilities"];
+    let tools = has(&value["supported_parameters"], &["tools"])
+        .or_else(|| has(able, &["tools", "tool_use"]))
+        .or_else(|| able["function_calling"].as_bool());
+    let images = has(&value["architecture"]["input_modalities"], &["image"])
+        .or_else(|| able["vision"].as_bool())
+        .or_else(|| {
+            value["type"]
+                .as_str()
+                .map(|kind| kind == "vlm")
+                .filter(|_| value["max_context_length"].is_u64())
+        });
+    let window = windows
+        .into_iter()
+        .find_map(Value::as_u64)
+        .filter(|window| *window > 0);
+    Some(Offer {
+        name: String::new(),
+        id: id.trim_start_matches("models/").to_owned(),
+        window,
+        tools,
+        images,
+        price: price(value),
+        created: value["created"].as_u64().unwrap_or_default(),
+        is_denied: tools == Some(false) || is_denied(value),
+    })
+}
+
+/// The price in a list: for a token (OpenRouter) or for a million (Together).
+fn price(value: &Value) -> Option<Price> {
+    let pricing = &value["pricing"];
+    let number = |name: &str, scale: f64| {
+        let value = &pricing[name];
+        let number = value.as_f64().or_else(|| value.as_str()?.parse().ok())?;
+        Some(number * scale).filter(|price| *price >= 0.0)
+    };
+    let price = if pricing.get("prompt").is_some() {
+        Price {
+            input: Some(number("prompt", 1e6)?),
+            output: Some(number("completion", 1e6)?),
+            cached: number("input_cache_read", 1e6),
+        }
+    } else {
+        Price {
+            input: Some(number("input", 1.0)?),
+            output: Some(number("output", 1.0)?),
+            cached: number("cached_input", 1.0),
+        }
+    };
+    Some(price)
+}
+
+/// Whether the fields of a model say that it does not chat, or no longer.
+fn is_denied(value: &Value) -> bool {
+    const CHAT_TYPES: [&str; 6] = ["model", "chat", "llm", "vlm", "language", "text"];
+    let today = rfc3339(SystemTime::now());
+    let has_passed = |name: &str| {
+        let date = value[name].as_str();
+        date.is_some_and(|date| date.starts_with("20") && date < &today[..10])
+    };
+    let output = value["architecture"]["output_modalities"].as_array();
+    let is_false = |value: &Value| *value == false;
+    value["type"]
+        .as_str()
+        .is_some_and(|kind| !CHAT_TYPES.contains(&kind))
+        || is_false(&value["capabilities"]["completion_chat"])
+        || output.is_some_and(|output| output.iter().all(|kind| kind != "text"))
+        || is_false(&value["active"])
+        || value["archived"] == true
+        || value["status"]
+            .as_str()
+            .is_some_and(|status| matches!(status, "inactive" | "retired" | "deprecated"))
+        || ["expiration_date", "deprecation", "expires_at"]
+            .into_iter()
+            .any(has_passed)
+}
+
+/// Stores the window and the price of a model that is configured.
+fn keep(offer: &Offer, host: &Model, parts: Parts) {
+    let entries = parts
+        .config
+        .model_list
+        .iter()
+        .map(|entry| entry.model.clone());
+    let chosen = parts.config.choose_model(parts.env).ok().flatten();
+    let models = entries
+        .filter_map(|name| parts.config.named(&name, parts.env).ok())
+        .chain(chosen);
+    for model in models.filter(|model| model.base == host.base && model.id == offer.id) {
+        keep_facts(offer, &model, parts.home);
+    }
+}
+
+fn keep_facts(offer: &Offer, model: &Model, home: &Home) {
+    if offer.window.is_some() || offer.price.is_some() {
+        host_facts::keep(home, model, |facts| {
+            facts.window = offer.window.or(facts.window);
+            facts.price = offer.price.or(facts.price);
+        });
+    }
+}
+
+/// Asks a server of the user's own, once in a while, how much its model reads at once: Ollama cuts longer requests without a
+/// word. Returns what the user should know.
+pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
+    let vendor = vendors::find(model.name.split('/').next().unwrap_or_default())?;
+    if !vendor.is_local || model.entry.context_window > 0 {
+        return None;
+    }
+    let model = &with_default(model.clone(), parts).ok()?;
+    if host_facts::of(parts.home, model).window.is_some() {
+        return None;
+    }
+    let is_ollama = vendor.name == "ollama";
+    let window = if is_ollama {
+        ollama::offer(&model.base, &model.id)?.window?
+    } else {
+        let offers = ask(model, parts, PROMPT_PATIENCE).ok()?;
+        offers.iter().find(|offer| offer.id == model.id)?.window?
+    };
+    host_facts::keep(parts.home, model, |facts| facts.window = Some(window));
+    let is_small = window < parts.config.agents.defaults.context_window;
+    (is_ollama && is_small).then(|| {
+        format!(
+            "Ollama gives {} a context of {window} tokens; for more, start it with OLLAMA_CONTEXT_LENGTH=32768; \
+             if this is wrong, set context_window",
+            model.id
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! Facts about models at their hosts, kept in `state/hosts.json`, so that no run pays for the same refusal again: what a host
+//! does not take or demands, its limits, and the default model of each host. All of it can be found again, so an unreadable file
+//! counts as empty, and a failed write is ignored.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::ToolOffer;
+use super::refusal::{Change, STALE_REASONING};
+use crate::access;
+use crate::cancel::Cancel;
+use crate::config::Model;
+use crate::error::Result;
+use crate::http::authority;
+use crate::message::{MediaKind, Price};
+use crate::paths::Home;
+use crate::storage::{self, Durability, Lock};
+use crate::text::from_json;
+
+/// In seconds. A host may be upgraded, so old facts are found out again.
+const LIFE: u64 = 30 * 86_400;
+/// Other writers hold the lock for less.
+const LOCK_TIMEOUT: Duration = Duration::from_millis(100);
+const FILE: &str = "hosts.json";
+
+/// What is known of one model at one host.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct HostFacts {
+    /// Maximum tokens of a request and its reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Maximum tokens of a reply.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tools: Option<usize>,
+    /// Fields and parts that are left out.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub without: BTreeSet<String>,
+    /// Parts that are demanded.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub with: BTreeSet<String>,
+    /// Fields with the value that is demanded.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, Value>,
+    /// Map from a tool that is refused to the checksum of its schema.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub without_tools: BTreeMap<String, u32>,
+    /// The price in the host's list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
+    /// When it was found out, in seconds since 1970.
+    pub at: u64,
+}
+
+/// One model at one host, in the file.
+#[derive(Clone, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    /// With its port, if it is written with one.
+    pub host: String,
+    /// As the host calls it.
+    pub model: String,
+    /// See [`fingerprint`].
+    entry: u64,
+    #[serde(flatten)]
+    pub facts: HostFacts,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Store {
+    models: Vec<Row>,
+    /// Map from a host's address to the id of its default model.
+    defaults: BTreeMap<String, String>,
+}
+
+/// The file; removing it makes everything be found out again.
+pub(crate) fn path(home: &Home) -> PathBuf {
+    home.state().join(FILE)
+}
+
+fn read(home: &Home) -> Store {
+    let text = access::read_untrusted(&home.state(), FILE);
+    let text = text.ok().flatten().unwrap_or_default();
+    let mut store: Store = from_json(&text).unwrap_or_default();
+    let now = now();
+    store.models.retain(|row| row.facts.at.abs_diff(now) < LIFE);
+    store
+}
+
+/// All models that something is known of.
+pub(crate) fn rows(home: &Home) -> Vec<Row> {
+    read(home).models
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// The default model of the host with this address.
+pub(super) fn default_id(home: &Home, base: &str) -> Option<String> {
+    read(home).defaults.remove(base)
+}
+
+/// Remembers the default model of a host.
+pub(super) fn keep_default(home: &Home, base: &str, id: &str) {
+    let change = |store: &mut Store| {
+        store.defaults.insert(base.to_owned(), id.to_owned());
+    };
+    update(home, change).ok();
+}
+
+fn update(home: &Home, change: impl FnOnce(&mut Store)) -> Result<()> {
+    let _lock = Lock::acquire(&home.lock("hosts"), LOCK_TIMEOUT, &Cancel::new(None))?;
+    let mut store = read(home);
+    change(&mut store);
+    storage::replace(&path(home), &serde_json::to_vec(&store)?, Durability::Later)
+}
+
+/// Changes when the model's entry changes, so that refused things are tried again. Limits do not count.
+fn fingerprint(model: &Model) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let entry = &model.entry;
+    let headers: Vec<&String> = entry.headers.keys().collect();
+    let extra = json!(entry.extra_body).to_string();
+    (&model.base, extra, headers, &entry.reasoning_effort).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The facts of a model among those that [`rows`] has returned.
+pub(crate) fn among(rows: &[Row], model: &Model) -> HostFacts {
+    let row = rows.iter().find(|row| is_of(row, model));
+    row.map_or_else(HostFacts::default, |row| row.facts.clone())
+}
+
+pub(crate) fn of(home: &Home, model: &Model) -> HostFacts {
+    among(&rows(home), model)
+}
+
+fn is_of(row: &Row, model: &Model) -> bool {
+    row.host == authority(&model.base) && row.model == model.id && row.entry == fingerprint(model)
+}
+
+/// Stores the facts of a model; `change` makes them of those in the file.
+pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFacts)) {
+    let change = |store: &mut Store| {
+        let known = store.models.iter().position(|row| is_of(row, model));
+        let mut row = match known {
+            Some(at) => store.models.remove(at),
+            None => Row {
+                host: authority(&model.base).to_owned(),
+                model: model.id.clone(),
+                entry: fingerprint(model),
+                facts: HostFacts::default(),
+            },
+        };
+        let before = row.facts.clone();
+        change(&mut row.facts);
+        if row.facts != before {
+            row.facts.at = now();
+        }
+        store.models.push(row);
+    };
+    update(home, change).ok();
+}
+
+impl HostFacts {
+    pub(super) fn lacks(&self, part: &str) -> bool {
+        self.without.contains(part)
+    }
+
+    pub(super) fn demands(&self, part: &str) -> bool {
+        self.with.contains(part)
+    }
+
+    /// Whether media of this kind are replaced by a text.
+    pub(super) fn refuses(&self, kind: MediaKind) -> bool {
+        self.lacks(match kind {
+            MediaKind::Image => "images",
+            MediaKind::Pdf => "files",
+            MediaKind::Audio => "audio",
+        })
+    }
+
+    /// The name under which a field is sent; `None` if it is left out.
+    pub(super) fn field<'a>(&self, name: &'a str) -> Option<&'a str> {
+        let is_refused = match name {
+            "max_tokens" | "max_completion_tokens" => {
+                let is_renamed = self.lacks("max_tokens");
+                return Some(if is_renamed {
+                    "max_completion_tokens"
+                } else {
+                    "max_tokens"
+                });
+            }
+            "tool_choice" => self.lacks("tools") || self.lacks(name),
+            "stream_options" => self.lacks("stream") || self.lacks(name),
+            _ => self.lacks(name),
+        };
+        (!is_refused).then_some(name)
+    }
+
+    /// The tools that are offered.
+    pub(super) fn tools<'a>(&self, tools: &'a [ToolOffer]) -> Vec<&'a ToolOffer> {
+        if self.lacks("tools") {
+            return Vec::new();
+        }
+        let is_refused = |tool: &ToolOffer| {
+            let refused = self.without_tools.get(&*tool.name);
+            refused.is_some_and(|crc| *crc == crc32fast::hash(tool.schema.as_bytes()))
+        };
+        let taken = tools.iter().filter(|tool| !is_refused(tool));
+        taken.take(self.max_tools.unwrap_or(usize::MAX)).collect()
+    }
+
+    /// Takes a change over.
+    pub(super) fn apply(&mut self, change: &Change, tools: &[ToolOffer]) {
+        const OPPOSITES: [&str; 1] = ["reasoning"];
+        match change {
+            // Its other name is refused, so this one is taken again.
+            Change::Without(part) if part == "max_completion_tokens" => {
+                self.without.remove("max_tokens");
+            }
+            Change::Without(part) => {
+                if OPPOSITES.contains(&part.as_str()) {
+                    self.with.remove(part);
+                }
+                self.without.insert(part.clone());
+            }
+            Change::With(part) => {
+                if OPPOSITES.contains(&part.as_str()) {
+                    self.without.remove(part);
+                }
+                self.with.insert(part.clone());
+            }
+            Change::Set(field, value) => drop(self.set.insert(field.clone(), value.clone())),
+            Change::MaxTokens(limit) => self.max_tokens = Some(*limit),
+            Change::Window(limit) => self.window = Some(*limit),
+            Change::MaxTools(limit) => self.max_tools = Some(*limit),
+            Change::WithoutTool(name) => {
+                let tool = tools.iter().find(|tool| tool.name == *name);
+                let crc = tool.map_or(0, |tool| crc32fast::hash(tool.schema.as_bytes()));
+                self.without_tools.insert(name.clone(), crc);
+            }
+        }
+    }
+
+    /// Facts that hold for further requests.
+    pub(super) fn lasting(&self) -> Self {
+        let mut facts = self.clone();
+        facts.without.remove(STALE_REASONING);
+        facts
+    }
+
+    /// What the host does, for people: "takes no images".
+    pub(crate) fn words(&self) -> Vec<String> {
+        let without = self.without.iter().map(|part| match part.as_str() {
+            "max_tokens" => "takes max_completion_tokens in place of max_tokens".to_owned(),
+            "stream" => "does not stream".to_owned(),
+            "files" => "takes no PDF files".to_owned(),
+            "audio" => "takes no recordings".to_owned(),
+            "system_role" => "takes no system role".to_owned(),
+            "reasoning" => "takes no reasoning back".to_owned(),
+            "null" => "takes no message without text".to_owned(),
+            part => format!("takes no {part}"),
+        });
+        let with = self.with.iter().map(|part| match part.as_str() {
+            "adaptive" => "decides itself how long to think".to_owned(),
+            "signatures" => "wants a signature with every call".to_owned(),
+            _ => "wants reasoning_content in every reply".to_owned(),
+        });
+        let set = self
+            .set
+            .iter()
+            .map(|(field, value)| format!("wants {field} {value}"));
+        let tools = self
+            .without_tools
+            .keys()
+            .map(|tool| format!("refuses the tool {tool}"));
+        let window = self
+            .window
+            .map(|tokens| format!("reads {tokens} tokens at once"));
+        let reply = self
+            .max_tokens
+            .map(|tokens| format!("writes {tokens} tokens at once"));
+        let most = self.max_tools.map(|most| format!("takes {most} tools"));
+        window
+            .into_iter()
+            .chain(reply)
+            .chain(most)
+            .chain(without)
+            .chain(with)
+            .chain(set)
+            .chain(tools)
+            .collect()
+    }
+}

@@ -1,0 +1,270 @@
+//! A request as it is written for one model: what both protocols share.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::host_facts::HostFacts;
+use super::refusal::STALE_REASONING;
+use super::{Request, ToolOffer};
+use crate::config::Model;
+use crate::message::{Media, Message, Reply, ToolCall, User};
+
+/// The least reply that is asked for, in tokens.
+const MIN_REPLY: u64 = 256;
+/// The longest reply unless the user sets one; at most a quarter of the window.
+const DEFAULT_REPLY: u64 = 8192;
+
+/// The name in [`Reply::extra`] of the model that a stored reply is by.
+const BY: &str = "by";
+
+/// A request, the model that it is for, and what is known of that model.
+pub(crate) struct Outgoing<'a> {
+    pub model: &'a Model,
+    pub request: &'a Request<'a>,
+    pub facts: &'a HostFacts,
+}
+
+/// Fields that are added to a body as they are, by name.
+pub(super) type Extra<'a> = BTreeMap<&'a str, Cow<'a, Value>>;
+
+/// A body whose fields can be left out.
+pub(super) trait Body<'a>: Serialize {
+    /// Leaves an optional field out.
+    fn clear(&mut self, field: &str);
+    fn extra(&mut self) -> &mut Extra<'a>;
+
+    /// Whether the host demands this field as it is.
+    fn is_fixed(&self, _field: &str) -> bool {
+        false
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    /// The text of a body: `extra_body` overrides its fields, and the host's demands override both.
+    pub(super) fn text(&self, mut body: impl Body<'a>) -> String {
+        let own = &self.request.sampling.extra_body;
+        let of_model = &self.model.entry.extra_body;
+        let extra = of_model.iter().filter(|(name, _)| !own.contains_key(*name));
+        for (name, value) in extra.chain(own) {
+            if body.is_fixed(name) {
+                continue;
+            }
+            body.clear(name);
+            if let Some(name) = self.facts.field(name) {
+                body.clear(name);
+                body.extra().insert(name, Cow::Borrowed(value));
+            }
+        }
+        for name in &self.facts.without {
+            let is_needed = matches!(
+                name.as_str(),
+                "max_tokens" | "max_completion_tokens" | "tools"
+            );
+            if !is_needed {
+                body.clear(name);
+            }
+        }
+        for (name, value) in &self.facts.set {
+            body.clear(name);
+            body.extra().insert(name, Cow::Borrowed(value));
+        }
+        serde_json::to_string(&body).unwrap_or_default()
+    }
+
+    /// The longest reply to ask for, in tokens: what the user wants, as far as the host and the window allow.
+    pub(super) fn max_tokens(&self) -> u64 {
+        let sampling = self.request.sampling.max_tokens;
+        let wanted = sampling.unwrap_or(self.model.entry.max_tokens);
+        let limit = self.facts.max_tokens.unwrap_or(u64::MAX);
+        let Some(window) = self.window() else {
+            return wanted.min(limit);
+        };
+        let left = window.saturating_sub(self.request.input_tokens);
+        let share = match sampling {
+            None if wanted == DEFAULT_REPLY => window / 4,
+            _ => u64::MAX,
+        };
+        wanted.min(limit).min(share).min(left.max(MIN_REPLY))
+    }
+
+    /// What the model reads and writes at once, as far as it is known.
+    fn window(&self) -> Option<u64> {
+        let configured = Some(self.model.entry.context_window).filter(|window| *window > 0);
+        let known = self.facts.window.into_iter().chain(configured);
+        known.min()
+    }
+
+    pub(super) fn temperature(&self) -> Option<f64> {
+        let wanted = self.request.sampling.temperature;
+        wanted.or(self.model.entry.temperature)
+    }
+
+    pub(super) fn streams(&self) -> bool {
+        self.request.stream && !self.facts.lacks("stream")
+    }
+
+    /// The tools to declare. Where the host does not take `tool_choice`, withheld ones are left out: some hosts refuse an
+    /// empty list as well.
+    pub(super) fn tools(&self) -> Vec<&'a ToolOffer> {
+        let request = self.request;
+        if request.withheld && self.facts.field("tool_choice").is_none() {
+            return Vec::new();
+        }
+        self.facts.tools(request.tools)
+    }
+
+    /// Whether a reply is by this model.
+    fn is_own(&self, reply: &Reply) -> bool {
+        reply.extra.get(BY).is_none_or(|by| *by == *self.model.name)
+    }
+
+    /// Whether the vendor fields of a reply go back to this model.
+    pub(super) fn echoes(&self, reply: &Reply) -> bool {
+        let facts = self.facts;
+        let takes = !facts.lacks("reasoning") && !facts.lacks(STALE_REASONING);
+        takes && self.is_own(reply)
+    }
+
+    /// The media that are sent.
+    pub(super) fn taken(&self, media: &'a [Media]) -> impl Iterator<Item = &'a Media> {
+        let facts = self.facts;
+        media
+            .iter()
+            .filter(move |media| !facts.refuses(media.kind()))
+    }
+
+    /// The texts in place of media that the host does not take, each on a line below the message.
+    pub(super) fn replacements(&self, media: &[Media]) -> String {
+        let refused = media
+            .iter()
+            .filter(|media| self.facts.refuses(media.kind()));
+        let lines = refused.map(|media| media.replacement("left out: this model does not take it"));
+        lines.fold(String::new(), |text, line| text + "\n" + &line)
+    }
+
+    /// The text of a user's message, without its notes.
+    pub(super) fn user_text(&self, user: &'a User) -> Pieces<'a> {
+        let mut pieces = Pieces::default();
+        let time = user.shown_time();
+        if !time.is_empty() {
+            pieces.0.extend(["[".into(), time.into(), "]\n".into()]);
+        }
+        pieces.push(user.content.as_str());
+        pieces.push(self.replacements(&user.media));
+        pieces
+    }
+
+    /// The ids of the conversation as they are sent: unchanged to the model that made them, hashed to another one.
+    pub(super) fn ids(&self) -> Ids<'a> {
+        let mut changed = BTreeMap::new();
+        for message in self.request.messages {
+            let Message::Assistant(reply) = message else {
+                continue;
+            };
+            if !self.is_own(reply) {
+                let calls = reply.calls.iter();
+                changed.extend(calls.map(|call| (call.id.as_str(), shorten(&call.id))));
+            }
+        }
+        Ids(changed)
+    }
+}
+
+/// Map from ids of another model's calls to the ids that are sent.
+pub(super) struct Ids<'a>(BTreeMap<&'a str, Cow<'a, str>>);
+
+impl<'a> Ids<'a> {
+    pub(super) fn get(&self, id: &'a str) -> Cow<'a, str> {
+        self.0.get(id).cloned().unwrap_or(Cow::Borrowed(id))
+    }
+}
+
+/// Remembers which model a reply is by, if only that model understands a part of it.
+pub(super) fn sign(reply: &mut Reply, model: &str) {
+    if !reply.extra.is_empty() || !reply.calls.is_empty() {
+        reply.extra.insert(BY.to_owned(), model.into());
+    }
+}
+
+/// Nine letters and digits for an id, which every host takes; the same for the same id, so that calls and results still belong
+/// together.
+fn shorten(id: &str) -> Cow<'_, str> {
+    const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+    if id.len() == 9 && id.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return id.into();
+    }
+    let mut hasher = DefaultHasher::new();
+    id.hash(&mut hasher);
+    let hash = hasher.finish();
+    let digit =
+        |n| char::from(DIGITS[usize::try_from(hash / 62_u64.pow(n) % 62).unwrap_or_default()]);
+    (0..9).map(digit).collect::<String>().into()
+}
+
+/// One text made of pieces, which are joined only as they are written.
+#[derive(Default)]
+pub(super) struct Pieces<'a>(Vec<Cow<'a, str>>);
+
+impl<'a> Pieces<'a> {
+    pub(super) fn push(&mut self, piece: impl Into<Cow<'a, str>>) {
+        let piece = piece.into();
+        if !piece.is_empty() {
+            self.0.push(piece);
+        }
+    }
+
+    pub(super) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        self.0.iter().all(|piece| piece.trim().is_empty())
+    }
+}
+
+impl<'a, T: Into<Cow<'a, str>>> From<T> for Pieces<'a> {
+    fn from(text: T) -> Self {
+        let mut pieces = Self::default();
+        pieces.push(text);
+        pieces
+    }
+}
+
+impl fmt::Display for Pieces<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| f.write_str(piece))
+    }
+}
+
+impl Serialize for Pieces<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0[..] {
+            [piece] => serializer.serialize_str(piece),
+            _ => serializer.collect_str(self),
+        }
+    }
+}
+
+/// A JSON text as it is sent; an empty object for a broken one.
+pub(super) fn raw(json: &str) -> Cow<'_, RawValue> {
+    let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
+    serde_json::from_str(json).map_or_else(|_| Cow::Owned(empty()), Cow::Borrowed)
+}
+
+/// The arguments of a call as an object.
+pub(super) fn arguments(call: &ToolCall) -> Cow<'_, RawValue> {
+    match call.object() {
+        Cow::Borrowed(text) => raw(text),
+        Cow::Owned(text) => Cow::Owned(raw(&text).into_owned()),
+    }
+}

@@ -1,0 +1,702 @@
+//! Reads an error response once, and says what it means: the error for the user, and the changes of the request that it asks for.
+//!
+//! Hosts agree on little but the status, so the body is read in every shape it comes in, and judged by its words.
+
+use std::time::{Duration, SystemTime};
+
+use regex_lite::{Regex, escape};
+use serde_json::Value;
+
+use super::waits::{retry_after, spoken_wait};
+use super::{ProviderError, ToolOffer, says};
+use crate::http::Head;
+use crate::text::{from_json, one_line, parse_json};
+
+/// An error response, or an error inside a successful one.
+#[derive(Debug, Default)]
+pub(super) struct Refusal {
+    pub status: u16,
+    /// Messages first, then types and codes.
+    pub texts: Vec<String>,
+    /// The field or place that the host names as wrong.
+    pub param: String,
+    /// The body is a web page, or there is a redirect in its place.
+    pub is_page: bool,
+    pub retry_after: Option<Duration>,
+    /// `x-should-retry: true`.
+    pub should_retry: bool,
+}
+
+/// What a refused request held, as far as a refusal may name it.
+#[derive(Default)]
+pub(super) struct Sent<'a> {
+    /// Names of the fields at the top of the body.
+    pub fields: &'a [String],
+    pub tools: &'a [&'a ToolOffer],
+    pub max_tokens: u64,
+    /// Number of messages.
+    pub messages: usize,
+    pub has_key: bool,
+    /// The host is on this machine or a private network.
+    pub is_private: bool,
+}
+
+/// A difference of the request that a refusal asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Change {
+    /// Leave out a field or a part.
+    Without(String),
+    /// Add a part.
+    With(String),
+    /// Send a field with this value.
+    Set(String, Value),
+    /// Limit the reply.
+    MaxTokens(u64),
+    /// Limit the whole request and its reply.
+    Window(u64),
+    /// Offer only the first tools.
+    MaxTools(usize),
+    /// Do not offer this tool.
+    WithoutTool(String),
+}
+
+/// Leaves the thoughts out of one request; never stored.
+pub(super) const STALE_REASONING: &str = "stale reasoning";
+
+/// A conversation for which this many messages can be too many.
+const SEVERAL_TURNS: usize = 3;
+
+/// Anthropic's names of errors and the status of each. An error inside a stream has only the name.
+const STATUS_OF_TYPE: [(&str, u16); 8] = [
+    ("invalid_request_error", 400),
+    ("authentication_error", 401),
+    ("billing_error", 402),
+    ("permission_error", 403),
+    ("not_found_error", 404),
+    ("request_too_large", 413),
+    ("rate_limit_error", 429),
+    ("overloaded_error", 529),
+];
+
+const INVALID_KEY: &str = "api key not valid | invalid api key | invalid x-api-key";
+const NO_CREDIT: &str = "insufficient_quota | exceeded_current_quota | billing_not_active | billing_hard_limit | \
+    insufficient balance | insufficient credit | credit balance | payment required";
+const NO_MODEL: &str = "model_not_found | not a valid model | invalid model name | unknown model | no such model | \
+    model & not exist | model & not found | model & retired | model & deprecated | model & decommissioned | \
+    model & no longer";
+
+/// Parts that some models do not take, and the words of their refusals (see [`says`]).
+const WITHOUT: [(&str, &str); 8] = [
+    (
+        "files",
+        "unknown variant `file` | part type: file | 'file' | support & file content | support & file input | \
+        support & pdf | support & document | unsupported content[].type | content blocks are expected",
+    ),
+    (
+        "audio",
+        "input_audio | audio input | support & audio | unsupported content[].type | content blocks are expected",
+    ),
+    // The refusal of one bad image names its format, size or encoding.
+    (
+        "images",
+        "support image input | image input is not | unknown variant & image_url | image_url is only supported | \
+        not support images | not support vision | not a multimodal model | content must be a string | \
+        content should be a string",
+    ),
+    (
+        "tools",
+        "not support tools | support tool use | not support function calling | enable-auto-tool-choice",
+    ),
+    ("stream", "stream & not support"),
+    (
+        "reasoning",
+        "reasoning_content | reasoning_details | 'reasoning' & unsupported | thinking_blocks | extra_content",
+    ),
+    (
+        "system_role",
+        "system & role | system message & support | developer instruction",
+    ),
+    (
+        "null",
+        "content & null | content & nil | content & none | content & string | content & required",
+    ),
+];
+/// Parts that some models demand.
+const WITH: [(&str, &str); 3] = [
+    ("adaptive", "thinking & adaptive"),
+    (
+        "reasoning",
+        "reasoning_content & must be passed | reasoning_content & missing",
+    ),
+    ("signatures", "thought_signature"),
+];
+
+/// Fields that no host can do without, or that have rules of their own.
+const NEEDED: [&str; 7] = [
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "stream",
+    "tools",
+    "system",
+];
+/// Fields that a host may refuse for their value: a refusal need only name them.
+const TUNING: [&str; 3] = ["temperature", "top_p", "reasoning_effort"];
+/// Words of the refusal of a field.
+const REFUSING: &str = "extra inputs | extra_forbidden | unknown | unrecognized | unrecognised | unsupported | not support | \
+    not permitted | not allowed | unexpected | additional propert | invalid parameter | deprecated | not enabled";
+
+/// What a long request exceeds.
+const SUBJECTS: &str = "token | context | prompt | input | length | messages | n_ctx";
+const EXCESS: &str = "exceed | too long | too large | too many | longer | larger | greater | maximum | max length | limit | \
+    less than | at most | <= | range | reduce | shorter | overflow";
+/// Sentences about something else.
+const NOT_LENGTH: &str =
+    "byte | mb | pixel | timeout | timed out | per minute | per min | per day | rate limit | quota";
+/// After these words stands a limit.
+const LIMIT_WORDS: &str =
+    "context length|window|size|limit|maximum|max|allowed|only|less than|at most|n_ctx";
+/// A smaller limit is none.
+const MIN_LIMIT: u64 = 256;
+/// A smaller limit must be in tokens.
+const MIN_PLAIN_LIMIT: u64 = 4096;
+
+impl Refusal {
+    pub(super) fn read(status: u16, head: Option<&Head>, body: &str, now: SystemTime) -> Self {
+        let is_html = looks_like_html(body);
+        let mut details = Details::default();
+        match parse_json(body) {
+            Ok(body) => details.collect(&body),
+            Err(_) if is_html => {}
+            Err(_) => details.texts.push(body.trim().to_owned()),
+        }
+        details.texts.retain(|text| !text.is_empty());
+        let inner = details.status.filter(|_| status < 400);
+        let header = |name| head.and_then(|head| head.header(name));
+        let is_redirect = (300..400).contains(&status);
+        if let Some(location) = header("location").filter(|_| is_redirect) {
+            let (address, _) = location.split_once('?').unwrap_or((location, ""));
+            details.texts.insert(0, format!("it leads to {address}"));
+        }
+        let headers = head.map_or(&[][..], |head| &head.headers);
+        let headers: Vec<_> = headers.iter().chain(&details.headers).collect();
+        let spoken = || spoken_wait(&body.to_lowercase());
+        Self {
+            status: inner.unwrap_or(status),
+            texts: details.texts,
+            param: details.param,
+            is_page: is_html || is_redirect,
+            retry_after: retry_after(&headers, now).or_else(spoken),
+            should_retry: header("x-should-retry") == Some("true"),
+        }
+    }
+
+    /// All texts, in lower case.
+    fn said(&self) -> String {
+        self.texts.join("; ").to_lowercase()
+    }
+
+    /// The message for the user.
+    fn message(&self) -> String {
+        let (status, said) = (self.status, one_line(&self.texts.join("; "), 300));
+        match status {
+            300..400 => format!("the server answered {status}, a redirect: {said}"),
+            _ if self.is_page => {
+                format!("the server answered {status} with a web page: is api_base right?")
+            }
+            200..300 => format!("the server sent an error: {said}"),
+            _ if said.is_empty() => format!("the server answered {status}"),
+            _ => format!("the server answered {status}: {said}"),
+        }
+    }
+
+    /// Whether it points into the conversation.
+    fn names_message(&self) -> bool {
+        is_match(
+            r"\bmessages?[\[.]\d",
+            &format!("{} {}", self.param, self.said()),
+        )
+    }
+}
+
+fn is_match(pattern: &str, text: &str) -> bool {
+    Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text))
+}
+
+/// The error, and the changes that the refusal asks for, the likeliest first. The first rule that fits decides the error.
+pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Change>) {
+    let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
+    let is_rate_limit = status == 429 && refusal.retry_after.is_some();
+    let has_no_credit = match status {
+        402 => true,
+        403 => says(&said, NO_CREDIT) || said.contains("billing"),
+        429 => says(&said, NO_CREDIT) && !is_rate_limit,
+        400 => said.contains("credit balance is too low"),
+        _ => false,
+    };
+    if has_no_credit {
+        let covered = number_after("afford", &said).filter(|covered| *covered < sent.max_tokens);
+        let change = covered.map(Change::MaxTokens);
+        return (ProviderError::Quota(message), change.into_iter().collect());
+    }
+    let is_invalid_key = status == 400 && says(&said, INVALID_KEY);
+    if status == 401 || is_invalid_key || (status == 403 && !refusal.is_page) {
+        let no_key = !sent.has_key;
+        return (ProviderError::AuthFailed { message, no_key }, Vec::new());
+    }
+    if refusal.should_retry && status != 429 {
+        return (transient(message, refusal.retry_after), Vec::new());
+    }
+    if let Some(change) = tool_change(refusal, &said, sent)
+        .or_else(|| value_change(&said))
+        .or_else(|| reply_limit(&said, sent).map(Change::MaxTokens))
+    {
+        return (rejected(message), vec![change]);
+    }
+    if let Some(limit) = length(refusal, &said, sent) {
+        let change = limit.filter(|_| status != 429).map(Change::Window);
+        let error = ProviderError::TooLong { message, limit };
+        return (error, change.into_iter().collect());
+    }
+    let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
+    let changes = if can_adapt {
+        part_changes(refusal, &said, sent)
+    } else {
+        Vec::new()
+    };
+    let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(&said, NO_MODEL);
+    let error = match status {
+        404 if !refusal.is_page => ProviderError::NotFound(message),
+        _ if is_no_model && changes.is_empty() => ProviderError::NotFound(message),
+        503 if sent.is_private && said.contains("loading") => ProviderError::Loading(message),
+        429 if !refusal.is_page => ProviderError::RateLimited {
+            message,
+            retry_after: refusal.retry_after,
+        },
+        300..400 => wrong_address(message),
+        200..300 if refusal.is_page => wrong_address(message),
+        408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, refusal.retry_after),
+        _ if refusal.is_page => wrong_address(message),
+        400 | 413 | 422 if changes.is_empty() && is_of_message(refusal, &said, sent) => {
+            ProviderError::MessageRefused(message)
+        }
+        _ => rejected(message),
+    };
+    (error, changes)
+}
+
+pub(super) fn transient(
+    message: impl Into<String>,
+    retry_after: Option<Duration>,
+) -> ProviderError {
+    ProviderError::Transient {
+        message: message.into(),
+        retry_after,
+    }
+}
+
+pub(crate) fn rejected(message: impl Into<String>) -> ProviderError {
+    ProviderError::Rejected {
+        message: message.into(),
+        hint: "use another model (--model, /model), or check its entry in config.json",
+    }
+}
+
+fn wrong_address(message: String) -> ProviderError {
+    ProviderError::Rejected {
+        message,
+        hint: "correct api_base in config.json",
+    }
+}
+
+/// Whether a refusal is about the conversation: it points into a message, or names nothing that the request holds.
+fn is_of_message(refusal: &Refusal, said: &str, sent: &Sent) -> bool {
+    if refusal.names_message() {
+        return true;
+    }
+    let is_named = |field: &&String| {
+        let is_word =
+            field.contains('_') || ["tools", "stream", "temperature"].contains(&field.as_str());
+        is_word && place_of(field, said).is_some()
+    };
+    refusal.param.is_empty() && !sent.fields.iter().any(|field| is_named(&field))
+}
+
+/// Where a text, in lower case, has a name as a word.
+fn place_of(name: &str, text: &str) -> Option<usize> {
+    let word = Regex::new(&format!(r"\b{}\b", escape(&name.to_lowercase()))).ok()?;
+    word.find(text).map(|found| found.start())
+}
+
+/// A refusal of one tool or of their number.
+fn tool_change(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Change> {
+    if sent.tools.is_empty() || matches!(refusal.status, 404 | 429) {
+        return None;
+    }
+    let named = format!("{} {said}", refusal.param.to_lowercase());
+    let place = Regex::new(r"(function_declarations|tools)[\[.](?<at>\d+)").ok()?;
+    // Gemini's places have the function within the tools.
+    let place = place
+        .captures_iter(&named)
+        .max_by_key(|found| found[1].len());
+    if let Some(at) = place.and_then(|found| found["at"].parse::<usize>().ok()) {
+        return Some(Change::WithoutTool(sent.tools.get(at)?.name.to_string()));
+    }
+    if says(said, "function | tool | schema") && refusal.status < 500 {
+        let is_quoted = |tool: &&&ToolOffer| {
+            let name = tool.name.to_lowercase();
+            ['\'', '"', '`']
+                .iter()
+                .any(|quote| said.contains(&format!("{quote}{name}{quote}")))
+        };
+        if let Some(tool) = sent.tools.iter().find(is_quoted) {
+            return Some(Change::WithoutTool(tool.name.to_string()));
+        }
+    }
+    let is_count = place_of("tools", &named).is_some()
+        && says(
+            said,
+            "too long | too many | maximum | at most | limit | exceed | up to",
+        );
+    let ours = sent.tools.len() as u64;
+    let below = numbers(said)
+        .filter(|number| *number > 0 && *number < ours)
+        .max();
+    let below = below.filter(|_| is_count && !says(said, "token | max_tokens"))?;
+    usize::try_from(below).ok().map(Change::MaxTools)
+}
+
+/// A field that wants another value or another name.
+fn value_change(said: &str) -> Option<Change> {
+    let set = Regex::new(r#"set `?'?"?(?<name>[a-z_]+)[`'"]? to ['"`](?<value>[a-z0-9_.-]+)['"`]"#)
+        .ok()?;
+    if let Some(found) = set.captures(said) {
+        let value = &found["value"];
+        let value = from_json(value).unwrap_or_else(|_| value.into());
+        return Some(Change::Set(found["name"].to_owned(), value));
+    }
+    let is_window = says(said, "context | window | n_ctx");
+    let is_new_name = said.contains("max_tokens") && said.contains("max_completion_tokens");
+    if is_new_name && !is_window && !is_match("max_tokens['`\" ]* (is too large|must)", said) {
+        return Some(Change::Without("max_tokens".to_owned()));
+    }
+    let is_unknown = said.contains("max_completion_tokens") && says(said, REFUSING) && !is_window;
+    is_unknown.then(|| Change::Without("max_completion_tokens".to_owned()))
+}
+
+/// A limit of the reply that is lower than ours.
+fn reply_limit(said: &str, sent: &Sent) -> Option<u64> {
+    let tied = Regex::new(
+        r"max_(completion_|output_)?tokens\W{0,3}(must|should|cannot|can't|may not|has to|needs to|is limited|<=|at most)[^0-9.;]{0,60}(?<limit>[0-9][0-9,_]*)",
+    )
+    .ok()?;
+    let is_lower = |limit: &u64| *limit > 0 && *limit < sent.max_tokens;
+    // "must be at least 1" is no upper end.
+    let tied = tied
+        .captures(said)
+        .filter(|found| !found[0].contains("at least"));
+    let tied = tied.and_then(|found| number(&found["limit"]));
+    if let Some(limit) = tied.filter(is_lower) {
+        return Some(limit);
+    }
+    let names = "max_tokens | max_completion_tokens | max_output_tokens | completion tokens | output tokens";
+    if !says(said, names) || says(said, "context | window | prompt | input | n_ctx | messages") {
+        return None;
+    }
+    in_range(said, sent)
+}
+
+/// The highest number of a text below our limit.
+fn in_range(said: &str, sent: &Sent) -> Option<u64> {
+    numbers(said)
+        .filter(|number| *number > 1 && *number < sent.max_tokens)
+        .max()
+}
+
+/// Whether the request was too long, and the limit if it is stated.
+#[allow(clippy::option_option)] // the outer one says whether the rule applies
+fn length(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
+    if matches!(refusal.status, 401..=404) || refusal.is_page {
+        return None;
+    }
+    if refusal.status == 429 {
+        let request =
+            Regex::new(r"limit[: ]+(?<limit>\d+)[^;]*requested[: ]+(?<asked>\d+)").ok()?;
+        let found = request.captures(said)?;
+        let (limit, asked) = (number(&found["limit"])?, number(&found["asked"])?);
+        let is_alone = asked > limit && said.contains("token") && limit >= MIN_LIMIT;
+        return is_alone.then_some(Some(limit));
+    }
+    let has_no_reason = refusal.texts.is_empty() && sent.messages > SEVERAL_TURNS;
+    if refusal.status == 413 || (matches!(refusal.status, 400 | 422) && has_no_reason) {
+        return Some(stated_limit(said).filter(|limit| *limit >= MIN_LIMIT));
+    }
+    if refusal.names_message() {
+        return None;
+    }
+    let is_long = |sentence: &&str| {
+        let plain = without_names(sentence);
+        says(&plain, SUBJECTS) && says(&plain, EXCESS) && !has_word(&plain, NOT_LENGTH)
+    };
+    let sentences: Vec<&str> = sentences(said).collect();
+    let long: Vec<&str> = sentences.iter().copied().filter(is_long).collect();
+    if long.is_empty() {
+        return None;
+    }
+    // A limit that is called one, in any sentence, counts before a mere number.
+    let named = sentences.iter().filter(|sentence| says(sentence, SUBJECTS));
+    let mere = || long.iter().find_map(|sentence| mere_limit(sentence));
+    let limit = named.filter_map(|sentence| stated_limit(sentence)).next();
+    match limit.or_else(mere) {
+        Some(limit) if limit < MIN_LIMIT => None,
+        limit => Some(limit),
+    }
+}
+
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    text.split(['\n', ';']).flat_map(|line| line.split(". "))
+}
+
+/// A sentence without names like `max_tokens`, unless the name itself says that something is too long.
+fn without_names(sentence: &str) -> String {
+    let words = sentence.split_inclusive(|c: char| !c.is_alphanumeric() && c != '_');
+    let is_kept = |word: &&str| {
+        !word
+            .trim_end_matches(|c: char| !c.is_alphanumeric())
+            .contains('_')
+            || says(word, "exceed | too_l | overflow | n_ctx")
+    };
+    words.filter(is_kept).collect()
+}
+
+/// Whether a text has one of these as a word, or as its beginning.
+fn has_word(text: &str, any: &str) -> bool {
+    let words = any.replace(" | ", "|");
+    is_match(&format!(r"\b({words})s?\b"), text)
+}
+
+/// A sentence without the number after "by", which is the excess.
+fn without_excess(sentence: &str) -> String {
+    let pattern = Regex::new(r"\bby (about )?[0-9][0-9,_]*");
+    pattern.map_or_else(
+        |_| sentence.to_owned(),
+        |pattern| pattern.replace_all(sentence, "by").into_owned(),
+    )
+}
+
+/// The limit that a sentence calls one: the upper end of a range, else after a sign, else after a word.
+fn stated_limit(sentence: &str) -> Option<u64> {
+    let sentence = &without_excess(sentence);
+    let range = Regex::new(r"\[\s*[0-9]+\s*,\s*(?<limit>[0-9]+)\s*\]").ok()?;
+    let after_sign = Regex::new(r"(>|<=|≤)\s*(?<limit>[0-9][0-9,_]*)").ok()?;
+    let after_word = format!(r"\b({LIMIT_WORDS})\b[^0-9.;]{{0,60}}?(?<limit>[0-9][0-9,_]*)");
+    let after_word = Regex::new(&after_word).ok()?;
+    let lowest = |pattern: &Regex| {
+        let all = pattern.captures_iter(sentence);
+        let limits = all.filter_map(|found| {
+            let limit = found.name("limit")?;
+            plain_number(sentence, limit.start(), limit.end())
+        });
+        limits.min()
+    };
+    let limit = lowest(&range)
+        .or_else(|| lowest(&after_sign))
+        .or_else(|| lowest(&after_word));
+    limit.filter(|limit| is_in_tokens(*limit, sentence))
+}
+
+/// The smaller of two numbers in a sentence, or the only one.
+fn mere_limit(sentence: &str) -> Option<u64> {
+    let sentence = &without_excess(sentence);
+    let found: Vec<u64> = numbers(sentence).filter(|number| *number > 0).collect();
+    let limit = match found[..] {
+        [one] => one,
+        [one, other] => one.min(other),
+        _ => return None,
+    };
+    is_in_tokens(limit, sentence).then_some(limit)
+}
+
+/// Whether a number can be a limit in tokens. A code or a count of something else may be small.
+fn is_in_tokens(limit: u64, sentence: &str) -> bool {
+    let names_tokens = sentence.contains("token") || sentence.contains("n_ctx");
+    limit >= MIN_PLAIN_LIMIT || limit < MIN_LIMIT || names_tokens
+}
+
+/// The number at this place, unless it is a part of a name, a date or a decimal.
+fn plain_number(text: &str, start: usize, end: usize) -> Option<u64> {
+    let before = text[..start].chars().next_back();
+    let mut after = text[end..].chars();
+    let next = after.next();
+    let is_name = before.is_some_and(|c| c.is_alphanumeric() || "-_.$#".contains(c))
+        || next.is_some_and(|c| c.is_alphanumeric() || "_-%".contains(c))
+        || next == Some('.') && after.next().is_some_and(|c| c.is_ascii_digit());
+    number(&text[start..end]).filter(|_| !is_name)
+}
+
+/// The whole numbers of a text, as far as they stand alone.
+fn numbers(text: &str) -> impl Iterator<Item = u64> {
+    let pattern = Regex::new("[0-9][0-9,_]*").ok();
+    let found: Vec<(usize, usize)> = pattern.map_or_else(Vec::new, |pattern| {
+        let all = pattern.find_iter(text);
+        all.map(|found| (found.start(), found.end())).collect()
+    });
+    found
+        .into_iter()
+        .filter_map(|(start, end)| plain_number(text, start, end))
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.replace([',', '_'], "").parse().ok()
+}
+
+fn number_after(word: &str, text: &str) -> Option<u64> {
+    let (_, rest) = text.split_once(word)?;
+    numbers(rest).next()
+}
+
+/// Parts and fields that the host does not take, or demands.
+fn part_changes(refusal: &Refusal, said: &str, sent: &Sent) -> Vec<Change> {
+    let with = WITH.iter().filter(|(_, words)| says(said, words));
+    let mut changes: Vec<Change> = with
+        .map(|(part, _)| Change::With((*part).to_owned()))
+        .collect();
+    let fits = |(part, words): &&(&str, &str)| {
+        says(said, words) || *part == "stream" && refusal.param == "stream"
+    };
+    let without = WITHOUT.iter().filter(fits);
+    let without = without.map(|(part, _)| Change::Without((*part).to_owned()));
+    let (media, others): (Vec<Change>, Vec<Change>) = without.partition(|change| {
+        matches!(change, Change::Without(part) if ["files", "audio", "images", "tools"].contains(&part.as_str()))
+    });
+    changes.extend(media);
+    changes.extend(refused_field(refusal, said, sent).map(Change::Without));
+    changes.extend(others);
+    if said.contains("signature") && !said.contains("thought_signature") {
+        changes.push(Change::Without(STALE_REASONING.to_owned()));
+    }
+    changes
+}
+
+/// The field at the top of the body that a refusal names, the first of several.
+fn refused_field(refusal: &Refusal, said: &str, sent: &Sent) -> Option<String> {
+    let is_refusing = says(said, REFUSING);
+    let names = sent
+        .fields
+        .iter()
+        .filter(|name| !NEEDED.contains(&name.as_str()));
+    let names = names.filter(|name| is_refusing || TUNING.contains(&name.as_str()));
+    let named = format!("{} {said}", refusal.param.to_lowercase());
+    names
+        .filter_map(|name| Some((place_of(name, &named)?, name)))
+        .min()
+        .map(|(_, name)| name.clone())
+}
+
+/// What an error body says.
+#[derive(Default)]
+struct Details {
+    /// Messages first, then types and codes.
+    texts: Vec<String>,
+    /// The status that the body itself names.
+    status: Option<u16>,
+    param: String,
+    /// Headers of another host that a gateway passes on.
+    headers: Vec<(String, String)>,
+}
+
+impl Details {
+    fn collect(&mut self, value: &Value) {
+        match value {
+            Value::String(text) => match parse_json(text) {
+                // OpenRouter puts the host's own answer into `metadata.raw`.
+                Ok(inner @ Value::Object(_)) => self.collect(&inner),
+                // A code in digits is none of the numbers that a message states.
+                _ if text.trim().bytes().all(|b| b.is_ascii_digit()) => {}
+                _ if self.texts.contains(text) => {}
+                _ => self.texts.push(text.trim().to_owned()),
+            },
+            Value::Array(items) => items.iter().take(1).for_each(|item| self.collect(item)),
+            Value::Object(fields) => {
+                let mut inner = ["error", "detail", "errors"]
+                    .iter()
+                    .filter_map(|name| fields.get(*name));
+                if let Some(inner) = inner.find(|inner| !inner.is_null()) {
+                    return self.collect(inner);
+                }
+                self.status = self.status.or_else(|| status_in(value));
+                let headers = fields.get("headers").and_then(Value::as_object);
+                let headers = headers.into_iter().flatten();
+                self.headers.extend(headers.filter_map(|(name, value)| {
+                    Some((name.to_ascii_lowercase(), value.as_str()?.to_owned()))
+                }));
+                if let Some(param) = fields.get("param").and_then(Value::as_str) {
+                    param.clone_into(&mut self.param);
+                }
+                for name in ["message", "msg", "type", "code", "param", "metadata", "raw"] {
+                    fields
+                        .get(name)
+                        .into_iter()
+                        .for_each(|field| self.collect(field));
+                }
+                // FastAPI's place of a fault, and llama.cpp's window.
+                let place = fields
+                    .get("loc")
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten();
+                let place: Vec<String> = place
+                    .map(|part| part.to_string().replace('"', ""))
+                    .collect();
+                let place = place.join(".");
+                if !place.is_empty() {
+                    self.param = place.trim_start_matches("body.").to_owned();
+                }
+                let window = fields.get("n_ctx").map(|window| format!("n_ctx {window}"));
+                self.texts.extend(
+                    Some(place)
+                        .filter(|place| !place.is_empty())
+                        .into_iter()
+                        .chain(window),
+                );
+                if self.texts.is_empty() && self.status.is_none() {
+                    self.texts.push(value.to_string());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The status that an error object names by number or by type.
+fn status_in(error: &Value) -> Option<u16> {
+    let number = |name| {
+        error
+            .get(name)
+            .and_then(|n: &Value| n.as_u64().or_else(|| n.as_str()?.parse().ok()))
+    };
+    let status = number("code")
+        .or_else(|| number("status"))
+        .and_then(|n| u16::try_from(n).ok());
+    let kind = error.get("type").and_then(Value::as_str);
+    let of_type = STATUS_OF_TYPE
+        .iter()
+        .find(|(name, _)| Some(*name) == kind)
+        .map(|(_, status)| *status);
+    status
+        .filter(|status| (400..=599).contains(status))
+        .or(of_type)
+}
+
+pub(super) fn looks_like_html(text: &str) -> bool {
+    let start = text
+        .trim_start()
+        .get(..15)
+        .unwrap_or(text.trim_start())
+        .to_ascii_lowercase();
+    start.starts_with("<!doctype html") || start.starts_with("<html") || start.starts_with("<head")
+}
+
+#[cfg(test)]
+mod tests;
