@@ -79,6 +79,7 @@
 // | 0 | `access` | whether a path may be touched: what the configuration opens (`layout`), a `tree` of the host, found again as it was, and files below a held directory (`beneath`) |
 // | 0 | `ssrf` | the hosts that a model may make this program connect to |
 // | 0 | `storage` | directories and atomic replacement (`mod`), files below a directory that others can write (`below`), append-only logs and what of them is synced when (`journal`), their segments (`segments`), what is not done with (`queue`), locks (`lock`) |
+// | 0 | `json` | reads JSON that others wrote, within bounds |
 // | 0 | `cancel`, `child`, `test_speed`, `inflate`, `paths`, `sse`, `text`, `sys`, `timezone`, `notify`, `log` | one resource each |
 //
 // # A message's life
@@ -121,6 +122,7 @@ mod gateway;
 mod http;
 mod http_api;
 mod inflate;
+mod json;
 mod log;
 mod markdown;
 mod mcp;

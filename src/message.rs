@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::halves;
+use crate::json::replace_lone_surrogates;
 
 pub use media::Media;
 pub(crate) use media::{
@@ -130,7 +130,7 @@ impl ToolCall {
         if !self.is_object() {
             return Cow::Borrowed("{}");
         }
-        match halves::replaced(self.arguments.as_bytes()) {
+        match replace_lone_surrogates(self.arguments.as_bytes()) {
             Some(mended) => Cow::Owned(String::from_utf8_lossy(&mended).into_owned()),
             None => Cow::Borrowed(&self.arguments),
         }

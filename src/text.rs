@@ -1,84 +1,11 @@
-//! Reads JSON, clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
+//! Clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
 
 pub(crate) mod halves;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
 use crate::timezone;
-
-/// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
-/// and may have two bytes in the text.
-const MAX_VALUES: usize = 1_000_000;
-
-/// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
-/// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD.
-pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
-    let text = text.as_ref();
-    refuse_more_values(text, MAX_VALUES)?;
-    serde_json::from_slice(text).or_else(|e| match halves::replaced(text) {
-        Some(mended) => serde_json::from_slice(&mended),
-        None => Err(e),
-    })
-}
-
-/// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so untrusted texts are counted
-/// before they are parsed.
-pub(crate) fn count_values(text: &[u8]) -> usize {
-    count(text).0
-}
-
-/// About how many values a text has if it is JSON, and how many objects among them.
-fn count(text: &[u8]) -> (usize, usize) {
-    let (mut values, mut objects) = (0, 0);
-    let (mut in_string, mut escaped) = (false, false);
-    for byte in text {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = in_string,
-            b'"' => in_string = !in_string,
-            b',' | b'[' | b'{' if !in_string => {
-                values += 1;
-                objects += usize::from(*byte == b'{');
-            }
-            _ => {}
-        }
-    }
-    (values, objects)
-}
-
-/// An object with a member takes as much memory as so many other values: about 640 bytes.
-const WEIGHT_OF_AN_OBJECT: usize = 20;
-
-/// # Errors
-/// The text has more than this number of values, or as many objects as take their memory.
-pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result<()> {
-    let most_objects = most / WEIGHT_OF_AN_OBJECT;
-    // An object that takes memory has at least six bytes, and a comma.
-    if text.len() <= 6 * most_objects {
-        return Ok(());
-    }
-    let (values, objects) = count(text);
-    let too_many = |what: &str, most: usize| {
-        let why = format!("it has more than {most} {what}");
-        Err(serde::de::Error::custom(why))
-    };
-    if values > most {
-        too_many("values", most)
-    } else if objects > most_objects {
-        too_many("objects", most_objects)
-    } else {
-        Ok(())
-    }
-}
-
-/// Reads JSON into a type of ours.
-pub(crate) fn from_json<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_json::Result<T> {
-    T::deserialize(&parse_json(text)?)
-}
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
 pub(crate) fn clip(text: &str, max: usize) -> &str {
@@ -431,21 +358,6 @@ pub(crate) fn fill<'t>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_of_more_values_than_any_answer_has_is_not_read() {
-        let list = |n: usize| format!("[{}0]", "0,".repeat(n));
-        assert!(parse_json(list(MAX_VALUES - 2)).is_ok());
-        let e = parse_json(list(MAX_VALUES + 1)).err();
-        let e = e.map(|e| e.to_string()).unwrap_or_default();
-        assert!(e.contains("more than 1000000 values"), "{e}");
-        assert!(parse_json(format!("\"{}\"", ",".repeat(3 * MAX_VALUES))).is_ok());
-        let objects = |n: usize| format!("[{}0]", "{\"\":0},".repeat(n));
-        assert!(parse_json(objects(MAX_VALUES / 20)).is_ok());
-        let e = parse_json(objects(MAX_VALUES / 20 + 1)).err();
-        let e = e.map(|e| e.to_string()).unwrap_or_default();
-        assert!(e.contains("more than 50000 objects"), "{e}");
-    }
 
     #[test]
     fn clipping_never_splits_a_character() {

@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 
 use crate::config::Budget;
 use crate::error::{Context, Error, Kind, Result};
+use crate::json::parse_json;
 use crate::message::{Price, Usage, add_cost};
 use crate::storage::{self, Durability};
-use crate::text::{LocalTime, clip, parse_json, rfc3339};
+use crate::text::{LocalTime, clip, rfc3339};
 
 /// The longest name in a line, in bytes.
 const MAX_NAME: usize = 200;

@@ -15,9 +15,10 @@ use crate::config::edit::{self, Change};
 use crate::config::settings::{self, Place, Setting};
 use crate::config::{self, Config, Env, Loaded, Origin, Parts};
 use crate::error::{Context, Error, Kind, Result};
+use crate::json::parse_json;
 use crate::paths::{Home, of_user};
 use crate::storage;
-use crate::text::{one_line, parse_json};
+use crate::text::one_line;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(

@@ -370,7 +370,7 @@ mod tests {
             .unwrap();
         assert_eq!(tree.unset(&["tools", "web", "search", "provider"], 0), None);
         assert_eq!(
-            crate::text::parse_json(tree.written()).unwrap(),
+            crate::json::parse_json(tree.written()).unwrap(),
             json!({"tools": {"redact": "on"}, "empty": {}})
         );
     }
@@ -379,7 +379,7 @@ mod tests {
     fn lists_grow_by_one() {
         let text = r#"{"model_list":[{"model":"a/b"}]}"#;
         let grown = with(text, &["model_list", "1", "model"], &json!("c/d")).unwrap();
-        let listed = |text: &str| crate::text::parse_json(text).unwrap()["model_list"].clone();
+        let listed = |text: &str| crate::json::parse_json(text).unwrap()["model_list"].clone();
         assert_eq!(listed(&grown), json!([{"model": "a/b"}, {"model": "c/d"}]));
         for text in [text, "{}"] {
             assert_eq!(
@@ -410,7 +410,7 @@ mod tests {
             &json!("http://b"),
         )
         .unwrap();
-        let servers = &crate::text::parse_json(changed).unwrap()["mcpServers"];
+        let servers = &crate::json::parse_json(changed).unwrap()["mcpServers"];
         assert_eq!(
             *servers,
             json!({"my_server": {"url": "http://a"}, "myServer": {"url": "http://b"}})

@@ -10,7 +10,7 @@ use super::load::{Layer, Origin};
 use super::settings::{self, Config, Place, Setting, same_name};
 use super::{IN_CODE, locate};
 use crate::error::{Error, Result};
-use crate::text::parse_json;
+use crate::json::parse_json;
 
 #[derive(Default)]
 pub(crate) struct Report {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::text::parse_json;
+use crate::json::parse_json;
 
 /// What a value may be, and its default where that is not empty.
 #[derive(Clone, Copy)]

@@ -6,9 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::job::Job;
 use crate::error::{Context, Error, Result};
+use crate::json::parse_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::text::{nearest, one_line, parse_json, size};
+use crate::text::{nearest, one_line, size};
 
 /// The most bytes of the file: a value of JSON may take many times its own size in memory.
 const MAX_FILE: u64 = 8 << 20;

@@ -11,9 +11,10 @@ use serde_json::Value;
 use super::{Check, Fix, quoted};
 use crate::config::{self, Loaded};
 use crate::error::{Error, Result};
+use crate::json::parse_json;
 use crate::paths::Home;
 use crate::session;
-use crate::text::{counted, parse_json};
+use crate::text::counted;
 
 /// What every workspace begins with, and nobody deletes.
 const ALWAYS_THERE: [&str; 2] = ["USER.md", "memory/MEMORY.md"];

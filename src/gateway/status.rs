@@ -10,9 +10,10 @@ use std::time::SystemTime;
 use serde_json::{Value, json};
 
 use crate::error::Result;
+use crate::json::parse_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::text::{parse_json, rfc3339};
+use crate::text::rfc3339;
 
 /// The version of the file's form.
 const VERSION: u64 = 1;

@@ -12,8 +12,9 @@ use super::response::Refusal;
 use super::{Ask, ClientTool, Options};
 use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
+use crate::json::{count_values, from_json};
 use crate::message::{Media, Message, Reply, ToolCall, ToolResult, User};
-use crate::text::{count_values, fenced, foreign_name, from_json};
+use crate::text::{fenced, foreign_name};
 
 /// The model that answers as `config.json` says.
 pub(super) const MODEL: &str = "bantam";

@@ -11,8 +11,8 @@ use super::{Server, brief};
 use crate::cancel::Cancel;
 use crate::config::McpServer;
 use crate::error::{Context, Error, Result};
+use crate::json::from_json;
 use crate::storage::{self, Durability, Lock};
-use crate::text::from_json;
 
 /// The longest description and schema that go to a model, in bytes.
 pub(super) const MAX_DESCRIPTION: usize = 1_000;

@@ -19,11 +19,11 @@ use crate::config::vendors::Protocol;
 use crate::config::{Env, Model, Parts};
 use crate::error::Result;
 use crate::http::{self, Body, Client, Head, authority};
+use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::paths::Home;
 use crate::secret::{Redactor, Secret};
 use crate::ssrf;
-use crate::text::parse_json;
 
 /// How long a host may be silent unless its entry says otherwise.
 const SILENCE: Duration = Duration::from_secs(90);

@@ -8,7 +8,7 @@ use super::catalog::Offer;
 use crate::cancel::Cancel;
 use crate::config::{Env, vendors};
 use crate::http::{Body, Client, Outgoing, Settings, left};
-use crate::text::parse_json;
+use crate::json::parse_json;
 
 /// One without anything in memory reads these from its disk. Where none listens, the answer comes at once.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -10,8 +10,9 @@ use super::shapes::{
 };
 use super::text_calls::{self, Found};
 use super::{ProviderError, ToolOffer};
+use crate::json::{parse_json, refuse_more_values, replace_lone_surrogates};
 use crate::message::{Reply, Stop, ToolCall};
-use crate::text::{halves, parse_json, refuse_more_values};
+use crate::text::halves;
 
 /// The most values of an event: in memory one may take a hundred times its bytes.
 const MAX_VALUES: usize = 500_000;
@@ -257,7 +258,7 @@ impl<'a> ReplyBuilder<'a> {
         // They would poison the conversation.
         reply.calls.retain(|call| !call.name.trim().is_empty());
         for call in &mut reply.calls {
-            if let Some(mended) = halves::replaced(call.arguments.as_bytes()) {
+            if let Some(mended) = replace_lone_surrogates(call.arguments.as_bytes()) {
                 call.arguments = String::from_utf8_lossy(&mended).into_owned();
             }
         }

@@ -21,11 +21,12 @@ use super::{
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
+use crate::json::parse_json;
 use crate::message::Message;
 use crate::paths::Home;
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock};
-use crate::text::{parse_json, rfc3339};
+use crate::text::rfc3339;
 
 /// A conversation in a list.
 #[derive(Clone, Debug)]

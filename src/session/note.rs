@@ -14,10 +14,11 @@ use serde_json::json;
 use super::{Entry, Files, Session, Store};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
+use crate::json::from_json;
 use crate::message::{Message, NOTE, User};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
-use crate::text::{clip, fenced, from_json, millis, rfc3339};
+use crate::text::{clip, fenced, millis, rfc3339};
 
 /// How long to wait for another process that writes notes.
 const LOCK_WAIT: Duration = Duration::from_secs(10);

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
+use crate::json::from_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::text::from_json;
 
 /// The most bytes that are kept of a turn.
 pub(crate) const MOST_KEPT: u64 = 20 << 20;

@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::text::parse_json;
+use crate::json::parse_json;
 
 /// The deepest nesting of maps.
 const MAX_DEPTH: usize = 8;

@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 
 use super::{make_dir, parent, sync_all, sync_dir, write_new};
 use crate::error::{Error, Result};
-use crate::text::{parse_json, size};
+use crate::json::parse_json;
+use crate::text::size;
 
 /// A line's fields, without `crc` and `seq`.
 pub(crate) type Fields = Map<String, Value>;

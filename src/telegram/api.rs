@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 use crate::http::{Body, Client, Fault, Outgoing, Settings};
+use crate::json::parse_json;
 use crate::markdown::Piece;
 use crate::secret::Secret;
-use crate::text::parse_json;
 
 /// Telegram's own server.
 pub(crate) const BASE: &str = "https://api.telegram.org";

@@ -7,11 +7,6 @@ const FIRST: u32 = 0xd800;
 const FIRST_LOW: u32 = 0xdc00;
 const LAST: u32 = 0xdfff;
 
-/// JSON in which each half of a pair is replaced; `None` if there is none.
-pub(crate) fn replaced(json: &[u8]) -> Option<Vec<u8>> {
-    mapped(json, |_| char::REPLACEMENT_CHARACTER)
-}
-
 /// JSON in which each half of a pair is a character that [`joined`] understands; `None` if there is none.
 pub(crate) fn marked(json: &[u8]) -> Option<Vec<u8>> {
     mapped(json, |half| {
@@ -88,31 +83,6 @@ pub(crate) fn waiting(text: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::text::parse_json;
-    use serde_json::json;
-
-    #[test]
-    fn half_a_pair_is_replaced_and_a_whole_one_stays() {
-        for (text, read) in [
-            (r#""a\ud83e""#, "a\u{fffd}"),
-            (r#""\uDD14b""#, "\u{fffd}b"),
-            (r#""\ud83e\ud83e\udd14""#, "\u{fffd}🤔"),
-            (r#""\ud83e\udd14\ud83e""#, "🤔\u{fffd}"),
-            (r#""\\ud83e \ud83e""#, "\\ud83e \u{fffd}"),
-        ] {
-            assert_eq!(parse_json(text).unwrap(), json!(read), "{text}");
-        }
-        for broken in [
-            r#""\ud83"#,
-            r#""\ud83e"#,
-            r#"{"a":"\uzzzz"}"#,
-            "\\",
-            r#"["\ud83e""#,
-        ] {
-            assert!(parse_json(broken).is_err(), "{broken}");
-        }
-        assert_eq!(replaced(br#"{"a":"\ud83e\udd14\n"}"#), None);
-    }
 
     #[test]
     fn two_halves_become_their_character_again() {

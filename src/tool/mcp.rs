@@ -12,10 +12,11 @@ use super::registry::{MAX_NAME, valid_name};
 use super::{Risk, ToolOutput, ToolSpec, schema};
 use crate::bus::Event;
 use crate::error::Kind;
+use crate::json::parse_json;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
 use crate::redact::Redactor;
-use crate::text::{fenced, foreign, parse_json};
+use crate::text::{fenced, foreign};
 
 /// Why a tool cannot be offered: a provider refuses each request that has such a schema in it.
 pub(crate) fn flaw(tool: &RemoteTool) -> Option<String> {

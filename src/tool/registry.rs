@@ -10,9 +10,10 @@ use super::prepared::PreparedCall;
 use super::schema::Unknown;
 use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, schema};
 use crate::error::{Error, Result};
+use crate::json::parse_json;
 use crate::message::ToolCall;
 use crate::redact::{REMOVED, Redactor};
-use crate::text::{clip, foreign, nearest, one_line, parse_json};
+use crate::text::{clip, foreign, nearest, one_line};
 
 /// The longest name that providers accept.
 pub(super) const MAX_NAME: usize = 64;

@@ -6,7 +6,8 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
-use crate::text::{nearest, one_line, parse_json};
+use crate::json::parse_json;
+use crate::text::{nearest, one_line};
 
 /// The sentence has to be short, and one error often causes others.
 const MAX_ERRORS: usize = 3;

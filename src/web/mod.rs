@@ -24,9 +24,10 @@ pub(crate) use search::{Search, keys_in};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::{Client, Exchange, Head, Outgoing, left};
+use crate::json::from_json;
 use crate::message::Media;
 use crate::secret::Secret;
-use crate::text::{foreign, foreign_line, from_json, media_type, whole_words};
+use crate::text::{foreign, foreign_line, media_type, whole_words};
 use crate::worker::protocol::{Header, Pieces, Reading, ReadingJob, Reply};
 
 /// The most bytes that are read of one page.

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::{charset, html, search};
 use crate::error::{Error, Result};
 use crate::inflate::gunzip;
+use crate::json::parse_json;
 use crate::message::{MAX_IMAGE, is_shown};
-use crate::text::{media_type, parse_json, size, whole_words};
+use crate::text::{media_type, size, whole_words};
 use crate::worker::protocol::{Header, MAX_BODY, PdfPart, Reading, ReadingJob, Reply};
 
 /// The media type of a PDF.

@@ -13,8 +13,9 @@ use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
 use crate::http::{self, Outgoing, left};
+use crate::json::{from_json as from_json_text, parse_json};
 use crate::secret::Secret;
-use crate::text::{from_json as from_json_text, parse_json, whole_words};
+use crate::text::whole_words;
 use crate::worker::protocol::{Reading, ReadingJob};
 
 /// The most bytes of an engine's JSON, and of a part of a result.

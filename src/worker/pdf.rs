@@ -6,8 +6,8 @@ use base64::engine::general_purpose::STANDARD;
 use super::Workers;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
+use crate::json::from_json;
 use crate::message::Media;
-use crate::text::from_json;
 use crate::worker::protocol::{PdfPart, Reading, ReadingJob};
 
 /// The most bytes of text that go with a message.

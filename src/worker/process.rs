@@ -18,9 +18,10 @@ use crate::access::Dir;
 use crate::child;
 use crate::error::{Context, Error, Kind, Result};
 use crate::files::{self, Trees};
+use crate::json::from_json;
 use crate::sandbox;
 use crate::sys;
-use crate::text::{from_json, one_line};
+use crate::text::one_line;
 use crate::web;
 use crate::worker::protocol::{self, Confinement, FileJob, Header, Job, Reply, Setup};
 

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Tree};
 use crate::child::Network;
 use crate::error::{Context, Error, Result};
+use crate::json::from_json;
 use crate::message::MAX_IMAGE;
-use crate::text::from_json;
 
 /// Bytes of a reply's header, and of its body.
 const MAX_HEADER: usize = 16 << 10;

@@ -1,0 +1,155 @@
+//! Reads JSON that others wrote, within bounds.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
+/// and may have two bytes in the text.
+const MAX_VALUES: usize = 1_000_000;
+
+/// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
+/// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD:
+/// a program that cuts an emoji in the middle, as `slice` of `JavaScript` does, writes `"\\ud83e"`.
+pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
+    let text = text.as_ref();
+    refuse_more_values(text, MAX_VALUES)?;
+    serde_json::from_slice(text).or_else(|e| match replace_lone_surrogates(text) {
+        Some(mended) => serde_json::from_slice(&mended),
+        None => Err(e),
+    })
+}
+
+/// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so untrusted texts are counted
+/// before they are parsed.
+pub(crate) fn count_values(text: &[u8]) -> usize {
+    count(text).0
+}
+
+/// About how many values a text has if it is JSON, and how many objects among them.
+fn count(text: &[u8]) -> (usize, usize) {
+    let (mut values, mut objects) = (0, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b',' | b'[' | b'{' if !in_string => {
+                values += 1;
+                objects += usize::from(*byte == b'{');
+            }
+            _ => {}
+        }
+    }
+    (values, objects)
+}
+
+/// An object with a member takes as much memory as so many other values: about 640 bytes.
+const WEIGHT_OF_AN_OBJECT: usize = 20;
+
+/// # Errors
+/// The text has more than this number of values, or as many objects as take their memory.
+pub(crate) fn refuse_more_values(text: &[u8], most: usize) -> serde_json::Result<()> {
+    let most_objects = most / WEIGHT_OF_AN_OBJECT;
+    // An object that takes memory has at least six bytes, and a comma.
+    if text.len() <= 6 * most_objects {
+        return Ok(());
+    }
+    let (values, objects) = count(text);
+    let too_many = |what: &str, most: usize| {
+        let why = format!("it has more than {most} {what}");
+        Err(serde::de::Error::custom(why))
+    };
+    if values > most {
+        too_many("values", most)
+    } else if objects > most_objects {
+        too_many("objects", most_objects)
+    } else {
+        Ok(())
+    }
+}
+
+/// Reads JSON into a type of ours.
+pub(crate) fn from_json<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_json::Result<T> {
+    T::deserialize(&parse_json(text)?)
+}
+
+/// JSON in which each half of a UTF-16 pair is U+FFFD; `None` if there is none.
+pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let (mut at, mut written) = (0, 0);
+    while let Some(offset) = json[at..].iter().position(|byte| *byte == b'\\') {
+        at += offset;
+        match (
+            escape(&json[at..]),
+            escape(json.get(at + 6..).unwrap_or_default()),
+        ) {
+            (Some(0xd800..0xdc00), Some(0xdc00..=0xdfff)) => at += 12,
+            (Some(0xd800..=0xdfff), _) => {
+                out.extend_from_slice(&json[written..at]);
+                out.extend_from_slice("\u{fffd}".as_bytes());
+                at += 6;
+                written = at;
+            }
+            // Also past the second of two backslashes.
+            _ => at = (at + 2).min(json.len()),
+        }
+    }
+    if written == 0 {
+        return None;
+    }
+    out.extend_from_slice(&json[written..]);
+    Some(out)
+}
+
+/// The unit of UTF-16 that `\uXXXX` at the beginning stands for.
+fn escape(json: &[u8]) -> Option<u32> {
+    let digits = json.strip_prefix(b"\\u")?.get(..4)?;
+    let digits = std::str::from_utf8(digits).ok()?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_text_of_more_values_than_any_answer_has_is_not_read() {
+        let list = |n: usize| format!("[{}0]", "0,".repeat(n));
+        assert!(parse_json(list(MAX_VALUES - 2)).is_ok());
+        let e = parse_json(list(MAX_VALUES + 1)).err();
+        let e = e.map(|e| e.to_string()).unwrap_or_default();
+        assert!(e.contains("more than 1000000 values"), "{e}");
+        assert!(parse_json(format!("\"{}\"", ",".repeat(3 * MAX_VALUES))).is_ok());
+        let objects = |n: usize| format!("[{}0]", "{\"\":0},".repeat(n));
+        assert!(parse_json(objects(MAX_VALUES / 20)).is_ok());
+        let e = parse_json(objects(MAX_VALUES / 20 + 1)).err();
+        let e = e.map(|e| e.to_string()).unwrap_or_default();
+        assert!(e.contains("more than 50000 objects"), "{e}");
+    }
+
+    #[test]
+    fn half_a_pair_is_replaced_and_a_whole_one_stays() {
+        for (text, read) in [
+            (r#""a\ud83e""#, "a\u{fffd}"),
+            (r#""\uDD14b""#, "\u{fffd}b"),
+            (r#""\ud83e\ud83e\udd14""#, "\u{fffd}🤔"),
+            (r#""\ud83e\udd14\ud83e""#, "🤔\u{fffd}"),
+            (r#""\\ud83e \ud83e""#, "\\ud83e \u{fffd}"),
+        ] {
+            assert_eq!(parse_json(text).unwrap(), json!(read), "{text}");
+        }
+        for broken in [
+            r#""\ud83"#,
+            r#""\ud83e"#,
+            r#"{"a":"\uzzzz"}"#,
+            "\\",
+            r#"["\ud83e""#,
+        ] {
+            assert!(parse_json(broken).is_err(), "{broken}");
+        }
+        assert_eq!(replace_lone_surrogates(br#"{"a":"\ud83e\udd14\n"}"#), None);
+    }
+}
