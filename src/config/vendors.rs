@@ -261,14 +261,6 @@ fn ollama_base(host: &str) -> String {
     format!("http://{name}:{port}/v1")
 }
 
-/// The vendor whose models' names begin like this one: `gpt-5` is by `openai`.
-pub(crate) fn by_model(model: &str) -> Option<&'static Vendor> {
-    let end = model
-        .find(|c: char| !c.is_ascii_alphabetic())
-        .unwrap_or(model.len());
-    find(&model[..end])
-}
-
 /// The table's name for a vendor; for others, the name in lower case.
 pub(crate) fn canonical(name: &str) -> String {
     let name = name.trim().to_ascii_lowercase();

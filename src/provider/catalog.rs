@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result};
 use crate::http::authority;
 use crate::message::Price;
 use crate::paths::Home;
-use crate::secret::Redactor;
+use crate::redact::Redactor;
 use crate::text::rfc3339;
 
 /// How long a host may take to list its models; less where a user waits at a prompt.

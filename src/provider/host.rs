@@ -22,7 +22,8 @@ use crate::http::{self, Body, Client, Head, authority};
 use crate::json::parse_json;
 use crate::message::{MediaKind, Message, Price, Reply};
 use crate::paths::Home;
-use crate::secret::{Redactor, Secret};
+use crate::redact::Redactor;
+use crate::secret::Secret;
 use crate::ssrf;
 
 /// How long a host may be silent unless its entry says otherwise.
@@ -188,7 +189,7 @@ impl Host {
     /// Reads an error response. Its own keys are removed before anything is cut off.
     fn read_refusal(&self, head: &Head, body: &[u8]) -> Refusal {
         let redactor = Redactor::new(self.secrets().into_iter().map(Secret::new));
-        let body = redactor.without_known(String::from_utf8_lossy(body).into_owned());
+        let body = redactor.redact_known(String::from_utf8_lossy(body).into_owned());
         Refusal::read(head.status, Some(head), &body, SystemTime::now())
     }
 

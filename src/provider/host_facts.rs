@@ -17,10 +17,10 @@ use crate::cancel::Cancel;
 use crate::config::Model;
 use crate::error::Result;
 use crate::http::authority;
+use crate::json::from_json;
 use crate::message::{MediaKind, Price};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
-use crate::text::from_json;
 
 /// In seconds. A host may be upgraded, so old facts are found out again.
 const LIFE: u64 = 30 * 86_400;

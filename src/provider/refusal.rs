@@ -10,7 +10,8 @@ use serde_json::Value;
 use super::waits::{retry_after, spoken_wait};
 use super::{ProviderError, ToolOffer, says};
 use crate::http::Head;
-use crate::text::{from_json, one_line, parse_json};
+use crate::json::{from_json, parse_json};
+use crate::text::one_line;
 
 /// An error response, or an error inside a successful one.
 #[derive(Debug, Default)]

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 
 use super::ToolOffer;
 use super::shapes::read_call;
+use crate::json::parse_json;
 use crate::message::ToolCall;
-use crate::text::parse_json;
 
 const TOOL_CALL: &str = "<tool_call>";
 const FUNCTION: &str = "<function=";

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regex_lite::Regex;
 
-use crate::text::from_json;
+use crate::json::from_json;
 use crate::timezone;
 
 /// How long the server asks to wait. `x-should-retry: false` means for ever.

@@ -135,10 +135,12 @@ fn a_job_whose_answer_was_kept_was_not_interrupted() {
     let state = json!({ "lastRunAtMs": at, "lastStatus": "running" });
     stored["jobs"][0]["state"] = merged(stored["jobs"][0]["state"].clone(), &state);
     home.write("cron/jobs.json", stored.to_string());
-    let answers = [format!("cron:{id}:{at}")];
-    let post =
-        json!({ "post": "1-1-1", "to": "telegram:42", "text": "All is well.", "answers": answers });
-    home.write("state/outbox.jsonl", journal([json!({ "v": 1 }), post]));
+    let item = json!({ "to": "telegram:42", "text": "All is well." });
+    let lines = [
+        json!({ "v": 1 }),
+        json!({ "add": "1-1-1", "kind": "out", "item": item, "done": [format!("cron:{id}:{at}")] }),
+    ];
+    home.write("state/queue.jsonl", journal(lines));
     let gateway = start(&home);
     api.wait_for_texts(OWNER, 1);
     until("the run is recorded", || statuses(&home) == ["ok"]);

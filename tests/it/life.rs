@@ -57,28 +57,30 @@ fn what_is_open_is_not_answered_to_whoever_may_not_any_more() {
     let config = config(&model, &api);
     let home = Home::with(&config);
     // Kept, and the program ended before it was answered.
-    let kept = |update: i64, chat: &str, from: i64, text: &str| json!({ "in": update, "chat": chat, "message": update, "from": from, "text": text });
+    let kept = |update: i64, chat: &str, from: i64, text: &str| {
+        let item =
+            json!({ "bot": 123_456, "chat": chat, "message": update, "from": from, "text": text });
+        json!({ "add": format!("telegram:{update}"), "kind": "in", "item": item })
+    };
+    let started =
+        |message: Value, group: &[&str]| merged(message, &json!({ "group": group, "starts": 1 }));
     let lines = [
         json!({ "v": 1 }),
         kept(1, "43", 43, "mine"),
-        merged(
-            kept(2, "-5", 43, "mine, in a group"),
-            &json!({ "group": [2], "running": true }),
-        ),
+        started(kept(2, "-5", 43, "mine, in a group"), &["telegram:2"]),
         kept(3, "42", OWNER, "theirs"),
-        json!({ "in": 4, "chat": "-5", "message": 4, "text": "mine, before it was written down whose" }),
         // Answered together, for the first was of somebody who still may.
-        merged(
+        started(
             kept(5, "-6", OWNER, "theirs"),
-            &json!({ "group": [5, 6], "running": true }),
+            &["telegram:5", "telegram:6"],
         ),
-        merged(
+        started(
             kept(6, "-6", 43, "mine, too"),
-            &json!({ "group": [5, 6], "running": true }),
+            &["telegram:5", "telegram:6"],
         ),
     ];
     home.dir("state");
-    home.write("state/telegram-123456.jsonl", journal(lines));
+    home.write("state/queue.jsonl", journal(lines));
     for chat in [OWNER, 43, -5, -6] {
         api.chat(chat);
     }
