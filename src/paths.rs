@@ -70,6 +70,11 @@ impl Home {
         self.root.join("state")
     }
 
+    /// The token of the HTTP endpoint that the gateway made.
+    pub(crate) fn http_token(&self) -> PathBuf {
+        self.state().join("http_token")
+    }
+
     /// What the files were that a conversation's tools have changed.
     pub(crate) fn undo(&self, session: &str) -> PathBuf {
         self.state().join("undo").join(session)

@@ -14,7 +14,7 @@ use super::serving::{Taken, take};
 use super::{Parts, local_time, make_workspace, media, workers};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, edit, keys};
+use crate::config::{self, Config, Env, Loaded, keys};
 use crate::cron::{Job, Jobs, heartbeat};
 use crate::error::{Context, Error, Result};
 use crate::gateway::Dispatcher;
@@ -31,6 +31,8 @@ use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
 use crate::provider::catalog::learn_window;
+use crate::secret::Secret;
+use crate::storage::{self, Durability};
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
 use crate::timezone::Zone;
@@ -143,7 +145,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
-    let new_token = ensure_http_token(&home, env)?;
     // Before the file is read, so that no change goes unnoticed.
     let seen = monitor::stamp(&home);
     let startup = Startup::load(&home, env)?;
@@ -156,9 +157,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     } = take(&home)?;
     let account = startup.account(&shutdown.cancel)?;
     startup.warn(&notices, log);
-    if let Some(text) = new_token {
-        log.write(Level::Info, &text);
-    }
     let Startup {
         loaded,
         bot,
@@ -251,12 +249,7 @@ fn monitor(
     let (home, env) = (parts.home.clone(), parts.env.clone());
     Monitor {
         home: parts.home.clone(),
-        prove: Box::new(move || {
-            if let Some(text) = ensure_http_token(&home, &env)? {
-                log.write(Level::Info, &text);
-            }
-            Startup::load(&home, &env).map(drop)
-        }),
+        prove: Box::new(move || Startup::load(&home, &env).map(drop)),
         seen,
         dispatcher: dispatcher.clone(),
         shutdown: shutdown.clone(),
@@ -345,31 +338,26 @@ fn endpoint_settings(config: &Config, env: &Env, home: &Home) -> Result<Option<S
     if !http.enabled {
         return Ok(None);
     }
-    let token = keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?;
+    let token = if http.token.is_empty() {
+        made_token(home)?
+    } else {
+        keys::resolve(&http.token, env, &home.config()).doing("channels.http.token")?
+    };
     Settings::new(&http.listen, token, &http.allow_origin).map(Some)
 }
 
-/// Stores a token for the HTTP endpoint if it is on without one. Returns a line for the log.
-fn ensure_http_token(home: &Home, env: &Env) -> Result<Option<String>> {
-    let text = config::read(home)?;
-    let loaded = config::load_for(home, text.as_deref(), env, Vec::new())?;
-    let http = &loaded.config.channels.http;
-    if !http.enabled || !http.token.is_empty() {
-        return Ok(None);
-    }
-    let (token, path) = (new_token()?, home.config());
-    edit::set(home, env, &["channels", "http", "token"], &token.into()).map_err(|e| {
-        Error::config(format!(
-            "storing a token for the HTTP endpoint: {}",
-            e.message
-        ))
-        .hint(format!(
-            "make {} writable, or `export BANTAM_CHANNELS_HTTP_TOKEN=$(openssl rand -hex 16)`",
-            path.display()
-        ))
+/// The token of a home whose configuration has none. The first start makes it.
+fn made_token(home: &Home) -> Result<Secret> {
+    let path = home.http_token();
+    let store = || -> Result<String> {
+        if !path.exists() {
+            storage::replace(&path, new_token()?.as_bytes(), Durability::Now)?;
+        }
+        Ok(fs_err::read_to_string(&path)?)
+    };
+    let token = store().map_err(|e| {
+        e.doing("storing a token for the HTTP endpoint")
+            .hint("run `export BANTAM_CHANNELS_HTTP_TOKEN=$(openssl rand -hex 16)`")
     })?;
-    Ok(Some(format!(
-        "the HTTP endpoint had no token; a new one is in {} at channels.http.token",
-        path.display()
-    )))
+    Ok(Secret::new(token))
 }

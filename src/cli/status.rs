@@ -150,7 +150,11 @@ impl Status<'_> {
         let address = &http.listen;
         self.object["http"] = json!({"enabled": http.enabled, "listen": address});
         if http.enabled {
-            let text = format!("http://{address}/v1 while the gateway runs");
+            let mut text = format!("http://{address}/v1 while the gateway runs");
+            if http.token.is_empty() {
+                let path = self.home.http_token();
+                text += &format!("; its token is in {}", path.display());
+            }
             self.lines.push(("http", text));
         }
     }

@@ -507,7 +507,8 @@ fn enabled() -> Value {
     json!({ "channels": { "http": http }, "cron": { "enabled": false } })
 }
 
-/// Checks that the endpoint takes the token in config.json and nothing else, and that the log does not show it.
+/// Checks that the endpoint takes the token that the gateway made and nothing else, that the log does not show it, and that
+/// `status` says where it is.
 fn needs_the_stored_token(home: &Home, served: Served) {
     let request = |token: &str| {
         let head = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n";
@@ -515,19 +516,19 @@ fn needs_the_stored_token(home: &Home, served: Served) {
     };
     assert_eq!(request(""), 401);
     assert_eq!(request("Authorization: Bearer \r\n"), 401);
-    let config = home.path("config.json");
-    let stored: Value = serde_json::from_slice(&fs::read(&config).unwrap()).unwrap();
-    let token = stored["channels"]["http"]["token"].as_str().unwrap();
+    let made = home.path("state/http_token");
+    let token = &fs::read_to_string(&made).unwrap();
     assert_eq!(token.len(), 32);
     assert_eq!(request(&format!("Authorization: Bearer {token}\r\n")), 200);
     assert_eq!(
-        fs::metadata(&config).unwrap().permissions().mode() & 0o777,
+        fs::metadata(&made).unwrap().permissions().mode() & 0o777,
         0o600
     );
     served.gateway.signal(Signal::TERM);
     let run = served.gateway.finish();
-    run.exits(0).says("channels.http.token");
-    assert!(!run.stderr.contains(token), "{}", run.stderr);
+    assert!(!run.exits(0).stderr.contains(token), "{}", run.stderr);
+    let status = home.bantam().arg("status").run();
+    assert!(status.exits(0).stdout.contains("state/http_token"));
 }
 
 #[test]
@@ -555,7 +556,7 @@ fn a_token_that_cannot_be_stored_is_an_error_that_says_what_to_type() {
     let home = Home::with(&merged(model.config(), &enabled()));
     let gateway = home.bantam().arg("gateway");
     let run = gateway.after("trap '' XFSZ\nulimit -f 0").run();
-    run.exits(3)
+    run.exits(1)
         .fails_with_a_hint()
         .says("BANTAM_CHANNELS_HTTP_TOKEN");
     let short = json!({ "channels": { "http": { "token": "short" } } });
