@@ -76,7 +76,10 @@ impl Connection {
             self.slot.wait(WRONG_TOKEN_DELAY);
             return Err(refusal);
         }
-        self.slot.authorize();
+        if !self.slot.authorize() {
+            // It was closed for another connection meanwhile.
+            return Ok(());
+        }
         match path {
             "/v1/chat/completions" if head.method == "POST" => {
                 self.complete(head, reader, responder)

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 32;
 /// Time that a new connection has for its head, however many others come meanwhile.
-const HEAD_TIME: Duration = Duration::from_millis(100);
+const MIN_AGE: Duration = Duration::from_millis(100);
 /// Pause between two looks for a slot while all are taken.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -78,8 +78,7 @@ impl Connections {
     /// Closes the oldest connection that is not authorized. Returns whether there was one that has had its time.
     fn close_oldest(&mut self, now: Instant) -> bool {
         let oldest = self.entries.iter().position(|entry| !entry.is_authorized);
-        let Some(oldest) =
-            oldest.filter(|n| now.duration_since(self.entries[*n].since) >= HEAD_TIME)
+        let Some(oldest) = oldest.filter(|n| now.duration_since(self.entries[*n].since) >= MIN_AGE)
         else {
             return false;
         };
@@ -91,12 +90,11 @@ impl Connections {
 }
 
 impl Slot {
-    /// Records that the request has shown the token: the connection is not closed for another.
-    pub(super) fn authorize(&self) {
+    /// Records that the request has shown the token: the connection is not closed for another. Returns whether it is open.
+    pub(super) fn authorize(&self) -> bool {
         let mut open = self.limiter.lock();
-        if let Some(own) = open.entries.iter_mut().find(|entry| entry.id == self.id) {
-            own.is_authorized = true;
-        }
+        let own = open.entries.iter_mut().find(|entry| entry.id == self.id);
+        own.map(|own| own.is_authorized = true).is_some()
     }
 
     /// Waits for this time, or until the connection is closed for another.
@@ -148,8 +146,7 @@ mod tests {
     fn newcomer_replaces_the_oldest_unauthorized_connection() {
         let limiter = Arc::new(ConnectionLimiter::default());
         let open = full(&limiter);
-        open[0].0.authorize();
-        open[2].0.authorize();
+        assert!(open[0].0.authorize() && open[2].0.authorize());
         let newcomers: Vec<_> = (0..2).map(|_| connection()).collect();
         let slots: Vec<Slot> = newcomers
             .iter()
@@ -167,11 +164,11 @@ mod tests {
         let limiter = Arc::new(ConnectionLimiter::default());
         let open = full(&limiter);
         let newest = limiter.lock().entries[0].since;
-        assert!(!limiter.lock().close_oldest(newest + HEAD_TIME / 2));
+        assert!(!limiter.lock().close_oldest(newest + MIN_AGE / 2));
         for (slot, _) in &open {
-            slot.authorize();
+            assert!(slot.authorize());
         }
-        assert!(!limiter.lock().close_oldest(newest + HEAD_TIME * 100));
+        assert!(!limiter.lock().close_oldest(newest + MIN_AGE * 100));
         assert!(open.iter().all(|(_, client)| !is_closed(client)));
     }
 
@@ -180,7 +177,7 @@ mod tests {
         let limiter = Arc::new(ConnectionLimiter::default());
         let mut open = full(&limiter);
         for (slot, _) in &open {
-            slot.authorize();
+            assert!(slot.authorize());
         }
         let (server, _client) = connection();
         thread::scope(|scope| {
