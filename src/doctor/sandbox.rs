@@ -131,24 +131,35 @@ fn active_layers(workers: &Workers) -> Result<String> {
 
 /// Shows that an ordinary command works in the sandbox. Without that, a break-out that fails proves nothing.
 fn control(workers: &Workers) -> Result<()> {
-    let (printed, end) = run(workers, &format!("echo {WORD}"), Vec::new())?;
-    judge_control(&printed, end, &fs_err::read(child::SHELL)?)
+    // As the attempts do, it starts programs, in the background, too, and writes and removes a file.
+    let command =
+        format!("echo {WORD} >doctor-control && cat doctor-control & wait; rm doctor-control");
+    let (printed, end) = run(workers, &command, Vec::new())?;
+    judge_control(
+        &printed,
+        end,
+        &fs_err::read(child::SHELL).unwrap_or_default(),
+    )
 }
 
 /// `shell` is the program that the command ran in.
 fn judge_control(printed: &[u8], end: Termination, shell: &[u8]) -> Result<()> {
     let why = match ending(end, LIMIT_SECS) {
         None if printed.trim_ascii() == WORD.as_bytes() => return Ok(()),
-        None => format!("echo {WORD} printed something else"),
+        None => format!("a command that prints {WORD} printed something else"),
         Some(ending) => ending,
     };
     let error = Error::failed(format!("an ordinary command fails in the sandbox: {why}"));
     let is_killed_by_filter = end == Termination::Signal(Signal::SYS.as_raw());
     // The filter kills what calls the kernel in the manner of another architecture. Byte 4 is the class: 1 is 32-bit.
-    if is_killed_by_filter && shell.starts_with(b"\x7fELF\x01") && usize::BITS == 64 {
-        return Err(error.hint("this system is 32-bit: install the armv7 build"));
+    if !is_killed_by_filter || !shell.starts_with(b"\x7fELF\x01") || usize::BITS == 32 {
+        return Err(error);
     }
-    Err(error)
+    Err(error.hint(if cfg!(target_arch = "aarch64") {
+        "this system is 32-bit: install the armv7 build"
+    } else {
+        "this system is 32-bit: install the build for it"
+    }))
 }
 
 /// Runs a command as the model's are run. Returns its output and how it ended.
@@ -193,7 +204,7 @@ mod tests {
         }
         let hint = judged(b"", SYS, ELF_32).unwrap().hint;
         assert_eq!(hint.is_some(), usize::BITS == 64);
-        assert!(hint.is_none_or(|hint| hint.contains("install the armv7 build")));
+        assert!(hint.is_none_or(|hint| hint.contains("this system is 32-bit")));
         let e = judged(b"", Termination::Signal(libc::SIGKILL), ELF_32);
         assert!(e.unwrap().hint.is_none());
     }
