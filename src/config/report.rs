@@ -222,7 +222,7 @@ pub(super) fn describe(value: &Value, is_secret: bool) -> String {
 }
 
 /// Top-level names that only the configurations of picoclaw, nanobot and `SmartBot` have.
-const FOREIGN: [&str; 4] = ["providers", "channel_list", "model", "gateway_host"];
+const FOREIGN: [&str; 3] = ["providers", "channel_list", "gateway_host"];
 
 /// Fails if the file was written for another program.
 pub(super) fn refuse_foreign(layer: &Layer, members: &Map<String, Value>) -> Result<()> {
