@@ -156,7 +156,10 @@ pub use app::{serve, tools};
 pub use cli::main;
 pub use worker::init;
 
-// What fuzz tests need.
+// What fuzz tests and bounds on time need.
+#[cfg(test)]
+#[path = "../tests/support/computed.rs"]
+mod computed;
 #[cfg(test)]
 #[path = "../tests/support/rng.rs"]
 mod rng;

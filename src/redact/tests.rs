@@ -1,6 +1,6 @@
 //! Redaction on files as people have them, and on hostile texts.
 
-use std::time::{Duration, Instant};
+use crate::computed::computed;
 
 use super::*;
 
@@ -237,12 +237,11 @@ fn a_megabyte_of_names_takes_under_a_second() {
         "Bearer a/",
     ] {
         let text = pair.repeat((1 << 20) / pair.len());
-        let started = Instant::now();
+        let before = computed();
         drop(output(&(text + " x")));
-        let took = started.elapsed();
-        println!("{pair:?}: {took:?}");
-        // A machine that runs all tests at once is slow.
-        assert!(took < Duration::from_secs(10), "{pair:?}: {took:?}");
+        let took = computed() - before;
+        // What is not optimised takes ten times as long.
+        assert!(took < 1000, "{pair:?}: {took}0 ms");
     }
 }
 
