@@ -220,9 +220,8 @@ fn builder(
         chain(parts, options.no_demo, &redactor, notices)?
     };
     if config.budget.daily_cost > 0.0 {
-        let unpriced = |name| {
-            format!("budget.daily_cost does not count {name}: its entry in model_list has no price")
-        };
+        let unpriced =
+            |name| format!("budget.daily_cost does not count {name}: no price is known for it");
         notices.extend(chain.unpriced().map(unpriced));
     }
     if !config.tools.confirm.is_empty() {

@@ -214,7 +214,7 @@ sections! {
     Endpoint at "channels.http" {
         enabled: bool = Bool(false), "let the gateway answer OpenAI's chat API";
         listen: String = TextOr("127.0.0.1:7475"), "ADDRESS:PORT";
-        token: Secret = Secret, "what clients send as their API key; the gateway makes one if there is none";
+        token: Secret = Secret, "what clients send as their API key; empty: the gateway makes one, in state/http_token";
         allow_origin: String = Text, "the one web origin whose pages may use it: https://chat.example.org";
     }
 
@@ -303,7 +303,7 @@ sections! {
     #[derive(Copy)]
     Budget at "budget" {
         daily_tokens: u64 = Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit";
-        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by model_list[].price; 0: no limit";
+        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by the host's prices or model_list[].price; 0: no limit";
     }
 
     /// What the gateway logs to stderr.

@@ -1,0 +1,733 @@
+//! HTML to Markdown for a model to read, in one pass over the tags.
+//!
+//! Pages in the wild leave out end tags and cross them. A browser's rules for that fill a book (WHATWG HTML, section 13.2.6);
+//! these are the ones that text needs.
+
+mod buffer;
+mod links;
+
+use buffer::{Buffer, Gap};
+
+use super::tokens::{Attributes, Token, tokens};
+use crate::text::{fence, whole_words};
+
+/// Elements that are not shown, or whose text is of no use to a reader.
+const HIDDEN: [&str; 14] = [
+    "script", "style", "template", "svg", "iframe", "canvas", "audio", "video", "select",
+    "datalist", "textarea", "dialog", "map", "noembed",
+];
+/// Elements and roles that surround the content.
+const SURROUNDING: [&str; 3] = ["nav", "navigation", "search"];
+/// Elements and roles that surround it unless they are within it: an article may have notes, and a quotation its source.
+const OUTSIDE: [&str; 4] = ["footer", "aside", "contentinfo", "complementary"];
+/// Elements without content.
+const VOID: [&str; 15] = [
+    "area", "base", "br", "col", "embed", "frame", "hr", "img", "input", "link", "meta", "param",
+    "source", "track", "wbr",
+];
+/// Elements that begin and end a paragraph.
+const BLOCKS: &str = "address article aside blockquote caption center dd details div dl dt fieldset figcaption figure footer \
+    form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav noframes ol p pre search section summary table tbody td \
+    tfoot th thead tr ul";
+/// The most elements within one another; deeper ones count as text of the deepest.
+const MAX_OPEN: usize = 128;
+/// The most elements of a page; the rest is left out.
+const MAX_ELEMENTS: usize = 200_000;
+/// The most cells of a page; further ones are paragraphs.
+const MAX_CELLS: usize = 20_000;
+/// The most bytes that are written of a page or a part of it.
+const MAX_WRITTEN: usize = 1 << 20;
+/// The most bytes of an address and of the title.
+const MAX_ADDRESS: usize = 2_000;
+/// What is shorter, in bytes, is not the content of a page.
+const MIN_CONTENT: usize = 200;
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Converted {
+    pub title: String,
+    pub markdown: String,
+}
+
+/// Converts a page that came from `base`, an absolute address.
+pub(crate) fn convert(html: &str, base: &str) -> Converted {
+    let content = Writer::new(base, true).convert(html);
+    if content.markdown.len() >= MIN_CONTENT {
+        return content;
+    }
+    // What looked like a menu may be all there is.
+    Writer::new(base, false).convert(html)
+}
+
+/// What an open element does to the text in it, or when it ends.
+enum Effect {
+    Plain,
+    Hidden,
+    Title,
+    Block,
+    Heading,
+    /// The marks around it, and where its text begins, if there is any.
+    Mark {
+        marks: [&'static str; 2],
+        at: Option<usize>,
+    },
+    Link {
+        at: Option<usize>,
+        address: Option<String>,
+        label: String,
+        is_anchor: bool,
+    },
+    /// The number of the next item.
+    List {
+        next: Option<u64>,
+    },
+    Item,
+    Definition,
+    Quote,
+    Table {
+        has_head: bool,
+    },
+    Row(Vec<String>),
+    Cell,
+    Pre {
+        language: String,
+    },
+    Main,
+}
+
+struct Open {
+    name: String,
+    effect: Effect,
+    /// What its content is in, as bits.
+    inside: u16,
+}
+
+const IN_HIDDEN: u16 = 1;
+const IN_TITLE: u16 = 1 << 1;
+const IN_PRE: u16 = 1 << 2;
+/// A `main`, an `article` or a quotation.
+const IN_CONTENT: u16 = 1 << 3;
+const IN_HEADING: u16 = 1 << 4;
+const IN_LINK: u16 = 1 << 5;
+/// An item of a list, not of one around a cell or a quotation.
+const IN_ITEM: u16 = 1 << 6;
+const IN_TABLE: u16 = 1 << 7;
+/// A row of the innermost table.
+const IN_ROW: u16 = 1 << 8;
+
+impl Effect {
+    /// What the content of an element is in, besides what is around it.
+    fn inside(&self, around: u16) -> u16 {
+        match self {
+            Self::Hidden => around | IN_HIDDEN,
+            Self::Title => around | IN_TITLE,
+            Self::Pre { .. } => around | IN_PRE,
+            Self::Main => around | IN_CONTENT,
+            Self::Quote => (around | IN_CONTENT) & !IN_ITEM,
+            Self::Heading => around | IN_HEADING,
+            Self::Link {
+                address: Some(_), ..
+            } => around | IN_LINK,
+            Self::Item => around | IN_ITEM,
+            Self::Cell | Self::Definition => around & !IN_ITEM,
+            Self::Table { .. } => (around | IN_TABLE) & !IN_ROW,
+            Self::Row(_) => around | IN_ROW,
+            _ => around,
+        }
+    }
+}
+
+struct Writer {
+    base: String,
+    /// Leave out what surrounds the content.
+    only_content: bool,
+    /// The page, and each part of it that is written on its own.
+    out: Vec<Buffer>,
+    open: Vec<Open>,
+    elements: usize,
+    cells: usize,
+    title: Option<String>,
+    main: Option<String>,
+    articles: Vec<String>,
+}
+
+/// An attribute, or `""`.
+fn attribute<'a>(attributes: &'a Attributes, name: &str) -> &'a str {
+    attributes.get(name).map_or("", |value| value.trim())
+}
+
+fn is_block(name: &str) -> bool {
+    BLOCKS.split(' ').any(|block| block == name)
+}
+
+fn heading(name: &str) -> Option<usize> {
+    match name.as_bytes() {
+        [b'h', level @ b'1'..=b'6'] => Some(usize::from(level - b'0')),
+        _ => None,
+    }
+}
+
+impl Writer {
+    fn new(base: &str, only_content: bool) -> Self {
+        Self {
+            base: base.to_owned(),
+            only_content,
+            out: vec![Buffer::default()],
+            open: Vec::new(),
+            elements: 0,
+            cells: 0,
+            title: None,
+            main: None,
+            articles: Vec::new(),
+        }
+    }
+
+    fn convert(mut self, html: &str) -> Converted {
+        self.read(html, true);
+        let page = self
+            .out
+            .pop()
+            .map_or_else(String::new, |buffer| buffer.text);
+        let article = match &self.articles[..] {
+            [article] if article.len() >= MIN_CONTENT => Some(article),
+            _ => None,
+        };
+        let content = self.main.as_ref().or(article);
+        let markdown = content.filter(|_| self.only_content).unwrap_or(&page);
+        let title = self.title.unwrap_or_default();
+        let title: Vec<&str> = whole_words(&title, MAX_ADDRESS)
+            .split_whitespace()
+            .collect();
+        Converted {
+            title: title.join(" "),
+            markdown: markdown.trim().to_owned(),
+        }
+    }
+
+    /// Reads a page, or the markup in a `noscript`.
+    fn read(&mut self, html: &str, is_page: bool) {
+        let around = self.open.len();
+        for token in tokens(html) {
+            if self.elements > MAX_ELEMENTS {
+                break;
+            }
+            // A title holds text alone, also one without an end.
+            let in_title = matches!(
+                self.open.last(),
+                Some(Open {
+                    effect: Effect::Title,
+                    ..
+                })
+            );
+            if in_title && !matches!(token, Token::Text(_)) {
+                self.close_to(self.open.len() - 1);
+            }
+            match token {
+                Token::Text(text) => match self.open.last() {
+                    Some(open) if is_page && matches!(&*open.name, "noscript" | "noframes") => {
+                        self.read(&text, false);
+                    }
+                    _ => self.text(&text),
+                },
+                Token::Start { name, .. } if matches!(&*name, "html" | "head" | "body") => {}
+                Token::End(name) if matches!(&*name, "html" | "head" | "body") => {
+                    self.close_to(around);
+                }
+                Token::Start {
+                    name,
+                    attributes,
+                    self_closing,
+                } => {
+                    self.start(name, &attributes, self_closing, around);
+                }
+                Token::End(name) => self.end(&name, around),
+            }
+        }
+        self.close_to(around);
+    }
+
+    fn buffer(&mut self) -> &mut Buffer {
+        if self.out.is_empty() {
+            self.out.push(Buffer::default());
+        }
+        let last = self.out.len() - 1;
+        &mut self.out[last]
+    }
+
+    fn space(&mut self, gap: Gap) {
+        self.buffer().space(gap);
+    }
+
+    fn push(&mut self, text: &str) {
+        let begin = self.buffer().push(text);
+        for open in self.open.iter_mut().rev() {
+            match &mut open.effect {
+                Effect::Mark { at, .. } | Effect::Link { at, .. } if at.is_none() => {
+                    *at = Some(begin);
+                }
+                Effect::Mark { .. } | Effect::Link { .. } => break,
+                Effect::Cell | Effect::Main | Effect::Pre { .. } => break,
+                _ => {}
+            }
+        }
+    }
+
+    fn block(&mut self, text: &str, gap: Gap) {
+        self.space(gap);
+        if !text.is_empty() {
+            self.push(text);
+            self.space(gap);
+        }
+    }
+
+    /// Whether what comes is in any of these.
+    fn is_in(&self, places: u16) -> bool {
+        self.inside() & places != 0
+    }
+
+    fn inside(&self) -> u16 {
+        self.open.last().map_or(0, |open| open.inside)
+    }
+
+    fn open(&mut self, name: String, effect: Effect) {
+        let inside = effect.inside(self.inside());
+        self.open.push(Open {
+            name,
+            effect,
+            inside,
+        });
+    }
+
+    fn text(&mut self, text: &str) {
+        if self.is_in(IN_HIDDEN) {
+            return;
+        }
+        if self.is_in(IN_TITLE) {
+            self.title.get_or_insert_with(|| text.to_owned());
+        } else if self.is_in(IN_PRE) {
+            let buffer = self.buffer();
+            let room = MAX_WRITTEN.saturating_sub(buffer.text.len());
+            buffer.text.push_str(whole_words(text, room));
+        } else {
+            for (n, word) in text.split([' ', '\t', '\n', '\r', '\u{c}']).enumerate() {
+                self.space(if n > 0 { Gap::Space } else { Gap::None });
+                if !word.is_empty() {
+                    self.push(word);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, name: String, attributes: &Attributes, self_closing: bool, around: usize) {
+        self.elements += 1;
+        self.end_before(&name, around);
+        let is_shown = !self.is_in(IN_HIDDEN);
+        let is_empty = self_closing || VOID.contains(&&*name);
+        let effect = if is_shown {
+            self.effect(&name, attributes)
+        } else {
+            Effect::Plain
+        };
+        let is_deep = self.open.len() >= MAX_OPEN && !matches!(effect, Effect::Hidden);
+        if is_deep && is_shown && is_block(&name) {
+            self.space(Gap::Paragraph);
+        }
+        if is_deep {
+            return;
+        }
+        if matches!(effect, Effect::Cell) && !self.is_in(IN_ROW) {
+            self.open("tr".to_owned(), Effect::Row(Vec::new()));
+        }
+        self.begin(&name, &effect);
+        self.open(name, effect);
+        if is_empty {
+            self.close_to(self.open.len() - 1);
+        }
+    }
+
+    /// What an element does, and what is written where it stands.
+    fn effect(&mut self, name: &str, attributes: &Attributes) -> Effect {
+        let get = |name| attribute(attributes, name);
+        if self.is_in(IN_PRE) {
+            return self.effect_in_pre(name, get("class"));
+        }
+        if self.only_content && self.is_surrounding(name, get("role")) {
+            self.space(Gap::Line);
+            return Effect::Hidden;
+        }
+        if self.is_unseen(name, attributes) {
+            return Effect::Hidden;
+        }
+        if name == "iframe" || name == "frame" {
+            self.frame(attributes);
+        }
+        match name {
+            _ if HIDDEN.contains(&name) => Effect::Hidden,
+            "title" => Effect::Title,
+            "base" => {
+                self.base = self.address(get("href")).unwrap_or_default();
+                Effect::Plain
+            }
+            "br" => {
+                let is_blank = self.buffer().gap >= Gap::Line;
+                self.space(if is_blank { Gap::Paragraph } else { Gap::Line });
+                Effect::Plain
+            }
+            "hr" => {
+                self.block("---", Gap::Paragraph);
+                Effect::Plain
+            }
+            "img" => {
+                self.image(attributes);
+                Effect::Plain
+            }
+            "input" => {
+                self.checkbox(attributes);
+                Effect::Plain
+            }
+            "pre" => Effect::Pre {
+                language: String::new(),
+            },
+            "table" => Effect::Table { has_head: false },
+            "thead" | "tbody" | "tfoot" => Effect::Plain,
+            "tr" if self.is_in(IN_TABLE) => Effect::Row(Vec::new()),
+            "td" | "th" if self.is_in(IN_TABLE) && self.cells < MAX_CELLS => Effect::Cell,
+            "ul" | "menu" => Effect::List { next: None },
+            "ol" => Effect::List {
+                next: Some(get("start").parse().unwrap_or(1)),
+            },
+            "li" => Effect::Item,
+            "dd" => Effect::Definition,
+            "blockquote" => Effect::Quote,
+            "main" | "article" if !self.is_in(IN_CONTENT) => Effect::Main,
+            "a" => self.link(attributes),
+            "b" | "strong" => Effect::Mark {
+                marks: ["**"; 2],
+                at: None,
+            },
+            "i" | "em" => Effect::Mark {
+                marks: ["*"; 2],
+                at: None,
+            },
+            "del" | "s" | "strike" => Effect::Mark {
+                marks: ["~~"; 2],
+                at: None,
+            },
+            "code" | "kbd" | "samp" => Effect::Mark {
+                marks: ["`"; 2],
+                at: None,
+            },
+            "q" => Effect::Mark {
+                marks: ["“", "”"],
+                at: None,
+            },
+            "sup" if self.buffer().gap == Gap::None => Effect::Mark {
+                marks: ["^", ""],
+                at: None,
+            },
+            _ if heading(name).is_some() => Effect::Heading,
+            _ if is_block(name) => Effect::Block,
+            _ => Effect::Plain,
+        }
+    }
+
+    fn effect_in_pre(&mut self, name: &str, class: &str) -> Effect {
+        if name == "br" {
+            self.buffer().text.push('\n');
+        }
+        let is_first = self.buffer().text.is_empty();
+        if let Some(Open {
+            effect: Effect::Pre { language },
+            ..
+        }) = self.open.last_mut()
+        {
+            let named = class
+                .split_whitespace()
+                .find_map(|class| class.strip_prefix("language-"));
+            if let Some(named) = named.filter(|_| name == "code" && is_first) {
+                whole_words(named, 40).clone_into(language);
+            }
+        }
+        if HIDDEN.contains(&name) {
+            Effect::Hidden
+        } else {
+            Effect::Plain
+        }
+    }
+
+    fn is_surrounding(&self, name: &str, role: &str) -> bool {
+        let is = |names: &[&str]| names.contains(&name) || names.contains(&role);
+        is(&SURROUNDING) || is(&OUTSIDE) && !self.is_in(IN_CONTENT)
+    }
+
+    fn is_unseen(&self, name: &str, attributes: &Attributes) -> bool {
+        let hidden = attributes.get("hidden");
+        // A button may be a heading that unfolds what is below it.
+        let unfolds = self.is_in(IN_HEADING)
+            || attributes.contains_key("aria-expanded") && self.is_in(IN_CONTENT);
+        hidden.is_some_and(|until| until != "until-found")
+            || attribute(attributes, "aria-hidden") == "true"
+            || matches!(attribute(attributes, "role"), "dialog" | "alertdialog")
+            || name == "button" && !unfolds
+            || attribute(attributes, "class") == "mw-editsection"
+    }
+
+    fn begin(&mut self, name: &str, effect: &Effect) {
+        match effect {
+            Effect::Block | Effect::Table { .. } => self.space(Gap::Paragraph),
+            Effect::List { .. } => {
+                let gap = if self.is_in(IN_ITEM) {
+                    Gap::Line
+                } else {
+                    Gap::Paragraph
+                };
+                self.space(gap);
+            }
+            Effect::Item => {
+                let marker = self.marker();
+                let other = " ".repeat(marker.len());
+                self.buffer().begin(Gap::Line, marker, other);
+            }
+            Effect::Definition => self
+                .buffer()
+                .begin(Gap::Line, ": ".to_owned(), String::new()),
+            Effect::Quote => self
+                .buffer()
+                .begin(Gap::Paragraph, "> ".to_owned(), "> ".to_owned()),
+            Effect::Heading => {
+                let marker = "#".repeat(heading(name).unwrap_or(1)) + " ";
+                self.buffer().begin(Gap::Paragraph, marker, String::new());
+                self.buffer().is_line = true;
+            }
+            Effect::Cell => {
+                self.cells += 1;
+                self.out.push(Buffer::default());
+            }
+            Effect::Main | Effect::Pre { .. } => self.out.push(Buffer::default()),
+            _ => {}
+        }
+    }
+
+    /// The marker of the next item of the innermost list.
+    fn marker(&mut self) -> String {
+        let lists = self
+            .open
+            .iter_mut()
+            .rev()
+            .find_map(|open| match &mut open.effect {
+                Effect::List { next } => Some(next),
+                _ => None,
+            });
+        match lists {
+            Some(Some(number)) => {
+                let marker = format!("{number}. ");
+                *number = number.saturating_add(1);
+                marker
+            }
+            _ => "- ".to_owned(),
+        }
+    }
+
+    /// Closes the innermost elements, as many as leave `count` open.
+    fn close_to(&mut self, count: usize) {
+        while self.open.len() > count {
+            if let Some(open) = self.open.pop() {
+                self.close(&open.name, open.effect);
+            }
+        }
+    }
+
+    fn close(&mut self, name: &str, effect: Effect) {
+        match effect {
+            Effect::Plain | Effect::Hidden | Effect::Title => {}
+            Effect::Block if name == "dt" => self.space(Gap::Line),
+            Effect::Block | Effect::Table { .. } => self.space(Gap::Paragraph),
+            Effect::List { .. } => {
+                let gap = if self.is_in(IN_ITEM) {
+                    Gap::Line
+                } else {
+                    Gap::Paragraph
+                };
+                self.space(gap);
+            }
+            Effect::Item | Effect::Definition => self.buffer().end(Gap::Line),
+            Effect::Quote => self.buffer().end(Gap::Paragraph),
+            Effect::Heading => {
+                self.buffer().is_line = false;
+                self.buffer().end(Gap::Paragraph);
+            }
+            Effect::Mark { marks, at } => {
+                if let Some(at) = at {
+                    self.mark(at, marks);
+                }
+            }
+            Effect::Link {
+                at,
+                address,
+                label,
+                is_anchor,
+            } => match (at, address) {
+                (None, Some(address)) if !label.is_empty() => {
+                    self.push(&format!("[{label}]({address})"));
+                }
+                (Some(at), address) => self.finish_link(at, address.as_deref(), is_anchor),
+                _ => {}
+            },
+            Effect::Cell => {
+                let cell = self
+                    .out
+                    .pop()
+                    .map_or_else(String::new, |buffer| buffer.text);
+                for open in self.open.iter_mut().rev() {
+                    if let Effect::Row(cells) = &mut open.effect {
+                        cells.push(cell.trim().to_owned());
+                        break;
+                    }
+                }
+            }
+            Effect::Row(cells) => self.row(&cells),
+            Effect::Pre { language } => self.code_block(&language),
+            Effect::Main => {
+                let part = self
+                    .out
+                    .pop()
+                    .map_or_else(String::new, |buffer| buffer.text);
+                self.block(&part, Gap::Paragraph);
+                match name {
+                    "article" => self.articles.push(part),
+                    _ if part.len() >= MIN_CONTENT => drop(self.main.get_or_insert(part)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn mark(&mut self, at: usize, [begin, end]: [&'static str; 2]) {
+        let text = &mut self.buffer().text;
+        let inner = &text[at..];
+        let is_power = inner.starts_with(|c: char| c.is_ascii_digit() || "+-−(".contains(c))
+            && text[..at].ends_with(|c: char| c.is_alphanumeric() || "*`)".contains(c));
+        if inner.is_empty() || inner.contains('\n') || begin == "^" && !is_power {
+            return;
+        }
+        let [begin, end] = if begin == "`" && inner.contains('`') {
+            ["`` ", " ``"]
+        } else {
+            [begin, end]
+        };
+        text.insert_str(at, begin);
+        text.push_str(end);
+    }
+
+    /// The box of an item that can be ticked.
+    fn checkbox(&mut self, attributes: &Attributes) {
+        let is_first = self
+            .buffer()
+            .prefixes
+            .last()
+            .is_some_and(|prefix| !prefix.is_written);
+        if is_first && attribute(attributes, "type") == "checkbox" {
+            let is_checked = attributes.contains_key("checked");
+            self.push(if is_checked { "[x]" } else { "[ ]" });
+            self.space(Gap::Space);
+        }
+    }
+
+    fn code_block(&mut self, language: &str) {
+        let text = self
+            .out
+            .pop()
+            .map_or_else(String::new, |buffer| buffer.text);
+        // The first line end after the tag does not count.
+        let text = text.strip_prefix('\n').unwrap_or(&text).trim_end();
+        if !text.is_empty() {
+            let fence = fence(text);
+            self.block(
+                &format!("{fence}{language}\n{text}\n{fence}"),
+                Gap::Paragraph,
+            );
+        }
+    }
+
+    /// A row of data becomes one of a table, and a row that lays out a page becomes paragraphs.
+    fn row(&mut self, cells: &[String]) {
+        let table = self
+            .open
+            .iter_mut()
+            .rev()
+            .find_map(|open| match &mut open.effect {
+                Effect::Table { has_head } => Some(has_head),
+                _ => None,
+            });
+        let mut no_table = false;
+        let has_head = table.unwrap_or(&mut no_table);
+        let filled = cells.iter().filter(|cell| !cell.is_empty());
+        let is_data = filled.clone().all(|cell| !cell.contains('\n'))
+            && filled.clone().count() > usize::from(!*has_head);
+        if !is_data {
+            for cell in filled {
+                self.block(cell, Gap::Paragraph);
+            }
+            return;
+        }
+        let is_head = !std::mem::replace(has_head, true);
+        let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
+        self.block(&format!("| {} |", cells.join(" | ")), Gap::Line);
+        if is_head {
+            self.block(&format!("|{}", " --- |".repeat(cells.len())), Gap::Line);
+        }
+    }
+
+    /// Closes what the beginning of an element ends, though it has no end tag.
+    fn end_before(&mut self, name: &str, around: usize) {
+        match name {
+            "li" => self.close_within(&["ul", "ol", "menu", "table"], &["li"], around),
+            "dt" | "dd" => self.close_within(&["dl", "table"], &["dt", "dd"], around),
+            "td" | "th" => self.close_within(&["table"], &["td", "th", "caption"], around),
+            "tr" => self.close_within(&["table"], &["tr", "td", "th", "caption"], around),
+            "thead" | "tbody" | "tfoot" => {
+                let ended = ["thead", "tbody", "tfoot", "tr", "td", "th", "caption"];
+                self.close_within(&["table"], &ended, around);
+            }
+            "a" => self.close_within(&["td", "th"], &["a"], around),
+            _ => {}
+        }
+        if is_block(name) {
+            self.close_within(&["td", "th", "caption", "button"], &["p"], around);
+        }
+    }
+
+    /// Closes the outermost element of these names that is within the innermost one of `limits`.
+    fn close_within(&mut self, limits: &[&str], names: &[&str], around: usize) {
+        let limit = self
+            .open
+            .iter()
+            .rposition(|open| limits.contains(&&*open.name));
+        let from = limit.map_or(0, |at| at + 1).max(around);
+        let mut inner = self.open.iter().enumerate().skip(from);
+        if let Some((at, _)) = inner.find(|(_, open)| names.contains(&&*open.name)) {
+            self.close_to(at);
+        }
+    }
+
+    /// Closes the element that an end tag names and those within it, but nothing around its table or list; emphasis and links do
+    /// not end a block.
+    fn end(&mut self, name: &str, around: usize) {
+        let is_meant = |open: &Open| {
+            open.name == name || heading(name).is_some() && heading(&open.name).is_some()
+        };
+        let is_limit = |open: &Open| match name {
+            "table" => false,
+            "li" => matches!(&*open.name, "ul" | "ol" | "menu" | "table"),
+            _ if is_block(name) => open.name == "table",
+            _ => is_block(&open.name),
+        };
+        for at in (around..self.open.len()).rev() {
+            if is_meant(&self.open[at]) {
+                return self.close_to(at);
+            }
+            if is_limit(&self.open[at]) {
+                return;
+            }
+        }
+    }
+}

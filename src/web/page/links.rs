@@ -1,0 +1,92 @@
+//! Links, and images and frames, which become some.
+
+use super::{Effect, Gap, IN_LINK, MAX_ADDRESS, Writer, attribute};
+use crate::web::address;
+use crate::web::tokens::Attributes;
+
+/// The texts of links to the heading that they stand in.
+const ANCHORS: [&str; 4] = ["¶", "#", "§", "🔗"];
+
+impl Writer {
+    /// Where a link of the page leads.
+    pub(super) fn address(&self, link: &str) -> Option<String> {
+        let is_short = |address: &str| address.len() <= MAX_ADDRESS;
+        Some(link)
+            .filter(|link| is_short(link))
+            .and_then(|link| address::join(&self.base, link))
+            .filter(|address| is_short(address))
+    }
+
+    pub(super) fn link(&mut self, attributes: &Attributes) -> Effect {
+        let get = |name| attribute(attributes, name);
+        let href = get("href");
+        let is_anchor = href.starts_with('#');
+        let labels = [get("aria-label"), get("title")];
+        let label = labels.into_iter().find(|label| !label.is_empty());
+        Effect::Link {
+            at: None,
+            address: self
+                .address(href)
+                .filter(|_| !href.is_empty() && !is_anchor),
+            label: label.unwrap_or_default().to_owned(),
+            is_anchor,
+        }
+    }
+
+    /// Makes a link of the text from `at`: of its first line, if there are several.
+    pub(super) fn finish_link(&mut self, at: usize, address: Option<&str>, is_anchor: bool) {
+        let buffer = self.buffer();
+        let text = &buffer.text[at..];
+        if is_anchor && ANCHORS.contains(&text) {
+            let is_spaced = buffer.text[..at].ends_with(' ');
+            buffer.text.truncate(at - usize::from(is_spaced));
+            buffer.space(if is_spaced { Gap::Space } else { Gap::None });
+        }
+        let Some(address) = address.filter(|_| buffer.text.len() > at) else {
+            return;
+        };
+        let end = buffer.text[at..]
+            .find('\n')
+            .map_or(buffer.text.len(), |len| at + len);
+        buffer.text.insert_str(end, &format!("]({address})"));
+        buffer.text.insert(at, '[');
+    }
+
+    pub(super) fn image(&mut self, attributes: &Attributes) {
+        let get = |name| attribute(attributes, name);
+        // An image without a description is decoration, and one that is a pixel wide or high is there to be counted.
+        let is_dot = [get("width"), get("height")]
+            .into_iter()
+            .any(|size| matches!(size.trim_end_matches("px"), "0" | "1"));
+        let alt: Vec<&str> = get("alt").split_whitespace().collect();
+        if alt.is_empty() || is_dot {
+            return;
+        }
+        let alt = alt.join(" ");
+        let sources = ["src", "data-src", "srcset"].map(get);
+        let source = sources
+            .into_iter()
+            .find(|src| !src.is_empty() && !src.starts_with("data:"));
+        let in_link = self.is_in(IN_LINK);
+        let image = match source.and_then(|src| self.address(src.split_whitespace().next()?)) {
+            Some(source) if !in_link => format!("![{alt}]({source})"),
+            _ => alt,
+        };
+        // It comes again for browsers without scripts.
+        if !self.buffer().text.ends_with(&image) {
+            self.push(&image);
+        }
+    }
+
+    /// A link to another page that is shown within this one.
+    pub(super) fn frame(&mut self, attributes: &Attributes) {
+        let get = |name| attribute(attributes, name);
+        let name = [get("title"), get("name")]
+            .into_iter()
+            .find(|name| !name.is_empty());
+        let source = Some(get("src")).filter(|src| !src.is_empty());
+        if let (Some(name), Some(source)) = (name, source.and_then(|src| self.address(src))) {
+            self.block(&format!("[{name}]({source})"), Gap::Paragraph);
+        }
+    }
+}
