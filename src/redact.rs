@@ -312,11 +312,12 @@ impl Promise {
             "CREDENTIALS",
             "APIKEY",
         ];
-        /// Names that continue like this are those of something else, and cursors of lists are called tokens.
+        // `SECRET_NAME` says where a secret is, not what it is.
         const OTHERS: [&str; 11] = [
             "NAME", "ID", "FILE", "PATH", "DIR", "URL", "TYPE", "VERSION", "LENGTH", "COUNT",
             "LIMIT",
         ];
+        // Cursors of lists are called tokens: `nextPageToken`.
         const PUBLIC: [&str; 3] = ["PUBLIC", "NEXT", "PAGE"];
         let parts = parts(name);
         let has = |words: &[&str]| {

@@ -56,7 +56,8 @@ pub(crate) fn whole_words(text: &str, max: usize) -> &str {
 
 /// One line of another's words of at most `max` characters, for cutters that know no keys.
 pub(crate) fn foreign_line(text: &str, max: usize) -> String {
-    one_line(whole_words(text, max), max)
+    let end = text.char_indices().nth(max).map(|(at, _)| at);
+    one_line(whole_words(text, end.unwrap_or(text.len())), max)
 }
 
 /// A name that others chose, of a file, a sender or a button: one line of at most `max` characters, which cannot close brackets
@@ -377,6 +378,7 @@ mod tests {
         assert_eq!(whole_words("日本語の文", 7), "日本");
         assert_eq!(whole_words(&"x".repeat(500), 300).len(), 100);
         assert_eq!(foreign_line(&text, 20), "the key");
+        assert_eq!(foreign_line("日本語の文", 3), "日本語");
     }
 
     #[test]
