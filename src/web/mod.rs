@@ -5,9 +5,8 @@
 
 mod address;
 mod charset;
-mod elements;
 mod entities;
-mod html;
+mod page;
 mod read;
 mod search;
 #[cfg(test)]

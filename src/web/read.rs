@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::{charset, html, search};
+use super::{charset, page, search};
 use crate::error::{Error, Result};
 use crate::inflate::gunzip;
 use crate::json::parse_json;
@@ -75,7 +75,7 @@ pub(crate) fn perform(mut job: ReadingJob, read_pdf: &mut ReadPdf) -> Result<Rep
             max_chars,
             ..
         } => {
-            let (found, text) = page(&job.bytes, &content_type, &address, max_chars);
+            let (found, text) = read_page(&job.bytes, &content_type, &address, max_chars);
             format!("{}\n{text}", serde_json::to_string(&found)?)
         }
         Reading::Pdf { most } => {
@@ -118,7 +118,7 @@ fn pdf(
     read_pdf(bytes, pages, most)
 }
 
-fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {
+fn read_page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (Found, String) {
     let header = content_type.to_ascii_lowercase();
     let mime = media_type(&header).unwrap_or_default();
     let is_html =
@@ -151,7 +151,7 @@ fn page(bytes: &[u8], content_type: &str, address: &str, max_chars: usize) -> (F
         }
     };
     let text = if is_html {
-        let read = html::convert(&text, address);
+        let read = page::convert(&text, address);
         whole_words(&read.title, MAX_TITLE).clone_into(&mut found.title);
         read.markdown
     } else if mime.contains("json") && text.len() <= MAX_JSON {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tokens::{Token, tokens};
-use super::{Connect, Read, html, is_gzip, pieces};
+use super::{Connect, Read, is_gzip, page, pieces};
 use crate::cancel::Cancel;
 use crate::config::Env;
 use crate::error::{Error, Result};
@@ -260,7 +260,7 @@ pub(super) fn from_json(
     };
     let text = |hit: &Value, name: &str| {
         let written = hit[name].as_str().unwrap_or_default();
-        html::convert(whole_words(written, MAX_PART), "").markdown
+        page::convert(whole_words(written, MAX_PART), "").markdown
     };
     let hit = |hit: &Value| {
         let address = whole_words(hit[address].as_str()?, MAX_PART).to_owned();

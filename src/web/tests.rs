@@ -7,7 +7,7 @@ use super::*;
 const BASE: &str = "https://site.example/dir/page?x=1";
 
 fn markdown(html: &str) -> String {
-    html::convert(html, BASE).markdown
+    page::convert(html, BASE).markdown
 }
 
 #[test]
@@ -148,18 +148,38 @@ fn html_becomes_markdown() {
 }
 
 #[test]
-fn a_title_is_its_words() {
-    for (title, expected) in [
+fn crossed_and_unclosed_elements_become_markdown() {
+    for (html, expected) in [
         (
-            "A <b>bold</b> &amp; <i class=x>fine</i> page",
-            "A bold & fine page",
+            "<table><caption>Cap<tr><td>alone<tr><td>a<td>b<tr><td>c<tr><td>d<p>e<td>f</table>",
+            "Cap\n\nalone\n\n| a | b |\n| --- | --- |\n| c |\n\nd\n\ne\n\nf",
         ),
-        ("One<br>two", "One two"),
-        ("Vec&lt;b&gt; and Option<T>", "Vec<b> and Option<T>"),
-        ("1 < 2 <b", "1 < 2 <b"),
+        (
+            "<table><tr><td>1<td><table><tr><td>2<td>3</table><td>4</table>",
+            "1\n\n| 2 | 3 |\n| --- | --- |\n\n4",
+        ),
+        ("<td>a<td>b<tr>c", "a\n\nb\n\nc"),
+        (
+            "<a href=/p><h2>Head</h2><p>more</a>",
+            "## [Head](https://site.example/p)\n\nmore",
+        ),
+        ("<h2>Head <a href=#x>¶</a></h2>text", "## Head\n\ntext"),
+        (
+            "<ul><li><p>one</p><p>two</p><li><blockquote>said</blockquote></ul>",
+            "- one\n\n  two\n- > said",
+        ),
+        (
+            "<ul><li><input type=checkbox checked> done<li><input type=checkbox>open</ul>",
+            "- [x] done\n- [ ] open",
+        ),
+        ("<b><i>x</i> y</b><b></b><em>a<p>b</em>", "***x* y**a\n\nb"),
+        ("10<sup>6</sup> and note<sup>[1]</sup>", "10^6 and note[1]"),
+        ("<pre>```\na</pre>", "````\n```\na\n````"),
+        ("<p>x<script src=a />y<div/>z", "xy\n\nz"),
+        ("<div role=dialog>cookies</div>text", "text"),
+        ("<title>open<p>text", "text"),
     ] {
-        let page = format!("<title>{title}</title><p>text");
-        assert_eq!(html::convert(&page, BASE).title, expected, "{title}");
+        assert_eq!(markdown(html), expected, "{html}");
     }
 }
 
@@ -170,7 +190,7 @@ fn the_title_is_told_apart_and_menus_are_left_out() {
         "<!doctype html><html><head><title> A\n page </title><link rel=x></head><body><nav><ul><li><a href=/>Home</a></ul></nav>\
          <div role=navigation>Breadcrumbs</div><p>{body}</p><aside>Ads</aside><footer>Imprint</footer></body></html>"
     );
-    let found = html::convert(&page, BASE);
+    let found = page::convert(&page, BASE);
     assert_eq!(
         (found.title.as_str(), found.markdown.as_str()),
         ("A page", body.trim())
@@ -195,36 +215,23 @@ fn the_title_is_told_apart_and_menus_are_left_out() {
 }
 
 #[test]
-fn nothing_makes_the_converter_slow_or_deep() {
-    for tag in [
-        "div",
-        "ul><li",
-        "blockquote",
-        "table><tr><td",
-        "b",
-        "a href=x",
-        "main",
-        "p",
-        "nav",
-        "noscript",
-        "pre",
-        "dl><dd",
-        "ol><li><ul><li",
-    ] {
-        let page = format!("<{tag}>x").repeat(5_000);
+fn ten_thousand_unclosed_elements_of_each_kind_are_read_in_time() {
+    let kinds = "a href=x,abbr,article,b,blockquote,button,caption,code,dd,details,div,dl,dl><dd,dt,em,footer,form,h1,li,main,nav,\
+                 noscript,ol,ol start=9,ol><li><ul><li,p,pre,q,section,span,sup,svg,table,table><tr><td,tbody,td,th,tr,ul,ul><li";
+    for kind in kinds.split(',') {
+        let page = format!("<{kind}>x").repeat(10_000);
         let started = Instant::now();
         let text = markdown(&page);
+        let took = started.elapsed();
+        println!("{kind}: {took:?} {}", text.len());
+        let is_read = text.contains('x') || matches!(kind, "button" | "svg");
         assert!(
-            text.contains('x') && text.len() < page.len() * 40,
-            "{tag}: {}",
+            is_read && text.len() < page.len() * 40,
+            "{kind}: {}",
             text.len()
         );
-        println!("{tag}: {:?} {}", started.elapsed(), text.len());
-        assert!(
-            started.elapsed() < Duration::from_secs(60),
-            "{tag}: {:?}",
-            started.elapsed()
-        );
+        // A machine that runs all tests at once is slow.
+        assert!(took < Duration::from_secs(10), "{kind}: {took:?}");
     }
 }
 

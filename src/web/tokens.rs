@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::entities::named_character;
+use crate::text::whole_words;
 
 /// Elements whose content is text up to their end tag.
 const RAW: [&str; 9] = [
@@ -12,12 +13,6 @@ const RAW: [&str; 9] = [
 ];
 /// Those of them in which characters are written as `&amp;`.
 const ESCAPABLE: [&str; 2] = ["title", "textarea"];
-
-/// Elements that are written into titles.
-const IN_TITLES: [&str; 16] = [
-    "a", "b", "br", "code", "em", "font", "h1", "i", "mark", "small", "span", "strong", "sub",
-    "sup", "u", "wbr",
-];
 
 /// Names in lower case, and values with their characters decoded.
 pub(super) type Attributes = BTreeMap<String, String>;
@@ -37,10 +32,10 @@ pub(super) struct Tokens<'a> {
     rest: &'a str,
     /// The element whose raw text comes next.
     raw: Option<String>,
-    /// No title that comes ends, so none is searched for its end.
-    has_open_title: bool,
 }
 
+/// A longer title, in bytes, has no end.
+const MAX_TITLE: usize = 500;
 /// The most attributes of a tag that are kept.
 const MAX_ATTRIBUTES: usize = 100;
 
@@ -48,7 +43,6 @@ pub(super) fn tokens(html: &str) -> Tokens<'_> {
     Tokens {
         rest: html,
         raw: None,
-        has_open_title: false,
     }
 }
 
@@ -57,21 +51,9 @@ impl Iterator for Tokens<'_> {
 
     fn next(&mut self) -> Option<Token> {
         if let Some(name) = self.raw.take() {
-            let is_title = name == "title";
-            let mut end = self.rest.len();
-            if !(is_title && self.has_open_title) {
-                end = end_of_raw(self.rest, &name);
-            }
-            if is_title && end == self.rest.len() {
-                // It would take the page with it.
-                self.has_open_title = true;
-                end = self.rest.find('<').unwrap_or(end);
-            }
-            let text = self.take(end);
+            let text = self.take(end_of_raw(self.rest, &name));
             if !text.is_empty() {
-                return Some(Token::Text(if is_title {
-                    decode(&without_tags(text))
-                } else if ESCAPABLE.contains(&&*name) {
+                return Some(Token::Text(if ESCAPABLE.contains(&&*name) {
                     decode(text)
                 } else {
                     text.to_owned()
@@ -112,35 +94,6 @@ impl Iterator for Tokens<'_> {
     }
 }
 
-/// A title without the tags that somebody wrote into it: browsers show them, and nobody meant that. What is no element is text,
-/// as in `Option<T>`.
-fn without_tags(title: &str) -> String {
-    let mut words = String::new();
-    let mut rest = title;
-    while let Some(start) = rest.find('<') {
-        words.push_str(&rest[..start]);
-        rest = &rest[start..];
-        let inside = rest[1..].trim_start_matches('/');
-        let end = inside
-            .find(|c: char| !c.is_ascii_alphanumeric())
-            .unwrap_or(inside.len());
-        let name = inside[..end].to_ascii_lowercase();
-        match rest.find('>') {
-            Some(close) if IN_TITLES.contains(&&*name) => {
-                if name == "br" {
-                    words.push(' ');
-                }
-                rest = &rest[close + 1..];
-            }
-            _ => {
-                words.push('<');
-                rest = &rest[1..];
-            }
-        }
-    }
-    words + rest
-}
-
 impl<'a> Tokens<'a> {
     fn take(&mut self, len: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(len.min(self.rest.len()));
@@ -176,7 +129,7 @@ impl<'a> Tokens<'a> {
         if is_end {
             return Token::End(name);
         }
-        if RAW.contains(&&*name) {
+        if RAW.contains(&&*name) && !self_closing {
             self.raw = Some(name.clone());
         }
         Token::Start {
@@ -206,8 +159,13 @@ impl<'a> Tokens<'a> {
 
 /// Where the end tag of a raw element begins.
 fn end_of_raw(text: &str, name: &str) -> usize {
-    let tags = text.match_indices("</");
-    let mut ends = tags.filter(|(at, _)| {
+    let is_title = name == "title";
+    let searched = if is_title {
+        whole_words(text, MAX_TITLE)
+    } else {
+        text
+    };
+    let mut ends = searched.match_indices("</").filter(|(at, _)| {
         let after = text.as_bytes().get(at + 2..).unwrap_or_default();
         let is_name = after
             .get(..name.len())
@@ -217,7 +175,12 @@ fn end_of_raw(text: &str, name: &str) -> usize {
                 .get(name.len())
                 .is_none_or(|b| b.is_ascii_whitespace() || b"/>".contains(b))
     });
-    ends.next().map_or(text.len(), |(at, _)| at)
+    match ends.next() {
+        Some((at, _)) => at,
+        // It would take the page with it.
+        None if is_title => text.find('<').unwrap_or(text.len()),
+        None => text.len(),
+    }
 }
 
 /// Replaces `&amp;`, `&#8212;` and `&#x2014;` by their characters; what is none of these stays.
