@@ -14,6 +14,7 @@ impl Config {
         let mut check = |result: Result<()>| problems.extend(result.err());
         for entry in &self.model_list {
             check(check_base("api_base", entry.api_base.trim()));
+            check(check_proxy("model_list[].proxy", &entry.proxy));
             for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
                 check(keys::check_written(key));
             }
@@ -38,6 +39,7 @@ impl Config {
         }
         let telegram = &self.channels.telegram;
         check(keys::check_written(&telegram.token));
+        check(check_proxy("channels.telegram.proxy", &telegram.proxy));
         for (setting, address) in [
             ("channels.telegram.api_base", &telegram.api_base),
             ("tools.web.search.base_url", &self.tools.web.search.base_url),
@@ -65,6 +67,19 @@ fn check_scheme(setting: &str, address: &str) -> Result<()> {
         Error::config(format!("{setting} must begin with http:// or https://"))
             .hint("write it as http://HOST:PORT"),
     )
+}
+
+/// The address may hold a password, so it is not repeated.
+fn check_proxy(setting: &str, address: &str) -> Result<()> {
+    const SCHEMES: [&str; 4] = ["http", "https", "socks5", "socks5h"];
+    let scheme = address
+        .split_once("://")
+        .map_or("http", |(scheme, _)| scheme);
+    if SCHEMES.contains(&scheme) {
+        return Ok(());
+    }
+    let what = format!("{setting} must begin with http://, https://, socks5:// or socks5h://");
+    Err(Error::config(what).hint("write it as http://HOST:PORT or socks5h://HOST:PORT"))
 }
 
 fn check_user(written: &str) -> Result<()> {

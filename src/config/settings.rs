@@ -169,7 +169,7 @@ sections! {
         extra_body: Map<String, Value> = Any, "fields added to every request";
         request_timeout: u64 = Whole(0, 0), "give up after this many seconds without content; 0: 90, and on this \
             machine or a private network as long as the turn before the first content";
-        proxy: String = Text, "http://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide";
+        proxy: String = Text, "http://HOST:PORT or socks5h://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide";
         context_window: u64 = Whole(0, 0), "0: as in agents.defaults";
         max_tokens: u64 = Whole(0, 0), "0: as in agents.defaults";
         temperature: Option<f64> = Optional, "null: as in agents.defaults";

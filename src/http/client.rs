@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
-    ConnectProxyConnector, Connector, RustlsConnector, TcpConnector,
+    ConnectProxyConnector, Connector, RustlsConnector, SocksConnector, TcpConnector,
 };
 use ureq::{Agent, Proxy};
 
@@ -175,7 +175,8 @@ fn agent(settings: &Settings, url: &str) -> Result<Agent> {
     let proxy = proxy(&settings.proxy)?;
     Ok(match &settings.guard {
         None => {
-            let connector = over_tcp(ConnectProxyConnector::default());
+            let to_proxy = ().chain(SocksConnector::default());
+            let connector = over_tcp(to_proxy.chain(ConnectProxyConnector::default()));
             Agent::with_parts(config(proxy), connector, DefaultResolver::default())
         }
         Some(guard) => {
@@ -199,14 +200,11 @@ fn proxy(address: &str) -> Result<Option<Proxy>> {
     if address.is_empty() {
         return Ok(None);
     }
-    if address.starts_with("socks") {
-        return Err(Error::config("SOCKS proxies are not supported")
-            .hint("use an HTTP proxy: http://HOST:PORT"));
-    }
     let proxy = Proxy::new(address);
-    proxy
-        .map(Some)
-        .map_err(|_| Error::config("invalid proxy address").hint("write it as http://HOST:PORT"))
+    proxy.map(Some).map_err(|_| {
+        Error::config("invalid proxy address")
+            .hint("write it as http://HOST:PORT or socks5h://HOST:PORT")
+    })
 }
 
 fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {

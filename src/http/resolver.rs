@@ -11,7 +11,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     ConnectProxyConnector, ConnectionDetails, Connector, Either, NextTimeout, RustlsConnector,
-    TcpConnector, Transport,
+    SocksConnector, TcpConnector, Transport,
 };
 
 use crate::ssrf::{AddressGuard, ConnectError};
@@ -80,10 +80,12 @@ impl<In: Transport> Connector<In> for GuardedProxy {
             )
             .parse()
             .map_err(ureq::http::Error::from)?;
+            let mut one = DefaultResolver::default().empty();
+            one.push(*address);
             // The proxy is the user's own choice, so its address is not judged.
             let details = ConnectionDetails {
                 uri: &uri,
-                addrs: details.addrs.clone(),
+                addrs: one,
                 config,
                 request_level: details.request_level,
                 resolver: &DefaultResolver::default(),
@@ -93,6 +95,14 @@ impl<In: Transport> Connector<In> for GuardedProxy {
                 run_connector: Arc::new(to_proxy),
                 register_shutdown: details.register_shutdown.clone(),
             };
+            match SocksConnector::default().connect(&details, None::<()>) {
+                Ok(Some(Either::B(tunnel))) => return Ok(Some(Either::B(Box::new(tunnel)))),
+                Ok(_) => {}
+                Err(e) => {
+                    last = e;
+                    continue;
+                }
+            }
             match ConnectProxyConnector::default().connect(&details, None::<()>) {
                 Ok(Some(Either::B(tunnel))) => return Ok(Some(Either::B(tunnel))),
                 Ok(_) => last = Error::ConnectionFailed,

@@ -86,6 +86,38 @@ fn a_page_comes_through_the_proxy_from_the_address_that_was_judged() {
 }
 
 #[test]
+fn socks_proxy_gets_the_hosts_name() {
+    let model = Model::scripted([Reply::text("Through.")]);
+    let proxy = Proxy::socks_to(&model);
+    far_away()
+        .bantam()
+        .env("ALL_PROXY", proxy.socks_url("socks5h"))
+        .args(["agent", "-m", "hi"])
+        .run()
+        .exits(0)
+        .prints("Through.\n");
+    assert_eq!(proxy.asked(), ["model.internal:80"]);
+}
+
+#[test]
+fn socks_proxy_gets_the_judged_address_of_a_page() {
+    let site = Model::answering(|_, _| Reply::html(200, "<p>Through."));
+    let proxy = Proxy::socks_to(&site);
+    let model = Model::answering(move |request, _| match request.texts("tool").pop() {
+        None => Reply::call("web_fetch", &json!({ "url": "http://93.184.216.34/" })),
+        Some(result) => Reply::text(&result),
+    });
+    let home = Home::with(&model.config());
+    let run = home
+        .bantam()
+        .env("HTTP_PROXY", proxy.socks_url("socks5h"))
+        .args(["agent", "-m", "fetch"])
+        .run();
+    assert!(run.exits(0).stdout.contains("Through."), "{}", run.stdout);
+    assert_eq!(proxy.asked(), ["93.184.216.34:80"]);
+}
+
+#[test]
 fn a_host_that_needs_no_proxy_gets_none() {
     let model = Model::scripted([Reply::text("Direct.")]);
     let proxy = Proxy::to(&model);
@@ -129,7 +161,7 @@ fn a_models_own_proxy_wins() {
 #[test]
 fn a_proxy_that_cannot_be_used_exits_3_and_is_not_shown() {
     for wrong in [
-        format!("socks5://user:{CANARY}@127.0.0.1:1"),
+        format!("ftp://user:{CANARY}@127.0.0.1:1"),
         format!("not an address {CANARY}"),
     ] {
         let run = far_away()

@@ -1,6 +1,6 @@
 //! A proxy for HTTPS: it leads a CONNECT to an address of the test's choice.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -41,6 +41,27 @@ impl Proxy {
         Self { address, asked }
     }
 
+    /// A SOCKS proxy (RFC 1928) that leads every connection to this model.
+    pub fn socks_to(model: &Model) -> Self {
+        let target = model.base().replace("http://", "").replace("/v1", "");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let (target, seen) = (target.clone(), Arc::clone(&seen));
+                thread::spawn(move || socks(client, &target, &seen));
+            }
+        });
+        Self { address, asked }
+    }
+
+    /// The address of a SOCKS proxy.
+    pub fn socks_url(&self, scheme: &str) -> String {
+        format!("{scheme}://{}", self.address)
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -70,4 +91,39 @@ fn lead(client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()
     thread::spawn(move || std::io::copy(&mut from_server, &mut to_client).ok());
     std::io::copy(&mut reader, &mut &server).ok()?;
     server.shutdown(std::net::Shutdown::Both).ok()
+}
+
+/// Reads the two messages of a SOCKS client, and passes bytes both ways.
+fn socks(mut client: TcpStream, target: &str, seen: &Mutex<Vec<String>>) -> Option<()> {
+    let mut read = |count: usize| {
+        let mut bytes = vec![0; count];
+        client.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let methods = usize::from(read(2)?[1]);
+    read(methods)?;
+    client.write_all(&[5, 0]).ok()?;
+    let mut read = |count: usize| {
+        let mut bytes = vec![0; count];
+        client.read_exact(&mut bytes).ok().map(|()| bytes)
+    };
+    let host = match read(4)?[3] {
+        1 => {
+            let ip = read(4)?;
+            format!("{}.{}.{}.{}", ip[0], ip[1], ip[2], ip[3])
+        }
+        _ => {
+            let len = usize::from(read(1)?[0]);
+            String::from_utf8(read(len)?).ok()?
+        }
+    };
+    let port = read(2)?;
+    let port = u16::from_be_bytes([port[0], port[1]]);
+    seen.lock().unwrap().push(format!("{host}:{port}"));
+    let server = TcpStream::connect(target).ok()?;
+    client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).ok()?;
+    let (mut up, mut down) = (client.try_clone().ok()?, server.try_clone().ok()?);
+    let (mut from, mut to) = (client, server);
+    thread::spawn(move || std::io::copy(&mut from, &mut to));
+    std::io::copy(&mut down, &mut up).ok()?;
+    Some(())
 }
