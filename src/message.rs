@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::json::replace_lone_surrogates;
+use crate::text::has_text;
 
 pub use media::Media;
 pub(crate) use media::{
@@ -100,6 +101,19 @@ pub struct Reply {
     /// stored.
     #[serde(skip)]
     pub refused: String,
+    /// What the host says that the reply cost, in dollars. Not stored.
+    #[serde(skip)]
+    pub cost: Option<f64>,
+    /// The longest reply that was asked for, in tokens; 0: unknown. Not stored.
+    #[serde(skip)]
+    pub limit: u64,
+}
+
+impl Reply {
+    /// Whether the limit cut the reply off before its answer began.
+    pub(crate) fn used_all_to_think(&self) -> bool {
+        self.stop == Stop::Length && !has_text(&self.text) && !self.reasoning.is_empty()
+    }
 }
 
 /// A tool call.

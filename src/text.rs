@@ -1,7 +1,5 @@
 //! Clips text, cleans it for terminals, finds the nearest word, formats sizes and times.
 
-pub(crate) mod halves;
-
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

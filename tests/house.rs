@@ -575,6 +575,7 @@ fn what_a_process_shares_is_known() {
         "outbox.rs COUNT",
         "paths.rs LAST",
         "provider/chain.rs START",
+        "provider/lenient.rs HAS_LOST",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",
     ];

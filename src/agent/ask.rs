@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime};
 use super::turn_context::TurnContext;
 use super::{Agent, Request, history};
 use crate::bus::Event;
-use crate::message::{Message, Reply, Usage};
+use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::chain::Note;
 use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
@@ -129,7 +129,13 @@ impl Agent {
         }
         // What nobody has counted may have cost something.
         let counted = Some(usage).filter(|usage| *usage != Usage::default());
-        let cost = counted.and_then(|usage| model.price().of(usage));
+        let listed = counted.and_then(|usage| model.price().of(usage));
+        // A host's own count of the cost must not free it from the budget.
+        let cost = match (reply.cost, listed) {
+            (Some(told), Some(listed)) => Some(told.max(listed)),
+            (told, listed) => told.or(listed),
+        };
+        let cost = cost.map(|cost| rounded(cost.max(0.0)));
         turn.spending.spend(usage.total(), reply.usage, cost);
         let Some(ledger) = &self.ledger else { return };
         let (

@@ -291,19 +291,6 @@ fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// The beginning of `text`, at most `most` bytes, cut between two messages if that wastes less than half of it. Empty only
-/// if the text is.
-pub(super) fn piece(text: &str, most: usize) -> &str {
-    if text.len() <= most {
-        return text;
-    }
-    let piece = clip(text, most.max(4));
-    match piece.rfind("\n\n") {
-        Some(at) if at >= most / 2 => &piece[..at + 2],
-        _ => piece,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -447,22 +434,6 @@ mod tests {
         assert_eq!(stub(&mut messages, |_| true), 1);
         let before = messages.clone();
         assert_eq!((stub(&mut messages, |_| true), &messages), (0, &before));
-    }
-
-    #[test]
-    fn pieces_are_the_whole_text_in_order() {
-        let text = "User: héllo\n\nAssistant: 世界 and so on\n\nUser: bye\n\n".repeat(20);
-        for most in 0..200 {
-            let (mut rest, mut count) = (text.as_str(), 0);
-            while !rest.is_empty() {
-                let next = piece(rest, most);
-                assert!(!next.is_empty() && next.len() <= most.max(4));
-                rest = &rest[next.len()..];
-                count += 1;
-            }
-            assert!(count >= text.len() / most.max(4));
-        }
-        assert!(piece(&text, 60).ends_with("\n\n"));
     }
 
     #[test]

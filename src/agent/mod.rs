@@ -112,17 +112,22 @@ impl Default for History {
 
 impl History {
     /// Compacts above so many tokens.
+    fn threshold(&self) -> u64 {
+        if self.window == 0 {
+            u64::MAX
+        } else {
+            self.share_of(self.window)
+        }
+    }
+
+    /// The share of a window that a conversation may fill.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_precision_loss,
         clippy::cast_sign_loss
     )] // windows are small
-    fn threshold(&self) -> u64 {
-        if self.window == 0 {
-            u64::MAX
-        } else {
-            (self.window as f64 * self.compact_at) as u64
-        }
+    fn share_of(&self, window: u64) -> u64 {
+        (window as f64 * self.compact_at) as u64
     }
 }
 

@@ -24,6 +24,11 @@ impl Outcome {
         if !reply.refused.is_empty() {
             return Self::of_refusal(reply);
         }
+        if reply.used_all_to_think() {
+            let message = format!("the model used all {} tokens to think", reply.limit);
+            let hint = "allow more with --max-tokens, or lower reasoning_effort";
+            return Self::of_error(Error::new(Kind::Limit, message).hint(hint));
+        }
         if !has_text(&reply.text) {
             return Self::of_error(match limit {
                 Some(limit) => Error {

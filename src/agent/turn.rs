@@ -384,7 +384,15 @@ struct WithoutCalls {
 impl WithoutCalls {
     /// How the turn ends with it; `None` if the model is to be asked again, without tools.
     fn outcome(self, events: Events, messages: &[Message]) -> Option<Outcome> {
-        let is_answer = has_text(&self.reply.text) || !self.reply.refused.is_empty();
+        let is_cut = self.reply.stop == Stop::Length && has_text(&self.reply.text);
+        if is_cut && self.reply.limit > 0 {
+            let limit = self.reply.limit;
+            let text = format!("the answer was cut at max_tokens ({limit})");
+            events(Event::Warning(text));
+        }
+        let is_answer = has_text(&self.reply.text)
+            || !self.reply.refused.is_empty()
+            || self.reply.used_all_to_think();
         if !is_answer && self.may_ask_again {
             events(Event::Trace(
                 "the model gave an empty answer: asking again, without tools".to_owned(),

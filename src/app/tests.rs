@@ -13,7 +13,7 @@ use super::tools::of_home;
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
-use crate::provider::reply::ReplyBuilder;
+use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
@@ -121,22 +121,24 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     let mut runs = 0_u64;
     while runs < 100 || Instant::now() < until {
         let bytes = mutated(&mut chance, &corpus);
-        for reading in [openai::READING, anthropic::READING] {
-            let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(reading, &offers));
-            drop(whole.event(&String::from_utf8_lossy(&bytes)));
+        let readers: [Read; 2] = [openai::read, anthropic::read];
+        for read in readers {
+            let [mut whole, mut streamed] = [0, 1].map(|_| ReplyBuilder::new(&offers));
+            drop(read(&String::from_utf8_lossy(&bytes), &mut whole));
             let mut events = sse::Decoder::default();
             let mut rest = bytes.as_slice();
             while !rest.is_empty() {
                 let (piece, after) = rest.split_at((1 + below(&mut chance, 200)).min(rest.len()));
                 rest = after;
                 for event in events.push(piece).unwrap() {
-                    drop(streamed.event(&event));
+                    drop(read(&event, &mut streamed));
+                    drop(streamed.take_visible());
                 }
             }
             events
                 .finish()
                 .into_iter()
-                .for_each(|event| drop(streamed.event(&event)));
+                .for_each(|event| drop(read(&event, &mut streamed)));
             for (reply, _) in [whole.finish(), streamed.finish()].into_iter().flatten() {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());

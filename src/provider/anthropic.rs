@@ -12,20 +12,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::lenient::{Count, Lossy, Text, complete};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
-use super::reply::Reading;
-use super::shapes::THOUGHTS;
+use super::reply::{CallPiece, Counts, EventError, Progress, ReplyBuilder, THOUGHTS};
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
+use crate::text::parse_json;
 
 /// The endpoint for chats, below a base.
 pub(super) const CHAT: &str = "/messages";
 /// The version of the API, as a header.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
-
-pub(crate) const READING: Reading = Reading {
-    text: text_alone,
-    translate,
-};
 
 /// The smallest budget of tokens that the API accepts.
 const LEAST_THINKING: u64 = 1024;
@@ -418,73 +414,131 @@ fn wire_id(id: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(id.replace(|c: char| !is_taken(c), "_"))
 }
 
-/// The text of an event that holds a piece of text and nothing else.
-fn text_alone(event: &str) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow)]
-        delta: Delta<'a>,
-    }
-    #[derive(Deserialize)]
-    struct Delta<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow)]
-        text: Cow<'a, str>,
-    }
-    let Event { kind, delta } = serde_json::from_str(event).ok()?;
-    (kind == "content_block_delta" && delta.kind == "text_delta").then_some(delta.text)
+/// An event of a stream, or a whole body.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: Lossy<String>,
+    index: Count,
+    message: Lossy<Start>,
+    #[serde(borrow)]
+    content_block: Lossy<Piece<'a>>,
+    #[serde(borrow)]
+    delta: Lossy<Piece<'a>>,
+    usage: Lossy<Counts>,
+    error: Option<Value>,
+    /// The blocks of a whole body.
+    #[serde(borrow)]
+    content: Lossy<Vec<Lossy<Piece<'a>>>>,
+    stop_reason: Lossy<String>,
+    stop_details: Option<Value>,
 }
 
-/// An event, or a whole body, in the words of the OpenAI API.
-fn translate(event: Value) -> Value {
-    let of_block = |block| json!({"choices": [{"delta": delta(block, &event["index"])}]});
-    match event["type"].as_str().unwrap_or_default() {
-        "message_start" => json!({"usage": event["message"]["usage"]}),
-        "content_block_start" => of_block(&event["content_block"]),
-        "content_block_delta" => of_block(&event["delta"]),
-        "message_delta" => {
-            let delta = &event["delta"];
-            let end = json!({"finish_reason": delta["stop_reason"], "stop_details": delta["stop_details"]});
-            json!({"choices": [end], "usage": event["usage"]})
-        }
-        "message_stop" => "[DONE]".into(),
-        _ => match event["content"].as_array() {
-            Some(blocks) => {
-                let messages = blocks
-                    .iter()
-                    .map(|block| json!({"message": delta(block, &Value::Null)}));
-                let end = json!({"finish_reason": event["stop_reason"], "stop_details": event["stop_details"]});
-                json!({"choices": messages.chain([end]).collect::<Value>(), "usage": event["usage"]})
-            }
-            // An error, `ping`, `content_block_stop`, and future events.
-            None => event,
-        },
-    }
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Start {
+    usage: Lossy<Counts>,
 }
 
-/// A block or a piece of one as a message or a piece of it.
-fn delta(block: &Value, index: &Value) -> Value {
-    match block["type"].as_str().unwrap_or_default() {
-        "text" | "text_delta" => json!({"content": block["text"]}),
+/// A block or a piece of one, or the end of a reply.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Piece<'a> {
+    #[serde(rename = "type")]
+    kind: Lossy<String>,
+    #[serde(borrow)]
+    text: Text<'a>,
+    thinking: Lossy<String>,
+    signature: Lossy<String>,
+    data: Option<Value>,
+    id: Lossy<String>,
+    name: Lossy<String>,
+    input: Option<Value>,
+    partial_json: Lossy<String>,
+    stop_reason: Lossy<String>,
+    stop_details: Option<Value>,
+}
+
+/// Reads an event of a stream, or a whole body.
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    EventError::check(event)?;
+    if let Some(event) = complete(serde_json::from_str(event)) {
+        return take(event, into);
+    }
+    // A name twice, half of a UTF-16 pair, or a value of the wrong kind.
+    let value = parse_json(event).map_err(|_| EventError::NotJson)?;
+    let event = Event::deserialize(&value).map_err(|_| EventError::NotJson)?;
+    take(event, into)
+}
+
+fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    if let Some(error) = event.error {
+        return Err(EventError::Refused(error));
+    }
+    let counts = event.message.0.and_then(|message| message.usage.0);
+    counts
+        .iter()
+        .chain(&event.usage.0)
+        .for_each(|usage| into.usage(usage));
+    let index = event.index.0;
+    for piece in [event.content_block.0, event.delta.0].into_iter().flatten() {
+        let reason = piece.stop_reason.0.clone().unwrap_or_default();
+        into.stop(&reason, || explanation(piece.stop_details.as_ref()));
+        take_piece(piece, index, false, into);
+    }
+    for piece in event.content.0.unwrap_or_default() {
+        piece
+            .0
+            .into_iter()
+            .for_each(|piece| take_piece(piece, None, true, into));
+    }
+    let reason = event.stop_reason.0.unwrap_or_default();
+    into.stop(&reason, || explanation(event.stop_details.as_ref()));
+    if event.kind.0.as_deref() == Some("message_stop") {
+        into.end();
+    }
+    Ok(into.progress())
+}
+
+fn explanation(details: Option<&Value>) -> String {
+    let explanation = details.and_then(|details| details["explanation"].as_str());
+    explanation.unwrap_or_default().to_owned()
+}
+
+fn take_piece(piece: Piece, index: Option<u64>, is_whole: bool, into: &mut ReplyBuilder) {
+    match piece.kind.0.as_deref().unwrap_or_default() {
+        "text" | "text_delta" => into.text(&piece.text.text),
         "thinking" | "thinking_delta" | "signature_delta" => {
-            let (thinking, signature) = (&block["thinking"], &block["signature"]);
-            let thought = json!({"type": "thinking", "thinking": thinking, "signature": signature});
-            json!({"reasoning_content": thinking, THOUGHTS: [thought]})
+            let thinking = piece.thinking.0.unwrap_or_default();
+            into.thought("reasoning_content", &thinking);
+            let signature = piece.signature.0.unwrap_or_default();
+            let mut thought =
+                json!({"type": "thinking", "thinking": thinking, "signature": signature});
+            if let Some(index) = index {
+                thought["index"] = index.into();
+            }
+            into.detail(THOUGHTS, json!([thought]));
         }
-        "redacted_thinking" => json!({THOUGHTS: [block]}),
+        "redacted_thinking" => {
+            let block = json!({"type": "redacted_thinking", "data": piece.data});
+            into.detail(THOUGHTS, json!([block]));
+        }
         "tool_use" | "input_json_delta" => {
             // The arguments of a streamed call arrive as pieces of JSON text.
-            let whole = block["input"]
-                .as_object()
-                .filter(|input| !input.is_empty())
-                .map(|_| &block["input"]);
-            let arguments = whole.unwrap_or(&block["partial_json"]);
-            json!({"tool_calls": [{"index": index, "id": block["id"], "name": block["name"], "arguments": arguments}]})
+            let is_filled =
+                |input: &Value| input.as_object().is_some_and(|input| !input.is_empty());
+            let arguments = piece.input.filter(is_filled);
+            let call = CallPiece {
+                index: Count(index),
+                id: piece.id,
+                name: piece.name,
+                arguments: arguments.or(piece.partial_json.0.map(Value::String)),
+                ..CallPiece::default()
+            };
+            into.call(call, is_whole);
         }
-        _ => json!({}),
+        _ => {}
     }
 }
 
@@ -618,8 +672,8 @@ mod tests {
             {"type": "text", "text": "a"},
             {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}},
         ], "stop_reason": "tool_use", "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 4, "output_tokens": 3}});
-        let mut builder = ReplyBuilder::new(READING, &[]);
-        builder.event(&body.to_string()).unwrap();
+        let mut builder = ReplyBuilder::new(&[]);
+        read(&body.to_string(), &mut builder).unwrap();
         let reply = builder.finish().unwrap().0;
         assert_eq!(
             (reply.text.as_str(), reply.reasoning.as_str(), reply.stop),

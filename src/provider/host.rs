@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::host_facts::{self, HostFacts};
 use super::outgoing::{self, Outgoing};
 use super::refusal::{Change, Refusal, Sent, classify};
-use super::reply::ReplyBuilder;
+use super::reply::{Read, ReplyBuilder};
 use super::response::Response;
 use super::{Provider, ProviderError, Request, anthropic, catalog, openai};
 use crate::cancel::Cancel;
@@ -232,7 +232,10 @@ impl Host {
 
     /// The user's headers override ours.
     fn headers(&self) -> Result<Vec<(String, Secret)>> {
-        let mut headers = BTreeMap::from([("accept".to_owned(), Secret::new("application/json"))]);
+        let mut headers = BTreeMap::from([
+            ("accept".to_owned(), Secret::new("application/json")),
+            ("accept-encoding".to_owned(), Secret::new("identity")),
+        ]);
         if self.model.protocol == Protocol::Anthropic {
             let (name, version) = anthropic::VERSION;
             headers.insert(name.to_owned(), Secret::new(version));
@@ -294,12 +297,12 @@ impl Host {
             let body = response.error_body();
             return Err(self.failure(&self.read_refusal(&head, &body), request));
         }
-        let reading = match self.model.protocol {
-            Protocol::Anthropic => anthropic::READING,
-            _ => openai::READING,
+        let read: Read = match self.model.protocol {
+            Protocol::Anthropic => anthropic::read,
+            _ => openai::read,
         };
         let reply = response.reply(
-            ReplyBuilder::new(reading, request.tools),
+            (ReplyBuilder::new(request.tools), read),
             &head,
             &mut |shown| {
                 if !shown.thought.is_empty() {
@@ -311,12 +314,26 @@ impl Host {
             },
             request.on_trace,
         );
+        let reply = reply.map(|mut reply| {
+            reply.limit = self.limit(request);
+            reply
+        });
         reply.map_err(|error| match error {
             ReadError::Provider(error) => error.into(),
             ReadError::Refusal(body) => {
                 self.failure(&self.read_refusal(&head, body.as_bytes()), request)
             }
         })
+    }
+
+    /// The longest reply that a request asks for, in tokens.
+    fn limit(&self, request: &Request) -> u64 {
+        let out = Outgoing {
+            model: self.model(),
+            request,
+            facts: &self.facts(),
+        };
+        out.max_tokens()
     }
 
     /// Takes over the likeliest change that was not `tried` and makes the request another one.
@@ -338,19 +355,19 @@ impl Host {
         false
     }
 
-    /// Stores the facts that made the difference, and tells the user what the request now lacks.
+    /// Stores the facts that made the difference, and tells the user which tools the model does not get.
     fn keep(&self, before: &HostFacts, request: &Request) {
         let facts = self.facts().lasting();
         if facts != *before {
+            let known = before.words();
             for words in facts
                 .words()
                 .into_iter()
-                .filter(|words| !before.words().contains(words))
+                .filter(|words| !known.contains(words))
             {
-                let line = format!("{} {words}", self.model().name);
-                let is_loss = ["takes no tools", "refuses the tool", "tools"];
-                if is_loss.iter().any(|loss| words.contains(loss)) {
-                    (request.on_notice)(&format!("{line}: it was asked without them"));
+                let line = format!("{} {words} (learned from its refusal)", self.model().name);
+                if words.ends_with(" tools") || words.starts_with("refuses the tool") {
+                    (request.on_notice)(&line);
                 } else {
                     (request.on_trace)(&line);
                 }
@@ -458,6 +475,10 @@ impl Provider for Host {
                 Ok(mut reply) => {
                     if is_short_of_credit {
                         self.facts().max_tokens = before.max_tokens;
+                    }
+                    // A host that lets the model call withheld tools gets none to withhold.
+                    if request.withheld && !reply.calls.is_empty() {
+                        self.facts().without.insert("tool_choice".to_owned());
                     }
                     self.keep(&before, request);
                     self.tell_left_out(request);

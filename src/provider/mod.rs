@@ -2,7 +2,7 @@
 
 // A request goes down this way: `chain` chooses a model and a key, `host` asks one of them, and its protocol (`openai`,
 // `anthropic`) makes the body of what is `outgoing`. The response comes back up: `response` reads bytes, `reply` builds a reply
-// from its events, `shapes` knows the forms of their fields. A `refusal` asks for changes, which `host_facts` remembers.
+// from what the protocol reads of its events (`lenient`, `thoughts`, `text_calls`). A `refusal` asks for changes, which `host_facts` remembers.
 
 pub(crate) mod anthropic;
 pub(crate) mod catalog;
@@ -12,16 +12,17 @@ pub mod demo;
 pub(crate) mod endpoint;
 pub(crate) mod host;
 pub(crate) mod host_facts;
+mod lenient;
 pub(crate) mod ollama;
 pub(crate) mod openai;
 mod outgoing;
 mod refusal;
 pub(crate) mod reply;
 mod response;
-mod shapes;
 #[cfg(test)]
 mod tests;
 mod text_calls;
+mod thoughts;
 mod waits;
 
 use std::borrow::Cow;

@@ -2,27 +2,24 @@
 
 use std::borrow::Cow;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::lenient::{Lossy, Text, complete};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, raw};
-use super::reply::Reading;
-use super::shapes::{ECHOED, REASONING_FIELD};
+use super::reply::{
+    CallPiece, Counts, ECHOED, EventError, Progress, REASONING_FIELD, ReplyBuilder,
+};
 use crate::config::Model;
 use crate::config::vendors::Protocol;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
+use crate::text::parse_json;
 
 /// The endpoint for chats, below a base.
 pub(super) const CHAT: &str = "/chat/completions";
 /// The version of Azure's API that has this shape.
 const AZURE_VERSION: &str = "2024-10-21";
-
-pub(crate) const READING: Reading = Reading {
-    text: text_alone,
-    translate: |event| event,
-};
 
 /// The body of a request.
 #[derive(Serialize)]
@@ -450,264 +447,141 @@ fn call_of<'a>(
     }
 }
 
-/// The text of an event that holds a piece of text and nothing else that counts.
-fn text_alone(event: &str) -> Option<Cow<'_, str>> {
-    #[derive(Deserialize)]
-    struct Event<'a> {
-        #[serde(borrow)]
-        choices: [Choice<'a>; 1],
-        error: Option<IgnoredAny>,
-        usage: Option<IgnoredAny>,
+/// An event of a stream, or a whole body.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Event<'a> {
+    #[serde(borrow)]
+    choices: Lossy<Vec<Lossy<Choice<'a>>>>,
+    /// Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
+    #[serde(borrow)]
+    data: Lossy<Box<Event<'a>>>,
+    error: Option<Value>,
+    usage: Lossy<Counts>,
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    output_text: Text<'a>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Choice<'a> {
+    #[serde(borrow)]
+    delta: Lossy<Delta<'a>>,
+    #[serde(borrow)]
+    message: Lossy<Delta<'a>>,
+    finish_reason: Lossy<String>,
+    error: Option<Value>,
+    /// Moonshot's streams have it here.
+    usage: Lossy<Counts>,
+    stop_details: Option<Value>,
+    content_filter_results: Option<Value>,
+}
+
+/// A message, or a piece of one.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Delta<'a> {
+    #[serde(borrow)]
+    content: Text<'a>,
+    #[serde(borrow)]
+    reasoning_content: Text<'a>,
+    #[serde(borrow)]
+    reasoning: Text<'a>,
+    refusal: Lossy<String>,
+    tool_calls: Lossy<Vec<Lossy<CallPiece>>>,
+    /// The legacy form of a call.
+    function_call: Lossy<CallPiece>,
+    reasoning_details: Option<Value>,
+    thinking_blocks: Option<Value>,
+}
+
+/// Reads an event of a stream, or a whole body.
+pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    EventError::check(event)?;
+    if let Some(event) = complete(serde_json::from_str(event)) {
+        return take(event, into);
     }
-    #[derive(Deserialize)]
-    struct Choice<'a> {
-        #[serde(borrow)]
-        delta: Delta<'a>,
-        finish_reason: Option<IgnoredAny>,
-        usage: Option<IgnoredAny>,
+    // A name twice, half of a UTF-16 pair, or a value of the wrong kind.
+    let value = parse_json(event).map_err(|_| EventError::NotJson)?;
+    let event = Event::deserialize(&value).map_err(|_| EventError::NotJson)?;
+    take(event, into)
+}
+
+fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
+    if let Some(inner) = event.data.0.filter(|inner| inner.choices.0.is_some()) {
+        return take(*inner, into);
     }
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Delta<'a> {
-        #[serde(borrow)]
-        content: Cow<'a, str>,
-        #[serde(rename = "role")]
-        _role: Option<IgnoredAny>,
+    if let Some(error) = event.error {
+        return Err(EventError::Refused(error));
     }
-    let event: Event = serde_json::from_str(event).ok()?;
-    let [choice] = event.choices;
-    let is_more = event.error.is_some()
-        || event.usage.is_some()
-        || choice.finish_reason.is_some()
-        || choice.usage.is_some();
-    (!is_more).then_some(choice.delta.content)
+    let choices: Vec<Choice> = event
+        .choices
+        .0
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(|choice| choice.0)
+        .collect();
+    if let Some(choice) = choices.first() {
+        if choice.finish_reason.0.as_deref() == Some("error") {
+            let error = choice.error.clone();
+            return Err(EventError::Refused(
+                error.unwrap_or_else(|| "the model failed".into()),
+            ));
+        }
+        choice.usage.0.iter().for_each(|usage| into.usage(usage));
+    }
+    event.usage.0.iter().for_each(|usage| into.usage(usage));
+    if choices.is_empty() {
+        into.text(&event.output_text.text);
+        into.text(&event.content.text);
+    }
+    // Claude behind a gateway: text in the first choice, calls in the second.
+    for choice in choices {
+        let is_whole = choice.delta.0.is_none();
+        let why = || {
+            refusal_in(
+                choice.stop_details.as_ref(),
+                choice.content_filter_results.as_ref(),
+            )
+        };
+        into.stop(choice.finish_reason.0.as_deref().unwrap_or_default(), why);
+        if let Some(delta) = choice.delta.0.or(choice.message.0) {
+            take_delta(delta, is_whole, into);
+        }
+    }
+    Ok(into.progress())
+}
+
+fn take_delta(delta: Delta, is_whole: bool, into: &mut ReplyBuilder) {
+    into.thought("reasoning_content", &delta.reasoning_content.text);
+    into.thought("reasoning", &delta.reasoning.text);
+    into.thought("", &delta.content.thought);
+    into.text(&delta.content.text);
+    into.refusal(delta.refusal.0.as_deref().unwrap_or_default());
+    let details = [delta.reasoning_details, delta.thinking_blocks];
+    for (name, value) in ECHOED.into_iter().zip(details) {
+        into.detail(name, value.unwrap_or_default());
+    }
+    let calls = delta.tool_calls.0.unwrap_or_default().into_iter();
+    let calls = calls.chain([delta.function_call]).filter_map(|call| call.0);
+    calls.for_each(|call| into.call(call, is_whole));
+}
+
+/// Why a host refused a reply, in its own words as far as it gives any.
+fn refusal_in(details: Option<&Value>, filters: Option<&Value>) -> String {
+    let explanation = details.and_then(|details| details["explanation"].as_str());
+    if let Some(explanation) = explanation.filter(|text| !text.trim().is_empty()) {
+        return explanation.to_owned();
+    }
+    let results = filters.and_then(Value::as_object).into_iter().flatten();
+    let filtered: Vec<&str> = results
+        .filter(|(_, result)| result["filtered"] == true)
+        .map(|(category, _)| category.as_str())
+        .collect();
+    filtered.join(", ")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::message::User;
-    use crate::provider::tests::wire;
-
-    fn wire_messages(system: &str, messages: &[Message]) -> Value {
-        wire(Protocol::OpenAi, system, messages)["messages"].take()
-    }
-
-    #[test]
-    fn a_deployment_has_its_name_in_the_address() {
-        let version = "?api-version=2024-10-21";
-        for (base, url) in [
-            (
-                "https://r.openai.azure.com",
-                format!(
-                    "https://r.openai.azure.com/openai/deployments/d/chat/completions{version}"
-                ),
-            ),
-            (
-                "https://h/openai/",
-                format!("https://h/openai/deployments/d/chat/completions{version}"),
-            ),
-            (
-                "https://h/openai/deployments/x",
-                format!("https://h/openai/deployments/x/chat/completions{version}"),
-            ),
-            (
-                "https://h?api-version=1",
-                "https://h/openai/deployments/d/chat/completions?api-version=1".to_owned(),
-            ),
-            (
-                "https://h/openai/v1/",
-                "https://h/openai/v1/chat/completions".to_owned(),
-            ),
-        ] {
-            assert_eq!(azure_url(base, "d", CHAT), url);
-        }
-    }
-
-    #[test]
-    fn a_conversation_is_sent_in_the_order_that_every_server_takes() {
-        let call = |id: &str, arguments: &str| ToolCall {
-            id: id.into(),
-            name: "f".into(),
-            arguments: arguments.into(),
-            ..ToolCall::default()
-        };
-        let messages = [
-            Message::user("one"),
-            Message::User(User {
-                content: "two".into(),
-                time: "T".into(),
-                ..User::default()
-            }),
-            Message::Assistant(Reply {
-                calls: vec![
-                    call("a", r#"{"x":1}"#),
-                    call("b", "{oops"),
-                    call("c", r#"{"x":"\ud83e"}"#),
-                ],
-                ..Reply::default()
-            }),
-            Message::ToolResult(ToolResult {
-                call_id: "a".into(),
-                ..ToolResult::default()
-            }),
-            Message::ToolResult(ToolResult {
-                call_id: "b".into(),
-                content: "bad".into(),
-                is_error: true,
-                images: Vec::new(),
-            }),
-            Message::Assistant(Reply {
-                reasoning: "only thoughts".into(),
-                ..Reply::default()
-            }),
-            Message::System("late".into()),
-        ];
-        let wire = wire_messages("first", &messages);
-        assert_eq!(
-            wire[0],
-            json!({"role": "system", "content": "first\n\nlate"})
-        );
-        assert_eq!(
-            wire[1],
-            json!({"role": "user", "content": "one\n\n[T]\ntwo"})
-        );
-        assert_eq!(wire[2]["content"], Value::Null);
-        assert_eq!(
-            wire[2]["tool_calls"][0]["function"]["arguments"],
-            "{\"x\":1}"
-        );
-        assert_eq!(wire[2]["tool_calls"][1]["function"]["arguments"], "{}");
-        assert_eq!(
-            wire[2]["tool_calls"][2]["function"]["arguments"],
-            "{\"x\":\"\u{fffd}\"}"
-        );
-        assert_eq!(
-            wire[3],
-            json!({"role": "tool", "tool_call_id": "a", "content": "(empty)"})
-        );
-        assert_eq!(wire[4]["content"], "bad");
-        assert_eq!(wire.as_array().unwrap().len(), 5);
-    }
-
-    #[test]
-    fn images_follow_all_the_results_of_their_step() {
-        type Row = (&'static str, Vec<Message>, Vec<&'static str>, Option<Value>);
-        let image = |base64: &str| Media {
-            mime: "image/png".into(),
-            base64: base64.into(),
-            ..Media::default()
-        };
-        let result = |id: &str, images| {
-            Message::ToolResult(ToolResult {
-                call_id: id.into(),
-                content: id.into(),
-                is_error: false,
-                images,
-            })
-        };
-        let call = |id: &str| ToolCall {
-            id: id.into(),
-            name: "f".into(),
-            ..ToolCall::default()
-        };
-        let step = |ids: &[&str]| {
-            Message::Assistant(Reply {
-                calls: ids.iter().map(|id| call(id)).collect(),
-                ..Reply::default()
-            })
-        };
-        let url = |base64: &str| json!({"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{base64}")}});
-        let shown = json!({"type": "text", "text": "[images from the tools]"});
-        let rows: [Row; 4] = [
-            (
-                "no image",
-                vec![step(&["a"]), result("a", vec![])],
-                vec!["assistant", "tool"],
-                None,
-            ),
-            (
-                "in the first of two results",
-                vec![
-                    step(&["a", "b"]),
-                    result("a", vec![image("QQ==")]),
-                    result("b", vec![]),
-                ],
-                vec!["assistant", "tool", "tool", "user"],
-                Some(json!([shown, url("QQ==")])),
-            ),
-            (
-                "in both, and the step is followed by an answer",
-                vec![
-                    step(&["a", "b"]),
-                    result("a", vec![image("QQ==")]),
-                    result("b", vec![image("Qg=="), image("Qw==")]),
-                    Message::Assistant(Reply {
-                        text: "seen".into(),
-                        ..Reply::default()
-                    }),
-                ],
-                vec!["assistant", "tool", "tool", "user", "assistant"],
-                Some(json!([shown, url("QQ=="), url("Qg=="), url("Qw==")])),
-            ),
-            (
-                "before the user's next words",
-                vec![
-                    step(&["a"]),
-                    result("a", vec![image("QQ==")]),
-                    Message::user("and now?"),
-                    Message::user("well?"),
-                ],
-                vec!["assistant", "tool", "user"],
-                Some(json!([
-                    shown,
-                    url("QQ=="),
-                    {"type": "text", "text": "and now?"},
-                    {"type": "text", "text": "well?"},
-                ])),
-            ),
-        ];
-        for (case, messages, roles, content) in rows {
-            let wire = wire_messages("", &messages);
-            let wire = wire.as_array().unwrap();
-            assert_eq!(
-                wire.iter()
-                    .map(|m| m["role"].as_str().unwrap())
-                    .collect::<Vec<_>>(),
-                roles,
-                "{case}"
-            );
-            for message in wire.iter().filter(|m| m["role"] == "tool") {
-                assert!(message["content"].is_string(), "{case}: {message}");
-            }
-            let last = wire
-                .iter()
-                .rfind(|m| m["role"] == "user")
-                .map(|m| m["content"].clone());
-            assert_eq!(last, content, "{case}");
-        }
-    }
-
-    #[test]
-    fn vendor_fields_go_back_where_they_came_from() {
-        let extra = |v: Value| v.as_object().cloned().unwrap();
-        let reply = Reply {
-            reasoning: "hm".into(),
-            calls: vec![ToolCall {
-                id: "a".into(),
-                name: "f".into(),
-                arguments: "{}".into(),
-                extra: extra(json!({"extra_content": {"google": 1}, "thought_signature": "s"})),
-            }],
-            extra: extra(json!({"reasoning_field": "reasoning_content", "reasoning_details": [1]})),
-            ..Reply::default()
-        };
-        let wire = wire_messages("", &[Message::Assistant(reply)]);
-        let wire = &wire[0];
-        assert_eq!(wire["reasoning_content"], "hm");
-        assert_eq!(wire["reasoning_details"], json!([1]));
-        assert!(wire.get("reasoning_field").is_none());
-        assert_eq!(wire["tool_calls"][0]["extra_content"]["google"], 1);
-        assert_eq!(wire["tool_calls"][0]["function"]["thought_signature"], "s");
-    }
-}
+mod tests;

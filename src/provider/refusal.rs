@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::waits::{retry_after, spoken_wait};
 use super::{ProviderError, ToolOffer, says};
+use crate::config::proxy::shown;
 use crate::http::Head;
 use crate::json::{from_json, parse_json};
 use crate::text::one_line;
@@ -177,7 +178,7 @@ impl Refusal {
         let header = |name| head.and_then(|head| head.header(name));
         let is_redirect = (300..400).contains(&status);
         if let Some(location) = header("location").filter(|_| is_redirect) {
-            let (address, _) = location.split_once('?').unwrap_or((location, ""));
+            let address = shown(location);
             details.texts.insert(0, format!("it leads to {address}"));
         }
         let headers = head.map_or(&[][..], |head| &head.headers);
@@ -228,31 +229,19 @@ fn is_match(pattern: &str, text: &str) -> bool {
 /// The error, and the changes that the refusal asks for, the likeliest first. The first rule that fits decides the error.
 pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Change>) {
     let (status, said, message) = (refusal.status, refusal.said(), refusal.message());
-    let is_rate_limit = status == 429 && refusal.retry_after.is_some();
-    let has_no_credit = match status {
-        402 => true,
-        403 => says(&said, NO_CREDIT) || said.contains("billing"),
-        429 => says(&said, NO_CREDIT) && !is_rate_limit,
-        400 => said.contains("credit balance is too low"),
-        _ => false,
-    };
-    if has_no_credit {
-        let covered = number_after("afford", &said).filter(|covered| *covered < sent.max_tokens);
-        let change = covered.map(Change::MaxTokens);
-        return (ProviderError::Quota(message), change.into_iter().collect());
-    }
-    let is_invalid_key = status == 400 && says(&said, INVALID_KEY);
-    if status == 401 || is_invalid_key || (status == 403 && !refusal.is_page) {
-        let no_key = !sent.has_key;
-        return (ProviderError::AuthFailed { message, no_key }, Vec::new());
+    if let Some(refused) = account_error(refusal, &said, sent) {
+        return refused;
     }
     if refusal.should_retry && status != 429 {
         return (transient(message, refusal.retry_after), Vec::new());
     }
-    if let Some(change) = tool_change(refusal, &said, sent)
-        .or_else(|| value_change(&said))
-        .or_else(|| reply_limit(&said, sent).map(Change::MaxTokens))
-    {
+    let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
+    let change = || {
+        tool_change(refusal, &said, sent)
+            .or_else(|| value_change(&said))
+            .or_else(|| reply_limit(&said, sent).map(Change::MaxTokens))
+    };
+    if let Some(change) = can_adapt.then(change).flatten() {
         return (rejected(message), vec![change]);
     }
     if let Some(limit) = length(refusal, &said, sent) {
@@ -260,31 +249,64 @@ pub(super) fn classify(refusal: &Refusal, sent: &Sent) -> (ProviderError, Vec<Ch
         let error = ProviderError::TooLong { message, limit };
         return (error, change.into_iter().collect());
     }
-    let can_adapt = !refusal.is_page && !matches!(status, 408 | 409 | 425 | 429);
     let changes = if can_adapt {
         part_changes(refusal, &said, sent)
     } else {
         Vec::new()
     };
-    let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(&said, NO_MODEL);
-    let error = match status {
+    let error = other_error(refusal, &said, sent, changes.is_empty());
+    let is_open = matches!(error, ProviderError::Rejected { .. }) && changes.is_empty();
+    let is_refused = is_open && !refusal.is_page && matches!(status, 400 | 413 | 422);
+    if is_refused && is_of_message(refusal, &said, sent) {
+        return (ProviderError::MessageRefused(message), changes);
+    }
+    (error, changes)
+}
+
+/// A refusal of the key or for want of credit. What the credit covers limits the reply.
+fn account_error(
+    refusal: &Refusal,
+    said: &str,
+    sent: &Sent,
+) -> Option<(ProviderError, Vec<Change>)> {
+    let (status, message) = (refusal.status, refusal.message());
+    let is_rate_limit = status == 429 && refusal.retry_after.is_some();
+    let has_no_credit = match status {
+        402 => true,
+        403 => says(said, NO_CREDIT) || said.contains("billing"),
+        429 => says(said, NO_CREDIT) && !is_rate_limit,
+        400 => said.contains("credit balance is too low"),
+        _ => false,
+    };
+    if has_no_credit {
+        let covered = number_after("afford", said).filter(|covered| *covered < sent.max_tokens);
+        let change = covered.map(Change::MaxTokens);
+        return Some((ProviderError::Quota(message), change.into_iter().collect()));
+    }
+    let is_invalid_key = status == 400 && says(said, INVALID_KEY);
+    let is_refused = status == 401 || is_invalid_key || (status == 403 && !refusal.is_page);
+    let no_key = !sent.has_key;
+    is_refused.then(|| (ProviderError::AuthFailed { message, no_key }, Vec::new()))
+}
+
+/// An error that is neither about the account nor about the conversation.
+fn other_error(refusal: &Refusal, said: &str, sent: &Sent, is_plain: bool) -> ProviderError {
+    let (status, message, retry_after) = (refusal.status, refusal.message(), refusal.retry_after);
+    let is_no_model = matches!(status, 200 | 400 | 410 | 422) && says(said, NO_MODEL);
+    match status {
         404 if !refusal.is_page => ProviderError::NotFound(message),
-        _ if is_no_model && changes.is_empty() => ProviderError::NotFound(message),
+        _ if is_no_model && is_plain => ProviderError::NotFound(message),
         503 if sent.is_private && said.contains("loading") => ProviderError::Loading(message),
         429 if !refusal.is_page => ProviderError::RateLimited {
             message,
-            retry_after: refusal.retry_after,
+            retry_after,
         },
         300..400 => wrong_address(message),
         200..300 if refusal.is_page => wrong_address(message),
-        408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, refusal.retry_after),
+        408 | 409 | 425 | 429 | 500.. | 200..300 => transient(message, retry_after),
         _ if refusal.is_page => wrong_address(message),
-        400 | 413 | 422 if changes.is_empty() && is_of_message(refusal, &said, sent) => {
-            ProviderError::MessageRefused(message)
-        }
         _ => rejected(message),
-    };
-    (error, changes)
+    }
 }
 
 pub(super) fn transient(
@@ -446,9 +468,9 @@ fn length(refusal: &Refusal, said: &str, sent: &Sent) -> Option<Option<u64>> {
         return None;
     }
     // A limit that is called one, in any sentence, counts before a mere number.
-    let named = sentences.iter().filter(|sentence| says(sentence, SUBJECTS));
+    let mut named = sentences.iter().filter(|sentence| says(sentence, SUBJECTS));
     let mere = || long.iter().find_map(|sentence| mere_limit(sentence));
-    let limit = named.filter_map(|sentence| stated_limit(sentence)).next();
+    let limit = named.find_map(|sentence| stated_limit(sentence));
     match limit.or_else(mere) {
         Some(limit) if limit < MIN_LIMIT => None,
         limit => Some(limit),
@@ -522,7 +544,7 @@ fn mere_limit(sentence: &str) -> Option<u64> {
 /// Whether a number can be a limit in tokens. A code or a count of something else may be small.
 fn is_in_tokens(limit: u64, sentence: &str) -> bool {
     let names_tokens = sentence.contains("token") || sentence.contains("n_ctx");
-    limit >= MIN_PLAIN_LIMIT || limit < MIN_LIMIT || names_tokens
+    !(MIN_LIMIT..MIN_PLAIN_LIMIT).contains(&limit) || names_tokens
 }
 
 /// The number at this place, unless it is a part of a name, a date or a decimal.

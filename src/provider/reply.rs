@@ -1,51 +1,143 @@
-//! Builds a reply, streamed or whole, from events in whatever shape they come.
+//! Builds a reply from what a protocol reads of its events: texts, thoughts, pieces of calls, details and counts. Decides what may
+//! be shown: no thoughts before the answer, nothing that may yet turn out to be a call, and no special token at the end.
 
-use std::borrow::Cow;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
-use serde_json::Value;
-
-use super::shapes::{
-    ECHOED, REASONING, REASONING_FIELD, THINK, calls_in, count_usage, error_in, join_thoughts,
-    read_call, refusal_in, split_thinking, stop_of, string, text_of,
-};
+use super::lenient::{Amount, Count, Lossy};
 use super::text_calls::{self, Found};
+use super::thoughts::{self, Opening};
 use super::{ProviderError, ToolOffer};
-use crate::json::{parse_json, refuse_more_values, replace_lone_surrogates};
-use crate::message::{Reply, Stop, ToolCall};
-use crate::text::halves;
+use crate::message::{Reply, Stop, ToolCall, Usage};
+use crate::text::{parse_json, refuse_more_values};
 
-/// The most values of an event: in memory one may take a hundred times its bytes.
-const MAX_VALUES: usize = 500_000;
+/// The name in [`Reply::extra`] of the field that held the reasoning.
+pub(super) const REASONING_FIELD: &str = "reasoning_field";
+/// Thoughts of Anthropic's models, some of them signed.
+pub(super) const THOUGHTS: &str = "thinking_blocks";
+/// Fields of a reply that go back to the vendor unchanged.
+pub(super) const ECHOED: [&str; 2] = ["reasoning_details", THOUGHTS];
+/// Fields of a detail that arrive in pieces; the others keep the first value.
+const JOINED: [&str; 4] = ["text", "summary", "data", "thinking"];
 
-/// How a protocol's replies are read.
-#[derive(Clone, Copy)]
-pub(crate) struct Reading {
-    /// The text in an event of a stream that carries text and nothing else, as nearly all do. `None` for any other.
-    pub text: for<'a> fn(&'a str) -> Option<Cow<'a, str>>,
-    /// An event of a stream, or a whole body, into the words of the OpenAI API.
-    pub translate: fn(Value) -> Value,
+/// What an event was.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Progress {
+    /// A sign of life.
+    Alive,
+    Content,
 }
 
-/// What to show of a piece of a reply that carries content.
+/// Why an event was not read.
+#[derive(Debug, PartialEq)]
+pub(crate) enum EventError {
+    NotJson,
+    /// It has more values than any that a host sends; each may take a hundred times its bytes.
+    TooLarge(String),
+    /// An error object in place of a reply.
+    Refused(Value),
+}
+
+/// Maximum number of values of an event.
+const MAX_VALUES: usize = 500_000;
+
+impl EventError {
+    /// Fails for an event that would take too much memory.
+    pub(super) fn check(event: &str) -> Result<(), Self> {
+        let checked = refuse_more_values(event.as_bytes(), MAX_VALUES);
+        checked.map_err(|e| Self::TooLarge(e.to_string()))
+    }
+}
+
+/// Reads an event of a stream, or a whole body.
+pub(crate) type Read = fn(&str, &mut ReplyBuilder) -> Result<Progress, EventError>;
+
+/// What may be shown of a reply, and was not before.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct Visible {
     pub text: String,
     pub thought: String,
 }
 
-/// How far a reply has come.
-#[derive(Clone, Copy, PartialEq)]
-enum Progress {
-    Begun,
-    /// The host has given a reason to finish.
-    Finished,
-    /// The stream has ended.
-    Ended,
+/// A piece of a call, or a whole one. Its name and arguments stand in `function` or at the top; some hosts say `parameters`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct CallPiece {
+    pub index: Count,
+    pub id: Lossy<String>,
+    pub function: Lossy<Function>,
+    pub name: Lossy<String>,
+    pub arguments: Option<Value>,
+    pub parameters: Option<Value>,
+    pub extra_content: Option<Value>,
+    pub thought_signature: Option<Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Function {
+    name: Lossy<String>,
+    arguments: Option<Value>,
+    parameters: Option<Value>,
+    thought_signature: Option<Value>,
+}
+
+impl From<CallPiece> for ToolCall {
+    fn from(piece: CallPiece) -> Self {
+        let has_function = piece.function.0.is_some();
+        let function = piece.function.0.unwrap_or_default();
+        let name = if has_function {
+            function.name
+        } else {
+            piece.name
+        };
+        let arguments = function.arguments.or(function.parameters);
+        let arguments = arguments.or(piece.arguments).or(piece.parameters);
+        let signature = piece.thought_signature.or(function.thought_signature);
+        let fields = [
+            ("extra_content", piece.extra_content),
+            ("thought_signature", signature),
+        ];
+        let extra = fields.into_iter().filter_map(|(name, value)| {
+            Some((name.to_owned(), value.filter(|value| !value.is_null())?))
+        });
+        Self {
+            id: piece.id.0.unwrap_or_default(),
+            name: name.0.unwrap_or_default(),
+            arguments: match arguments {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text,
+                Some(other) => other.to_string(),
+            },
+            extra: extra.collect(),
+        }
+    }
+}
+
+/// What a host counts, by any of its names.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Counts {
+    prompt_tokens: Count,
+    input_tokens: Count,
+    completion_tokens: Count,
+    output_tokens: Count,
+    prompt_tokens_details: Lossy<Details>,
+    cached_tokens: Count,
+    prompt_cache_hit_tokens: Count,
+    cache_read_input_tokens: Count,
+    cache_creation_input_tokens: Count,
+    cost: Amount,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Details {
+    cached_tokens: Count,
 }
 
 /// A reply in the making.
 pub(crate) struct ReplyBuilder<'a> {
-    reading: Reading,
     /// The tools that calls in the text may name.
     offers: &'a [ToolOffer],
     reply: Reply,
@@ -54,191 +146,246 @@ pub(crate) struct ReplyBuilder<'a> {
     slots: Vec<Option<u64>>,
     /// Bytes of the text that were shown, or are never shown.
     shown: usize,
+    /// Bytes of the thoughts that were shown.
+    shown_thoughts: usize,
     /// The reply is past the thinking that can begin its text.
     past_thinking: bool,
     /// The text can no longer turn out to be calls.
     past_calls: bool,
-    /// Halves of UTF-16 pairs have come; in the texts they stand as [`halves::Half`] until their other halves arrive.
-    has_halves: bool,
-    /// Events that are not JSON.
-    unreadable: u32,
-    /// Why an event was not read that is far larger than any that a host sends.
-    too_large: Option<String>,
-    progress: Progress,
+    has_news: bool,
+    stage: Stage,
+}
+
+/// How far a reply has come.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Begun,
+    /// The host has given a reason to finish.
+    Finished,
+    /// The stream has ended.
+    Ended,
 }
 
 impl<'a> ReplyBuilder<'a> {
-    pub(crate) fn new(reading: Reading, offers: &'a [ToolOffer]) -> Self {
+    pub(crate) fn new(offers: &'a [ToolOffer]) -> Self {
         Self {
-            reading,
             offers,
             reply: Reply::default(),
             refusal: String::new(),
             slots: Vec::new(),
             shown: 0,
+            shown_thoughts: 0,
             past_thinking: false,
             past_calls: offers.is_empty(),
-            has_halves: false,
-            unreadable: 0,
-            too_large: None,
-            progress: Progress::Begun,
+            has_news: false,
+            stage: Stage::Begun,
         }
     }
 
-    /// Takes the data of one event of a stream, or a whole body. `None` is only a sign of life; `Err` holds the error object
-    /// in place of a reply.
-    pub(crate) fn event(&mut self, data: &str) -> Result<Option<Shown>, Value> {
-        if let Some(text) = (self.reading.text)(data).filter(|_| !self.has_ended()) {
-            self.reply.text.push_str(&text);
-            return Ok((!text.is_empty()).then(|| Shown {
-                text: self.newly_visible(),
-                thought: String::new(),
-            }));
+    pub(super) fn text(&mut self, text: &str) {
+        self.reply.text.push_str(text);
+        self.has_news |= !text.is_empty();
+    }
+
+    /// Takes a thought from this field. Some hosts send the same thought in two fields, and some want it back under the name
+    /// they used.
+    pub(super) fn thought(&mut self, field: &str, text: &str) {
+        if text.is_empty() {
+            return;
         }
-        match self.parse(data) {
-            Some(event) => self.value(&event),
-            None => Ok(None),
+        let first = self.reply.extra.entry(REASONING_FIELD);
+        if field.is_empty() || *first.or_insert_with(|| field.into()) == field {
+            self.reply.reasoning.push_str(text);
+            self.has_news = true;
         }
     }
 
-    /// An event as JSON, within bounds.
-    fn read(&mut self, data: &str) -> Option<Value> {
-        if let Err(e) = refuse_more_values(data.as_bytes(), MAX_VALUES) {
-            self.too_large = Some(e.to_string());
-            return None;
-        }
-        serde_json::from_str(data).ok().or_else(|| {
-            let marked = halves::marked(data.as_bytes())?;
-            let value = serde_json::from_slice(&marked).ok()?;
-            self.has_halves = true;
-            Some(value)
-        })
+    pub(super) fn refusal(&mut self, text: &str) {
+        self.refusal.push_str(text);
+        self.has_news |= !text.is_empty();
     }
 
-    /// Reads an event; `None` if it is not JSON, and at the end.
-    fn parse(&mut self, data: &str) -> Option<Value> {
-        const END: &str = "[DONE]";
-        if data.trim() == END {
-            self.progress = Progress::Ended;
-        }
-        if self.has_ended() || data.trim().is_empty() {
-            return None;
-        }
-        let parsed = self.read(data);
-        self.unreadable += u32::from(parsed.is_none());
-        let event = (self.reading.translate)(parsed?);
-        if event == END {
-            self.progress = Progress::Ended;
-            return None;
-        }
-        Some(event)
+    pub(super) fn usage(&mut self, counts: &Counts) {
+        let usage = &mut self.reply.usage;
+        let prompt = counts.prompt_tokens.0.or_else(|| {
+            // Anthropic's leave out what was read from the cache or written to it; ours counts all.
+            let apart = [
+                counts.cache_read_input_tokens.0,
+                counts.cache_creation_input_tokens.0,
+            ];
+            let apart = apart.into_iter().flatten();
+            Some(apart.fold(counts.input_tokens.0?, u64::saturating_add))
+        });
+        let details = counts.prompt_tokens_details.0.as_ref();
+        let cached = details.and_then(|details| details.cached_tokens.0);
+        let cached = cached
+            .or(counts.cached_tokens.0)
+            .or(counts.prompt_cache_hit_tokens.0)
+            .or(counts.cache_read_input_tokens.0);
+        let completion = counts.completion_tokens.0.or(counts.output_tokens.0);
+        *usage = Usage {
+            prompt_tokens: prompt.unwrap_or(usage.prompt_tokens),
+            completion_tokens: completion.unwrap_or(usage.completion_tokens),
+            cached_tokens: cached.unwrap_or(usage.cached_tokens),
+        };
+        self.reply.cost = counts.cost.0.or(self.reply.cost);
     }
 
-    fn has_ended(&self) -> bool {
-        self.progress == Progress::Ended
-    }
-
-    fn value(&mut self, event: &Value) -> Result<Option<Shown>, Value> {
-        // Some gateways wrap a whole answer: {"success":true,"data":{...}}.
-        let event = event
-            .get("data")
-            .filter(|data| data.get("choices").is_some())
-            .unwrap_or(event);
-        if let Some(error) = error_in(event) {
-            return Err(error);
+    /// The host has given a reason to finish, and perhaps why. Vendors have some twenty reasons; it matters only whether calls
+    /// may run.
+    pub(super) fn stop(&mut self, reason: &str, why: impl FnOnce() -> String) {
+        if reason.is_empty() {
+            return;
         }
-        // Usage stands at the top or, in Moonshot's streams, in the choice.
-        for usage in [&event["choices"][0]["usage"], &event["usage"]] {
-            count_usage(&mut self.reply.usage, usage);
-        }
-        let choices = event["choices"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
-        let (mut text, thoughts) = (String::new(), self.reply.reasoning.len());
-        if choices.is_empty() {
-            text = text_of(event.get("output_text").unwrap_or(&event["content"]));
-        }
-        let mut has_content = !text.is_empty();
-        // Claude behind a gateway: text in the first choice, calls in the second.
-        for choice in choices {
-            if let Some(reason) = choice["finish_reason"]
-                .as_str()
-                .filter(|reason| !reason.is_empty())
-            {
-                self.finish_reason(reason, choice);
+        self.stage = Stage::Finished;
+        match reason {
+            "length" | "max_tokens" | "model_context_window_exceeded" => {
+                self.reply.stop = Stop::Length;
             }
-            let Some(delta) = choice.get("delta").or_else(|| choice.get("message")) else {
-                continue;
-            };
-            let content = text_of(&delta["content"]);
-            has_content |= self.beside_text(delta) || !content.is_empty();
-            text.push_str(&content);
-            for call in calls_in(delta) {
-                has_content = true;
-                self.call(call, choice.get("message").is_some());
-            }
-        }
-        self.reply.text.push_str(&text);
-        let thought = self.mended(&self.reply.reasoning[thoughts..]);
-        Ok(has_content.then(|| Shown {
-            text: self.newly_visible(),
-            thought,
-        }))
-    }
-
-    fn finish_reason(&mut self, reason: &str, choice: &Value) {
-        self.progress = Progress::Finished;
-        match stop_of(reason) {
-            Stop::Done => {}
-            Stop::Refused => {
+            "content_filter" | "refusal" | "sensitive" => {
                 self.reply.stop = Stop::Refused;
-                self.reply.refused = refusal_in(reason, choice);
+                let why = why();
+                let separator = if why.is_empty() { "" } else { ": " };
+                self.reply.refused = format!("{reason}{separator}{why}");
             }
-            Stop::Length => self.reply.stop = Stop::Length,
+            _ => {}
         }
+    }
+
+    /// The stream has ended.
+    pub(crate) fn end(&mut self) {
+        self.stage = Stage::Ended;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.stage == Stage::Ended
     }
 
     /// Whether the host has said that the reply is complete.
     pub(crate) fn is_complete(&self) -> bool {
-        self.progress != Progress::Begun
+        self.stage != Stage::Begun
     }
 
-    /// Whether thoughts have come apart from the text.
-    pub(super) fn has_thoughts(&self) -> bool {
-        !self.reply.reasoning.is_empty()
-    }
-
-    /// Why an event was too large to be read.
-    pub(super) fn too_large(&self) -> Option<&str> {
-        self.too_large.as_deref()
-    }
-
-    /// How many events were not JSON.
-    pub(super) fn unreadable(&self) -> u32 {
-        self.unreadable
-    }
-
-    /// The reply, and the end of its text that was not shown yet.
-    pub(crate) fn finish(mut self) -> Result<(Reply, String), ProviderError> {
-        if self.has_halves {
-            self.mend_all();
+    /// Whether content has come since the last time.
+    pub(super) fn progress(&mut self) -> Progress {
+        if std::mem::take(&mut self.has_news) {
+            Progress::Content
+        } else {
+            Progress::Alive
         }
+    }
+
+    /// Takes a vendor's field, whose entries may come in pieces: those of the same type and index are one.
+    pub(super) fn detail(&mut self, name: &str, value: Value) {
+        if value.is_null() {
+            return;
+        }
+        self.has_news = true;
+        let have = self.reply.extra.entry(name).or_insert(Value::Null);
+        match (have, value) {
+            (Value::Array(have), Value::Array(more)) => {
+                for piece in more {
+                    join(have, piece);
+                }
+            }
+            (have @ Value::Null, Value::Array(more)) => {
+                let mut first = Vec::new();
+                for piece in more {
+                    join(&mut first, piece);
+                }
+                *have = first.into();
+            }
+            (have @ Value::Null, value) => *have = value,
+            _ => {}
+        }
+    }
+
+    /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
+    /// name: some hosts leave the index out, others send every call under 0. A piece without a name begins no call, and a
+    /// whole call continues none.
+    pub(super) fn call(&mut self, piece: CallPiece, is_whole: bool) {
+        self.has_news = true;
+        let index = piece.index.0;
+        let new = ToolCall::from(piece);
+        let at = match index {
+            _ if is_whole => None,
+            Some(_) => self.slots.iter().rposition(|slot| *slot == index),
+            // Without an index: the call of that id; without an id, the last call.
+            None if new.id.is_empty() => self.slots.len().checked_sub(1),
+            None => self.reply.calls.iter().rposition(|c| c.id == new.id),
+        };
+        let is_nameless = new.name.is_empty() && !is_whole;
+        match at.filter(|at| is_nameless || continues(&self.reply.calls[*at], &new)) {
+            Some(at) => {
+                let call = &mut self.reply.calls[at];
+                if call.id.is_empty() {
+                    call.id = new.id;
+                }
+                // The name arrives whole, repeated or in pieces.
+                if new.name.starts_with(&call.name) {
+                    call.name = new.name;
+                } else {
+                    call.name.push_str(&new.name);
+                }
+                call.arguments.push_str(&new.arguments);
+                call.extra.extend(new.extra);
+            }
+            None if is_nameless && new.id.is_empty() => {}
+            None => {
+                self.slots.push(index);
+                self.reply.calls.push(new);
+            }
+        }
+    }
+
+    /// The text and the thoughts that may be shown now and were not before.
+    pub(crate) fn take_visible(&mut self) -> Visible {
+        let thought = self.reply.reasoning[self.shown_thoughts..].to_owned();
+        self.shown_thoughts = self.reply.reasoning.len();
+        Visible {
+            text: self.take_visible_text(),
+            thought,
+        }
+    }
+
+    fn take_visible_text(&mut self) -> String {
+        let text = &self.reply.text;
+        if !self.past_thinking {
+            match thoughts::opening(text) {
+                Opening::Undecided => return String::new(),
+                Opening::Thoughts { end: None, .. } => return String::new(),
+                Opening::Thoughts { end: Some(end), .. } => self.shown = end,
+                Opening::Answer => {}
+            }
+            if text[self.shown..].is_empty() {
+                return String::new();
+            }
+            self.past_thinking = true;
+        }
+        let new = &text[self.shown..];
+        self.past_calls = self.past_calls || !text_calls::may_begin(new);
+        if !self.past_calls {
+            return String::new();
+        }
+        let end = text.len() - text_calls::open_token(new);
+        let new = text[self.shown..end].to_owned();
+        self.shown = end;
+        new
+    }
+
+    /// The reply, and what of it was not shown yet.
+    pub(crate) fn finish(mut self) -> Result<(Reply, Visible), ProviderError> {
         let mut reply = self.reply;
-        let left = reply.text.len() - self.shown.min(reply.text.len());
-        let (text, thoughts) = split_thinking(&reply.text);
+        let (start, inner) = thoughts::split(&reply.text);
         if reply.reasoning.is_empty() {
-            reply.reasoning = thoughts.to_owned();
+            reply.reasoning = inner.to_owned();
         }
-        let mut unshown = text[text.len() - left.min(text.len())..].to_owned();
-        reply.text = text.to_owned();
+        reply.text.drain(..start);
+        let mut shown = self.shown.saturating_sub(start);
         if reply.calls.is_empty() {
             match text_calls::read(&reply.text, self.offers) {
                 Found::Text => {}
-                Found::Calls(calls) => {
-                    (reply.calls, reply.text) = (calls, String::new());
-                    unshown.clear();
-                }
+                Found::Calls(calls) => (reply.calls, reply.text) = (calls, String::new()),
                 Found::Unparsed => {
                     return Err(ProviderError::Rejected {
                         message: "the server did not parse the model's tool call".to_owned(),
@@ -250,158 +397,76 @@ impl<'a> ReplyBuilder<'a> {
         let end = text_calls::without_end(&reply.text).len();
         reply.text.truncate(end);
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
-            unshown.clone_from(&self.refusal);
-            reply.text = self.refusal;
+            reply.text = std::mem::take(&mut self.refusal);
             reply.stop = Stop::Refused;
             reply.refused.clear();
+            shown = 0;
+        }
+        for call in &mut reply.calls {
+            call.name = text_calls::plain_name(&call.name).to_owned();
         }
         // They would poison the conversation.
-        reply.calls.retain(|call| !call.name.trim().is_empty());
-        for call in &mut reply.calls {
-            if let Some(mended) = replace_lone_surrogates(call.arguments.as_bytes()) {
-                call.arguments = String::from_utf8_lossy(&mended).into_owned();
-            }
+        reply.calls.retain(|call| !call.name.is_empty());
+        finish_thoughts(&mut reply.extra);
+        let mut visible = Visible::default();
+        let unshown = reply.text.get(shown..).unwrap_or_default();
+        if !unshown.trim().is_empty() {
+            unshown.clone_into(&mut visible.text);
         }
-        join_thoughts(&mut reply.extra);
-        if unshown.trim().is_empty() {
-            unshown.clear();
-        }
-        Ok((reply, unshown))
-    }
-
-    /// Joins the halves of pairs in all texts, and replaces those without another half.
-    fn mend_all(&mut self) {
-        // What was shown ends before a half that still waits, so its length in the mended text can be told.
-        self.shown = self.mended(&self.reply.text[..self.shown]).len();
-        let Reply {
-            text,
-            reasoning,
-            calls,
-            extra,
-            ..
-        } = &mut self.reply;
-        for text in [text, reasoning, &mut self.refusal] {
-            *text = halves::joined(text);
-        }
-        for call in calls {
-            call.arguments = halves::joined(&call.arguments);
-        }
-        for value in extra.values_mut() {
-            mend_value(value);
-        }
-    }
-
-    fn mended(&self, text: &str) -> String {
-        if self.has_halves {
-            halves::joined(text)
-        } else {
-            text.to_owned()
-        }
-    }
-
-    /// Reads reasoning, a refusal and vendor fields. True if there was any of it.
-    fn beside_text(&mut self, message: &Value) -> bool {
-        let Reply {
-            reasoning, extra, ..
-        } = &mut self.reply;
-        let length = reasoning.len() + self.refusal.len();
-        let mut is_echoed = false;
-        for name in REASONING {
-            let text = text_of(&message[name]);
-            // Some hosts send the same thought in both fields, and some want it back under the name they used.
-            if !text.is_empty()
-                && *extra.entry(REASONING_FIELD).or_insert_with(|| name.into()) == name
-            {
-                reasoning.push_str(&text);
-            }
-        }
-        for part in message["content"].as_array().into_iter().flatten() {
-            reasoning.push_str(&text_of(&part["thinking"]));
-        }
-        self.refusal.push_str(&string(message, "refusal"));
-        for name in ECHOED {
-            let Some(value) = message.get(name).filter(|value| !value.is_null()) else {
-                continue;
-            };
-            is_echoed = true;
-            match (value, extra.get_mut(name)) {
-                (Value::Array(more), Some(Value::Array(have))) => have.extend(more.iter().cloned()),
-                (value, None) => drop(extra.insert(name.to_owned(), value.clone())),
-                _ => {}
-            }
-        }
-        is_echoed || reasoning.len() + self.refusal.len() > length
-    }
-
-    /// Takes a piece of a call. It continues an earlier call when it carries the same index and neither a new id nor a new
-    /// name: some hosts leave the index out, others send every call under 0. A whole call continues none.
-    fn call(&mut self, piece: &Value, is_whole: bool) {
-        let index = piece.get("index").and_then(Value::as_u64);
-        let new = read_call(piece);
-        let at = match index {
-            _ if is_whole => None,
-            Some(_) => self.slots.iter().rposition(|slot| *slot == index),
-            // Without an index: the call of that id; without an id, the last call.
-            None if new.id.is_empty() => self.slots.len().checked_sub(1),
-            None => self.reply.calls.iter().rposition(|c| c.id == new.id),
-        };
-        if let Some(at) = at.filter(|at| continues(&self.reply.calls[*at], &new)) {
-            let call = &mut self.reply.calls[at];
-            if call.id.is_empty() {
-                call.id = new.id;
-            }
-            // The name arrives whole, repeated or in pieces.
-            if new.name.starts_with(&call.name) {
-                call.name = new.name;
-            } else {
-                call.name.push_str(&new.name);
-            }
-            call.arguments.push_str(&new.arguments);
-            call.extra.extend(new.extra);
-        } else {
-            self.slots.push(index);
-            self.reply.calls.push(new);
-        }
-    }
-
-    /// The text that may be shown now and was not before: nothing of `<think>…</think>` at the beginning, nothing that may
-    /// turn out to be a call, and no half of a pair at the end.
-    fn newly_visible(&mut self) -> String {
-        let text = &self.reply.text;
-        if !self.past_thinking {
-            if THINK.starts_with(text.trim_start()) {
-                return String::new();
-            }
-            let answer = split_thinking(text).0;
-            if answer.is_empty() {
-                return String::new();
-            }
-            self.past_thinking = true;
-            self.shown = text.len() - answer.len();
-        }
-        let new = &text[self.shown..];
-        self.past_calls = self.past_calls || !text_calls::may_begin(new);
-        let end = text.len()
-            - if self.has_halves {
-                halves::waiting(new)
-            } else {
-                0
-            };
-        if !self.past_calls || end <= self.shown {
-            return String::new();
-        }
-        let new = self.mended(&text[self.shown..end]);
-        self.shown = end;
-        new
+        let unshown = reply.reasoning.get(self.shown_thoughts..);
+        unshown.unwrap_or_default().clone_into(&mut visible.thought);
+        Ok((reply, visible))
     }
 }
 
-fn mend_value(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = halves::joined(text),
-        Value::Array(list) => list.iter_mut().for_each(mend_value),
-        Value::Object(fields) => fields.values_mut().for_each(mend_value),
-        _ => {}
+/// Adds a piece of a detail to the entry of the same type and index, or as a new one.
+fn join(have: &mut Vec<Value>, piece: Value) {
+    let index = piece.get("index").filter(|index| !index.is_null());
+    let kind = piece.get("type").filter(|kind| !kind.is_null());
+    let is_it = |entry: &&mut Value| {
+        let is_kind = kind.is_none_or(|kind| entry.get("type") == Some(kind));
+        match index {
+            Some(index) => is_kind && entry.get("index") == Some(index),
+            // Thoughts without an index belong together up to their signature.
+            None => is_kind && piece.get("thinking").is_some() && !has_text(entry, "signature"),
+        }
+    };
+    let last = match index {
+        Some(_) => have.iter_mut().rev().find(|entry| is_it(entry)),
+        None => have.last_mut().filter(is_it),
+    };
+    let (Some(Value::Object(entry)), Value::Object(fields)) = (last, &piece) else {
+        have.push(piece);
+        return;
+    };
+    for (name, value) in fields {
+        let is_joined = JOINED.contains(&name.as_str());
+        match (entry.get_mut(name), value) {
+            (Some(Value::String(have)), Value::String(more)) if is_joined || have.is_empty() => {
+                have.push_str(more);
+            }
+            (Some(have), value) if have.is_null() => *have = value.clone(),
+            (None, value) => drop(entry.insert(name.clone(), value.clone())),
+            _ => {}
+        }
+    }
+}
+
+fn has_text(value: &Value, name: &str) -> bool {
+    value[name].as_str().is_some_and(|text| !text.is_empty())
+}
+
+/// Leaves out thoughts without a signature, which their vendor refuses.
+fn finish_thoughts(extra: &mut Map<String, Value>) {
+    let Some(Value::Array(blocks)) = extra.get_mut(THOUGHTS) else {
+        return;
+    };
+    blocks.retain(|block| block["type"] != "thinking" || has_text(block, "signature"));
+    for block in blocks.iter_mut().filter_map(Value::as_object_mut) {
+        block.remove("index");
+    }
+    if blocks.is_empty() {
+        extra.remove(THOUGHTS);
     }
 }
 
@@ -418,88 +483,4 @@ fn continues(call: &ToolCall, piece: &ToolCall) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn builder() -> ReplyBuilder<'static> {
-        ReplyBuilder::new(crate::provider::openai::READING, &[])
-    }
-
-    fn delta(delta: &Value) -> Value {
-        json!({"choices": [{"delta": delta}]})
-    }
-
-    #[test]
-    fn text_is_put_together_and_shown_as_it_comes() {
-        let mut stream = builder();
-        let mut event = |delta_: Value| stream.event(&delta(&delta_).to_string()).unwrap();
-        let shown = |text: &str, thought: &str| {
-            Some(Shown {
-                text: text.into(),
-                thought: thought.into(),
-            })
-        };
-        assert_eq!(event(json!({"role": "assistant"})), None);
-        assert_eq!(event(json!({"content": "he"})), shown("he", ""));
-        assert_eq!(event(json!({"content": [{"text": "y"}]})), shown("y", ""));
-        assert_eq!(event(json!({"reasoning": "hm"})), shown("", "hm"));
-        assert_eq!(stream.event(r#"{"choices":[{"delta":null}]}"#), Ok(None));
-        assert!(!stream.is_complete());
-        stream
-            .event(r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#)
-            .unwrap();
-        assert!(stream.is_complete());
-        stream.event("[DONE]").unwrap();
-        assert_eq!(
-            stream.event(&delta(&json!({"content": "late"})).to_string()),
-            Ok(None)
-        );
-        let reply = stream.finish().unwrap().0;
-        assert_eq!(
-            (reply.text.as_str(), reply.reasoning.as_str()),
-            ("hey", "hm")
-        );
-    }
-
-    #[test]
-    fn a_complete_call_ends_where_the_next_name_begins() {
-        let call = |name: &str, arguments: &str| {
-            delta(&json!({"tool_calls": [{"function": {"name": name, "arguments": arguments}}]}))
-                .to_string()
-        };
-        let mut stream = builder();
-        stream.event(&call("f", "{\"x\":1}")).unwrap();
-        stream.event(&call("g", "{}")).unwrap();
-        let calls: Vec<String> = stream
-            .finish()
-            .unwrap()
-            .0
-            .calls
-            .into_iter()
-            .map(|call| call.name + &call.arguments)
-            .collect();
-        assert_eq!(calls, ["f{\"x\":1}", "g{}"]);
-    }
-
-    #[test]
-    fn thoughts_at_the_beginning_are_not_shown_and_a_lone_bracket_is() {
-        let shown = |pieces: &[&str]| {
-            let mut stream = builder();
-            let event = |text: &&str| {
-                stream
-                    .event(&delta(&json!({"content": text})).to_string())
-                    .unwrap()
-                    .unwrap()
-                    .text
-            };
-            pieces.iter().map(event).collect::<String>()
-        };
-        assert_eq!(
-            shown(&["<th", "ink>a", "b</thi", "nk>\n\n", "answer", " more"]),
-            "answer more"
-        );
-        assert_eq!(shown(&["<", "3 you"]), "<3 you");
-        assert_eq!(shown(&["hello"]), "hello");
-    }
-}
+mod tests;

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::ProviderError;
 use super::host::ReadError;
 use super::refusal::{looks_like_html, rejected, transient as transient_for};
-use super::reply::{ReplyBuilder, Shown};
+use super::reply::{EventError, Progress, Read, ReplyBuilder, Visible};
 use crate::http::{Exchange, Fault, Head};
 use crate::message::Reply;
+use crate::packed::gunzip;
 use crate::sse;
 use crate::text::one_line;
 
@@ -28,6 +29,8 @@ pub(super) struct Response<'a> {
     patience: (Duration, Duration),
     /// When content last arrived, or a piece of the request left.
     last_progress: Instant,
+    /// The body is packed, though none of that was asked for: `gzip`, or an encoding that is not known here.
+    encoding: String,
 }
 
 impl<'a> Response<'a> {
@@ -37,12 +40,15 @@ impl<'a> Response<'a> {
             exchange,
             patience,
             last_progress: Instant::now(),
+            encoding: String::new(),
         }
     }
 
     pub(super) fn head(&mut self) -> Result<Head, ProviderError> {
         let head = self.wait(Exchange::head)?;
         self.last_progress = self.exchange.uploaded_at;
+        let encoding = head.header("content-encoding").unwrap_or_default();
+        self.encoding = encoding.trim().to_ascii_lowercase();
         Ok(head)
     }
 
@@ -72,13 +78,39 @@ impl<'a> Response<'a> {
 
     /// Reads the next piece, after `read` bytes of at most `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
-        let piece = self.wait(Exchange::body)?;
+        let piece = match self.encoding.as_str() {
+            "" | "identity" => self.wait(Exchange::body)?,
+            "gzip" | "x-gzip" => self.unpacked(most)?,
+            other => {
+                let what = format!(
+                    "{}: the answer is packed as {}",
+                    self.host,
+                    one_line(other, 40)
+                );
+                return Err(rejected(what));
+            }
+        };
         *read += piece.as_ref().map_or(0, Vec::len);
         if *read > most {
             let larger = format!("{}: the answer is larger than {} MB", self.host, most >> 20);
             return Err(rejected(larger));
         }
         Ok(piece)
+    }
+
+    /// The whole body of a packed answer.
+    fn unpacked(&mut self, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
+        let mut packed = Vec::new();
+        while let Some(piece) = self.wait(Exchange::body)? {
+            packed.extend(piece);
+            if packed.len() > most {
+                break;
+            }
+        }
+        self.encoding.clear();
+        let unpacked = gunzip(&packed, most + 1);
+        let broken = || rejected(format!("{}: the answer is no gzip", self.host));
+        unpacked.map(Some).ok_or_else(broken)
     }
 
     /// The body of an error. A fault ends it: half an error message is better than none.
@@ -102,25 +134,22 @@ impl<'a> Response<'a> {
     /// The reply in a successful answer. A host that cannot stream answers whole, whatever it was asked for.
     pub(super) fn reply(
         &mut self,
-        mut reply: ReplyBuilder,
+        (mut reply, read): (ReplyBuilder, Read),
         head: &Head,
-        show: &mut dyn FnMut(&Shown),
+        show: &mut dyn FnMut(&Visible),
         trace: &dyn Fn(&str),
     ) -> Result<Reply, ReadError> {
         let mut is_stream = head
             .header("content-type")
             .is_some_and(|t| t.contains("event-stream"));
-        let (mut events, mut body, mut read) = (sse::Decoder::default(), Vec::new(), 0);
-        let mut event = |reply: &mut ReplyBuilder, data: &str| -> Result<bool, ReadError> {
-            let shown = reply.event(data).map_err(|error| error_in_answer(&error))?;
-            shown.iter().for_each(&mut *show);
-            Ok(shown.is_some())
+        let mut events = Events {
+            read,
+            unreadable: 0,
         };
+        let (mut decoder, mut body, mut received) = (sse::Decoder::default(), Vec::new(), 0);
         loop {
-            let piece = match self.piece(
-                &mut read,
-                if is_stream { MOST_STREAMED } else { MOST_WHOLE },
-            ) {
+            let most = if is_stream { MOST_STREAMED } else { MOST_WHOLE };
+            let piece = match self.piece(&mut received, most) {
                 Ok(Some(piece)) => piece,
                 Ok(None) => break,
                 // Once the reply is complete, it does not matter how the connection ends.
@@ -128,10 +157,10 @@ impl<'a> Response<'a> {
                 // The user keeps everything that arrived, including text that was held back because it could have become a
                 // call.
                 Err(e @ ProviderError::Cancelled(_)) => {
-                    let text = reply.finish().map(|(_, text)| text).unwrap_or_default();
-                    show(&Shown {
-                        text,
+                    let left = reply.finish().map(|(_, left)| left);
+                    show(&Visible {
                         thought: String::new(),
+                        ..left.unwrap_or_default()
                     });
                     return Err(e.into());
                 }
@@ -142,11 +171,12 @@ impl<'a> Response<'a> {
                 body.is_empty() && (piece.starts_with(b"data:") || piece.starts_with(b"event:"));
             let mut has_content = false;
             if is_stream {
-                for data in events
-                    .push(&piece)
-                    .map_err(|sse::TooLong| transient("the server sent an endless event"))?
-                {
-                    has_content |= event(&mut reply, &data)?;
+                let too_long = |sse::TooLong| transient("the server sent an endless event");
+                for data in decoder.push(&piece).map_err(too_long)? {
+                    if events.take(&data, &mut reply, trace)? {
+                        show(&reply.take_visible());
+                        has_content = true;
+                    }
                 }
             } else {
                 // Hosts send white space to keep a connection alive while the model thinks.
@@ -158,15 +188,12 @@ impl<'a> Response<'a> {
             }
         }
         if !is_stream {
-            return whole(reply, &body, show);
+            return whole((reply, read), &body, show);
         }
-        if let Some(last) = events.finish() {
-            event(&mut reply, &last)?;
+        if let Some(last) = decoder.finish() {
+            events.take(&last, &mut reply, trace)?;
         }
-        if let Some(why) = reply.too_large() {
-            trace(&format!("an event of the stream is not read: {why}"));
-        }
-        match reply.unreadable() {
+        match events.unreadable {
             0 => {}
             1 => trace("one event of the stream was not JSON, and is lost"),
             n => trace(&format!(
@@ -177,43 +204,74 @@ impl<'a> Response<'a> {
         if !reply.is_complete() {
             return Err(transient("the answer broke off").into());
         }
-        let has_thoughts = reply.has_thoughts();
-        let (reply, text) = reply.finish()?;
-        let thought = if has_thoughts {
-            String::new()
-        } else {
-            reply.reasoning.clone()
-        };
-        show(&Shown { text, thought });
+        let (reply, left) = reply.finish()?;
+        show(&left);
         Ok(reply)
     }
 }
 
+/// The events of a stream.
+struct Events {
+    read: Read,
+    /// Events that are not JSON.
+    unreadable: u32,
+}
+
+impl Events {
+    /// Takes the data of an event; true if it has content.
+    fn take(
+        &mut self,
+        data: &str,
+        reply: &mut ReplyBuilder,
+        trace: &dyn Fn(&str),
+    ) -> Result<bool, ReadError> {
+        let data = data.trim();
+        if data == "[DONE]" {
+            reply.end();
+        }
+        if data.is_empty() || reply.has_ended() {
+            return Ok(false);
+        }
+        match (self.read)(data, reply) {
+            Ok(progress) => Ok(progress == Progress::Content),
+            Err(EventError::Refused(error)) => Err(error_in_answer(&error)),
+            Err(EventError::NotJson) => {
+                self.unreadable += 1;
+                Ok(false)
+            }
+            Err(EventError::TooLarge(why)) => {
+                trace(&format!("an event of the stream is not read: {why}"));
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// The reply in a whole body.
 fn whole(
-    mut reply: ReplyBuilder,
+    (mut reply, read): (ReplyBuilder, Read),
     body: &[u8],
-    show: &mut dyn FnMut(&Shown),
+    show: &mut dyn FnMut(&Visible),
 ) -> Result<Reply, ReadError> {
     let text = String::from_utf8_lossy(body);
     if looks_like_html(&text) {
         return Err(ReadError::Refusal(text.into_owned()));
     }
-    let content = reply
-        .event(&text)
-        .map_err(|error| error_in_answer(&error))?;
-    if let Some(why) = reply.too_large() {
-        let why = format!("the answer is larger than any that is read: {why}");
-        return Err(rejected(why).into());
-    }
-    if content.is_none() && !reply.is_complete() {
+    let has_content = match read(text.trim(), &mut reply) {
+        Ok(progress) => progress == Progress::Content,
+        Err(EventError::Refused(error)) => return Err(error_in_answer(&error)),
+        Err(EventError::TooLarge(why)) => {
+            let why = format!("the answer is larger than any that is read: {why}");
+            return Err(rejected(why).into());
+        }
+        Err(EventError::NotJson) => false,
+    };
+    if !has_content && !reply.is_complete() {
         let why = format!("the answer holds no reply: {}", one_line(&text, 100));
         return Err(transient(why).into());
     }
-    let (reply, _) = reply.finish()?;
-    show(&Shown {
-        text: reply.text.clone(),
-        thought: reply.reasoning.clone(),
-    });
+    let (reply, left) = reply.finish()?;
+    show(&left);
     Ok(reply)
 }
 

@@ -3,10 +3,11 @@
 //! A text is read as calls only if all of it is calls in one of the common forms, and each names an offered tool: an answer may
 //! well be about calls. A text that begins with another mark of a call is an error, because nobody wants to read it.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::ToolOffer;
-use super::shapes::read_call;
+use super::reply::CallPiece;
 use crate::json::parse_json;
 use crate::message::ToolCall;
 
@@ -27,7 +28,7 @@ const FIELDS: [&str; 8] = [
     "tool_calls",
 ];
 /// What models write before the name of a tool.
-const NAMESPACES: [&str; 3] = ["default_api.", "functions.", "tools."];
+const NAMESPACES: [&str; 2] = ["default_api.", "functions."];
 /// Words of a mark that begins a call.
 const CALL_WORDS: [&str; 7] = [
     "tool",
@@ -108,6 +109,35 @@ pub(super) fn without_end(text: &str) -> &str {
     text
 }
 
+/// The name of a tool without what models write around it: a namespace, a number, a special token.
+pub(super) fn plain_name(name: &str) -> &str {
+    let name = name.split("<|").next().unwrap_or_default().trim();
+    let name = NAMESPACES
+        .iter()
+        .find_map(|space| name.strip_prefix(space))
+        .unwrap_or(name);
+    match name.rsplit_once(':') {
+        Some((name, n)) if !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => name,
+    }
+}
+
+/// How many bytes at the end of a text may become a special token that ends it.
+pub(super) fn open_token(text: &str) -> usize {
+    let Some(at) = text.rfind('<') else {
+        return 0;
+    };
+    let inner = &text[at + 1..];
+    let is_token = inner.is_empty() || inner.starts_with(['|', '｜']);
+    let is_closed = inner.strip_suffix('>').unwrap_or(inner).contains('>');
+    let is_short = inner.len() <= MAX_MARK && !inner.contains(char::is_whitespace);
+    if is_token && is_short && !is_closed {
+        text.len() - at
+    } else {
+        0
+    }
+}
+
 /// The calls that a text consists of; `None` if it is anything else.
 fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
     let mut calls = Vec::new();
@@ -116,11 +146,7 @@ fn offered_calls(text: &str, offers: &[ToolOffer]) -> Option<Vec<ToolCall>> {
         rest = group(rest, &mut calls)?.trim();
     }
     for call in &mut calls {
-        let name = call.name.trim();
-        let name = NAMESPACES
-            .iter()
-            .find_map(|space| name.strip_prefix(space))
-            .unwrap_or(name);
+        let name = plain_name(&call.name);
         let offered = offers.iter().find(|offer| offer.name == name)?;
         call.name = offered.name.to_string();
     }
@@ -202,6 +228,10 @@ fn may_begin_json(text: &str) -> bool {
         Some((field, _)) => FIELDS.contains(&field),
         None => FIELDS.iter().any(|known| known.starts_with(field)),
     }
+}
+
+fn read_call(call: &Value) -> ToolCall {
+    CallPiece::deserialize(call).map_or_else(|_| ToolCall::default(), ToolCall::from)
 }
 
 /// Reads the calls at the beginning, and returns the text after them.
@@ -382,7 +412,8 @@ mod tests {
         for name in [
             "functions.list_dir",
             "default_api.list_dir",
-            "tools.list_dir",
+            "functions.list_dir:0",
+            "list_dir<|channel|>json",
         ] {
             assert_eq!(calls(&call(name)).as_deref(), Some("list_dir{}"), "{name}");
         }

@@ -10,8 +10,8 @@ use crate::timezone;
 /// How long the server asks to wait. `x-should-retry: false` means for ever.
 pub(super) fn retry_after(headers: &[&(String, String)], now: SystemTime) -> Option<Duration> {
     let header = |wanted: &str| {
-        let mut all = headers.iter().filter(|(name, _)| name == wanted);
-        all.next().map(|(_, value)| value.as_str())
+        let found = headers.iter().find(|(name, _)| name == wanted);
+        found.map(|(_, value)| value.as_str())
     };
     if header("x-should-retry") == Some("false") {
         return Some(Duration::MAX);

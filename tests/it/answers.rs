@@ -185,6 +185,28 @@ fn a_refused_message_is_left_out_of_what_is_sent_and_kept_in_the_file() {
 }
 
 #[test]
+fn cut_answer_is_reported() {
+    let cut = |message: Value| {
+        let body = json!({ "choices": [{ "message": message, "finish_reason": "length" }] });
+        Reply::json(200, &body)
+    };
+    let model = Model::scripted([
+        cut(json!({ "content": "Half an ans" })),
+        cut(json!({ "content": "", "reasoning_content": "hm" })),
+    ]);
+    let home = hasty(&model);
+    home.agent(["-m", "one"])
+        .exits(0)
+        .prints("Half an ans\n")
+        .says("cut at max_tokens (8192)");
+    home.agent(["-m", "two"])
+        .fails_with_a_hint()
+        .says("used all 8192 tokens to think")
+        .says("--max-tokens");
+    assert_eq!(model.requests().len(), 2, "it is not asked again");
+}
+
+#[test]
 fn a_message_stays_when_the_model_is_not_there() {
     let model = Model::scripted([Reply::error(404, "no such model"), Reply::text("Here.")]);
     let home = hasty(&model);

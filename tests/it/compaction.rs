@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
@@ -565,5 +567,39 @@ fn a_turn_killed_while_it_begins_a_new_segment_leaves_a_session_that_goes_on() {
         let said = request.last("user");
         let word: String = said.lines().last().unwrap().chars().take(12).collect();
         assert!(all.contains(&word), "{word:?} was lost");
+    }
+}
+
+#[test]
+fn small_window_is_never_exceeded() {
+    for window in [4096, 8192, 16_384] {
+        let refused = Arc::new(AtomicUsize::new(0));
+        let count = refused.clone();
+        let model = Model::answering(move |request, _| {
+            let body = &request.body;
+            // Four bytes are about one token.
+            let messages = request.messages();
+            let said: usize = messages
+                .iter()
+                .map(|message| message["content"].to_string().len())
+                .sum();
+            let tools = body["tools"].as_array().into_iter().flatten();
+            let tools: usize = tools.map(|tool| tool["function"].to_string().len()).sum();
+            let asked = (said + tools) / 4;
+            let reply = usize::try_from(body["max_tokens"].as_u64().unwrap()).unwrap();
+            if asked + reply > window {
+                count.fetch_add(1, Ordering::SeqCst);
+                let says = format!("This model's maximum context length is {window} tokens.");
+                return Reply::error(400, &says);
+            }
+            Reply::text(&"words ".repeat(100)).counted(asked as u64, 150)
+        });
+        let entry = json!({ "model_list": [{ "context_window": window }] });
+        let home = Home::with(&merged(model.config(), &entry));
+        for n in 0..8 {
+            home.agent(["-m", &format!("question {n}: {}", "long ".repeat(200))])
+                .exits(0);
+        }
+        assert_eq!(refused.load(Ordering::SeqCst), 0, "{window}");
     }
 }

@@ -365,33 +365,7 @@ fn what_came_before_the_last_turns_is_put_in_short() {
 }
 
 #[test]
-fn what_is_longer_than_the_window_is_summed_up_in_pieces() {
-    let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
-    fixture.answers(format!("first words {} last words", "日本 ".repeat(600)));
-    fixture.answers("short");
-    let seen = fixture.seen();
-    let summaries: Vec<&SeenRequest> = seen.iter().filter(|seen| seen.is_for_a_summary()).collect();
-    assert!(summaries.len() > 1, "{}", summaries.len());
-    assert!(summaries.iter().all(|seen| seen.user()[0].len() < 1000 * 3));
-    assert!(
-        summaries[0].user()[0].contains("first words")
-            && !summaries[0].user()[0].contains("summary so far")
-    );
-    assert!(
-        summaries
-            .iter()
-            .any(|seen| seen.user()[0].contains("last words"))
-    );
-    assert!(
-        summaries.last().unwrap().user()[0].contains("aaa\n```"),
-        "and what was answered"
-    );
-    let count = summaries.len();
-    assert_eq!(fixture.stored().summary, Some(format!("SUMMARY {count}")));
-}
-
-#[test]
-fn of_many_times_the_window_a_few_requests_sum_up_the_newest() {
+fn conversation_of_many_windows_is_summed_up_by_its_newest_part() {
     let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
     let mut session = fixture.stored();
     let said = |n| Message::user(format!("number {n} {}", "q".repeat(200)));
@@ -403,11 +377,11 @@ fn of_many_times_the_window_a_few_requests_sum_up_the_newest() {
     fixture.answers("short");
     let mut seen = fixture.seen();
     seen.retain(SeenRequest::is_for_a_summary);
-    assert!((2..=8).contains(&seen.len()), "{}", seen.len());
+    assert_eq!(seen.len(), 1);
     assert!(!seen[0].text().contains("number 1 "));
     assert!(seen[seen.len() - 1].text().contains("number 99"));
     let summary = fixture.stored().summary.unwrap();
-    assert!(summary.starts_with("[19"), "{summary}");
+    assert!(summary.starts_with('['), "{summary}");
 }
 
 #[test]

@@ -350,3 +350,25 @@ fn tries_are_limited_and_happen_within_the_turns_time() {
         run.took
     );
 }
+
+#[test]
+fn loading_server_is_waited_for() {
+    let loading = Reply::error(503, "Loading model");
+    let model = Model::scripted([loading, done()]);
+    let extra = json!({ "agents": { "defaults": { "max_retries": 0 } } });
+    let home = Home::with(&merged(model.config(), &extra));
+    home.agent(["-m", "hi"]).exits(0).prints("Done.\n");
+    assert_eq!(model.requests().len(), 2);
+}
+
+#[test]
+fn redirect_is_not_followed_and_says_where_it_leads() {
+    let moved = Reply::html(301, "").header("Location", "https://new.example/v1?key=hush");
+    let model = Model::scripted([moved]);
+    Home::with(&model.config())
+        .agent(["-m", "hi"])
+        .exits(1)
+        .says("https://new.example/v1")
+        .says("api_base")
+        .does_not_say("hush");
+}

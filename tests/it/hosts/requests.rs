@@ -286,14 +286,6 @@ fn characters_that_hosts_refuse_are_not_sent() {
     case(45, "half a character in a stream", [answer])
         .answers("half \u{fffd} of oneWhole.")
         .run();
-    let answer = include_str!("../../corpus/hosts/halves.sse");
-    case(
-        45,
-        "the halves of a character in two pieces",
-        [Reply::stream([answer.to_owned()])],
-    )
-    .answers("Hello 🤔 there \u{fffd}!")
-    .run();
 }
 
 #[test]
@@ -311,8 +303,8 @@ fn call_ids_are_shortened_for_another_model() {
     let id = |n: usize| {
         let messages = model.request(n).body["messages"].clone();
         let ids = messages.as_array().unwrap().iter();
-        let ids = ids.filter_map(|message| message["tool_call_id"].as_str().map(str::to_owned));
-        ids.last().unwrap()
+        let mut ids = ids.filter_map(|message| message["tool_call_id"].as_str().map(str::to_owned));
+        ids.next_back().unwrap()
     };
     assert_eq!((id(1), id(2).len()), (long, 9));
 }

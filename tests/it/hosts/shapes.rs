@@ -167,6 +167,7 @@ fn calls_run_only_if_the_reply_is_whole() {
             [finished(&reply(), reason)],
         )
         .answers("So far.")
+        .says("cut at max_tokens (8192)")
         .run();
         assert_eq!(seen.requests.len(), 1, "{reason}");
         seen.home.session("cli_default").has_one_result_per_call();
