@@ -506,7 +506,7 @@ fn offer(spec: &ToolSpec) -> ToolOffer {
     ToolOffer {
         name: spec.name.clone(),
         description: spec.description.clone(),
-        schema: spec.schema.clone(),
+        schema: spec.sent_schema(),
     }
 }
 

@@ -113,7 +113,8 @@ pub struct ToolSpec {
     pub name: Cow<'static, str>,
     /// The first sentence is also shown alone.
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, an object, as JSON. Requests carry it verbatim.
+    /// JSON Schema of the arguments, an object, as JSON. Requests carry it, with an empty `properties`
+    /// or `items` where one is missing.
     ///
     /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
     /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
@@ -142,6 +143,13 @@ impl ToolSpec {
             risk,
             source: Cow::Borrowed(BUILT_IN),
         }
+    }
+
+    /// The schema as requests carry it. Those of this program are complete.
+    pub(crate) fn sent_schema(&self) -> Cow<'static, str> {
+        let foreign = Some(&self.schema).filter(|_| self.source != BUILT_IN);
+        let completed = foreign.and_then(|schema| schema::completed(schema));
+        completed.map_or_else(|| self.schema.clone(), Cow::Owned)
     }
 
     /// The first sentence of the description.

@@ -21,6 +21,35 @@ pub(super) enum Unknown {
     PassOn,
 }
 
+/// A schema with the `type` and `properties` of its arguments and the `items` of every list: some hosts refuse a whole request
+/// for one tool without them. `None` if it has them.
+pub(super) fn completed(schema: &str) -> Option<String> {
+    let given = parse_json(schema).ok()?;
+    let mut value = given.clone();
+    let fields = value.as_object_mut()?;
+    fields.entry("type").or_insert("object".into());
+    let properties = fields.entry("properties").or_insert(Value::Null);
+    if !properties.is_object() {
+        *properties = Map::new().into();
+    }
+    complete_lists(&mut value);
+    (value != given).then(|| value.to_string())
+}
+
+fn complete_lists(value: &mut Value) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(complete_lists),
+        Value::Object(fields) => {
+            let is_list = fields.get("type").is_some_and(|kind| kind == "array");
+            if is_list && !fields.contains_key("items") {
+                fields.insert("items".to_owned(), Map::new().into());
+            }
+            fields.values_mut().for_each(complete_lists);
+        }
+        _ => {}
+    }
+}
+
 /// The arguments in the form that the schema asks for, or what is wrong with them.
 ///
 /// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
@@ -667,5 +696,29 @@ mod tests {
             let found = flaw(&bad).unwrap_or_default();
             assert!(found.contains(says), "{bad}: {found}");
         }
+    }
+
+    #[test]
+    fn schema_of_a_foreign_tool_is_completed() {
+        for (schema, full) in [
+            (
+                r#"{"type":"object"}"#,
+                json!({"type": "object", "properties": {}}),
+            ),
+            ("{}", json!({"type": "object", "properties": {}})),
+            (
+                r#"{"properties":null}"#,
+                json!({"type": "object", "properties": {}}),
+            ),
+            (
+                r#"{"properties":{"a":{"type":"array"},"type":{"type":"string"}}}"#,
+                json!({"type": "object", "properties": {"a": {"type": "array", "items": {}}, "type": {"type": "string"}}}),
+            ),
+        ] {
+            let completed = completed(schema).unwrap();
+            assert_eq!(parse_json(&completed).unwrap(), full, "{schema}");
+        }
+        let whole = r#"{"type":"object","properties":{"b":{"type":"string"},"a":{}}}"#;
+        assert_eq!(completed(whole), None);
     }
 }
