@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of open connections.
 const MAX_CONNECTIONS: usize = 32;
 /// Time that a new connection has for its head, however many others come meanwhile.
-const MIN_AGE: Duration = Duration::from_millis(100);
+const MIN_AGE: Duration = Duration::from_secs(1);
 /// Pause between two looks for a slot while all are taken.
 const PAUSE: Duration = Duration::from_millis(10);
 
