@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::lenient::{Count, Lossy, Text, complete};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
 use super::reply::{CallPiece, Counts, EventError, Progress, ReplyBuilder, THOUGHTS};
+use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult, User};
-use crate::text::parse_json;
 
 /// The endpoint for chats, below a base.
 pub(super) const CHAT: &str = "/messages";

@@ -13,8 +13,8 @@ use super::reply::{
 };
 use crate::config::Model;
 use crate::config::vendors::Protocol;
+use crate::json::parse_json;
 use crate::message::{Media, MediaKind, Message, Reply, ToolCall, ToolResult};
-use crate::text::parse_json;
 
 /// The endpoint for chats, below a base.
 pub(super) const CHAT: &str = "/chat/completions";

@@ -8,8 +8,8 @@ use super::lenient::{Amount, Count, Lossy};
 use super::text_calls::{self, Found};
 use super::thoughts::{self, Opening};
 use super::{ProviderError, ToolOffer};
+use crate::json::{parse_json, refuse_more_values};
 use crate::message::{Reply, Stop, ToolCall, Usage};
-use crate::text::{parse_json, refuse_more_values};
 
 /// The name in [`Reply::extra`] of the field that held the reasoning.
 pub(super) const REASONING_FIELD: &str = "reasoning_field";

@@ -9,8 +9,8 @@ use super::host::ReadError;
 use super::refusal::{looks_like_html, rejected, transient as transient_for};
 use super::reply::{EventError, Progress, Read, ReplyBuilder, Visible};
 use crate::http::{Exchange, Fault, Head};
+use crate::inflate::gunzip;
 use crate::message::Reply;
-use crate::packed::gunzip;
 use crate::sse;
 use crate::text::one_line;
 
