@@ -31,6 +31,8 @@ pub(super) struct Response<'a> {
     last_progress: Instant,
     /// The body is packed, though none of that was asked for: `gzip`, or an encoding that is not known here.
     encoding: String,
+    /// A packed body was read to its end.
+    is_unpacked: bool,
 }
 
 impl<'a> Response<'a> {
@@ -41,6 +43,7 @@ impl<'a> Response<'a> {
             patience,
             last_progress: Instant::now(),
             encoding: String::new(),
+            is_unpacked: false,
         }
     }
 
@@ -78,6 +81,9 @@ impl<'a> Response<'a> {
 
     /// Reads the next piece, after `read` bytes of at most `most`.
     fn piece(&mut self, read: &mut usize, most: usize) -> Result<Option<Vec<u8>>, ProviderError> {
+        if self.is_unpacked {
+            return Ok(None);
+        }
         let piece = match self.encoding.as_str() {
             "" | "identity" => self.wait(Exchange::body)?,
             "gzip" | "x-gzip" => self.unpacked(most)?,
@@ -107,7 +113,7 @@ impl<'a> Response<'a> {
                 break;
             }
         }
-        self.encoding.clear();
+        self.is_unpacked = true;
         let unpacked = gunzip(&packed, most + 1);
         let broken = || rejected(format!("{}: the answer is no gzip", self.host));
         unpacked.map(Some).ok_or_else(broken)

@@ -356,3 +356,26 @@ fn a_reply_that_makes_no_sense_is_answered_in_words_for_the_model() {
         assert_eq!(seen.requests[1].messages()[2]["role"], "assistant");
     }
 }
+
+/// `{"choices":[{"message":{"content":"Packed."},"finish_reason":"stop"}]}` by Python's gzip.
+const PACKED: &[u8] =
+    b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x0d\xc9\xc1\x09\x80\x30\x0c\x05\xd0\x5d\xfe\x59\x1c\xa0\x53\
+      \x78\x17\x91\x12\xa3\x0d\xc5\x44\x4c\x6e\xa1\xbb\xeb\xbb\xbe\x04\x35\x13\x62\x47\x59\x13\x37\xbb\xd7\
+      \x8b\x51\x12\x64\x1a\xac\x81\x82\xa5\x52\xe7\x63\xc6\x98\x70\x8a\x8a\xb7\xfd\xe5\xea\xa6\x7f\x79\xd8\
+      \x83\xb1\x8d\x0f\x5f\x1c\xd2\xeb\x46\x00\x00\x00";
+
+#[test]
+fn packed_answer_is_unpacked_or_reported() {
+    let packed = |encoding: &'static str| {
+        let address = server(move |stream: TcpStream| {
+            let length = PACKED.len();
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: {encoding}\r\nContent-Length: {length}\r\n\r\n"
+            );
+            answering(&stream, &[head.as_bytes(), PACKED].concat());
+        });
+        asked_at(&format!("http://{address}/v1"), &json!({})).1
+    };
+    packed("gzip").exits(0).prints("Packed.\n");
+    packed("br").exits(1).says("packed as br");
+}
