@@ -551,17 +551,26 @@ pub(crate) fn learn_window(parts: Parts, model: &Model) -> Option<String> {
         return None;
     }
     let model = &with_default(model.clone(), parts).ok()?;
-    if host_facts::of(parts.home, model).window.is_some() {
+    let is_ollama = vendor.name == "ollama";
+    let is_asked = if is_ollama {
+        host_facts::of(parts.home, model).window.is_some()
+    } else {
+        host_facts::is_known(parts.home, model)
+    };
+    if is_asked {
         return None;
     }
-    let is_ollama = vendor.name == "ollama";
     let window = if is_ollama {
-        ollama::offer(&model.base, &model.id)?.window?
+        ollama::offer(&model.base, &model.id)?.window
     } else {
-        let offers = ask(model, parts, PROMPT_PATIENCE).ok()?;
-        offers.iter().find(|offer| offer.id == model.id)?.window?
+        let offers = ask(model, parts, PROMPT_PATIENCE).unwrap_or_default();
+        let offer = offers.into_iter().find(|offer| offer.id == model.id);
+        offer.and_then(|offer| offer.window)
     };
-    host_facts::keep(parts.home, model, |facts| facts.window = Some(window));
+    host_facts::keep(parts.home, model, |facts| {
+        facts.window = window.or(facts.window);
+    });
+    let window = window?;
     let is_small = window < parts.config.agents.defaults.context_window;
     (is_ollama && is_small).then(|| {
         format!(

@@ -145,6 +145,11 @@ pub(crate) fn of(home: &Home, model: &Model) -> HostFacts {
     among(&rows(home), model)
 }
 
+/// Whether anything was found out about a model, if only that its host tells nothing.
+pub(super) fn is_known(home: &Home, model: &Model) -> bool {
+    rows(home).iter().any(|row| is_of(row, model))
+}
+
 fn is_of(row: &Row, model: &Model) -> bool {
     row.host == authority(&model.base) && row.model == model.id && row.entry == fingerprint(model)
 }
@@ -164,7 +169,7 @@ pub(super) fn keep(home: &Home, model: &Model, change: impl FnOnce(&mut HostFact
         };
         let before = row.facts.clone();
         change(&mut row.facts);
-        if row.facts != before {
+        if row.facts != before || before.at == 0 {
             row.facts.at = now();
         }
         store.models.push(row);
