@@ -12,7 +12,7 @@ use crate::http::{Exchange, Fault, Head};
 use crate::inflate::gunzip;
 use crate::message::Reply;
 use crate::sse;
-use crate::text::one_line;
+use crate::text::foreign_line;
 
 /// The most decoded bytes that are read of an error, of a whole answer, which becomes values many times its size, and of a
 /// streamed one.
@@ -91,7 +91,7 @@ impl<'a> Response<'a> {
                 let what = format!(
                     "{}: the answer is packed as {}",
                     self.host,
-                    one_line(other, 40)
+                    foreign_line(other, 40)
                 );
                 return Err(rejected(what));
             }
@@ -273,7 +273,7 @@ fn whole(
         Err(EventError::NotJson) => false,
     };
     if !has_content && !reply.is_complete() {
-        let why = format!("the answer holds no reply: {}", one_line(&text, 100));
+        let why = format!("the answer holds no reply: {}", foreign_line(&text, 100));
         return Err(transient(why).into());
     }
     let (reply, left) = reply.finish()?;
