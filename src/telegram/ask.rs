@@ -161,13 +161,12 @@ impl Questions {
         Ok(is_changed)
     }
 
-    /// The message of a question was sent.
-    pub(super) fn is_sent(&self, id: &str, message: i64) -> Result<()> {
+    /// Records that the message of a question was sent. Returns whether the question is still open.
+    pub(super) fn record_message(&self, id: &str, message: i64) -> Result<bool> {
         self.change(id, |question| {
             question.message = message;
             true
         })
-        .map(drop)
     }
 
     /// The message of a question will never be sent.

@@ -464,9 +464,12 @@ impl MessageSender {
                     self.is_ok("the outbox", &self.outbox.progress(&pending.id, sent));
                 }
             } else if !item.question.is_empty() {
-                let id = sent["message_id"].as_i64().unwrap_or_default();
-                let kept = self.questions.is_sent(&item.question, id);
-                self.is_ok("the outbox", &kept);
+                let message = sent["message_id"].as_i64().unwrap_or_default();
+                let recorded = self.questions.record_message(&item.question, message);
+                if self.is_ok("the outbox", &recorded) && matches!(recorded, Ok(false)) {
+                    // It was settled while its message was on the way, and could not be said there.
+                    self.post(closed_question(item, message), &[]);
+                }
             }
         }
         if has_file {
@@ -474,6 +477,17 @@ impl MessageSender {
         } else {
             Ok(())
         }
+    }
+}
+
+/// What replaces the message of a question that nobody waits for.
+fn closed_question(question: &Item, message: i64) -> Item {
+    Item {
+        edits: message,
+        ..Item::text(
+            &question.to,
+            &format!("{}\n\n❌ Not allowed: the turn has ended.", question.text),
+        )
     }
 }
 

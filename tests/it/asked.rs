@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use crate::bot::{config, ends, start};
-use crate::botapi::{BotApi, Sent};
+use crate::botapi::{BotApi, Fault, Sent};
 use crate::botschema;
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply, call};
@@ -263,11 +263,30 @@ fn no_answer_is_no_and_a_stop_ends_the_question() {
     let gateway = start(&home);
     api.text(OWNER, "write b.txt");
     asked(&api, 2);
+    // A stop that comes earlier is the next test's.
+    until("the question's message is recorded", || {
+        open_items(&home.path(""), "out").is_empty()
+    });
     api.text(OWNER, "/stop");
     wait_for(&api, OWNER, "❌ Not allowed: the turn was stopped.");
     wait_for(&api, OWNER, "(Stopped.)");
     ends(gateway);
     assert!(!home.path("workspace/a.txt").exists() && !home.path("workspace/b.txt").exists());
+    assert!(open_items(&home.path(""), "ask").is_empty());
+}
+
+#[test]
+fn a_question_that_is_settled_while_its_message_is_on_the_way_loses_its_buttons() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    api.fault("sendMessage", Fault::Late(Duration::from_secs(2)));
+    api.text(OWNER, "write a.txt");
+    asked(&api, 1);
+    api.text(OWNER, "/stop");
+    wait_for(&api, OWNER, "❌ Not allowed");
+    ends(gateway);
+    assert!(!home.path("workspace/a.txt").exists());
     assert!(open_items(&home.path(""), "ask").is_empty());
 }
 
