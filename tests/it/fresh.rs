@@ -193,6 +193,7 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
             std::fs::read_to_string(home.path(&file))
                 .unwrap()
                 .lines()
+                .filter(|line| !line.is_empty())
                 .count()
         })
         .sum();
