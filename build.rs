@@ -29,7 +29,7 @@ fn main() -> io::Result<()> {
     fs::create_dir_all(&copies)?;
     for page in &mut pages {
         let copy = copies.join(page.file_name().ok_or(io::ErrorKind::NotFound)?);
-        let text = without_tables(&fs::read_to_string(&*page)?);
+        let text = without_comments(&fs::read_to_string(&*page)?);
         fs::write(
             &copy,
             miniz_oxide::deflate::compress_to_vec(text.as_bytes(), 9),
@@ -51,17 +51,10 @@ fn directory(variable: &str) -> io::Result<PathBuf> {
     ))
 }
 
-/// `text` without what stands between `<!-- NAME: begin -->` and its end: the program prints that from its own tables.
-fn without_tables(text: &str) -> String {
-    let mut is_table = false;
-    let lines = text.lines().filter(|line| {
-        is_table = (is_table || line.ends_with(": begin -->")) && !line.ends_with(": end -->");
-        !is_table || line.ends_with(": begin -->")
-    });
-    lines
-        .filter(|line| !line.ends_with(": end -->"))
-        .flat_map(|line| [line, "\n"])
-        .collect()
+/// `text` without the comments that name what tests generate.
+fn without_comments(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with("<!--"));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 fn list(

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// and may have two bytes in the text.
 const MAX_VALUES: usize = 1_000_000;
 
-/// Reads JSON. The only parser, but for one that needs offsets (`config/locate.rs`): each further source or type would add a
+/// Reads JSON. The only parser: each further source or type would add a
 /// copy of it to the binary. Half of a UTF-16 pair becomes U+FFFD:
 /// a program that cuts an emoji in the middle, as `slice` of `JavaScript` does, writes `"\\ud83e"`.
 pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {

@@ -7,12 +7,14 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::text::{one_line, rfc3339};
 
 /// The severity of a line, as `log.level` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
     /// Something was lost or will not be done.
     Error,
@@ -44,14 +46,10 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// `level` names the least severe level to write; `journal` is `JOURNAL_STREAM` of the environment.
-    pub(crate) fn new(level: &str, json: bool, journal: Option<&str>) -> Self {
-        let least = NAMES
-            .iter()
-            .position(|name| *name == level)
-            .unwrap_or(Level::Info as usize);
+    /// `least` is the least severe level to write; `journal` is `JOURNAL_STREAM` of the environment.
+    pub(crate) fn new(least: Level, json: bool, journal: Option<&str>) -> Self {
         Self {
-            least,
+            least: least as usize,
             json,
             has_time: !is_read_by_journal(journal),
             about: "",
@@ -108,18 +106,18 @@ mod tests {
 
     #[test]
     fn a_line_is_one_line_and_told_when_it_matters_enough() {
-        let log = Log::new("warn", false, None).about("telegram");
+        let log = Log::new(Level::Warn, false, None).about("telegram");
         assert_eq!(
             log.line(Level::Warn, "a\nb\x1b[0m", UNIX_EPOCH).unwrap(),
             "1970-01-01T00:00:00.000Z bantam: telegram: a b [0m\n"
         );
         assert_eq!(log.line(Level::Info, "a", UNIX_EPOCH), None);
         assert!(
-            Log::new("debug", false, None)
+            Log::new(Level::Debug, false, None)
                 .line(Level::Debug, "a", UNIX_EPOCH)
                 .is_some()
         );
-        let json = Log::new("info", true, None)
+        let json = Log::new(Level::Info, true, None)
             .line(Level::Error, "\"鸡\"", UNIX_EPOCH)
             .unwrap();
         assert_eq!(

@@ -6,6 +6,8 @@
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use serde::{Deserialize, Serialize};
+
 use crate::secret::Secret;
 use crate::text::one_line;
 
@@ -13,7 +15,8 @@ use crate::text::one_line;
 pub(crate) const REMOVED: &str = "[secret removed]";
 
 /// What is removed from the results of tools, besides the keys of this configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Redact {
     /// Keys of well-known shapes.
     Keys,

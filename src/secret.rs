@@ -1,6 +1,6 @@
 //! A key or token that cannot be printed.
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A key or token. Without `Debug` and `Display` it cannot end up in a log or an error by accident.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -24,5 +24,18 @@ impl Secret {
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer).map(Self)
+    }
+}
+
+/// Says whether there is one, and no more.
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(if self.0.is_empty() { "" } else { "(set)" })
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::http_settings;
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, keys};
+use crate::config::{self, Config, Env, GroupTrigger, Loaded, keys};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::telegram::api::{Api, BASE, Failure};
@@ -97,7 +97,7 @@ impl Bot {
         } = &self.settings;
         Settings {
             allow_from: self.settings.ids(),
-            answers_all: group_trigger == "all",
+            answers_all: *group_trigger == GroupTrigger::All,
             drafts: *streaming,
         }
     }

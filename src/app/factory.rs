@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use super::{Options, Parts, Ready, build};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Origin, Override};
+use crate::config::{self, Config, Env, Loaded, Override};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
 use crate::paths::Home;
@@ -44,7 +44,7 @@ impl AgentFactory {
     /// The configuration, with this model or the configured one.
     pub(crate) fn load(&self, model: Option<&str>) -> Result<Loaded> {
         let mut overrides = self.overrides.clone();
-        overrides.extend(model.map(|model| (MODEL_NAME, model.into(), Origin::Flag("--model"))));
+        overrides.extend(model.map(|model| Override::flag("--model", MODEL_NAME, model)));
         let file = self.file.as_deref();
         if self.options.models_in_code {
             let settings = file.map(|text| (config::IN_CODE, text));
@@ -112,7 +112,10 @@ impl AgentFactory {
     pub(crate) fn is_model_fixed(&self) -> bool {
         let variable = self.env.get("BANTAM_AGENTS_DEFAULTS_MODEL_NAME");
         variable.is_some_and(|name| !name.is_empty())
-            || self.overrides.iter().any(|(path, ..)| *path == MODEL_NAME)
+            || self
+                .overrides
+                .iter()
+                .any(|set| set.path.join(".") == MODEL_NAME)
     }
 
     /// The model that was chosen in a conversation, unless it is fixed.

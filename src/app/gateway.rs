@@ -120,7 +120,7 @@ impl Startup {
     fn log(&self, env: &Env) -> Log {
         let log = &self.loaded.config.log;
         let journal = env.get("JOURNAL_STREAM").map(String::as_str);
-        Log::new(&log.level, log.json, journal)
+        Log::new(log.level, log.json, journal)
     }
 
     /// What Telegram says of the bot, if it answers.
@@ -132,7 +132,7 @@ impl Startup {
 
     /// Logs what the user should know.
     fn warn(&self, more: &[String], log: Log) {
-        let warnings = self.loaded.warnings();
+        let warnings = &self.loaded.warnings;
         for text in warnings.iter().chain(&self.notices).chain(more) {
             log.write(Level::Warn, text);
         }

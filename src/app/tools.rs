@@ -108,8 +108,8 @@ impl Policy {
     fn without_sandbox(factory: AgentFactory) -> Result<Self> {
         let loaded = factory.load(None)?;
         // The file of a user may be that of another version; what stands in code is a mistake there.
-        if loaded.has_unknown && factory.options.models_in_code {
-            return Err(Error::config(loaded.warnings().join("; ")));
+        if !loaded.warnings.is_empty() && factory.options.models_in_code {
+            return Err(Error::config(loaded.warnings.join("; ")));
         }
         let config = loaded.config;
         make_workspace(factory.parts(&config))?;
@@ -252,10 +252,10 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
     let text = json!({"mcpServers": {name: entry}}).to_string();
     let loaded = Config::load(Some((config::IN_CODE, &text)), &Env::new(), Vec::new())?;
     let mut config = Config::clone(&policy.config);
-    if loaded.has_unknown {
-        return Err(unusable(&loaded.warnings().join("; ")));
+    if !loaded.warnings.is_empty() {
+        return Err(unusable(&loaded.warnings.join("; ")));
     }
-    let (mut tools, mut notices) = (Vec::new(), loaded.warnings());
+    let (mut tools, mut notices) = (Vec::new(), Vec::new());
     config.mcp_servers.clone_from(&loaded.config.mcp_servers);
     let config = Arc::new(config);
     let parts = policy.factory.parts(&config);

@@ -6,8 +6,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
 use super::args::{self, Args, Command};
 use super::attach;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
@@ -23,7 +21,7 @@ use crate::app::media;
 use crate::app::{self, Options};
 use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
-use crate::config::{self, Config, Env, Loaded, Origin as Source, Override, vendors};
+use crate::config::{self, Config, Env, Loaded, Override, vendors};
 use crate::error::{Context, Error, Result};
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::catalog::learn_window;
@@ -232,7 +230,7 @@ impl Run<'_> {
     fn preview(&self, request: &Request) -> Result<u8> {
         let (loaded, ready) = self.factory.for_session(&self.session)?;
         self.output
-            .warn(loaded.warnings().iter().chain(&ready.notices));
+            .warn(loaded.warnings.iter().chain(&ready.notices));
         print(&json_line(ready.agent.preview(request)?)).map(|()| 0)
     }
 
@@ -365,23 +363,23 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = dir
             .to_str()
             .ok_or_else(|| Error::usage("the workspace's path is not UTF-8"))?;
-        overrides.push((
+        overrides.push(Override::flag(
+            "--workspace",
             "agents.defaults.workspace",
-            dir.into(),
-            Source::Flag("--workspace"),
+            dir,
         ));
     }
     overrides.extend(
         args.value("model")
-            .map(|model| (MODEL_NAME, model.into(), Source::Flag("--model"))),
+            .map(|model| Override::flag("--model", MODEL_NAME, model)),
     );
     for (flag, path, example) in [
-        ("max-steps", "agents.defaults.max_tool_iterations", 30),
-        ("timeout", "agents.defaults.timeout", 120),
-        ("max-tokens", "agents.defaults.max_tokens", 4096),
+        ("--max-steps", "agents.defaults.max_tool_iterations", 30),
+        ("--timeout", "agents.defaults.timeout", 120),
+        ("--max-tokens", "agents.defaults.max_tokens", 4096),
     ] {
-        if let Some(n) = args.number(flag, example)? {
-            overrides.push((path, Value::from(n), Source::Flag(flag)));
+        if let Some(n) = args.number(&flag[2..], example)? {
+            overrides.push(Override::flag(flag, path, n));
         }
     }
     if let Some(text) = args.value("temperature") {
@@ -393,10 +391,10 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
                 Error::usage(format!("--temperature {text}: must be a number from 0"))
                     .hint("for example --temperature 0.2")
             })?;
-        overrides.push((
+        overrides.push(Override::flag(
+            "--temperature",
             "agents.defaults.temperature",
-            number.into(),
-            Source::Flag("--temperature"),
+            number,
         ));
     }
     Ok(overrides)

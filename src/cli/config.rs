@@ -7,27 +7,25 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::args::{Args, Command};
-use super::status::viewable;
-use super::{agrees, load, notice, print, report};
+use super::status::{redacted, set_values};
+use super::{agrees, load, notice, print, report, table};
 use crate::app;
 use crate::child;
-use crate::config::edit::{self, Change};
-use crate::config::settings::{self, Place, Setting};
-use crate::config::{self, Config, Env, Loaded, Origin, Parts};
+use crate::config::{self, Config, Env, Loaded, Parts, edit, path};
 use crate::error::{Context, Error, Kind, Result};
-use crate::json::parse_json;
 use crate::paths::{Home, of_user};
+use crate::redact::Redactor;
 use crate::storage;
 use crate::text::one_line;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
         "config get",
-        "PATH",
+        "[PATH]",
         get,
-        "print the value of a setting that is in force: bantam config get agents.defaults.timeout",
+        "print the value that is in force, or all that is set: bantam config get agents.defaults.timeout",
     )
-    .with_examples(&["bantam config get agents.defaults.timeout"]),
+    .with_examples(&["bantam config get agents.defaults.timeout", "bantam config get"]),
     Command::row(
         "config set",
         "PATH VALUE",
@@ -53,141 +51,103 @@ pub(super) const COMMANDS: &[Command] = &[
         .with_examples(&["EDITOR=nano bantam config edit"]),
 ];
 
-/// `model_list[0].model` as its names.
-fn names(path: &str) -> Vec<&str> {
-    path.split(['.', '['])
-        .map(|name| name.strip_suffix(']').unwrap_or(name))
-        .collect()
-}
-
-/// The setting itself, or `None` for a section or an entry of a map.
-fn setting(path: &str) -> Result<Option<&'static Setting>> {
-    let names = names(path);
-    match settings::find(&names) {
-        Some(setting) => Ok(Some(setting)),
-        None if settings::is_known(&names, Place::Anywhere) => Ok(None),
-        None => {
-            let near = settings::meant(&names).map(|near| format!("did you mean {near}?"));
-            let hint = near.unwrap_or_else(|| "bantam help settings lists them".to_owned());
-            Err(Error::usage(format!("unknown setting \"{}\"", one_line(path, 60))).hint(hint))
-        }
-    }
-}
-
 fn get(given: &Args, env: &Env) -> Result<u8> {
-    let path = &given.words[0];
-    let setting = setting(path)?;
     let loaded = load(env)?.1;
-    let names = names(path);
-    let value = loaded.report().value(&loaded.config, &names);
-    let entry = names.get(1).and_then(|name| name.parse::<usize>().ok());
-    let is_missing = entry.is_some_and(|entry| entry >= loaded.config.model_list.len());
-    if setting.is_none() && !settings::in_map(&names) && !is_missing {
-        return Err(
-            Error::usage(format!("{path} is a section, not a setting")).hint(
-                "bantam status shows what is set, and bantam help settings lists every setting",
-            ),
-        );
-    }
-    let value = value.ok_or_else(|| {
-        Error::failed(format!("config.json has no {path}"))
-            .hint("bantam status shows what is configured")
+    let Some(path) = given.words.first() else {
+        let rows: Vec<[String; 3]> = set_values(&loaded, env)
+            .into_iter()
+            .map(|set| [set.path, one_line(&plain(&set.value), 400), set.from])
+            .collect();
+        return print(&table(&rows)).map(|()| 0);
+    };
+    let names = path::resolve(path)?;
+    let redactor = Redactor::new(loaded.config.secrets(env));
+    let config = serde_json::to_value(&*loaded.config).doing("reading the settings")?;
+    let value = path::get(&config, &names).ok_or_else(|| {
+        Error::failed(format!("config.json has no {}", path::join(&names)))
+            .hint("run `bantam config get` to see what is set")
     })?;
-    match viewable(setting, &value) {
-        Some(Value::String(text)) => print(&format!("{text}\n")),
-        Some(value) => print(&format!("{value}\n")),
-        None => Err(
-            Error::failed(format!("{path} may hold a secret, which is not shown"))
-                .hint("bantam config edit, or bantam status to see where it comes from"),
-        ),
+    match value {
+        Value::Object(_) => print(&format!("{:#}\n", redacted(&redactor, value))),
+        value => print(&format!("{}\n", plain(&redacted(&redactor, value)))),
     }
     .map(|()| 0)
 }
 
+/// A value as it is typed: text without quotes, else JSON.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
 fn set(given: &Args, env: &Env) -> Result<u8> {
     let (path, mut text) = (&given.words[0], given.words[1].clone());
-    let setting = setting(path)?;
+    let names = path::resolve(path)?;
     if text == "-" {
         text = io::read_to_string(io::stdin())
             .doing("reading the value")?
             .trim_end()
             .to_owned();
     }
-    let value = match setting {
-        Some(setting) => Some(setting.parse(&text))
-            .filter(|v| v.is_null() || setting.check(v).is_some())
-            .map(|value| whole_paths(setting, value)),
-        None => parse_json(&text)
-            .ok()
-            .or_else(|| settings::in_map(&names(path)).then(|| text.as_str().into())),
-    };
-    let value = value.ok_or_else(|| {
-        let is_secret = setting.is_some_and(Setting::is_secret);
-        let shown = if is_secret {
-            String::new()
-        } else {
-            format!(" to \"{}\"", one_line(&text, 40))
-        };
-        let expected = setting.map_or(
-            "JSON, for example {\"a\": \"b\"}".to_owned(),
-            Setting::expected,
-        );
-        let broken = text.trim_start().starts_with(['[', '{', '"']);
-        let broken = broken.then(|| parse_json(&text).err()).flatten();
-        let why = broken.map_or(String::new(), |e| format!(": it is not valid JSON: {e}"));
-        Error::config(format!("cannot set {path}{shown}{why}"))
-            .hint(format!("it must be {expected}"))
-    })?;
-    change(path, &Change::Set(&value), env)
+    let value = whole_paths(&names, path::parse_at(&path::shape(), &names, &text));
+    let loaded = change(env, |file| edit::set_in(file, &names, value))?;
+    let home = config::home(env)?;
+    tell_of_directory(&path::join(&names), &home, &loaded.config, env);
+    if let Some(set) = loaded.override_of(&names) {
+        notice(&format!("{} is set, and overrides config.json", set.name()));
+    }
+    Ok(0)
+}
+
+fn unset(given: &Args, env: &Env) -> Result<u8> {
+    // A name that bantam does not know can be taken out, too.
+    let path = &given.words[0];
+    let names = path::resolve(path).unwrap_or_else(|_| path::split(path));
+    change(env, |file| edit::remove_from(file, &names)).map(|_| 0)
+}
+
+fn change(env: &Env, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Loaded> {
+    let home = config::home(env)?;
+    let check = |config: &Arc<Config>| problems(&home, config, env);
+    let loaded = edit::edit(&home, env, &check, change)?;
+    warn(&loaded, env);
+    Ok(loaded)
 }
 
 /// The settings that say where tools work.
-const TREES: [&str; 3] = [
+const DIRECTORIES: [&str; 3] = [
     "agents.defaults.workspace",
     "tools.read_paths",
     "tools.write_paths",
 ];
 
 /// The value with whole paths: a relative one would lead elsewhere from each directory that bantam is started in.
-fn whole_paths(setting: &Setting, value: Value) -> Value {
-    let whole = |value: Value| {
-        let typed = value.as_str().filter(|text| {
-            TREES.contains(&setting.path) && !text.is_empty() && !text.starts_with(['/', '~'])
-        });
-        let whole = typed.and_then(|typed| std::path::absolute(typed).ok());
-        let Some(whole) = whole.as_deref().and_then(Path::to_str) else {
-            return value;
-        };
-        notice(&format!(
-            "{} is taken as {whole}",
-            one_line(typed.unwrap_or_default(), 200)
-        ));
-        whole.into()
-    };
+fn whole_paths(names: &[String], value: Value) -> Value {
+    let setting = names.join(".");
+    if !DIRECTORIES.contains(&setting.as_str()) {
+        return value;
+    }
     match value {
-        Value::Array(items) => items.into_iter().map(whole).collect(),
-        single => whole(single),
+        Value::Array(items) => items.into_iter().map(whole_path).collect(),
+        single => whole_path(single),
     }
 }
 
-fn unset(given: &Args, env: &Env) -> Result<u8> {
-    // A name that bantam does not know can be taken out, too.
-    change(&given.words[0], &Change::Unset, env)
-}
-
-fn change(path: &str, change: &Change, env: &Env) -> Result<u8> {
-    let home = config::home(env)?;
-    let check = |config: &Arc<Config>| problems(&home, config, env);
-    let loaded = edit::change(&home, env, &names(path), change, &check)?;
-    warn(&loaded, env);
-    let setting = settings::find(&names(path)).map_or("", |setting| setting.path);
-    if matches!(change, Change::Set(_)) {
-        tell_of_tree(setting, &home, &loaded.config, env);
-    }
-    if let Some((_, Origin::Env(name))) = loaded.report().values.get(path) {
-        notice(&format!("{name} is set, and overrides config.json"));
-    }
-    Ok(0)
+fn whole_path(value: Value) -> Value {
+    let typed = match &value {
+        Value::String(text) if !text.is_empty() && !text.starts_with(['/', '~', '[', '{', '"']) => {
+            text
+        }
+        _ => return value,
+    };
+    let whole = std::path::absolute(typed).ok();
+    let Some(whole) = whole.as_deref().and_then(Path::to_str) else {
+        return value;
+    };
+    notice(&format!("{} is taken as {whole}", one_line(typed, 200)));
+    whole.into()
 }
 
 /// Trees that cannot be used.
@@ -222,7 +182,7 @@ const SYSTEM: [&str; 11] = [
 ];
 
 /// Tells what a change of where tools write brings with it.
-fn tell_of_tree(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
+fn tell_of_directory(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
     let workspace = app::workspace(Parts { home, config, env }).ok();
     let trees: Vec<PathBuf> = match setting {
         "agents.defaults.workspace" => workspace.iter().cloned().collect(),
@@ -250,7 +210,7 @@ fn tell_of_tree(setting: &str, home: &Home, config: &Arc<Config>, env: &Env) {
 
 /// Tells what is still missing in a configuration that can be loaded.
 fn warn(loaded: &Loaded, env: &Env) {
-    loaded.warnings().iter().for_each(|line| notice(line));
+    loaded.warnings.iter().for_each(|line| notice(line));
     if let Err(e) = loaded.config.choose_model(env) {
         report(&e);
     }

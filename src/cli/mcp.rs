@@ -11,7 +11,7 @@ use super::args::{Args, Command};
 use super::{confirm, load, notice, print};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
-use crate::config::edit::{self, Change};
+use crate::config::edit;
 use crate::config::{self, Config, Env, McpServer, proxy};
 use crate::doctor::Check;
 use crate::error::{Error, Result};
@@ -216,8 +216,8 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     if !confirm(args, &question)? {
         return print("Nothing removed\n").map(|()| 0);
     }
-    edit::change(&home, env, &["mcpServers", name], &Change::Unset, &|_| {
-        Vec::new()
+    edit::edit(&home, env, &|_| Vec::new(), |file| {
+        edit::remove_from(file, &["mcpServers", name])
     })?;
     storage::remove(&home.mcp_home(name))?;
     storage::remove(&home.mcp_tools(name))?;
@@ -225,28 +225,22 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
 }
 
 fn enable(args: &Args, env: &Env) -> Result<u8> {
-    switch(&args.words[0], "enable", &Change::Unset, "Enabled", env)
+    switch(&args.words[0], true, env)
 }
 
 fn disable(args: &Args, env: &Env) -> Result<u8> {
-    let off = Value::from(false);
-    switch(
-        &args.words[0],
-        "disable",
-        &Change::Set(&off),
-        "Disabled",
-        env,
-    )
+    switch(&args.words[0], false, env)
 }
 
-/// Changes `enabled` of an entry; its default is that it is.
-fn switch(name: &str, command: &str, change: &Change, done: &str, env: &Env) -> Result<u8> {
+fn switch(name: &str, on: bool, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
-    let entry = known(&loaded.config, name, command)?;
-    if entry.enabled != (command == "enable") {
-        let path = ["mcpServers", name, "enabled"];
-        edit::change(&home, env, &path, change, &|_| Vec::new())?;
-    }
+    let (command, done) = if on {
+        ("enable", "Enabled")
+    } else {
+        ("disable", "Disabled")
+    };
+    known(&loaded.config, name, command)?;
+    edit::set(&home, env, &["mcpServers", name, "enabled"], &on.into())?;
     print(&format!("{done} {name}\n")).map(|()| 0)
 }
 

@@ -377,7 +377,7 @@ fn load(env: &Env) -> Result<(Home, Loaded)> {
 /// a crontab would repeat it for ever.
 fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &[String]) {
     let misplaced = app::misplaced(factory.parts(&loaded.config));
-    let is_wrong = loaded.has_unknown || misplaced.is_some();
+    let is_wrong = !loaded.warnings.is_empty() || misplaced.is_some();
     if is_wrong && output.verbosity != Verbosity::Quiet {
         let told = factory.home.state().join("warned");
         let file = factory.file.as_deref().unwrap_or_default();
@@ -387,7 +387,7 @@ fn warn_once(output: Output, factory: &AgentFactory, loaded: &Loaded, notices: &
             crc32fast::hash(format!("{file}{files}").as_bytes())
         );
         if fs_err::read_to_string(&told).map_or(true, |told| told != change) {
-            output.warn(loaded.warnings().iter().chain(&misplaced));
+            output.warn(loaded.warnings.iter().chain(&misplaced));
             // Where nothing can be written, each run warns.
             drop(storage::replace(
                 &told,

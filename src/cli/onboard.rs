@@ -317,7 +317,7 @@ fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
 /// Reads the configuration back, and prints what to type next.
 fn conclude(home: &Home, env: &Env) -> Result<u8> {
     let (_, loaded) = load(env)?;
-    loaded.warnings().iter().for_each(|line| notice(line));
+    loaded.warnings.iter().for_each(|line| notice(line));
     let workspace = app::workspace(Parts {
         home,
         config: &loaded.config,

@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::onboard::{ask_until, input_is_over, unless_over};
 use super::{print, table, tell};
 use crate::app::{self, Parts};
-use crate::config::edit::{self, Change};
-use crate::config::{Config, Env};
+use crate::config::{Config, Env, edit, path};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::text::one_line;
@@ -170,9 +169,7 @@ impl Question<'_> {
 
     fn ask(&self, home: &Home, env: &Env) -> Result<()> {
         let loaded = super::load(env)?.1;
-        let current = loaded.report().value(&loaded.config, self.path());
-        let is_set = loaded.report().values.contains_key(&self.path().join("."));
-        let current = current.filter(|_| is_set);
+        let current = path::get(&loaded.file, self.path()).cloned();
         tell(&format!("\n{}", self.asked));
         let rows: Vec<_> = (1..)
             .zip(&self.answers)
@@ -257,7 +254,9 @@ impl Question<'_> {
             let parts = Parts { home, config, env };
             app::workers(parts).err().into_iter().collect()
         };
-        let written = edit::change(home, env, self.path(), &Change::Set(value), &check);
+        let written = edit::edit(home, env, &check, |file| {
+            edit::set_in(file, self.path(), value.clone())
+        });
         written.map_err(|e| e.message)?;
         print(&format!("set      {} = {value}\n", self.path().join("."))).map_err(|e| e.message)
     }

@@ -669,7 +669,7 @@ mod tests {
             };
             let text = host.configuration("m").to_string();
             let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
-            assert!(loaded.warnings().is_empty(), "{:?}", loaded.warnings());
+            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
             let Ok(Some(model)) = loaded.config.choose_model(&Env::new()) else {
                 panic!("{text}")
             };

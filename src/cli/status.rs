@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, hung, json_line, local_time, print, report, zone};
 use crate::app::{self, Parts};
-use crate::config::settings::{self, SETTINGS, Setting, Type};
-use crate::config::{self, Env, Loaded, Model, Origin, keys};
+use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::catalog;
@@ -90,7 +89,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     status.learned();
     if let Ok(loaded) = &loaded {
         status.object["values"] = values(loaded, env, given.has("verbose")).into();
-        status.warnings.extend(loaded.warnings());
+        status.warnings.extend(loaded.warnings.clone());
     }
     status.object["warnings"] = status.warnings.as_slice().into();
     print(&if given.has("json") {
@@ -259,41 +258,74 @@ pub(super) fn chosen_model(
     }
 }
 
-/// The settings that have a value: path, value, and where it comes from.
-fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
-    let redactor = Redactor::new(loaded.config.secrets(env));
-    let set = loaded.report().values;
-    let shown = |path: &str, value: &Value, from: String| {
-        let names: Vec<&str> = path.split('.').collect();
-        let value = match viewable(settings::find(&names), value) {
-            Some(Value::String(text)) => redactor.redact(text).into(),
-            Some(value) => value,
-            None => match keys::missing(&Secret::new(value.as_str().unwrap_or_default()), env) {
-                Some(variable) => format!("({variable} is not set)").into(),
-                None => "(set)".into(),
-            },
-        };
-        json!({"path": path, "value": value, "from": from})
-    };
-    let mut rows: Vec<Value> = set
-        .iter()
-        .map(|(path, (value, origin))| {
-            let from = match origin {
-                Origin::File => "config.json".to_owned(),
-                Origin::Env(name) => format!("the variable {name}"),
-                Origin::Flag(name) => (*name).to_owned(),
-            };
-            shown(path, value, from)
-        })
-        .collect();
-    if with_defaults {
-        let defaults = SETTINGS
+/// A value whose texts have lost what may be a secret.
+pub(super) fn redacted(redactor: &Redactor, value: &Value) -> Value {
+    match value {
+        Value::String(text) => redactor.redact(text.clone()).into(),
+        Value::Array(items) => items.iter().map(|item| redacted(redactor, item)).collect(),
+        Value::Object(members) => members
             .iter()
-            .filter(|setting| setting.env_name().is_some() && !set.contains_key(setting.path))
-            .map(|setting| shown(setting.path, &setting.default(), "default".to_owned()));
-        rows.extend(defaults);
+            .map(|(name, value)| (name.clone(), redacted(redactor, value)))
+            .collect(),
+        value => value.clone(),
     }
-    rows
+}
+
+/// A setting with a value, for people.
+pub(super) struct SetValue {
+    pub path: String,
+    pub value: Value,
+    /// The file, variable or flag that it comes from.
+    pub from: String,
+}
+
+/// What is set, without secrets.
+pub(super) fn set_values(loaded: &Loaded, env: &Env) -> Vec<SetValue> {
+    let mut paths = Vec::new();
+    path::list_values(&loaded.file, &mut Vec::new(), &mut paths);
+    for set in &loaded.overrides {
+        paths.retain(|path| !path.starts_with(&set.path));
+        paths.push(set.path.clone());
+    }
+    listed(loaded, env, &paths)
+}
+
+/// The values at these paths; a path that is no setting is left out.
+fn listed(loaded: &Loaded, env: &Env, paths: &[Vec<String>]) -> Vec<SetValue> {
+    let redactor = Redactor::new(loaded.config.secrets(env));
+    let config = serde_json::to_value(&*loaded.config).unwrap_or_default();
+    let value_at = |path: &Vec<String>| {
+        let (value, written) = (path::get(&config, path)?, path::get(&loaded.file, path));
+        let written = Secret::new(written.and_then(Value::as_str).unwrap_or_default());
+        let value = match (value.as_str(), keys::missing(&written, env)) {
+            (Some("(set)"), Some(variable)) => format!("({variable} is not set)").into(),
+            _ => redacted(&redactor, value),
+        };
+        let set = loaded.override_of(path);
+        let from = match set.map(|set| &set.origin) {
+            Some(Origin::Variable(name)) => format!("the variable {name}"),
+            Some(Origin::Flag(name)) => (*name).to_owned(),
+            None if path::get(&loaded.file, path).is_some() => "config.json".to_owned(),
+            None => "default".to_owned(),
+        };
+        let path = path::join(path);
+        Some(SetValue { path, value, from })
+    };
+    paths.iter().filter_map(value_at).collect()
+}
+
+/// What is set, and with `with_defaults` the rest.
+fn values(loaded: &Loaded, env: &Env, with_defaults: bool) -> Vec<Value> {
+    let mut rows = set_values(loaded, env);
+    if with_defaults {
+        let is_set = |path: &Vec<String>| rows.iter().any(|set| set.path == path::join(path));
+        let mut paths = path::all_settings();
+        paths.retain(|path| !is_set(path));
+        rows.extend(listed(loaded, env, &paths));
+    }
+    rows.into_iter()
+        .map(|set| json!({"path": set.path, "value": set.value, "from": set.from}))
+        .collect()
 }
 
 fn key_source(model: &Model, env: &Env) -> String {
@@ -303,66 +335,5 @@ fn key_source(model: &Model, env: &Env) -> String {
             Some(name) => format!("the variable {name}, which is not set: export {name}=..."),
             None => keys::source(key),
         },
-    }
-}
-
-/// A value for people; `None` if it could hold a secret.
-pub(super) fn viewable(setting: Option<&Setting>, value: &Value) -> Option<Value> {
-    let is_empty =
-        matches!(value, Value::Null) || [json!(""), json!([]), json!({})].contains(value);
-    // An address may contain a password or a token, and so may a server's arguments.
-    let is_server = setting.is_some_and(|setting| setting.path.starts_with("mcpServers."));
-    let may_be_secret = match setting.map(|setting| setting.kind) {
-        Some(
-            Type::Bool(_)
-            | Type::Switch
-            | Type::Whole(..)
-            | Type::Number(..)
-            | Type::Optional
-            | Type::OneOf(..)
-            | Type::TextOr(_),
-        ) => false,
-        Some(Type::Texts) => is_server,
-        Some(Type::Text) => value.as_str().is_some_and(|text| {
-            text.contains('@') || text.contains("://") && (is_server || text.contains(['?', '#']))
-        }),
-        Some(Type::Secret | Type::Secrets | Type::Map | Type::Any) | None => true,
-    };
-    (is_empty || !may_be_secret).then(|| value.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_can_hold_a_secret_is_only_said_to_be_there() {
-        let setting = |path: &str| settings::find(&path.split('.').collect::<Vec<_>>());
-        let told = |path: &str, value: Value| viewable(setting(path), &value);
-        for (path, value) in [
-            ("agents.defaults.timeout", json!(60)),
-            ("model_list.0.model", json!("openai/x")),
-            ("model_list.0.api_base", json!("http://h/v1")),
-            ("model_list.0.api_key", json!("")),
-        ] {
-            assert_eq!(told(path, value.clone()), Some(value), "{path}");
-        }
-        for (path, value) in [
-            ("model_list.0.api_key", json!("hush")),
-            ("model_list.0.api_keys", json!(["hush"])),
-            ("model_list.0.headers", json!({"x": "hush"})),
-            ("model_list.0.extra_body", json!({"x": "hush"})),
-            ("model_list.0.api_base", json!("http://me:hush@h/v1")),
-            ("model_list.0.proxy", json!("socks5://me:hush@h:1")),
-            ("model_list", json!([{"api_key": "hush"}])),
-            ("channels.telegram.token", json!("hush")),
-            ("model_list.0.proxy", json!("me:hush@h:1")),
-            ("mcpServers.x.url", json!("https://h/hush")),
-            ("mcpServers.x.args", json!(["--token=hush"])),
-            ("mcpServers.x.env", json!({"x": "hush"})),
-            ("some.thing.else", json!("hush")),
-        ] {
-            assert_eq!(told(path, value), None, "{path}");
-        }
     }
 }

@@ -28,7 +28,7 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     let (tools, missing) =
         app::tools::configured(&Arc::new(app::workers(parts)?), parts, &Servers::default());
     loaded
-        .warnings()
+        .warnings
         .iter()
         .chain(&missing)
         .for_each(|line| notice(line));

@@ -4,11 +4,9 @@ use std::io::{self, IsTerminal, Write};
 use std::process::Stdio;
 
 use super::screen::Style;
-use super::{print, table, tty};
+use super::{print, tty};
 use crate::child;
 use crate::config::Env;
-use crate::config::settings::{SETTINGS, Setting};
-use crate::config::vendors::VENDORS;
 use crate::error::Result;
 use crate::inflate::inflate;
 use crate::markdown::{self, Look, Terminal};
@@ -25,7 +23,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
         .filter_map(|(file, _)| file.strip_suffix(".md"))
 }
 
-/// The page of this name, without its tables.
+/// The page of this name.
 pub(super) fn page(name: &str) -> Option<String> {
     let (_, text) = PAGES
         .iter()
@@ -34,28 +32,19 @@ pub(super) fn page(name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn with_tables(page: &str) -> String {
-    let lines = page.lines().map(|line| match line {
-        "<!-- vendors: begin -->" => vendors(),
-        "<!-- settings: begin -->" => settings(),
-        line => format!("{line}\n"),
-    });
-    lines.collect()
-}
-
 /// Shows a page, below the list of commands that have its name: as it is in a pipe; at a terminal made readable, and in a pager
 /// where it is longer than the screen.
 pub(super) fn show(list: &str, page: &str, env: &Env) -> Result<u8> {
     let style = Style::of(env);
     if !io::stdout().is_terminal() || !style.ansi {
-        return print(&(list.to_owned() + &with_tables(page))).map(|()| 0);
+        return print(&(list.to_owned() + page)).map(|()| 0);
     }
     let (columns, rows) = tty::size();
     let mut markdown = Terminal::new(Look {
         links: false,
         columns,
     });
-    let page = list.to_owned() + &with_tables(&markdown::refilled(page));
+    let page = list.to_owned() + &markdown::refilled(page);
     let shown = markdown.push(&page) + &markdown.finish();
     if shown.lines().count() < rows || !page_through(&shown, env) {
         print(&shown)?;
@@ -86,48 +75,18 @@ fn page_through(text: &str, env: &Env) -> bool {
     pager.wait().is_ok_and(|status| status.code() != Some(127))
 }
 
-fn vendors() -> String {
-    table(
-        &VENDORS
-            .iter()
-            .map(|v| {
-                let (keys, prefer) = (v.keys.join(", "), v.prefer.join(", "));
-                [v.name.to_owned(), keys, prefer, v.base.to_owned()]
-            })
-            .collect::<Vec<_>>(),
-    )
-}
-
-fn settings() -> String {
-    let entry = |s: &Setting| {
-        format!(
-            "{} ({}, default {})\n    {}\n",
-            s.path,
-            s.expected(),
-            s.default(),
-            s.help
-        )
-    };
-    SETTINGS.iter().map(entry).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_the_tables_that_the_program_has_itself() {
-        let page = with_tables(&page("settings").unwrap());
-        assert!(
-            page.contains("agents.defaults.max_tokens (a whole number of at least 1, default 8192)\n    longest reply")
-        );
+    fn the_page_of_settings_has_those_of_the_program() {
+        let page = page("settings").unwrap();
+        assert!(page.contains("- `max_tokens` (integer, default `8192`): longest reply"));
         assert!(
             page.contains("OPENROUTER_API_KEY") && page.contains("## Every setting"),
             "{page}"
         );
-        assert!(
-            !page.contains("<!--") && !page.contains("| setting |"),
-            "{page}"
-        );
+        assert!(!page.contains("<!--"), "{page}");
     }
 }

@@ -7,6 +7,117 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths::telegram_chat;
 use crate::text::one_line;
 
+/// The first value that is outside its range, or none of its words: its path, what is wrong with it, and what to write.
+pub(super) fn out_of_range(config: &Config) -> Option<(String, String, String)> {
+    let Config {
+        agents,
+        tools,
+        session,
+        ..
+    } = config;
+    let defaults = &agents.defaults;
+    let least = [
+        ("agents.defaults.max_tokens", defaults.max_tokens, 1),
+        (
+            "agents.defaults.context_window",
+            defaults.context_window,
+            1024,
+        ),
+        (
+            "agents.defaults.max_tool_iterations",
+            defaults.max_tool_iterations.into(),
+            1,
+        ),
+        ("agents.defaults.max_calls", defaults.max_calls.into(), 1),
+        ("agents.defaults.timeout", defaults.timeout, 1),
+        ("tools.mcp_kb", tools.mcp_kb, 1),
+        ("tools.exec.timeout", tools.exec.timeout, 1),
+        (
+            "tools.web.search.max_results",
+            tools.web.search.max_results,
+            1,
+        ),
+        (
+            "tools.web.fetch.max_chars",
+            tools.web.fetch.max_chars as u64,
+            1,
+        ),
+        ("tools.web.fetch.timeout", tools.web.fetch.timeout, 1),
+        (
+            "heartbeat.interval_minutes",
+            config.heartbeat.interval_minutes,
+            1,
+        ),
+        ("gateway.workers", config.gateway.workers as u64, 1),
+    ];
+    if let Some((path, value, least)) = least.iter().find(|(_, value, least)| value < least) {
+        let (what, hint) = (format!("is {value}"), format!("write at least {least}"));
+        return Some(((*path).to_owned(), what, hint));
+    }
+    let share = session.compact_at;
+    if !(0.1..=1.0).contains(&share) {
+        let hint = "write a share of the model's window from 0.1 to 1, for example 0.8";
+        return Some((
+            "session.compact_at".to_owned(),
+            format!("is {share}"),
+            hint.to_owned(),
+        ));
+    }
+    let negative = [
+        (
+            "agents.defaults.retry_initial_delay",
+            defaults.retry_initial_delay,
+        ),
+        (
+            "agents.defaults.temperature",
+            defaults.temperature.unwrap_or_default(),
+        ),
+        ("session.ttl_hours", session.ttl_hours),
+        ("budget.daily_cost", config.budget.daily_cost),
+    ];
+    let mut entries = config
+        .model_list
+        .iter()
+        .enumerate()
+        .filter_map(|(n, entry)| {
+            let price = entry.price;
+            let numbers = [entry.temperature, price.input, price.output, price.cached];
+            let number = numbers.into_iter().flatten().find(|number| *number < 0.0);
+            number.map(|number| (format!("model_list[{n}]"), format!("has {number}")))
+        });
+    let found = negative.iter().find(|(_, value)| *value < 0.0);
+    if let Some((path, what)) = found
+        .map(|(path, value)| ((*path).to_owned(), format!("is {value}")))
+        .or_else(|| entries.next())
+    {
+        return Some((path, what, "write at least 0".to_owned()));
+    }
+    let provider = &tools.web.search.provider;
+    if !ENGINES.contains(&provider.as_str()) {
+        let hint = format!("write one of: {}", ENGINES.join(", "));
+        return Some((
+            "tools.web.search.provider".to_owned(),
+            "is not one of its values".to_owned(),
+            hint,
+        ));
+    }
+    let n = config.model_list.iter().position(|entry| {
+        !entry.reasoning_effort.is_empty() && !EFFORTS.contains(&entry.reasoning_effort.as_str())
+    })?;
+    let hint = format!("write one of: {}", EFFORTS.join(", "));
+    Some((
+        format!("model_list[{n}].reasoning_effort"),
+        "is not one of its values".to_owned(),
+        hint,
+    ))
+}
+
+/// What `tools.web.search.provider` may be.
+const ENGINES: [&str; 6] = ["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"];
+
+/// What `model_list[].reasoning_effort` may be; empty, too.
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+
 impl Config {
     /// Each with what to write instead.
     pub(super) fn problems(&self) -> Vec<Error> {
@@ -29,13 +140,6 @@ impl Config {
             if !name.trim().is_empty() {
                 check(self.entry(name.trim()).map(drop));
             }
-        }
-        let share = self.session.compact_at;
-        if share > 1.0 {
-            let e = format!("session.compact_at is {share}, more than the whole window");
-            check(Err(
-                Error::config(e).hint("write a share of it, for example 0.8")
-            ));
         }
         let telegram = &self.channels.telegram;
         check(keys::check_written(&telegram.token));

@@ -1,387 +1,393 @@
-//! Lays the layers over each other: defaults, config.json, environment, flags.
-//!
-//! Each layer is JSON text that is read straight into the settings. What a layer says in detail is worked out by [`Report`],
-//! for those who show it, and for the error when a layer cannot be read.
+//! Lays variables and flags over config.json, and reads the result into the settings.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use serde_path_to_error::{Path, Segment, Track};
 
-use super::read::read;
-use super::report::{self, Report};
-use super::settings::SETTINGS;
-use super::{Config, Env};
+use super::path::{self, correct_names, find_variable, parse_at, shape, suggest};
+use super::{Config, Env, check};
 use crate::error::{Error, Result};
+use crate::json::parse_json;
 
-/// Where a value came from, unless it is a default.
+/// Where a value comes from, if not from config.json.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    File,
-    /// The variable's name.
-    Env(String),
-    /// The flag's name.
+    Variable(String),
     Flag(&'static str),
 }
 
-/// A layer above the file: the path, its value, and where it came from.
-pub(crate) type Override = (&'static str, Value, Origin);
+/// A value above the file.
+#[derive(Clone)]
+pub(crate) struct Override {
+    pub path: Vec<String>,
+    pub value: Value,
+    pub origin: Origin,
+}
+
+impl Override {
+    pub(crate) fn flag(flag: &'static str, path: &str, value: impl Into<Value>) -> Self {
+        Self {
+            path: path::split(path),
+            value: value.into(),
+            origin: Origin::Flag(flag),
+        }
+    }
+
+    /// What it is called, for people.
+    pub(crate) fn name(&self) -> &str {
+        match &self.origin {
+            Origin::Variable(name) => name,
+            Origin::Flag(name) => name,
+        }
+    }
+}
 
 /// What [`Config::load`] found.
 pub(crate) struct Loaded {
     pub config: Arc<Config>,
-    /// There are names that are no settings.
-    pub has_unknown: bool,
-    layers: Vec<Layer>,
+    /// One sentence for each name that is no setting.
+    pub warnings: Vec<String>,
+    /// Those with precedence last.
+    pub overrides: Vec<Override>,
+    /// config.json, with the names of settings spelled as in [`Config`].
+    pub file: Value,
 }
 
-/// JSON text with settings.
-pub(super) struct Layer {
-    pub name: String,
-    pub text: String,
-    pub origin: Origin,
-    /// The section that it sets as a whole.
-    pub section: Option<&'static str>,
+impl Loaded {
+    /// The override that decides about a path.
+    pub(crate) fn override_of(&self, path: &[String]) -> Option<&Override> {
+        find_override(&self.overrides, path)
+    }
 }
 
-/// What one variable sets as a whole, in JSON: what is inside has no variable of its own.
-pub(crate) const SECTIONS: [&str; 2] = ["model_list", "mcpServers"];
+fn find_override<'a>(overrides: &'a [Override], path: &[String]) -> Option<&'a Override> {
+    overrides
+        .iter()
+        .rev()
+        .find(|set| path.starts_with(&set.path))
+}
 
 impl Config {
-    /// Lays the layers over each other. `file` is the name and the text of config.json.
+    /// Lays the layers over each other. `file` is the name and the text of config.json. Kind Config, or Usage for a flag's value.
     pub(crate) fn load(
         file: Option<(&str, &str)>,
         env: &Env,
         flags: Vec<Override>,
     ) -> Result<Loaded> {
-        let is_flag = |path: &str| flags.iter().any(|(flag, ..)| *flag == path);
-        let ignores = [
-            is_flag("agents.defaults.max_tokens"),
-            is_flag("agents.defaults.temperature"),
-        ];
-        let mut layers = Vec::new();
-        layers.extend(file.map(|(name, text)| Layer::file(name, text)));
-        layers.extend(environment(env)?);
-        layers.extend(flags.into_iter().map(Layer::of_override));
-        let mut config = Self {
-            has_file: file.is_some(),
-            ..Self::default()
+        let (name, mut value) = match file {
+            Some((name, text)) => (name, parse(name, text)?),
+            None => ("config.json", json!({})),
         };
-        let mut has_unknown = false;
-        for layer in &layers {
-            match layer.section {
-                Some("model_list") => config.model_list.clear(),
-                Some(_) => config.mcp_servers.clear(),
-                None => {}
-            }
-            let named = config.agents.defaults.model_name.clone();
-            has_unknown |= layer.read_into(&mut config)?;
-            if named != config.agents.defaults.model_name {
-                config.replaced_model = named;
-            }
+        let mut overrides = variables(env);
+        overrides.extend(flags);
+        let layers = Layers {
+            name,
+            overrides: &overrides,
+        };
+        let (mut config, has_unknown) = layers.read(&value)?;
+        let mut warnings = Vec::new();
+        if has_unknown {
+            warnings = layers.correct(&mut value)?;
+            config = layers.read(&value)?.0;
         }
+        config.has_file = file.is_some();
         // A flag wins over a model's own entry, too.
-        for entry in &mut config.model_list {
-            if ignores[0] {
-                entry.max_tokens = 0;
-            }
-            if ignores[1] {
-                entry.temperature = None;
-            }
+        let is_flag = |path: &str| {
+            overrides
+                .iter()
+                .any(|set| matches!(set.origin, Origin::Flag(_)) && set.path.join(".") == path)
+        };
+        if is_flag("agents.defaults.max_tokens") {
+            config
+                .model_list
+                .iter_mut()
+                .for_each(|entry| entry.max_tokens = 0);
+        }
+        if is_flag("agents.defaults.temperature") {
+            config
+                .model_list
+                .iter_mut()
+                .for_each(|entry| entry.temperature = None);
         }
         Ok(Loaded {
             config: Arc::new(config),
-            has_unknown,
-            layers,
+            warnings,
+            overrides,
+            file: value,
         })
     }
 }
 
-impl Loaded {
-    /// One sentence for each unknown setting.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        if self.has_unknown {
-            self.report().warnings
-        } else {
-            Vec::new()
-        }
-    }
-
-    /// What each layer says.
-    pub(crate) fn report(&self) -> Report {
-        // What could not be read is an error of `load`.
-        Report::of(&self.layers).unwrap_or_default()
-    }
+/// What lies above a file, and the file's name for errors.
+struct Layers<'a> {
+    name: &'a str,
+    overrides: &'a [Override],
 }
 
-impl Layer {
-    fn file(name: &str, text: &str) -> Self {
-        // Some editors write a byte order mark.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        Self {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            origin: Origin::File,
-            section: None,
+impl Layers<'_> {
+    /// Reads the file's value with what lies above it. Returns whether it has names that are no settings.
+    fn read(&self, file: &Value) -> Result<(Config, bool)> {
+        let mut merged = None;
+        for set in self.overrides {
+            let merged = merged.get_or_insert_with(|| file.clone());
+            path::set(merged, &set.path, set.value.clone());
         }
+        let (mut track, mut has_unknown) = (Track::new(), false);
+        let json = merged.as_ref().unwrap_or(file);
+        let json = serde_path_to_error::Deserializer::new(json, &mut track);
+        let read: serde_json::Result<Config> =
+            serde_ignored::deserialize(json, |_| has_unknown = true);
+        let config = read.map_err(|e| {
+            let (what, hint) = explain(&e.to_string());
+            self.wrong(&names(&track.path()), &what, &hint)
+        })?;
+        check::out_of_range(&config).map_or(Ok(()), |(path, what, hint)| {
+            Err(self.wrong(&path::split(&path), &what, &hint))
+        })?;
+        Ok((config, has_unknown))
     }
 
-    fn of_override((path, value, origin): Override) -> Self {
-        let name = match &origin {
-            Origin::File => "config.json",
-            Origin::Env(name) => name,
-            Origin::Flag(name) => name,
+    /// The error for the value at a path. The value is not named: it may be a key in the wrong place.
+    fn wrong(&self, path: &[String], what: &str, hint: &str) -> Error {
+        let set = find_override(self.overrides, path);
+        let message = match set {
+            Some(set) => format!("{} {what}", set.name()),
+            None => format!("{}: {} {what}", self.name, path::join(path)),
         };
-        let nested = path
-            .rsplit('.')
-            .fold(value, |value, name| json!({name: value}));
-        Self {
-            name: name.to_owned(),
-            text: nested.to_string(),
-            origin,
-            section: None,
-        }
+        let error = match set.map(|set| &set.origin) {
+            Some(Origin::Flag(_)) => Error::usage(message),
+            _ => Error::config(message),
+        };
+        error.hint(hint)
     }
 
-    /// Returns whether it has unknown names.
-    fn read_into(&self, config: &mut Config) -> Result<bool> {
-        let is_object = self.text.trim_start().starts_with('{');
-        let read = read(&self.text, config);
-        match read {
-            Ok(false) if is_object => Ok(false),
-            Ok(true) if is_object => report::refuse_foreign(self, &self.parse()?).map(|()| true),
-            read => {
-                let found = Report::of(std::slice::from_ref(self)).err();
-                Err(found.unwrap_or_else(|| {
-                    let why = read.err().map_or(String::new(), |e| e.to_string());
-                    Error::config(format!("cannot read {}: {why}", self.name))
-                }))
-            }
+    /// Spells names as the settings do. Returns a warning for each that is none.
+    fn correct(&self, file: &mut Value) -> Result<Vec<String>> {
+        let (shape, mut unknown) = (shape(), Vec::new());
+        correct_names(&shape, file, &mut Vec::new(), &mut unknown);
+        let is_foreign =
+            |path: &&Vec<String>| FOREIGN.contains(&path.join("_").to_ascii_lowercase().as_str());
+        if let Some(path) = unknown.iter().find(is_foreign) {
+            let what = format!(
+                "{} is the configuration of another program: it has \"{}\"",
+                self.name, path[0]
+            );
+            return Err(Error::config(what).hint("run `bantam help coming-from`"));
         }
+        let warn = |path: &Vec<String>| {
+            let near = suggest(&shape, path)
+                .map_or(String::new(), |near| format!("; did you mean {near}?"));
+            format!("{}: unknown setting {}{near}", self.name, path::join(path))
+        };
+        Ok(unknown.iter().map(warn).collect())
     }
 }
 
-/// What the variables set, those with precedence last. Of all settings only those whose variables are there are looked at.
-fn environment(env: &Env) -> Result<Vec<Layer>> {
-    let mut layers = Vec::new();
+/// Names at the top that only the configurations of picoclaw, nanobot and `SmartBot` have, in lower case.
+const FOREIGN: [&str; 4] = ["providers", "channel_list", "channellist", "gateway_host"];
+
+/// What the variables set, those with precedence last.
+fn variables(env: &Env) -> Vec<Override> {
+    let mut found = Vec::new();
+    let mut add = |name: &str, path: Vec<String>, value: Value| {
+        found.push(Override {
+            path,
+            value,
+            origin: Origin::Variable(name.to_owned()),
+        });
+    };
     let is_set = |(_, text): &(&String, &String)| !text.is_empty();
+    if let Some((name, token)) = env.get_key_value("TELEGRAM_BOT_TOKEN").filter(is_set) {
+        add(
+            name,
+            path::split("channels.telegram.token"),
+            token.as_str().into(),
+        );
+    }
     let ours = env
         .range("BANTAM_".to_owned()..)
         .take_while(|(name, _)| name.starts_with("BANTAM_"))
-        .filter(is_set);
-    let token = env.get_key_value("TELEGRAM_BOT_TOKEN").filter(is_set);
-    if let Some((name, token)) = token {
-        layers.push(Layer::of_override((
-            "channels.telegram.token",
-            token.as_str().into(),
-            Origin::Env(name.clone()),
-        )));
-    }
+        .filter(is_set)
+        .filter(|(name, _)| name.as_str() != "BANTAM_HOME");
+    let mut known = None;
     for (name, text) in ours {
-        let origin = Origin::Env(name.clone());
-        let is_section = |section: &&&str| name["BANTAM_".len()..].eq_ignore_ascii_case(section);
-        if let Some(section) = SECTIONS.iter().find(is_section) {
-            layers.push(Layer {
-                name: name.clone(),
-                text: format!("{{\"{section}\":{text}}}"),
-                origin,
-                section: Some(section),
-            });
-            continue;
+        let shape = known.get_or_insert_with(shape);
+        if let Some(path) = find_variable(shape, name) {
+            let value = parse_at(shape, &path, text);
+            add(name, path, value);
         }
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.is_variable(name)) else {
-            continue;
-        };
-        let value = setting.parse(text);
-        if setting.check(&value).is_none() {
-            let value = report::describe(&value, setting.is_secret());
-            return Err(Error::config(format!("{name} is {value}"))
-                .hint(format!("it must be {}", setting.expected())));
-        }
-        layers.push(Layer::of_override((setting.path, value, origin)));
     }
-    Ok(layers)
+    found
+}
+
+/// Reads the text of a file: an object.
+pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
+    // Some editors write a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.trim().is_empty() {
+        return Err(
+            Error::config(format!("{name} is empty")).hint("delete it and run `bantam onboard`")
+        );
+    }
+    match parse_json(text) {
+        Ok(value) if value.is_object() => Ok(value),
+        Ok(_) => Err(Error::config(format!("{name} is not a JSON object"))
+            .hint("begin it with { and end it with }")),
+        Err(e) => {
+            let (line, column, what) = (e.line(), e.column(), e.to_string());
+            let what = what.split(" at line ").next().unwrap_or_default();
+            Err(Error::config(format!("{name}, line {line}, column {column}: {what}"))
+                .hint("correct that line; JSON wants double quotes, and no comma after the last entry"))
+        }
+    }
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let name = |segment: &Segment| match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.clone()),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    };
+    path.iter().filter_map(name).collect()
+}
+
+/// What serde says of a value, for people: what is wrong, and what to write. The value itself is left out.
+fn explain(error: &str) -> (String, String) {
+    if let Some((_, words)) = error
+        .split_once("unknown variant ")
+        .and_then(|(_, rest)| rest.split_once("expected "))
+    {
+        let words = words
+            .trim_start_matches("one of ")
+            .replace('`', "")
+            .replace(" or ", ", ");
+        return (
+            "is not one of its values".to_owned(),
+            format!("write one of: {words}"),
+        );
+    }
+    let parts = error
+        .strip_prefix("invalid ")
+        .and_then(|rest| rest.split_once(": "));
+    let Some((kind, (given, expected))) =
+        parts.and_then(|(kind, rest)| Some((kind, rest.split_once(", expected ")?)))
+    else {
+        return ("cannot be read".to_owned(), error.to_owned());
+    };
+    let is = match given.split(' ').next().unwrap_or_default() {
+        _ if kind == "value" => "is out of range",
+        "string" => "is a string",
+        "integer" | "floating" => "is a number",
+        "boolean" => "is true or false",
+        "null" => "is null",
+        "sequence" => "is a list",
+        "map" => "is an object",
+        _ => "is of another kind",
+    };
+    let write = match expected {
+        "u32" | "u64" | "usize" | "i64" => "write an integer of 0 or more, without quotes",
+        "f64" => "write a number, without quotes",
+        "a boolean" => "write true or false, without quotes",
+        "a string" => "write a text in double quotes",
+        "a sequence" => "write a list in brackets: [\"a\", \"b\"]",
+        _ => "write an object in braces",
+    };
+    (is.to_owned(), write.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::Type;
     use super::*;
+    use crate::error::Kind;
 
     fn file(text: &str) -> Result<Loaded> {
         Config::load(Some(("config.json", text)), &Env::new(), Vec::new())
     }
 
     #[test]
-    fn later_layers_win_and_origins_say_who() {
-        let env = Env::from([
-            (
-                "BANTAM_AGENTS_DEFAULTS_MAX_TOKENS".to_owned(),
-                "7".to_owned(),
-            ),
-            (
-                "BANTAM_CHANNELS_TELEGRAM_ALLOW_FROM".to_owned(),
-                "1, 2".to_owned(),
-            ),
-            (
-                "BANTAM_MODEL_LIST".to_owned(),
-                r#"[{"model":"openai/x"}]"#.to_owned(),
-            ),
-        ]);
-        let text = r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"session":null,"model_list":[{},{}]}"#;
-        let flag = (
-            "agents.defaults.model_name",
-            json!("fast"),
-            Origin::Flag("--model"),
+    fn later_layers_win() {
+        let env = Env::from(
+            [
+                ("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS", "7"),
+                ("BANTAM_CHANNELS_TELEGRAM_ALLOW_FROM", "1, 2"),
+                (
+                    "BANTAM_MODEL_LIST",
+                    r#"[{"model":"openai/x","max_tokens":9}]"#,
+                ),
+            ]
+            .map(|(name, text)| (name.to_owned(), text.to_owned())),
         );
-        let layers = Config::load(Some(("c", text)), &env, vec![flag]).unwrap();
-        let config = &layers.config;
+        let text = r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"session":null,"model_list":[{},{}]}"#;
+        let flags = vec![
+            Override::flag("--model", "agents.defaults.model_name", "fast"),
+            Override::flag("--max-tokens", "agents.defaults.max_tokens", 8),
+        ];
+        let loaded = Config::load(Some(("c", text)), &env, flags).unwrap();
+        let config = &loaded.config;
         let defaults = &config.agents.defaults;
-        assert_eq!(defaults.max_tokens, 7);
-        assert_eq!(defaults.max_retries, 1);
-        assert_eq!(defaults.timeout, 600);
-        assert_eq!(defaults.model_name, "fast");
+        assert_eq!((defaults.max_tokens, defaults.max_retries), (8, 1));
+        assert_eq!(
+            (defaults.timeout, defaults.model_name.as_str()),
+            (600, "fast")
+        );
         assert_eq!(config.channels.telegram.allow_from, ["1", "2"]);
         assert_eq!(config.model_list.len(), 1);
-        assert_eq!(config.model_list[0].model, "openai/x");
-        assert_eq!(config.model_list[0].request_timeout, 0);
-        assert_eq!(config.session.compact_at.to_string(), "0.8");
-        let report = layers.report();
-        for (path, origin) in [
-            (
-                "agents.defaults.max_tokens",
-                Some(Origin::Env("BANTAM_AGENTS_DEFAULTS_MAX_TOKENS".into())),
-            ),
-            ("agents.defaults.max_retries", Some(Origin::File)),
-            ("agents.defaults.model_name", Some(Origin::Flag("--model"))),
-            ("agents.defaults.timeout", None),
-            (
-                "model_list.0.model",
-                Some(Origin::Env("BANTAM_MODEL_LIST".into())),
-            ),
-        ] {
-            let found = report.values.get(path).map(|(_, origin)| origin);
-            assert_eq!(found, origin.as_ref(), "{path}");
-        }
-    }
-
-    #[test]
-    fn every_setting_has_a_variable_that_works() {
-        for setting in SETTINGS {
-            let Some(name) = setting.env_name() else {
-                assert!(
-                    SECTIONS.contains(&setting.segments().next().unwrap()),
-                    "no variable can set {}",
-                    setting.path
-                );
-                continue;
-            };
-            let (text, value) = match setting.kind {
-                Type::Text | Type::TextOr(_) | Type::Secret => ("x y".to_owned(), json!("x y")),
-                Type::Bool(default) => ((!default).to_string(), json!(!default)),
-                Type::Switch => ("true".to_owned(), json!(true)),
-                Type::Whole(least, _) => ((least + 7).to_string(), json!(least + 7)),
-                Type::Number(..) | Type::Optional => ("2.5".to_owned(), json!(2.5)),
-                Type::OneOf(_, words) => (
-                    words[words.len() - 1].to_owned(),
-                    json!(words[words.len() - 1]),
-                ),
-                Type::Texts | Type::Secrets => ("a, b".to_owned(), json!(["a", "b"])),
-                Type::Map | Type::Any => (r#"{"a":"b"}"#.to_owned(), json!({"a": "b"})),
-            };
-            let env = Env::from([(name.clone(), text)]);
-            let loaded = Config::load(Some(("c", "{}")), &env, Vec::new()).unwrap();
-            let report = loaded.report();
-            let found = report.values.get(setting.path);
-            assert_eq!(found, Some(&(value, Origin::Env(name))), "{}", setting.path);
-        }
-    }
-
-    #[test]
-    fn every_default_of_the_table_is_that_of_its_field() {
-        // A file with every setting at its default reads as an empty one; a wrong kind or range would be refused.
-        let mut tree = json!({});
-        for setting in SETTINGS {
-            let mut at = &mut tree;
-            for name in setting.segments() {
-                at = match name {
-                    "]" => {
-                        if at.is_null() {
-                            *at = json!([{}]);
-                        }
-                        &mut at[0]
-                    }
-                    name => &mut at[name],
-                };
-            }
-            *at = setting.default();
-        }
-        let loaded = file(&tree.to_string()).unwrap();
-        assert!(!loaded.has_unknown);
-        assert!(loaded.config.mcp_servers["*"].network);
-        assert_eq!(
-            loaded.config.tools.exec.sandbox,
-            crate::child::Sandbox::Auto
-        );
-        assert_eq!(
-            loaded.config.tools.exec.network,
-            crate::child::Network::None
-        );
-        assert_eq!(
-            loaded.config.model_list[0].price,
-            crate::message::Price::default()
-        );
+        assert_eq!(config.model_list[0].max_tokens, 0, "the flag wins");
+        assert_eq!(config.session.keep_days, 30);
+        let origin = |path: &str| loaded.override_of(&path::split(path)).map(Override::name);
+        assert_eq!(origin("agents.defaults.max_tokens"), Some("--max-tokens"));
+        assert_eq!(origin("model_list[0].model"), Some("BANTAM_MODEL_LIST"));
+        assert_eq!(origin("agents.defaults.max_retries"), None);
+        assert_eq!(loaded.file["agents"]["defaults"]["max_tokens"], 5);
     }
 
     #[test]
     fn both_spellings_are_read_and_ids_may_be_numbers() {
-        let layers = file(
-            r#"{"channels":{"telegram":{"allowFrom":[12,"34"]}},"modelList":[{"apiKey":"k"}]}"#,
-        )
-        .unwrap();
-        let config = &layers.config;
-        assert_eq!(config.channels.telegram.allow_from, ["12", "34"]);
-        assert_eq!(config.model_list[0].api_key.reveal(), "k");
-        let key = &layers.report().values["model_list.0.api_key"];
-        assert_eq!(*key, (json!("k"), Origin::File));
-        assert!(!layers.has_unknown);
+        let text =
+            r#"{"channels":{"telegram":{"allowFrom":[12,"34"]}},"modelList":[{"apiKey":"k"}]}"#;
+        let loaded = file(text).unwrap();
+        assert_eq!(loaded.config.channels.telegram.allow_from, ["12", "34"]);
+        assert_eq!(loaded.config.model_list[0].api_key.reveal(), "k");
+        assert_eq!(loaded.file["model_list"][0]["api_key"], "k");
+        assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     }
 
     #[test]
-    fn unknown_settings_are_named_with_the_nearest_and_are_not_fatal() {
+    fn unknown_settings_are_named_with_the_nearest() {
         let text = r#"{"agents":{"defaults":{"max_tokns":1},"model_name":"x"},"zzzz":{"a":1},
             "mcpServers":{"x":{"comand":"y","env":{"A":"b"}}},"model_list":[{"modle":"x","extra_body":{"a":{"b":1}}}]}"#;
         let expected = [
             "config.json: unknown setting agents.defaults.max_tokns; did you mean agents.defaults.max_tokens?",
             "config.json: unknown setting agents.model_name; did you mean agents.defaults.model_name?",
-            "config.json: unknown setting mcpServers.x.comand; did you mean mcpServers.x.command?",
-            "config.json: unknown setting model_list.0.modle; did you mean model_list.0.model?",
             "config.json: unknown setting zzzz",
+            "config.json: unknown setting mcpServers.x.comand; did you mean mcpServers.x.command?",
+            "config.json: unknown setting model_list[0].modle; did you mean model_list[0].model?",
         ];
-        assert_eq!(file(text).unwrap().warnings(), expected);
+        assert_eq!(file(text).unwrap().warnings, expected);
     }
 
     #[test]
-    fn errors_say_line_column_setting_and_what_to_write() {
-        let error = file("{\n  \"agents\": {\n    \"defaults\": {\"timeout\": 5,,}\n}}")
-            .err()
-            .unwrap();
-        assert!(
-            error
-                .message
-                .contains("line 3, column 31, near \"timeout\""),
-            "{error}"
-        );
-        let cases = [
-            ("  ", "config.json is empty", "run bantam onboard"),
+    fn a_wrong_value_is_named_by_its_path_and_never_shown() {
+        for (text, message, hint) in [
             (
-                r#"{"tools":{"exec":{"sandbox":"on"}}}"#,
-                "line 1, column 29",
-                "one of: auto, require, off",
+                "{\n  \"a\": {\"b\": 5,,}}",
+                "line 2, column 16",
+                "correct that line",
             ),
+            ("  ", "is empty", "onboard"),
+            ("[]", "not a JSON object", "begin it"),
             (
-                r#"{"agents":{"defaults":{"timeout":"5"}}}"#,
-                "agents.defaults.timeout is \"5\" (a string)",
-                "write 5 with",
+                r#"{"tools":{"exec":{"sandbox":"hush"}}}"#,
+                "tools.exec.sandbox",
+                "auto, require, off",
+            ),
+            (r#"{"tools":{"redact":"hush"}}"#, "tools.redact", "secrets"),
+            (r#"{"log":{"level":"hush"}}"#, "log.level", "debug"),
+            (
+                r#"{"agents":{"defaults":{"timeout":"hush"}}}"#,
+                "agents.defaults.timeout is a string",
+                "integer",
             ),
             (
                 r#"{"agents":{"defaults":{"timeout":0}}}"#,
@@ -389,39 +395,75 @@ mod tests {
                 "at least 1",
             ),
             (
-                r#"{"agents":[]}"#,
-                "agents is a list",
-                "an object in braces",
+                r#"{"agents":{"defaults":{"timeout":-1}}}"#,
+                "agents.defaults.timeout is out of range",
+                "0 or more",
             ),
             (
-                r#"{"model_list":{}}"#,
-                "model_list is an object",
-                "a list in brackets",
+                r#"{"agents":{"defaults":{"temperature":-0.5}}}"#,
+                "agents.defaults.temperature",
+                "at least 0",
             ),
+            (r#"{"agents":[]}"#, "agents is a list", "an object"),
+            (r#"{"model_list":{}}"#, "model_list is an object", "a list"),
             (
                 r#"{"model_list":[3]}"#,
-                "model_list.0 is 3",
-                "an object in braces",
+                "model_list[0] is a number",
+                "an object",
             ),
-        ];
-        for (text, message, hint) in cases {
-            let error = file(text).err().unwrap();
-            assert!(error.message.contains(message), "{}", error.message);
-            assert!(
-                error.hint.clone().unwrap().contains(hint),
-                "{:?}",
-                error.hint
-            );
-        }
-        for text in [
-            r#"{"model_list":[{"api_key":["sk-hush"]}]}"#,
-            r#"{"agents":{"defaults":{"max_tokens":"sk-hush-hush"}}}"#,
+            (
+                r#"{"model_list":[{"api_key":["hush"]}]}"#,
+                "model_list[0].api_key is a list",
+                "a text",
+            ),
+            (
+                r#"{"model_list":[{"reasoning_effort":"hush"}]}"#,
+                "reasoning_effort",
+                "minimal",
+            ),
+            (
+                r#"{"tools":{"web":{"search":{"provider":"hush"}}}}"#,
+                "tools.web.search.provider",
+                "brave",
+            ),
+            (
+                r#"{"session":{"compact_at":7}}"#,
+                "session.compact_at",
+                "0.1 to 1",
+            ),
         ] {
+            let error = file(text)
+                .err()
+                .unwrap_or_else(|| panic!("{text} is taken"));
+            assert_eq!(error.kind, Kind::Config, "{text}");
+            assert!(error.message.contains(message), "{text}: {}", error.message);
+            assert!(!error.message.contains("hush"), "{}", error.message);
+            let shown = error.hint.unwrap();
             assert!(
-                !file(text).err().unwrap().message.contains("sk-hush"),
-                "{text}"
+                shown.contains(hint) && !shown.contains("hush"),
+                "{text}: {shown}"
             );
         }
+    }
+
+    #[test]
+    fn a_variable_and_a_flag_are_named_for_their_values() {
+        let env = Env::from([(
+            "BANTAM_AGENTS_DEFAULTS_TIMEOUT".to_owned(),
+            "soon".to_owned(),
+        )]);
+        let error = Config::load(None, &env, Vec::new()).err().unwrap();
+        assert_eq!(error.kind, Kind::Config);
+        assert!(
+            error
+                .message
+                .starts_with("BANTAM_AGENTS_DEFAULTS_TIMEOUT is"),
+            "{error}"
+        );
+        let flag = Override::flag("--timeout", "agents.defaults.timeout", 0);
+        let error = Config::load(None, &Env::new(), vec![flag]).err().unwrap();
+        assert_eq!(error.kind, Kind::Usage);
+        assert!(error.message.starts_with("--timeout is 0"), "{error}");
     }
 
     #[test]
@@ -432,7 +474,7 @@ mod tests {
             r#"{"gateway_host": "127.0.0.1", "model": "deepseek-chat"}"#,
         ] {
             let error = file(text).err().unwrap();
-            assert_eq!(error.kind, crate::error::Kind::Config, "{text}");
+            assert_eq!(error.kind, Kind::Config, "{text}");
             assert!(error.message.contains("another program"), "{text}");
             assert!(error.hint.unwrap().contains("help coming-from"), "{text}");
         }

@@ -4,13 +4,10 @@ mod check;
 pub(crate) mod edit;
 pub(crate) mod keys;
 mod load;
-mod locate;
 mod models;
+pub(crate) mod path;
 pub(crate) mod proxy;
-mod read;
-mod report;
-mod setting;
-pub(crate) mod settings;
+mod settings;
 #[cfg(test)]
 mod tests;
 pub(crate) mod vendors;
@@ -22,7 +19,7 @@ use std::sync::Arc;
 
 pub(crate) use load::{Loaded, Origin, Override};
 pub(crate) use models::{Model, check_base};
-pub(crate) use settings::{Budget, Config, Exec, McpServer, ModelEntry, Telegram};
+pub(crate) use settings::{Budget, Config, Exec, GroupTrigger, McpServer, ModelEntry, Telegram};
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;

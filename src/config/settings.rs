@@ -1,477 +1,441 @@
-//! The sections of config.json with all their settings, and the settings that a path leads to.
+//! The sections of config.json: a struct for each, with a field and a doc comment for each setting.
+//!
+//! docs/settings.md is generated from the doc comments, whose words need no marks there.
+#![allow(clippy::doc_markdown)]
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::de::MapAccess;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::ser::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::read::{Field, Members, Section};
-pub(crate) use super::setting::{Setting, Type};
+use super::proxy::shown;
 use crate::child::{Network, Sandbox};
+use crate::log::Level;
 use crate::message::Price;
 use crate::redact::Redact;
 use crate::secret::Secret;
-use crate::text::nearest;
 
-/// Declares the sections. It generates the struct of each one with its defaults, reads its settings from JSON, and makes a row
-/// of [`SETTINGS`] for each. A field with a type and a help text is a setting, one without is a section, a list or a map of
-/// sections; a section in `{...}` has its struct elsewhere.
-macro_rules! sections {
-    ($(
-        $(#[$meta:meta])*
-        $name:ident at $path:literal {$(
-            $(#[$note:meta])*
-            $field:ident: $type:ty
-                $(= $kind:ident $(($($limit:expr),*))?, $help:literal)?
-                $({$($inner:ident = $inner_kind:ident, $inner_help:literal;)*})?;
-        )*}
-    )*) => {
-        $(
-            $(#[$meta])*
-            #[derive(Clone)]
-            pub(crate) struct $name {$(
-                $(#[$note])*
-                pub $field: $type,
-            )*}
-
-            impl Default for $name {
-                fn default() -> Self {
-                    Self {$(
-                        $field: sections!(@default $($kind $(($($limit),*))?)?),
-                    )*}
-                }
-            }
-
-            sections!(@section $name {$(
-                $field $(= $kind $(($($limit),*))?)?;
-            )*});
-
-            $($(sections!(@section $type {$(
-                $inner = $inner_kind;
-            )*});)?)*
-        )*
-
-        /// The table of every setting, for what looks at settings by their paths: names of variables, unknown settings, where a
-        /// value came from, what may be written, and the reference in docs/settings.md.
-        pub(crate) const SETTINGS: &[Setting] = &[$($(
-            $(Setting {
-                path: concat!($path, ".", stringify!($field)),
-                kind: Type::$kind $(($($limit),*))?,
-                help: $help,
-            },)?
-            $($(Setting {
-                path: concat!($path, ".", stringify!($field), ".", stringify!($inner)),
-                kind: Type::$inner_kind,
-                help: $inner_help,
-            },)*)?
-        )*)*];
-    };
-
-    (@section $name:ty {$(
-        $field:ident $(= $kind:ident $(($($limit:expr),*))?)?;
+/// Declares a section: its struct, its defaults and its JSON. A field without a default has that of its type. A plain derived
+/// struct also reads a list, so that `"tools": ["exec"]` would set `tools.confirm`; a section takes objects only, and null for
+/// its defaults.
+macro_rules! section {
+    ($(#[$meta:meta])* $name:ident {$(
+        $(#[$note:meta])*
+        $field:ident: $type:ty $(= $default:expr)?,
     )*}) => {
-        impl Section for $name {
-            fn read<'de, A: MapAccess<'de>>(
-                &mut self,
-                name: &str,
-                members: &mut Members<'_, A>,
-            ) -> Result<(), A::Error> {
-                $(if same_name(name, stringify!($field)) {
-                    sections!(@read self.$field, members $(, $kind $(($($limit),*))?)?);
-                    return Ok(());
-                })*
-                members.unknown()
+        $(#[$meta])*
+        #[derive(Clone, serde::Deserialize, serde::Serialize)]
+        #[serde(default, remote = "Self")]
+        pub(crate) struct $name {$(
+            $(#[$note])*
+            pub $field: $type,
+        )*}
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self {$($field: section!(@default $($default)?),)*}
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+                struct Object;
+
+                impl<'de> Visitor<'de> for Object {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                        f.write_str("an object")
+                    }
+
+                    fn visit_unit<E>(self) -> Result<$name, E> {
+                        Ok($name::default())
+                    }
+
+                    fn visit_map<A: MapAccess<'de>>(self, json: A) -> Result<$name, A::Error> {
+                        <$name>::deserialize(MapAccessDeserializer::new(json))
+                    }
+                }
+
+                json.deserialize_any(Object)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, json: S) -> Result<S::Ok, S::Error> {
+                <$name>::serialize(self, json)
             }
         }
     };
-
-    (@default TextOr($default:expr)) => { $default.to_owned() };
-    (@default Bool($default:expr)) => { $default };
-    (@default Whole($least:expr, $default:expr)) => { $default };
-    (@default Number($least:expr, $default:expr)) => { $default };
-    (@default OneOf($default:expr, $words:expr)) => { Field::from_checked($default.into()) };
-    (@default $($empty:ident)?) => { Default::default() };
-
-    (@read $place:expr, $members:ident) => { $members.section(&mut $place)? };
-    (@read $place:expr, $members:ident, $kind:ident $(($($limit:expr),*))?) => {
-        if let Some(value) = $members.setting(Type::$kind $(($($limit),*))?)? {
-            $place = Field::from_checked(value);
-        }
-    };
+    (@default) => { Default::default() };
+    (@default $default:expr) => { $default };
 }
 
-/// The values that the program uses. Each has a default, so none is optional here.
-#[derive(Clone, Default)]
-pub(crate) struct Config {
-    pub agents: Agents,
-    pub model_list: Vec<ModelEntry>,
-    pub channels: Channels,
-    pub tools: Tools,
-    pub mcp_servers: BTreeMap<String, McpServer>,
-    pub memory: Memory,
-    pub session: Session,
-    pub cron: Cron,
-    pub heartbeat: Heartbeat,
-    pub gateway: Gateway,
-    pub budget: Budget,
-    pub log: Log,
-    /// There is a config.json.
-    pub has_file: bool,
-    /// The model that a flag or a variable replaces; empty if there is none.
-    pub replaced_model: String,
+section! {
+    /// All settings. Each has a default, so none is optional here.
+    Config {
+        agents: Agents,
+        model_list: Vec<ModelEntry>,
+        channels: Channels,
+        tools: Tools,
+        #[serde(rename = "mcpServers")]
+        mcp_servers: BTreeMap<String, McpServer>,
+        memory: Memory,
+        session: Session,
+        cron: Cron,
+        heartbeat: Heartbeat,
+        gateway: Gateway,
+        budget: Budget,
+        log: Log,
+        #[serde(skip)]
+        has_file: bool,
+    }
 }
 
-sections!(@section Config {
-    agents;
-    model_list;
-    channels;
-    tools;
-    mcp_servers;
-    memory;
-    session;
-    cron;
-    heartbeat;
-    gateway;
-    budget;
-    log;
-});
-
-sections! {
-    Agents at "agents" {
-        defaults: Defaults;
+section! {
+    Agents {
+        defaults: Defaults,
     }
+}
 
-    Defaults at "agents.defaults" {
-        workspace: String = Text, "where the agent works; empty: workspace/ in the home";
-        restrict_to_workspace: bool = Bool(true), "false: tools see what you see, except the home";
-        model_name: String = Text, "a model_list name, or vendor/model";
-        model_fallbacks: Vec<String> = Texts, "models to try in turn when the first one fails";
-        max_tokens: u64 = Whole(1, 8192), "longest reply, in tokens";
-        context_window: u64 = Whole(1024, 131_072), "what the model can read at once, in tokens";
-        temperature: Option<f64> = Optional, "sent only when set";
-        max_tool_iterations: u32 = Whole(1, 25), "steps of one turn; the last is asked without tools";
-        max_calls: u32 = Whole(1, 500), "model calls for one message, with tasks and subagents";
-        timeout: u64 = Whole(1, 600), "seconds one turn may take, with all retries and tools";
-        max_retries: u32 = Whole(0, 3), "retries after a temporary failure";
-        retry_initial_delay: f64 = Number(0.0, 1.0), "seconds before the first retry, at most; then doubled";
+section! {
+    Defaults {
+        /// where the agent works; empty: workspace/ in the home
+        workspace: String,
+        /// false: tools see what you see, except the home
+        restrict_to_workspace: bool = true,
+        /// a model_list name, or vendor/model
+        model_name: String,
+        /// models to try in turn when the first one fails
+        #[serde(deserialize_with = "list")]
+        model_fallbacks: Vec<String>,
+        /// longest reply, in tokens
+        max_tokens: u64 = 8192,
+        /// what the model can read at once, in tokens
+        context_window: u64 = 131_072,
+        /// sent only when set
+        temperature: Option<f64>,
+        /// steps of one turn; the last is asked without tools
+        max_tool_iterations: u32 = 25,
+        /// model calls for one message, with tasks and subagents
+        max_calls: u32 = 500,
+        /// seconds one turn may take, with all retries and tools
+        timeout: u64 = 600,
+        /// retries after a temporary failure
+        max_retries: u32 = 3,
+        /// seconds before the first retry, at most; then doubled
+        retry_initial_delay: f64 = 1.0,
     }
+}
 
-    ModelEntry at "model_list[]" {
-        model_name: String = Text, "your name for it";
-        model: String = Text,
-            "vendor/model; with an api_base, any name the host knows; vendor/* stands for every model of the vendor";
-        api_base: String = Text,
-            "address to use instead of the vendor's own; models that are not listed use their vendor's first entry";
-        api_key: Secret = Secret, "a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable";
-        api_keys: Vec<Secret> = Secrets, "more keys; each replaces one that is refused, rate-limited or used up";
-        /// Values may hold keys.
-        headers: BTreeMap<String, Secret> = Map, "sent with every request";
-        extra_body: Map<String, Value> = Any, "fields added to every request";
-        request_timeout: u64 = Whole(0, 0), "give up after this many seconds without content; 0: 90, and on this \
-            machine or a private network as long as the turn before the first content";
-        proxy: String = Text, "http://HOST:PORT or socks5h://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide";
-        context_window: u64 = Whole(0, 0), "0: as in agents.defaults";
-        max_tokens: u64 = Whole(0, 0), "0: as in agents.defaults";
-        temperature: Option<f64> = Optional, "null: as in agents.defaults";
-        reasoning_effort: String = OneOf("", &["none", "minimal", "low", "medium", "high", "xhigh"]),
-            "how much the model thinks; empty: its host decides";
-        price: Price {
-            input = Optional, "in dollars per million tokens; null: unknown";
-            output = Optional, "in dollars per million tokens";
-            cached = Optional, "in dollars per million tokens read from a cache; null: as input";
-        };
+section! {
+    ModelEntry {
+        /// your name for it
+        model_name: String,
+        /// vendor/model; with an api_base, any name the host knows; vendor/* stands for every model of the vendor
+        model: String,
+        /// address to use instead of the vendor's own; models that are not listed use their vendor's first entry
+        #[serde(serialize_with = "hide_user")]
+        api_base: String,
+        /// a key, ${VARIABLE}, file:PATH or cmd:COMMAND; empty: the vendor's variable
+        api_key: Secret,
+        /// more keys; each replaces one that is refused, rate-limited or used up
+        #[serde(deserialize_with = "list")]
+        api_keys: Vec<Secret>,
+        /// sent with every request
+        headers: BTreeMap<String, Secret>,
+        /// fields added to every request
+        #[serde(serialize_with = "hide")]
+        extra_body: Map<String, Value>,
+        /// give up after this many seconds without content; 0: 90, and on this machine or a private network as long as the turn before the first content
+        request_timeout: u64,
+        /// http://HOST:PORT or socks5h://HOST:PORT; empty: HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY decide
+        #[serde(serialize_with = "hide_user")]
+        proxy: String,
+        /// 0: as in agents.defaults
+        context_window: u64,
+        /// 0: as in agents.defaults
+        max_tokens: u64,
+        /// null: as in agents.defaults
+        temperature: Option<f64>,
+        /// how much the model thinks: none, minimal, low, medium, high or xhigh; empty: its host decides
+        reasoning_effort: String,
+        /// dollars per million tokens: input, output and cached (read from a cache; null: as input)
+        price: Price,
     }
+}
 
-    Channels at "channels" {
-        telegram: Telegram;
-        http: Endpoint;
+section! {
+    Channels {
+        telegram: Telegram,
+        http: Endpoint,
     }
+}
 
-    Telegram at "channels.telegram" {
-        /// Unless it is set, a token switches the bot on.
-        enabled: Option<bool> = Switch, "run the bot; a token switches it on, unless this is false";
-        token: Secret = Secret, "from @BotFather";
-        /// As written; only numbers count.
-        allow_from: Vec<String> = Texts, "numeric ids of the users who may talk to it; the first is the owner";
-        api_base: String = Text, "a Bot API server of your own";
-        proxy: String = Text, "for the bot alone";
-        streaming: bool = Bool(true), "show drafts while an answer is written";
-        group_trigger: String = OneOf("mention", &["mention", "all"]), "which group messages to answer";
+section! {
+    Telegram {
+        /// run the bot; a token switches it on, unless this is false
+        enabled: Option<bool>,
+        /// from @BotFather
+        token: Secret,
+        /// numeric ids of the users who may talk to it; the first is the owner
+        #[serde(deserialize_with = "list")]
+        allow_from: Vec<String>,
+        /// a Bot API server of your own
+        #[serde(serialize_with = "hide_user")]
+        api_base: String,
+        /// for the bot alone
+        #[serde(serialize_with = "hide_user")]
+        proxy: String,
+        /// show drafts while an answer is written
+        streaming: bool = true,
+        /// which group messages to answer: mention or all
+        group_trigger: GroupTrigger,
     }
+}
 
-    Tools at "tools" {
-        confirm: Vec<String> = Texts, "ask before these calls: tools, MCP servers, `writes`, `runs`";
-        read_paths: Vec<String> = Texts, "directories outside the workspace that tools may read";
-        write_paths: Vec<String> = Texts, "directories outside the workspace that tools may change";
-        redact: Redact = OneOf("secrets", &["keys", "secrets", "off"]),
-            "what is removed from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own";
-        mcp_kb: u64 = Whole(1, 64), "most KB that the tools of MCP servers may add to each request";
-        exec: Exec;
-        web: Web;
-        transcribe: Transcribe;
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum GroupTrigger {
+    #[default]
+    Mention,
+    All,
+}
+
+section! {
+    Endpoint {
+        /// let the gateway answer OpenAI's chat API
+        enabled: bool,
+        /// ADDRESS:PORT
+        listen: String = "127.0.0.1:7475".to_owned(),
+        /// what clients send as their API key; empty: the gateway makes one, in state/http_token
+        token: Secret,
+        /// the one web origin whose pages may use it: https://chat.example.org
+        allow_origin: String,
     }
+}
 
-    Endpoint at "channels.http" {
-        enabled: bool = Bool(false), "let the gateway answer OpenAI's chat API";
-        listen: String = TextOr("127.0.0.1:7475"), "ADDRESS:PORT";
-        token: Secret = Secret, "what clients send as their API key; empty: the gateway makes one, in state/http_token";
-        allow_origin: String = Text, "the one web origin whose pages may use it: https://chat.example.org";
+section! {
+    Tools {
+        /// ask before these calls: tools, MCP servers, `writes`, `runs`
+        #[serde(deserialize_with = "list")]
+        confirm: Vec<String>,
+        /// directories outside the workspace that tools may read
+        #[serde(deserialize_with = "list")]
+        read_paths: Vec<String>,
+        /// directories outside the workspace that tools may change
+        #[serde(deserialize_with = "list")]
+        write_paths: Vec<String>,
+        /// what is removed from tools' results. secrets: keys, tokens and passwords; keys: keys of known shapes; off: bantam's own
+        redact: Redact,
+        /// most KB that the tools of MCP servers may add to each request
+        mcp_kb: u64 = 64,
+        exec: Exec,
+        web: Web,
+        transcribe: Transcribe,
     }
+}
 
-    Exec at "tools.exec" {
-        enabled: bool = Bool(true), "offer the exec tool";
-        timeout: u64 = Whole(1, 60), "seconds, unless the call asks for another limit";
-        network: Network = OneOf("none", &["none", "guarded", "full"]), "what a command can reach";
-        sandbox: Sandbox = OneOf("auto", &["auto", "require", "off"]), "off: commands run with all your rights";
-        memory_mb: u64 = Whole(0, 512), "data memory of each process; 0: no limit";
-        pass_env: Vec<String> = Texts, "your variables that commands get";
+section! {
+    Exec {
+        /// offer the exec tool
+        enabled: bool = true,
+        /// seconds, unless the call asks for another limit
+        timeout: u64 = 60,
+        /// what a command can reach: none, guarded or full
+        network: Network = Network::None,
+        /// auto, require or off (commands run with all your rights)
+        sandbox: Sandbox = Sandbox::Auto,
+        /// data memory of each process; 0: no limit
+        memory_mb: u64 = 512,
+        /// your variables that commands get
+        #[serde(deserialize_with = "list")]
+        pass_env: Vec<String>,
     }
+}
 
-    Web at "tools.web" {
-        search: Search;
-        fetch: Fetch;
+section! {
+    Web {
+        search: Search,
+        fetch: Fetch,
     }
+}
 
-    Search at "tools.web.search" {
-        provider: String = OneOf("auto", &["auto", "brave", "tavily", "serper", "searxng", "duckduckgo"]),
-            "search engine";
-        api_key: Secret = Secret, "a key or ${VARIABLE}, for engines that need one; empty: TAVILY_API_KEY, \
-            BRAVE_API_KEY or SERPER_API_KEY";
-        base_url: String = Text, "your own SearXNG; or the engine's address, if not its own";
-        max_results: u64 = Whole(1, 5), "results of one search";
+section! {
+    Search {
+        /// search engine: auto, brave, tavily, serper, searxng or duckduckgo
+        provider: String = "auto".to_owned(),
+        /// a key or ${VARIABLE}, for engines that need one; empty: TAVILY_API_KEY, BRAVE_API_KEY or SERPER_API_KEY
+        api_key: Secret,
+        /// your own SearXNG; or the engine's address, if not its own
+        #[serde(serialize_with = "hide_user")]
+        base_url: String,
+        /// results of one search
+        max_results: u64 = 5,
     }
+}
 
-    Fetch at "tools.web.fetch" {
-        max_chars: usize = Whole(1, 50_000), "longest page";
-        timeout: u64 = Whole(1, 30), "seconds for one page";
-        allow_private: bool = Bool(false), "let it reach your own network";
+section! {
+    Fetch {
+        /// longest page
+        max_chars: usize = 50_000,
+        /// seconds for one page
+        timeout: u64 = 30,
+        /// let it reach your own network
+        allow_private: bool,
     }
+}
 
-    Transcribe at "tools.transcribe" {
-        /// Empty: recordings stay as they are.
-        model: String = Text, "vendor/model that transcribes recordings, for example groq/whisper-large-v3-turbo";
+section! {
+    Transcribe {
+        /// vendor/model that transcribes recordings, for example groq/whisper-large-v3-turbo; empty: recordings stay as they are
+        model: String,
     }
+}
 
+section! {
     /// A server of tools: a program to start, or an address.
-    McpServer at "mcpServers.*" {
-        /// Empty for a remote server.
-        command: String = Text, "program of a local server";
-        args: Vec<String> = Texts, "its arguments";
-        /// Values may name variables: `${NAME}`.
-        env: BTreeMap<String, Secret> = Map, "its environment";
-        cwd: String = Text, "where it starts; empty: a directory of its own";
-        /// Empty for a local server.
-        url: String = Text, "address of a remote server";
-        /// Values may name variables: `${NAME}`.
-        headers: BTreeMap<String, Secret> = Map, "sent to it";
-        read: Vec<String> = Texts, "directories it may read";
-        write: Vec<String> = Texts, "directories it may change";
-        network: bool = Bool(true), "let it reach the internet, this machine's ports and your local network";
-        memory_mb: u64 = Whole(0, 0), "its data memory; 0: no limit";
-        enabled: bool = Bool(true), "offer its tools";
-        tools: Vec<String> = Texts, "names of its tools to offer; empty: all";
+    McpServer {
+        /// program of a local server
+        command: String,
+        /// its arguments
+        #[serde(deserialize_with = "list")]
+        args: Vec<String>,
+        /// its environment; values may name variables: ${NAME}
+        env: BTreeMap<String, Secret>,
+        /// where it starts; empty: a directory of its own
+        cwd: String,
+        /// address of a remote server
+        #[serde(serialize_with = "hide_path")]
+        url: String,
+        /// sent to it; values may name variables: ${NAME}
+        headers: BTreeMap<String, Secret>,
+        /// directories it may read
+        #[serde(deserialize_with = "list")]
+        read: Vec<String>,
+        /// directories it may change
+        #[serde(deserialize_with = "list")]
+        write: Vec<String>,
+        /// let it reach the internet, this machine's ports and your local network
+        network: bool = true,
+        /// its data memory; 0: no limit
+        memory_mb: u64,
+        /// offer its tools
+        enabled: bool = true,
+        /// names of its tools to offer; empty: all
+        #[serde(deserialize_with = "list")]
+        tools: Vec<String>,
     }
+}
 
-    Memory at "memory" {
-        /// Empty: notes are found by their words alone.
-        embedding_model: String = Text, "vendor/model by which memory search also compares meanings";
+section! {
+    Memory {
+        /// vendor/model by which memory search also compares meanings; empty: notes are found by their words alone
+        embedding_model: String,
     }
+}
 
-    Session at "session" {
-        compact_at: f64 = Number(0.1, 0.8), "summarize old turns at this share of the model's window";
-        ttl_hours: f64 = Number(0.0, 0.0), "start over after this many idle hours; 0: never";
-        history_limit: usize = Whole(0, 0), "most messages sent to the model; 0: all that fit";
-        keep_days: u64 = Whole(0, 30), "delete conversations that nobody named, and archived parts of all, after so many days; 0: never";
+section! {
+    Session {
+        /// summarize old turns at this share of the model's window, 0.1 to 1
+        compact_at: f64 = 0.8,
+        /// start over after this many idle hours; 0: never
+        ttl_hours: f64,
+        /// most messages sent to the model; 0: all that fit
+        history_limit: usize,
+        /// delete conversations that nobody named, and archived parts of all, after so many days; 0: never
+        keep_days: u64 = 30,
     }
+}
 
-    Cron at "cron" {
-        enabled: bool = Bool(true), "run jobs in the gateway";
-        grace_minutes: u64 = Whole(0, 60), "a run that is later than this is recorded as missed";
+section! {
+    Cron {
+        /// run jobs in the gateway
+        enabled: bool = true,
+        /// a run that is later than this is recorded as missed
+        grace_minutes: u64 = 60,
     }
+}
 
-    Heartbeat at "heartbeat" {
-        enabled: bool = Bool(false), "let the agent work through HEARTBEAT.md regularly";
-        interval_minutes: u64 = Whole(1, 30), "how often";
-        to: String = Text, "telegram:CHAT; empty: the owner's last chat";
+section! {
+    Heartbeat {
+        /// let the agent work through HEARTBEAT.md regularly
+        enabled: bool,
+        /// how often
+        interval_minutes: u64 = 30,
+        /// telegram:CHAT; empty: the owner's last chat
+        to: String,
     }
+}
 
-    Gateway at "gateway" {
-        workers: usize = Whole(1, 4), "conversations served at once";
+section! {
+    Gateway {
+        /// conversations served at once
+        workers: usize = 4,
     }
+}
 
+section! {
     /// What may be spent per day; 0 is no limit.
     #[derive(Copy)]
-    Budget at "budget" {
-        daily_tokens: u64 = Whole(0, 0), "most tokens per day, over everything in this home; 0: no limit";
-        daily_cost: f64 = Number(0.0, 0.0), "most dollars per day, by the host's prices or model_list[].price; 0: no limit";
-    }
-
-    /// What the gateway logs to stderr.
-    Log at "log" {
-        level: String = OneOf("info", &["error", "warn", "info", "debug"]), "what the gateway logs";
-        json: bool = Bool(false), "log JSON Lines";
+    Budget {
+        /// most tokens per day, over everything in this home; 0: no limit
+        daily_tokens: u64,
+        /// most dollars per day, by the host's prices or model_list[].price; 0: no limit
+        daily_cost: f64,
     }
 }
 
-/// What a path may lead to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A setting or a section of settings, by its own name and not one that the user has chosen.
-    Setting,
-    /// An entry of a list or map, too.
-    Anywhere,
-}
-
-/// Whether such a setting, or one below it, is in the table.
-pub(crate) fn is_known(names: &[&str], place: Place) -> bool {
-    below(names).any(|setting| {
-        let last = names
-            .len()
-            .checked_sub(1)
-            .and_then(|last| setting.segments().nth(last));
-        place == Place::Anywhere || !matches!(last, Some("*" | "]"))
-    }) || (place == Place::Anywhere && in_map(names))
-}
-
-/// The settings that `names` lead to: one of them, or those in a section or an entry.
-pub(crate) fn below(names: &[&str]) -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().filter(move |setting| {
-        let mut segments = setting.segments();
-        names.iter().all(|name| match segments.next() {
-            None => false,
-            Some("*") => !name.is_empty(),
-            Some("]") => name.parse::<usize>().is_ok(),
-            Some(segment) => same_name(segment, name),
-        })
-    })
-}
-
-/// The segments of a setting with the names that the user has chosen, as far as there are `names`.
-pub(crate) fn named<'a>(
-    setting: &'static Setting,
-    names: &'a [&'a str],
-) -> impl Iterator<Item = &'a str> + Clone {
-    setting
-        .segments()
-        .enumerate()
-        .map(|(n, segment)| match (segment, names.get(n)) {
-            ("*" | "]", Some(name)) => name,
-            (segment, _) => segment,
-        })
-}
-
-/// Whether this is a place in a setting that holds names and values.
-pub(crate) fn in_map(names: &[&str]) -> bool {
-    names
-        .split_last()
-        .is_some_and(|(_, map)| find(map).is_some_and(|s| matches!(s.kind, Type::Map | Type::Any)))
-}
-
-/// Whether entries are numbered here.
-pub(crate) fn is_list(names: &[&str]) -> bool {
-    below(names)
-        .next()
-        .and_then(|setting| setting.segments().nth(names.len()))
-        == Some("]")
-}
-
-/// The setting at a path like `model_list`, `0`, `model`.
-pub(crate) fn find(names: &[&str]) -> Option<&'static Setting> {
-    below(names).find(|setting| setting.segments().count() == names.len())
-}
-
-/// The path that was meant by one that is unknown: with another name in the same section, else in any.
-pub(crate) fn meant(names: &[&str]) -> Option<String> {
-    let (last, section) = names.split_last()?;
-    let siblings = below(section).filter_map(|setting| setting.segments().nth(section.len()));
-    let siblings = siblings.filter(|segment| !matches!(*segment, "]" | "*"));
-    let siblings: Vec<&str> = siblings.collect();
-    let abbreviated = siblings.iter().find(|name| abbreviates(last, name));
-    if let Some(near) = abbreviated.copied().or_else(|| nearest(last, siblings)) {
-        return Some([section, &[near]].concat().join("."));
+section! {
+    Log {
+        /// what the gateway logs: error, warn, info or debug
+        level: Level = Level::Info,
+        /// log JSON Lines
+        json: bool,
     }
-    let near = nearest(
-        last,
-        SETTINGS
-            .iter()
-            .filter_map(|setting| setting.segments().last()),
-    )?;
-    SETTINGS
-        .iter()
-        .find(|setting| setting.segments().last() == Some(near))
-        .map(|setting| setting.path.to_owned())
 }
 
-/// Whether a word leaves out letters of a name, as `cmd` does. It is short: a longer one may be another name with a slip.
-fn abbreviates(word: &str, name: &str) -> bool {
-    let mut letters = name.chars();
-    let mut first = word.chars().zip(name.chars());
-    word.len() == 3
-        && first.next().is_some_and(|(a, b)| a == b)
-        && word.chars().all(|c| letters.any(|letter| letter == c))
-}
-
-/// The value at a path in any spelling. A name of the user's own that is spelled exactly so comes first.
-pub(crate) fn value_at<'a>(values: &'a Value, names: &[&str]) -> Option<&'a Value> {
-    names.iter().try_fold(values, |at, name| match at {
-        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
-        at => at.get(*name).or_else(|| {
-            at.as_object()?
-                .iter()
-                .find(|(key, _)| same_name(key, name))
-                .map(|(_, v)| v)
-        }),
-    })
-}
-
-/// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
-pub(crate) fn same_name(a: &str, b: &str) -> bool {
-    fn folded(name: &str) -> impl Iterator<Item = u8> {
-        name.bytes()
-            .filter(|b| *b != b'_')
-            .map(|b| b.to_ascii_lowercase())
-    }
-    folded(a).eq(folded(b))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn no_two_settings_share_a_spelling_or_a_variable() {
-        for (n, setting) in SETTINGS.iter().enumerate() {
-            for other in &SETTINGS[..n] {
-                assert!(
-                    !same_name(other.path, setting.path),
-                    "{} is there twice",
-                    setting.path
-                );
-                let name = setting.env_name();
-                assert!(
-                    name.is_none() || name != other.env_name(),
-                    "{} shares a variable",
-                    setting.path
-                );
-            }
+/// Reads a list of texts and numbers, or a single one.
+fn list<'de, D: Deserializer<'de>, T: From<String>>(json: D) -> Result<Vec<T>, D::Error> {
+    let items = match Value::deserialize(json)? {
+        Value::Array(items) => items,
+        // Meant as JSON, and broken: no path, id or key begins like this.
+        Value::String(text) if text.trim_start().starts_with(['[', '{', '"']) => {
+            return Err(D::Error::custom(
+                "invalid type: string, expected a sequence",
+            ));
         }
-        assert!(same_name("allowFrom", "ALLOW_FROM") && !same_name("allow", "allow_from"));
-    }
+        single => vec![single],
+    };
+    let text = |item| match item {
+        Value::String(text) => Ok(T::from(text)),
+        Value::Number(number) => Ok(T::from(number.to_string())),
+        _ => Err(D::Error::custom("invalid type: entry, expected a sequence")),
+    };
+    items.into_iter().map(text).collect()
+}
 
-    #[test]
-    fn a_name_of_the_users_own_is_told_apart_by_every_letter() {
-        let values =
-            json!({"mcpServers": {"myServer": {"command": "a"}, "my_server": {"command": "b"}}});
-        for (name, command) in [("myServer", "a"), ("my_server", "b")] {
-            let found = value_at(&values, &["mcp_servers", name, "command"]);
-            assert_eq!(found, Some(&json!(command)), "{name}");
+/// Writes values that may hold keys.
+fn hide<S: Serializer>(values: &Map<String, Value>, json: S) -> Result<S::Ok, S::Error> {
+    json.collect_map(values.keys().map(|name| (name, "(set)")))
+}
+
+/// Writes an address without its user, password and query.
+fn hide_user<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
+    json.serialize_str(&shown(address))
+}
+
+/// Writes an address without its path, which some servers put keys in.
+fn hide_path<S: Serializer>(address: &str, json: S) -> Result<S::Ok, S::Error> {
+    let address = shown(address);
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", &address));
+    match rest.split_once('/') {
+        Some((host, path)) if !path.is_empty() => {
+            json.serialize_str(&format!("{scheme}://{host}/..."))
         }
-        assert_eq!(
-            value_at(&json!({"allow_from": ["1"]}), &["allowFrom", "0"]),
-            Some(&json!("1"))
-        );
-        assert_eq!(value_at(&values, &["mcpServers", "none"]), None);
+        _ => json.serialize_str(&address),
     }
 }

@@ -1,8 +1,11 @@
-//! The reference in docs/settings.md says what the tables say.
+//! The reference in docs/settings.md has every setting and vendor, and each setting has its variable.
 
-use super::load::SECTIONS;
-use super::settings::SETTINGS;
+use serde_json::{Value, json};
+
+use super::path::{all_settings, get, join, set, shape};
 use super::vendors::{Protocol, VENDORS};
+use super::{Config, Env};
+use crate::error::Kind;
 
 /// Compares a section of the page with what it should be, or writes it when `BANTAM_BLESS` is set.
 #[track_caller]
@@ -27,31 +30,211 @@ fn section_is(name: &str, lines: &[String]) {
     );
 }
 
-#[test]
-fn the_settings_are_those_of_the_table() {
-    let mut lines = vec![
-        "| setting | default | kind | meaning | variable |".to_owned(),
-        "|---|---|---|---|---|".to_owned(),
-    ];
-    for setting in SETTINGS {
-        let variable = setting
-            .env_name()
-            .map_or(String::new(), |name| format!("`{name}`"));
-        let (path, default, kind) = (
-            setting.path,
-            setting.default(),
-            setting.expected().replace('|', "\\|"),
-        );
-        lines.push(format!(
-            "| `{path}` | `{default}` | {kind} | {} | {variable} |",
-            setting.help.replace('|', "\\|")
-        ));
+/// The settings of a struct in settings.rs: name, type and doc comment.
+fn fields(section: &str) -> Vec<[String; 3]> {
+    let source = include_str!("settings.rs");
+    let start = source.find(&format!("    {section} {{\n")).expect(section);
+    let (mut fields, mut help) = (Vec::new(), String::new());
+    for line in source[start..]
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .take_while(|line| *line != "}")
+    {
+        if let Some(text) = line.strip_prefix("/// ") {
+            help.push_str(text);
+        } else if let Some((name, rest)) = line.split_once(": ").filter(|_| !line.starts_with('#'))
+        {
+            let kind = rest.trim_end_matches(',').split(" = ").next().unwrap();
+            fields.push([name, kind, &std::mem::take(&mut help)].map(str::to_owned));
+        }
     }
-    let sections = SECTIONS
-        .map(|name| format!("`BANTAM_{}`", name.to_ascii_uppercase()))
-        .join(" and ");
-    lines.push(format!("\n{sections} each set a whole section, as JSON."));
+    fields
+}
+
+fn kind_for_people(kind: &str) -> &str {
+    match kind {
+        "String" => "text",
+        "bool" | "Option<bool>" => "true or false",
+        "u64" | "u32" | "usize" => "integer",
+        "f64" | "Option<f64>" => "number",
+        "Vec<String>" => "list",
+        "Secret" => "secret",
+        "Vec<Secret>" => "list of secrets",
+        kind if kind.contains("Map<") || kind == "Price" => "object",
+        _ => "word",
+    }
+}
+
+/// Adds the settings of a section with its heading, and those of the sections in it.
+fn describe(section: &str, path: &str, values: &Value, lines: &mut Vec<String>) {
+    let (mut settings, mut inner) = (Vec::new(), Vec::new());
+    for [name, kind, help] in fields(section) {
+        let value = &values[&name];
+        if kind == "bool" && name == "has_file" {
+            continue;
+        }
+        if !help.is_empty() {
+            let kind = kind_for_people(&kind);
+            let is_said = value.is_boolean()
+                || value.is_number()
+                || value.as_str().is_some_and(|text| !text.is_empty());
+            let default = if is_said && !kind.contains("secret") {
+                format!(", default `{value}`").replace('"', "")
+            } else {
+                String::new()
+            };
+            settings.push(format!("- `{name}` ({kind}{default}): {help}"));
+            continue;
+        }
+        let dot = if path.is_empty() { "" } else { "." };
+        let (inside, path, value) = match kind.split_once('<') {
+            None => (kind.clone(), format!("{path}{dot}{name}"), value),
+            Some(("Vec", rest)) => (
+                rest.trim_end_matches('>').to_owned(),
+                format!("{path}{dot}{name}[]"),
+                &value[0],
+            ),
+            Some((_, rest)) => (
+                rest.split_once(", ")
+                    .unwrap()
+                    .1
+                    .trim_end_matches('>')
+                    .to_owned(),
+                "mcpServers.NAME".to_owned(),
+                &values["mcpServers"]["*"],
+            ),
+        };
+        inner.push((inside, path, value));
+    }
+    if !settings.is_empty() {
+        lines.extend([format!("### {path}"), String::new()]);
+        lines.extend(settings);
+        lines.push(String::new());
+    }
+    for (section, path, value) in inner {
+        describe(&section, &path, value, lines);
+    }
+}
+
+#[test]
+fn the_page_has_every_setting() {
+    let mut lines = Vec::new();
+    describe("Config", "", &shape(), &mut lines);
+    lines.pop();
     section_is("settings", &lines);
+    for path in all_settings() {
+        let name = path.last().unwrap();
+        let is_there = lines.iter().any(|line| {
+            line.contains(&format!("`{name}`")) || line.contains(&format!("### {name}"))
+        });
+        assert!(is_there, "{path:?}");
+    }
+}
+
+#[test]
+fn every_setting_has_a_variable_that_works() {
+    let shape = shape();
+    let mut variables = std::collections::BTreeSet::new();
+    for path in all_settings() {
+        let name = format!("BANTAM_{}", path.join("_").to_ascii_uppercase());
+        assert!(
+            variables.insert(name.clone()),
+            "{name} stands for two settings"
+        );
+        let (text, value) = match get(&shape, &path).unwrap() {
+            Value::Bool(is) => ((!is).to_string(), json!(!is)),
+            Value::Number(number) if number.is_u64() => ("1025".to_owned(), json!(1025)),
+            Value::Number(_) => ("0.5".to_owned(), json!(0.5)),
+            Value::Null if path.ends_with(&["enabled".to_owned()]) => {
+                ("true".to_owned(), json!(true))
+            }
+            Value::Null => ("0.5".to_owned(), json!(0.5)),
+            Value::Array(entries) if !entries.is_empty() => {
+                (r#"[{"model":"a/b"}]"#.to_owned(), json!([{"model": "a/b"}]))
+            }
+            Value::Array(_) => ("a, b".to_owned(), json!(["a", "b"])),
+            Value::Object(_) => (
+                r#"{"a":{"command":"b"}}"#.to_owned(),
+                json!({"a": {"command": "b"}}),
+            ),
+            Value::String(_) => {
+                let words = [
+                    ("redact", "off"),
+                    ("group_trigger", "all"),
+                    ("network", "full"),
+                    ("sandbox", "off"),
+                    ("level", "warn"),
+                    ("provider", "brave"),
+                ];
+                let word = words.iter().find(|(name, _)| path.last().unwrap() == name);
+                let text = word.map_or("x y", |(_, word)| word);
+                (text.to_owned(), json!(text))
+            }
+        };
+        let env = Env::from([(name.clone(), text)]);
+        let loaded = Config::load(Some(("c", "{}")), &env, Vec::new()).unwrap();
+        let set = loaded.override_of(&path).expect(&name);
+        assert_eq!((&set.value, set.name()), (&value, name.as_str()));
+        let config = serde_json::to_value(&*loaded.config).unwrap();
+        let is_hidden = get(&config, &path) == Some(&json!("(set)"));
+        assert!(
+            is_hidden || get(&config, &path) != get(&shape, &path),
+            "{name} changes nothing"
+        );
+    }
+}
+
+#[test]
+fn a_serialized_configuration_has_no_secret() {
+    let text = json!({
+        "model_list": [{
+            "api_key": "sk-hush", "api_keys": ["sk-hush"], "headers": {"x": "hush"}, "extra_body": {"x": "hush"},
+            "api_base": "https://me:hush@h/v1?key=hush", "proxy": "socks5://me:hush@h:1"
+        }],
+        "channels": {
+            "telegram": {"token": "hush", "api_base": "https://me:hush@h", "proxy": "http://me:hush@h:1"},
+            "http": {"token": "hush"}
+        },
+        "tools": {"web": {"search": {"api_key": "hush", "base_url": "http://me:hush@h"}}},
+        "mcpServers": {"x": {"url": "https://h/hush", "env": {"X": "hush"}, "headers": {"x": "hush"}}}
+    });
+    let loaded = Config::load(Some(("c", &text.to_string())), &Env::new(), Vec::new()).unwrap();
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let written = serde_json::to_string(&*loaded.config).unwrap();
+    assert!(!written.contains("hush"), "{written}");
+}
+
+#[test]
+fn a_list_is_no_section() {
+    let mut sections = Vec::new();
+    list_sections(&shape(), &mut Vec::new(), &mut sections);
+    assert!(sections.len() > 15, "{sections:?}");
+    for path in sections {
+        let mut file = json!({});
+        set(&mut file, &path, json!([true])).unwrap();
+        let error = Config::load(Some(("c", &file.to_string())), &Env::new(), Vec::new()).err();
+        let error = error.unwrap_or_else(|| panic!("{path:?} takes a list"));
+        assert_eq!(error.kind, Kind::Config);
+        assert!(error.message.contains(&join(&path)), "{error}");
+    }
+}
+
+fn list_sections(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    let Some(members) = shape
+        .as_object()
+        .filter(|members| !members.contains_key("*"))
+    else {
+        return;
+    };
+    if !path.is_empty() {
+        found.push(path.clone());
+    }
+    for (name, value) in members {
+        path.push(name.clone());
+        list_sections(value, path, found);
+        path.pop();
+    }
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
             .into_iter()
             .chain(
                 loaded
-                    .warnings()
+                    .warnings
                     .iter()
                     .map(|warning| Check::info(NAME, warning)),
             )

@@ -379,7 +379,7 @@ fn a_home_is_made_for_its_owner_only() {
 }
 
 #[test]
-fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
+fn a_setting_is_changed_and_the_rest_keeps_its_order() {
     let home = Home::empty();
     home.config(concat!(
         r#"{"model_list":[{"model":"demo/demo","extra_body":{"hens":[1,{"b":null}],"a":2}}],"#,
@@ -419,7 +419,10 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
   },
   "channels": {
     "telegram": {
-      "allowFrom": ["12", "34"]
+      "allow_from": [
+        "12",
+        "34"
+      ]
     }
   }
 }
@@ -427,22 +430,18 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
     assert_eq!(written(), made);
 
     for (path, value, says) in [
-        (
-            "agents.defaults.timeout",
-            "soon",
-            "it must be a whole number of at least 1",
-        ),
+        ("agents.defaults.timeout", "soon", "write an integer"),
         (
             "agents.defaults.timeot",
             "5",
-            "did you mean agents.defaults.timeout?",
+            "did you mean `agents.defaults.timeout`?",
         ),
-        ("timeout", "5", "did you mean agents.defaults.timeout?"),
-        ("mcpServers.time", "uvx", "it must be JSON"),
+        ("timeout", "5", "did you mean `agents.defaults.timeout`?"),
+        ("mcpServers.time", "uvx", "write an object"),
         (
             "tools.exec.network",
             "some",
-            "it must be one of: none, guarded, full",
+            "write one of: none, guarded, full",
         ),
         ("model_list.0.api_key", "", ""),
     ] {
@@ -456,7 +455,7 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
     set("model_list.7.model", "a/b")
         .exits(3)
         .fails_with_a_hint()
-        .says("model_list.7.model");
+        .says("model_list[7].model");
 
     let get = |path: &str| home.bantam().args(["config", "get", path]).run();
     get("agents.defaults.timeout")
@@ -465,17 +464,19 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
         .is_quiet();
     get("agents.defaults.max_tokens").exits(0).prints("8192\n");
     get("model_list.0.model").exits(0).prints("demo/demo\n");
-    for section in ["agents.defaults", "model_list.0", "mcpServers"] {
-        get(section)
-            .exits(2)
-            .prints("")
-            .says("is a section")
-            .fails_with_a_hint();
-    }
+    let run = get("agents.defaults");
+    let section: serde_json::Value = serde_json::from_str(&run.exits(0).stdout).unwrap();
+    assert_eq!(section["timeout"], 60);
     get("model_list.7")
         .exits(1)
         .prints("")
-        .says("config.json has no model_list.7");
+        .says("config.json has no model_list[7]");
+    let run = home.bantam().args(["config", "get"]).run();
+    let shown = &run.exits(0).stdout;
+    assert!(
+        shown.contains("agents.defaults.timeout") && shown.contains("config.json"),
+        "{shown}"
+    );
     home.bantam()
         .args(["config", "set", "channels.telegram.token", "-"])
         .stdin(CANARY)
@@ -483,9 +484,9 @@ fn a_setting_is_changed_and_the_rest_keeps_its_order_and_spelling() {
         .exits(0)
         .is_quiet();
     assert!(written().contains(CANARY));
-    let run = get("channels.telegram.token");
-    run.exits(1).prints("").fails_with_a_hint();
-    assert!(!run.stderr.contains(CANARY));
+    get("channels.telegram.token").exits(0).prints("(set)\n");
+    let run = home.bantam().args(["config", "get"]).run();
+    assert!(!run.exits(0).stdout.contains(CANARY), "{}", run.stdout);
 }
 
 #[test]
@@ -503,7 +504,7 @@ fn a_value_that_can_never_work_is_not_saved() {
             "no model named",
         ),
         ("tools.transcribe.model", "nosuch", "no model named"),
-        ("agents.defaults.timeout", "-5", "at least 1"),
+        ("agents.defaults.timeout", "-5", "0 or more"),
         ("agents.defaults.temperature", "-0.5", "at least 0"),
         ("agents.defaults.workspace", "/etc/passwd", "is a file"),
         (
@@ -517,15 +518,11 @@ fn a_value_that_can_never_work_is_not_saved() {
             "agents.defaults.workspace",
         ),
         ("tools.read_paths", "/no/such/tree", "does not exist"),
-        ("tools.read_paths", "[\"/usr", "it is not valid JSON: EOF"),
-        ("tools.write_paths", "{\"/usr\"", "it is not valid JSON"),
-        ("tools.read_paths", "\"/usr", "it is not valid JSON"),
-        (
-            "tools.read_paths",
-            "{\"a\":1}",
-            "it must be a list of texts",
-        ),
-        ("session.compact_at", "7", "more than the whole window"),
+        ("tools.read_paths", "[\"/usr", "write a list"),
+        ("tools.write_paths", "{\"/usr\"", "write a list"),
+        ("tools.read_paths", "\"/usr", "write a list"),
+        ("tools.read_paths", "{\"a\":1}", "write a list"),
+        ("session.compact_at", "7", "0.1 to 1"),
         ("model_list.0.api_base", "127.0.0.1:1/v1", "has no scheme"),
         (
             "model_list.0.api_base",

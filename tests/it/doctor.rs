@@ -119,7 +119,7 @@ fn a_broken_configuration_is_shown_with_its_place() {
     run.exits(1);
     let found = line(&run, "FAIL  config: ");
     assert!(
-        found.contains("line 1") && found.contains("tools.exec.sandbox"),
+        found.contains("config.json") && found.contains("tools.exec.sandbox"),
         "{found}"
     );
     assert!(

@@ -241,7 +241,7 @@ fn what_is_no_file_is_told_in_a_line() {
         ),
         (
             poll,
-            r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#,
+            r#""question":"Tea?","options":({"text":"yes"},{"text":"no"})}]"#,
         ),
         (sticker, "[sticker 🐓]"),
         (

@@ -40,7 +40,7 @@ fn values_are_told_with_where_they_came_from_and_secrets_are_not() {
         "key        in config.json (plain text)",
         "agents.defaults.max_retries = 2 (config.json)",
         "agents.defaults.timeout = 77 (the variable BANTAM_AGENTS_DEFAULTS_TIMEOUT)",
-        "model_list.0.api_key = (set) (config.json)",
+        "model_list[0].api_key = (set) (config.json)",
         "channels.telegram.token = (set) (config.json)",
     ] {
         assert!(

@@ -118,11 +118,11 @@ fn the_least_is_sent() {
     assert_eq!(
         names,
         [
-            "max_tokens",
-            "messages",
             "model",
+            "max_tokens",
             "stream",
-            "stream_options"
+            "stream_options",
+            "messages"
         ]
     );
     let seen = case(41, "schemas and names that every host takes", [done()]).run();
