@@ -237,6 +237,10 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
         Err(e) => {
             let (line, column, what) = (e.line(), e.column(), e.to_string());
             let what = what.split(" at line ").next().unwrap_or_default();
+            let what = what
+                .replace("EOF while parsing", "the file ends within")
+                .replace("trailing comma", "a comma after the last entry")
+                .replace("trailing characters", "more text after the end");
             Err(Error::config(format!("{name}, line {line}, column {column}: {what}"))
                 .hint("correct that line; JSON wants double quotes, and no comma after the last entry"))
         }

@@ -201,7 +201,7 @@ const MISTAKES: &[Mistake] = &[
         "bantam help status",
     ),
     config("", "config.json is empty", "bantam onboard"),
-    config("{", "line 1, column 1: EOF", "correct that line"),
+    config("{", "line 1, column 1: the file ends", "correct that line"),
     config(
         "{'a':1}",
         "line 1, column 2: key must be a string",
@@ -209,7 +209,7 @@ const MISTAKES: &[Mistake] = &[
     ),
     config(
         r#"{"log":{"json":true,}}"#,
-        "trailing comma",
+        "a comma after the last entry",
         "correct that line",
     ),
     config("[]", "is not a JSON object", "begin it with {"),
