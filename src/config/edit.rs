@@ -1,9 +1,12 @@
 //! Changes config.json. What it does not mean to change keeps its value and its order; layout and spelling may change.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::ser::{Serialize, Serializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{Config, Env, Loaded, load_for, path};
 use crate::cancel::Cancel;
@@ -45,11 +48,62 @@ pub(crate) fn edit(
     change: impl FnOnce(&mut Value) -> Result<()>,
 ) -> Result<Loaded> {
     save(home, env, check, |text| {
-        let mut file = load_for(home, Some(text.unwrap_or("{}")), env, Vec::new())?.file;
+        let text = text.unwrap_or("{}").trim_start_matches('\u{feff}');
+        let mut file = load_for(home, Some(text), env, Vec::new())?.file;
         change(&mut file)?;
-        let written = serde_json::to_string_pretty(&file).doing("writing config.json")?;
+        let old = serde_json::from_str(text).ok();
+        let ordered = InOrder { value: &file, old };
+        let written = serde_json::to_string_pretty(&ordered).doing("writing config.json")?;
         Ok(written + "\n")
     })
+}
+
+/// A value that is written in the order of an older text, what is new last.
+struct InOrder<'a> {
+    value: &'a Value,
+    old: Option<&'a RawValue>,
+}
+
+impl Serialize for InOrder<'_> {
+    fn serialize<S: Serializer>(&self, json: S) -> std::result::Result<S::Ok, S::Error> {
+        let old = self.old.map_or("", RawValue::get);
+        match self.value {
+            Value::Object(members) => {
+                let old: BTreeMap<String, &RawValue> =
+                    serde_json::from_str(old).unwrap_or_default();
+                let mut members: Vec<_> = members
+                    .iter()
+                    .map(|(name, value)| {
+                        let known = |written: &&String| path::is_same_name(written, name);
+                        let written = old.get(name).or_else(|| old.get(old.keys().find(known)?));
+                        (
+                            name,
+                            InOrder {
+                                value,
+                                old: written.copied(),
+                            },
+                        )
+                    })
+                    .collect();
+                // A raw value is a part of the text, so that its address is its place.
+                members.sort_by_key(|(_, member)| {
+                    member
+                        .old
+                        .map_or(usize::MAX, |old| old.get().as_ptr() as usize)
+                });
+                json.collect_map(members)
+            }
+            Value::Array(items) => {
+                let old: Vec<&RawValue> = serde_json::from_str(old).unwrap_or_default();
+                let items = items.iter().enumerate();
+                json.collect_seq(items.map(|(n, value)| InOrder {
+                    value,
+                    old: old.get(n).copied(),
+                }))
+            }
+            value => value.serialize(json),
+        }
+    }
 }
 
 /// Replaces config.json with what `change` makes of its text, if that is a configuration that can be loaded and brings nothing

@@ -364,9 +364,9 @@ mod tests {
         let expected = [
             "config.json: unknown setting agents.defaults.max_tokns; did you mean agents.defaults.max_tokens?",
             "config.json: unknown setting agents.model_name; did you mean agents.defaults.model_name?",
-            "config.json: unknown setting zzzz",
             "config.json: unknown setting mcpServers.x.comand; did you mean mcpServers.x.command?",
             "config.json: unknown setting model_list[0].modle; did you mean model_list[0].model?",
+            "config.json: unknown setting zzzz",
         ];
         assert_eq!(file(text).unwrap().warnings, expected);
     }

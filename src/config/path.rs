@@ -55,7 +55,7 @@ fn step<'a>(shape: &'a Value, name: &'a str) -> Option<(&'a str, &'a Value)> {
 }
 
 /// Whether two names differ in spelling only: `allowFrom`, `allow_from` and `ALLOW_FROM` are one.
-fn is_same_name(a: &str, b: &str) -> bool {
+pub(super) fn is_same_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = u8> {
         name.bytes()
             .filter(|b| *b != b'_')
@@ -258,8 +258,7 @@ pub(crate) fn remove(value: &mut Value, path: &[impl AsRef<str>]) -> Option<()> 
             let n = name.parse::<usize>().ok().filter(|n| *n < items.len())?;
             items.remove(n);
         }
-        // The order of the others stays.
-        Value::Object(members) => drop(members.shift_remove(name)?),
+        Value::Object(members) => drop(members.remove(name)?),
         _ => return None,
     }
     Some(())
@@ -347,12 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_takes_empty_objects_along_and_keeps_the_order() {
+    fn what_is_removed_takes_empty_objects_along() {
         let mut file = json!({"session": {"keep_days": 3}, "tools": {"redact": "off", "mcp_kb": 1}, "empty": {}});
         assert_eq!(remove(&mut file, &split("session.keep_days")), Some(()));
         assert_eq!(remove(&mut file, &split("tools.redact")), Some(()));
         assert_eq!(remove(&mut file, &split("tools.redact")), None);
-        assert_eq!(file.to_string(), r#"{"tools":{"mcp_kb":1},"empty":{}}"#);
+        assert_eq!(file.to_string(), r#"{"empty":{},"tools":{"mcp_kb":1}}"#);
     }
 
     #[test]

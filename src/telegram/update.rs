@@ -374,7 +374,7 @@ mod tests {
                 .text;
         assert_eq!(
             poll,
-            format!("{head}\n[poll: {{\"question\":\"a) (b\",\"options\":({{\"text\":\"'c\"}})}}]")
+            format!("{head}\n[poll: {{\"options\":({{\"text\":\"'c\"}}),\"question\":\"a) (b\"}}]")
         );
     }
 }

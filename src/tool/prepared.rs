@@ -151,11 +151,7 @@ impl PreparedCall<'_> {
         self.call.name.hash(&mut hasher);
         match &self.checked {
             // Keys are sorted and spaces gone.
-            Ok((_, args)) => {
-                let mut args = args.clone();
-                args.sort_all_objects();
-                args.to_string().hash(&mut hasher);
-            }
+            Ok((_, args)) => args.to_string().hash(&mut hasher),
             Err(_) => self.call.arguments.hash(&mut hasher),
         }
         hasher.finish()

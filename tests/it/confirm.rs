@@ -244,7 +244,7 @@ fn hiding() -> Vec<(&'static str, Value, Vec<String>)> {
         (
             "exec",
             json!({ "command": "make", "working_dir": "there", "timeout": 599 }),
-            vec!["working_dir: there".to_owned(), "timeout: 599".to_owned()],
+            vec!["timeout: 599".to_owned(), "working_dir: there".to_owned()],
         ),
         (
             "write_file",

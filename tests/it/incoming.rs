@@ -241,7 +241,7 @@ fn what_is_no_file_is_told_in_a_line() {
         ),
         (
             poll,
-            r#""question":"Tea?","options":({"text":"yes"},{"text":"no"})}]"#,
+            r#""options":({"text":"yes"},{"text":"no"}),"question":"Tea?"}]"#,
         ),
         (sticker, "[sticker 🐓]"),
         (

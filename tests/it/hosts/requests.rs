@@ -118,11 +118,11 @@ fn the_least_is_sent() {
     assert_eq!(
         names,
         [
-            "model",
             "max_tokens",
+            "messages",
+            "model",
             "stream",
-            "stream_options",
-            "messages"
+            "stream_options"
         ]
     );
     let seen = case(41, "schemas and names that every host takes", [done()]).run();
