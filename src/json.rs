@@ -1,7 +1,8 @@
-//! Reads JSON that others wrote, within bounds.
+//! Reads JSON that others wrote, within bounds, and writes long texts.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The most values of a JSON text: more than any answer of ours has, embeddings included. Each takes 32 bytes of memory or more,
 /// and may have two bytes in the text.
@@ -74,6 +75,61 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: impl AsRef<[u8]>) -> serde_js
     T::deserialize(&parse_json(text)?)
 }
 
+/// The pieces as one text in JSON. A conversation is mostly text that needs no escape, and is sent with every request:
+/// looking at eight bytes at a time takes a third of what `serde_json` takes for each byte.
+pub(crate) fn write_text<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Box<RawValue> {
+    let len: usize = pieces.clone().map(str::len).sum();
+    let mut json = String::with_capacity(len + len / 16 + 2);
+    json.push('"');
+    for piece in pieces {
+        push_escaped(&mut json, piece);
+    }
+    json.push('"');
+    RawValue::from_string(json).unwrap_or_default()
+}
+
+fn push_escaped(json: &mut String, text: &str) {
+    let mut rest = text;
+    loop {
+        let (plain, other) = rest.split_at(plain_len(rest.as_bytes()));
+        json.push_str(plain);
+        let mut chars = other.chars();
+        match chars.next() {
+            None => return,
+            Some('"') => json.push_str("\\\""),
+            Some('\\') => json.push_str("\\\\"),
+            Some('\n') => json.push_str("\\n"),
+            Some('\t') => json.push_str("\\t"),
+            Some(control) => json.push_str(&format!("\\u{:04x}", u32::from(control))),
+        }
+        rest = chars.as_str();
+    }
+}
+
+/// How many bytes at the beginning need no escape.
+fn plain_len(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 255;
+    // The top bit of each byte that is 0, and of none before the first such byte.
+    let zeros = |bytes: u64| bytes.wrapping_sub(ONES) & !bytes;
+    for (n, word) in text.chunks_exact(8).enumerate() {
+        let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+        let controls = word.wrapping_sub(ONES * 0x20) & !word;
+        let quotes = zeros(word ^ (ONES * u64::from(b'"')));
+        let backslashes = zeros(word ^ (ONES * u64::from(b'\\')));
+        let found = (controls | quotes | backslashes) & (ONES << 7);
+        if found != 0 {
+            return 8 * n + found.trailing_zeros() as usize / 8;
+        }
+    }
+    let start = text.len() / 8 * 8;
+    let is_plain = |byte: &u8| *byte >= 0x20 && !matches!(byte, b'"' | b'\\');
+    start
+        + text[start..]
+            .iter()
+            .take_while(|byte| is_plain(byte))
+            .count()
+}
+
 /// JSON in which each half of a UTF-16 pair is U+FFFD; `None` if there is none.
 pub(crate) fn replace_lone_surrogates(json: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
@@ -128,6 +184,27 @@ mod tests {
         let e = parse_json(objects(MAX_VALUES / 20 + 1)).err();
         let e = e.map(|e| e.to_string()).unwrap_or_default();
         assert!(e.contains("more than 50000 objects"), "{e}");
+    }
+
+    #[test]
+    fn a_text_reads_as_it_was_written() {
+        let each: String = (0..0x3000).filter_map(char::from_u32).collect();
+        let mut texts = vec![
+            each.clone(),
+            String::new(),
+            "🐓 \"\\\u{7f}\u{80}\u{fffd}".to_owned(),
+        ];
+        for n in 0..24 {
+            for special in ['"', '\\', '\n', '\u{1f}', '\u{0}', '\u{a0}', '🐓'] {
+                texts.push(format!("{}{special}{}", "a".repeat(n), "b".repeat(24 - n)));
+            }
+        }
+        for text in &texts {
+            let (first, second) = text.split_at(text.char_indices().nth(3).map_or(0, |(at, _)| at));
+            let written = write_text([first, second].into_iter());
+            let read: String = serde_json::from_str(written.get()).unwrap();
+            assert_eq!(read, *text, "{written}");
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ fn azure_url(base: &str, deployment: &str, endpoint: &str) -> String {
 #[serde(tag = "role", rename_all = "lowercase")]
 enum Turn<'a> {
     System {
-        content: String,
+        content: Pieces<'a>,
     },
     User {
         content: Content<'a>,
@@ -216,7 +216,7 @@ struct Audio<'a> {
 /// A reply.
 #[derive(Serialize)]
 struct Said<'a> {
-    content: Option<&'a str>,
+    content: Option<Pieces<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tool_calls: Vec<Call<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -280,7 +280,7 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
     if system.is_empty() {
         return turns;
     }
-    let content = system.to_owned();
+    let content = Pieces::from(system.to_owned());
     if !out.facts.lacks("system_role") {
         turns.insert(0, Turn::System { content });
         return turns;
@@ -290,12 +290,7 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
         turns.insert(0, Turn::User { content });
     }
     if let Some(Turn::User { content: said }) = turns.first_mut() {
-        said.add(
-            Part::Text {
-                text: content.into(),
-            },
-            true,
-        );
+        said.add(Part::Text { text: content }, true);
     }
     turns
 }
@@ -408,7 +403,7 @@ fn said<'a>(reply: &'a Reply, out: &Outgoing<'a>, ids: &Ids<'a>) -> Said<'a> {
     let echoed = ECHOED.into_iter().filter(|_| echoes);
     let echoed = echoed.filter_map(|name| Some((name, Cow::Borrowed(reply.extra.get(name)?))));
     Said {
-        content: Some(reply.text.as_str())
+        content: Some(Pieces::from(reply.text.as_str()))
             .filter(|text| !text.is_empty() || out.facts.lacks("null")),
         tool_calls: calls.collect(),
         reasoning_content: thoughts("reasoning_content").or(demanded),
@@ -452,12 +447,12 @@ fn call_of<'a>(
 #[serde(default)]
 struct Event<'a> {
     #[serde(borrow)]
-    choices: Lossy<Vec<Lossy<Choice<'a>>>>,
+    choices: Lossy<Vec<Lossy<Box<Choice<'a>>>>>,
     /// Some gateways wrap a whole answer: `{"success":true,"data":{...}}`.
     #[serde(borrow)]
     data: Lossy<Box<Event<'a>>>,
-    error: Option<Value>,
-    usage: Lossy<Counts>,
+    error: Option<Box<Value>>,
+    usage: Lossy<Box<Counts>>,
     #[serde(borrow)]
     content: Text<'a>,
     #[serde(borrow)]
@@ -468,15 +463,15 @@ struct Event<'a> {
 #[serde(default)]
 struct Choice<'a> {
     #[serde(borrow)]
-    delta: Lossy<Delta<'a>>,
+    delta: Lossy<Box<Delta<'a>>>,
     #[serde(borrow)]
-    message: Lossy<Delta<'a>>,
+    message: Lossy<Box<Delta<'a>>>,
     finish_reason: Lossy<String>,
-    error: Option<Value>,
+    error: Option<Box<Value>>,
     /// Moonshot's streams have it here.
-    usage: Lossy<Counts>,
-    stop_details: Option<Value>,
-    content_filter_results: Option<Value>,
+    usage: Lossy<Box<Counts>>,
+    stop_details: Option<Box<Value>>,
+    content_filter_results: Option<Box<Value>>,
 }
 
 /// A message, or a piece of one.
@@ -490,11 +485,11 @@ struct Delta<'a> {
     #[serde(borrow)]
     reasoning: Text<'a>,
     refusal: Lossy<String>,
-    tool_calls: Lossy<Vec<Lossy<CallPiece>>>,
+    tool_calls: Lossy<Vec<Lossy<Box<CallPiece>>>>,
     /// The legacy form of a call.
-    function_call: Lossy<CallPiece>,
-    reasoning_details: Option<Value>,
-    thinking_blocks: Option<Value>,
+    function_call: Lossy<Box<CallPiece>>,
+    reasoning_details: Option<Box<Value>>,
+    thinking_blocks: Option<Box<Value>>,
 }
 
 /// Reads an event of a stream, or a whole body.
@@ -514,9 +509,9 @@ fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
         return take(*inner, into);
     }
     if let Some(error) = event.error {
-        return Err(EventError::Refused(error));
+        return Err(EventError::Refused(*error));
     }
-    let choices: Vec<Choice> = event
+    let choices: Vec<Box<Choice>> = event
         .choices
         .0
         .unwrap_or_default()
@@ -527,7 +522,7 @@ fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
         if choice.finish_reason.0.as_deref() == Some("error") {
             let error = choice.error.clone();
             return Err(EventError::Refused(
-                error.unwrap_or_else(|| "the model failed".into()),
+                error.map_or_else(|| "the model failed".into(), |error| *error),
             ));
         }
         choice.usage.0.iter().for_each(|usage| into.usage(usage));
@@ -542,13 +537,13 @@ fn take(event: Event, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
         let is_whole = choice.delta.0.is_none();
         let why = || {
             refusal_in(
-                choice.stop_details.as_ref(),
-                choice.content_filter_results.as_ref(),
+                choice.stop_details.as_deref(),
+                choice.content_filter_results.as_deref(),
             )
         };
         into.stop(choice.finish_reason.0.as_deref().unwrap_or_default(), why);
         if let Some(delta) = choice.delta.0.or(choice.message.0) {
-            take_delta(delta, is_whole, into);
+            take_delta(*delta, is_whole, into);
         }
     }
     Ok(into.progress())
@@ -562,11 +557,11 @@ fn take_delta(delta: Delta, is_whole: bool, into: &mut ReplyBuilder) {
     into.refusal(delta.refusal.0.as_deref().unwrap_or_default());
     let details = [delta.reasoning_details, delta.thinking_blocks];
     for (name, value) in ECHOED.into_iter().zip(details) {
-        into.detail(name, value.unwrap_or_default());
+        into.detail(name, value.map_or(Value::Null, |value| *value));
     }
     let calls = delta.tool_calls.0.unwrap_or_default().into_iter();
     let calls = calls.chain([delta.function_call]).filter_map(|call| call.0);
-    calls.for_each(|call| into.call(call, is_whole));
+    calls.for_each(|call| into.call(*call, is_whole));
 }
 
 /// Why a host refused a reply, in its own words as far as it gives any.

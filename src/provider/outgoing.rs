@@ -13,6 +13,7 @@ use super::host_facts::HostFacts;
 use super::refusal::STALE_REASONING;
 use super::{Request, ToolOffer};
 use crate::config::Model;
+use crate::json::write_text;
 use crate::message::{Media, Message, Reply, ToolCall, User};
 
 /// The least reply that is asked for, in tokens.
@@ -248,10 +249,8 @@ impl fmt::Display for Pieces<'_> {
 
 impl Serialize for Pieces<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.0[..] {
-            [piece] => serializer.serialize_str(piece),
-            _ => serializer.collect_str(self),
-        }
+        let text = self.0.iter().map(AsRef::as_ref);
+        write_text(text).serialize(serializer)
     }
 }
 
