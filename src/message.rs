@@ -344,8 +344,16 @@ impl Message {
 
     /// Reads what [`Message::to_json`] writes; `None` if the line is not a message.
     pub fn from_json(line: &Value) -> Option<Self> {
+        Self::from_line(line.clone())
+    }
+
+    /// The same without a copy of the texts.
+    pub(crate) fn from_line(mut line: Value) -> Option<Self> {
         match line.get("role")?.as_str()? {
-            "system" => Some(Self::System(line.get("content")?.as_str()?.to_owned())),
+            "system" => match line.get_mut("content")?.take() {
+                Value::String(text) => Some(Self::System(text)),
+                _ => None,
+            },
             "user" => User::deserialize(line).ok().map(Self::User),
             "assistant" => Reply::deserialize(line).ok().map(Self::Assistant),
             "tool" => ToolResult::deserialize(line).ok().map(Self::ToolResult),

@@ -63,8 +63,8 @@ impl Replay {
         }
     }
 
-    /// Takes over what a line says. Returns its message.
-    fn apply(&mut self, seq: u64, item: Item) -> Option<Message> {
+    /// Takes over what a line says.
+    fn apply(&mut self, seq: u64, item: Item) {
         let session = &mut self.session;
         match item {
             Item::Values(line) => values::take_over(&mut session.values, &line),
@@ -80,10 +80,9 @@ impl Replay {
                 if !time.is_empty() {
                     session.last = time;
                 }
-                return Some(message);
+                session.messages.push(message);
             }
         }
-        None
     }
 
     /// The conversation, whose next line is `next`, and the results that it lacks at its end.
@@ -93,8 +92,7 @@ impl Replay {
             if matches!(&item, Item::Message { message, .. } if message.is_question()) {
                 self.session.close_turn();
             }
-            let message = self.apply(seq, item);
-            self.session.messages.extend(message);
+            self.apply(seq, item);
         }
         let asked_about = self.asked_about;
         let mut session = self.session;
@@ -113,7 +111,7 @@ impl Replay {
 }
 
 impl Sink for Replay {
-    fn line(&mut self, Line { seq, mut fields }: Line) {
+    fn line(&mut self, Line { seq, fields }: Line) {
         self.version = self.version.or(version(&fields));
         if !self.has_header {
             self.has_header = true;
@@ -134,10 +132,11 @@ impl Sink for Replay {
             // A turn that the host refused is taken back before it ends; the one before it is the last then.
             self.session.is_undone = false;
             self.kept.push((seq, Item::End(end)));
-        } else if let Some(message) = Message::from_json(&fields) {
-            let time = match fields.get_mut("time").map(Value::take) {
-                Some(Value::String(time)) => time,
-                _ => String::new(),
+        } else {
+            let time = fields.get("time").and_then(Value::as_str);
+            let time = time.unwrap_or_default().to_owned();
+            let Some(message) = Message::from_line(fields) else {
+                return;
             };
             self.session.is_undone &= !message.is_question();
             self.kept.push((seq, Item::Message { message, time }));

@@ -315,7 +315,7 @@ impl Contents {
                 let place = format!("{}:{number}", path.display());
                 found.damage.push(format!("{place}: {what}"));
             };
-            match decode(&line) {
+            match decode(&mut line) {
                 Some(line) if line.seq < found.next => {
                     wrong(format!("line {} is repeated", line.seq));
                 }
@@ -378,13 +378,15 @@ fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
     format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
 }
 
-fn decode(line: &[u8]) -> Option<Line> {
-    let line = line.strip_suffix(b"\n")?;
-    let (prefix, rest) = line.split_at_checked(PREFIX)?;
+/// Reads a line; without a copy of it, for which the byte before its fields is overwritten.
+fn decode(line: &mut [u8]) -> Option<Line> {
+    let (prefix, rest) = line.strip_suffix(b"\n")?.split_at_checked(PREFIX)?;
     if prefix != checksum(crc32fast::hash(rest)).as_bytes() {
         return None;
     }
-    let fields: Value = parse_json(line).ok()?;
+    let object = line.get_mut(PREFIX - 1..)?;
+    object[0] = b'{';
+    let fields: Value = parse_json(object).ok()?;
     Some(Line {
         seq: fields.get("seq")?.as_u64()?,
         fields,
