@@ -126,16 +126,26 @@ fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
     let says = "\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\".";
     let error =
         json!({ "type": "error", "error": { "type": "invalid_request_error", "message": says } });
-    let model = Model::scripted([Reply::json(400, &error), said(&["Hello."])]);
-    effort(&model, "high")
-        .agent(["-m", "hi"])
+    let replies = [
+        Reply::json(400, &error),
+        said(&["Hello."]),
+        said(&["Zora."]),
+    ];
+    let model = Model::scripted(replies);
+    let home = effort(&model, "high");
+    home.agent(["-m", "my name is Zora"])
         .exits(0)
         .prints("Hello.\n");
-    let body = model.request(1).body;
-    assert_eq!(
-        (&body["thinking"]["type"], &body["output_config"]["effort"]),
-        (&json!("adaptive"), &json!("high"))
-    );
+    // The next run is not refused again.
+    home.agent(["-m", "who am I?"]).exits(0).prints("Zora.\n");
+    for n in [1, 2] {
+        let body = model.request(n).body;
+        assert_eq!(
+            (&body["thinking"]["type"], &body["output_config"]["effort"]),
+            (&json!("adaptive"), &json!("high"))
+        );
+        assert!(body["messages"].to_string().contains("Zora"), "{body}");
+    }
 }
 
 #[test]

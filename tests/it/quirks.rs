@@ -418,6 +418,79 @@ fn change_is_made_once_and_keeps_the_users_message() {
     }
 }
 
+/// Whether a message is the reply of a model that calls a tool.
+fn has_calls(message: &Value) -> bool {
+    message["tool_calls"].is_array()
+}
+
+#[test]
+fn demanded_signature_is_sent_by_the_next_run() {
+    let refused = Arc::new(AtomicUsize::new(0));
+    let count = refused.clone();
+    let model = Model::answering(move |request, _| {
+        let messages = request.messages();
+        let called: Vec<&&Value> = messages
+            .iter()
+            .filter(|message| has_calls(message))
+            .collect();
+        let is_unsigned = |reply: &&&Value| reply["tool_calls"][0]["extra_content"].is_null();
+        if called.iter().any(is_unsigned) {
+            count.fetch_add(1, Ordering::SeqCst);
+            let says = "Function call is missing a thought_signature in functionCall parts.";
+            return Reply::error(400, says);
+        }
+        match called.is_empty() {
+            true => Reply::call("list_dir", &json!({ "path": "." })),
+            false => Reply::text("Yes."),
+        }
+    });
+    let home = Home::with(&model.config());
+    for question in ["my name is Zora", "who am I?"] {
+        home.agent(["-m", question]).exits(0).prints("Yes.\n");
+    }
+    assert_eq!(refused.load(Ordering::SeqCst), 1);
+    let said = model.requests().pop().unwrap().texts("user").join(" ");
+    assert!(said.contains("Zora"), "{said}");
+}
+
+#[test]
+fn stale_thoughts_are_left_out_of_one_request() {
+    let thoughts = json!([{ "type": "reasoning.encrypted", "data": "abc" }]);
+    let model = Model::answering(move |request, n| {
+        let messages = request.messages();
+        let has_thoughts = messages
+            .iter()
+            .any(|message| !message["reasoning_details"].is_null());
+        match n {
+            0 => Reply::json(
+                200,
+                &json!({ "choices": [{ "finish_reason": "tool_calls", "message": {
+                    "role": "assistant", "content": null, "reasoning_details": thoughts,
+                    "tool_calls": [{ "id": "a", "type": "function",
+                        "function": { "name": "list_dir", "arguments": "{\"path\":\".\"}" } }],
+                } }] }),
+            ),
+            // The host has forgotten them by the next turn.
+            2.. if has_thoughts && request.last("user").contains("who am I?") => {
+                Reply::error(400, "Invalid `signature` in `thinking` block")
+            }
+            _ => Reply::text("Yes."),
+        }
+    });
+    let home = Home::with(&model.config());
+    home.agent(["-m", "my name is Zora"])
+        .exits(0)
+        .prints("Yes.\n");
+    home.agent(["-m", "who am I?"]).exits(0).prints("Yes.\n");
+    let last = model.requests().pop().unwrap();
+    assert!(last.texts("user").join(" ").contains("Zora"));
+    assert!(
+        !last.body["messages"]
+            .to_string()
+            .contains("reasoning_details")
+    );
+}
+
 #[test]
 fn refusal_that_names_no_message_keeps_the_users_message() {
     let model = Model::scripted([
@@ -507,6 +580,64 @@ fn default_model_is_found_remembered_and_replaced() {
     // A model that the user chose is never replaced.
     home.agent(["--model", "openai/gpt-5-mini", "-m", "hi"])
         .exits(3);
+}
+
+/// The vendors of docs/settings.md that have a variable for their key: name, variables, and patterns of default models.
+fn vendors() -> Vec<[String; 3]> {
+    let page = include_str!("../../docs/settings.md");
+    let rows = page.lines().filter(|line| line.matches('|').count() == 5);
+    let vendors: Vec<[String; 3]> = rows
+        .map(|row| {
+            let mut cells = row.split('|').map(|cell| cell.trim().replace('`', ""));
+            [1, 0, 0].map(|skip| cells.nth(skip).unwrap_or_default())
+        })
+        .filter(|[_, variables, _]| variables.ends_with("_KEY") || variables.ends_with("_TOKEN"))
+        .collect();
+    assert!(vendors.len() >= 17, "{vendors:?}");
+    vendors
+}
+
+#[test]
+fn each_vendors_variable_is_enough_for_the_first_question() {
+    for [vendor, variables, patterns] in vendors() {
+        for variable in variables.split_whitespace() {
+            let ids: Vec<String> = patterns
+                .split_whitespace()
+                .map(|pattern| pattern.replace('#', "5").replace('*', "acme/"))
+                .collect();
+            let wanted = ids.first().cloned();
+            let anthropic = vendor == "anthropic";
+            let model = Model::answering(move |request, _| {
+                if request.method == "GET" {
+                    let rows: Vec<Value> = ids.iter().rev().map(|id| json!({ "id": id })).collect();
+                    return Reply::json(200, &json!({ "data": rows }));
+                }
+                let id = request.body["model"].as_str().unwrap_or_default();
+                if anthropic {
+                    return Reply::json(
+                        200,
+                        &json!({ "role": "assistant", "content": [{ "type": "text", "text": id }],
+                            "stop_reason": "end_turn", "usage": {} }),
+                    );
+                }
+                Reply::text(id)
+            });
+            let entry = json!({ "model": format!("{vendor}/*"), "api_base": model.base() });
+            let home = Home::with(&json!({ "model_list": [entry] }));
+            let ask = home.bantam().env(variable, CANARY);
+            let run = ask.args(["agent", "-m", "hi"]).run();
+            match wanted {
+                Some(id) => run.exits(0).prints(&format!("{id}\n")).is_quiet(),
+                // Its models have names of the user's own.
+                None => run.exits(3).fails_with_a_hint(),
+            };
+            let asked = model.requests();
+            let sent = asked
+                .iter()
+                .all(|request| format!("{:?}", request.headers).contains(CANARY));
+            assert!(sent, "{vendor} {variable}");
+        }
+    }
 }
 
 #[test]
