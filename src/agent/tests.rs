@@ -448,7 +448,7 @@ fn a_call_is_made_as_in_a_turn() {
     // A scheduled job cannot start tasks.
     let refused = call(&in_job, "spawn").output;
     assert!(
-        refused.failed && refused.text.contains("there is no tool called \"spawn\""),
+        refused.failed && refused.text.contains("no tool named \"spawn\""),
         "{refused:?}"
     );
     // The key of a conversation that the call has begun is told.
@@ -476,9 +476,7 @@ fn only_the_chosen_tools_are_offered() {
         b.tool(look()).tool(write()).only(["look"])
     });
     assert!(
-        results(&kept)[0]
-            .1
-            .contains("there is no tool called \"write\""),
+        results(&kept)[0].1.contains("no tool named \"write\""),
         "{kept:?}"
     );
     let e = Agent::builder()
@@ -490,10 +488,7 @@ fn only_the_chosen_tools_are_offered() {
         .unwrap();
     assert_eq!(
         (e.kind, e.message.as_str()),
-        (
-            Kind::Usage,
-            "there is no tool called \"lok\"; did you mean look?"
-        )
+        (Kind::Usage, "no tool named \"lok\"; did you mean look?")
     );
 }
 

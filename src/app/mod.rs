@@ -35,6 +35,7 @@ use crate::ssrf::AddressGuard;
 use crate::template;
 use crate::text::{LocalTime, nearest, one_line};
 use crate::timezone::Zone;
+use crate::tool::names;
 use crate::usage::Ledger;
 use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers};
@@ -130,7 +131,8 @@ pub(crate) fn unconfirmed(config: &Config) -> Vec<Error> {
     let servers = config.mcp_servers.keys().map(String::as_str);
     let error = |name: &String| {
         let bare = name.split_once("__").map_or(&**name, |(server, _)| server);
-        let near = nearest(bare, CONFIRMED.into_iter().chain(servers.clone()));
+        let near = names::known_elsewhere(bare)
+            .or_else(|| nearest(bare, CONFIRMED.into_iter().chain(servers.clone())));
         let hint = near.map_or(
             "it may name tools, MCP servers, writes and runs; bantam tools lists the tools"
                 .to_owned(),

@@ -31,7 +31,7 @@ pub(crate) static EXEC: BuiltIn = BuiltIn {
             required(command)
             command: Text();
             working_dir: Text();
-            timeout: AtLeast(1) "Seconds, at most 600; default TIMEOUT";
+            timeout: Between(1, 600) "Seconds; default TIMEOUT";
         },
     ),
     shown: &["command", "working_dir"],

@@ -29,8 +29,8 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             Risk::Safe,
             "List a directory, up to 200 entries.",
             schema! {
-                required(path)
-                path: Text();
+                required()
+                path: Text() "Default: the workspace";
                 depth: AtLeast(0) "Levels, 1 to 10; default 1";
             },
         ),

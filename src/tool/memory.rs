@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::template;
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
@@ -22,7 +22,7 @@ pub(crate) static MEMORY: BuiltIn = BuiltIn {
             required(action)
             action: OneOf("view", "write", "append", "search", "delete")
                 "view without key lists all; write replaces; append adds a line";
-            key: Text() "A name, or today; default MEMORY";
+            key: Text() "A name, MEMORY or today; append adds to MEMORY without one";
             content: Text();
             query: Text();
         },
@@ -37,7 +37,17 @@ pub(crate) static MEMORY: BuiltIn = BuiltIn {
 /// With a model for it, a search also compares meanings.
 fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let now = (workshop.local_time)(SystemTime::now());
-    let request = arguments::<MemoryRequest>(args)?;
+    let mut request = arguments::<MemoryRequest>(args)?;
+    let key = text(args, "key").trim();
+    let key = key.strip_prefix("memory/").unwrap_or(key);
+    let key = key.strip_suffix(".md").unwrap_or(key);
+    request.key = Some(key.to_owned()).filter(|key| !key.is_empty());
+    let replaces = matches!(request.action, MemoryAction::Write | MemoryAction::Delete);
+    if replaces && request.key.is_none() {
+        let what =
+            "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md";
+        return Err(Error::failed(what));
+    }
     let workers = notes(workshop)?;
     let is_search = request.action == MemoryAction::Search;
     let job = Job::File(FileJob::Memory { request, now });
@@ -85,10 +95,7 @@ mod tests {
         let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(
-                check(&schema, args.clone(), Unknown::LeaveOut).unwrap(),
-                args
-            );
+            assert_eq!(check(&schema, args.clone(), Unknown::Refuse).unwrap(), args);
             let request: MemoryRequest = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(request).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));

@@ -11,6 +11,9 @@ macro_rules! schema {
     (@type Text) => { r#""type":"string""# };
     (@type Flag) => { r#""type":"boolean""# };
     (@type AtLeast $least:literal) => { concat!(r#""type":"integer","minimum":"#, $least) };
+    (@type Between $least:literal $most:literal) => {
+        concat!(r#""type":"integer","minimum":"#, $least, r#","maximum":"#, $most)
+    };
     (@type OneOf $first:literal $($word:literal)*) => {
         concat!(r#""type":"string","enum":[""#, $first, $(r#"",""#, $word,)* r#""]"#)
     };
@@ -48,6 +51,7 @@ pub(crate) mod mcp;
 pub(crate) mod meaning;
 pub(crate) mod memory;
 pub(crate) mod message;
+pub(crate) mod names;
 pub(crate) mod pages;
 mod prepared;
 mod registry;
@@ -119,8 +123,8 @@ pub struct ToolSpec {
     /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
     /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
     /// that is broken or looks around. Obvious mistakes are corrected: `"12"` becomes 12 for an integer, `"true"`
-    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out, and so is an argument that the schema does
-    /// not name, unless it may be a misspelling.
+    /// true, one value a list of it, `"X"` the choice `"x"`; `null` is left out. An argument that the schema does not name is
+    /// refused, but for a comment such as `reason`, and nothing is run.
     pub schema: Cow<'static, str>,
     /// What its calls may do to the world.
     pub risk: Risk,

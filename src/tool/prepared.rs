@@ -18,6 +18,8 @@ const MAX_SUMMARIZED: usize = 16 << 10;
 pub(crate) struct PreparedCall<'a> {
     pub(super) call: &'a ToolCall,
     pub(super) checked: Result<(&'a dyn Tool, Value)>,
+    /// The names of arguments that were comments.
+    pub(super) ignored: Vec<String>,
     pub(super) redactor: &'a Redactor,
 }
 
@@ -163,6 +165,13 @@ impl PreparedCall<'_> {
             Ok((tool, args)) => contained("the tool", || tool.call(args, turn)),
             Err(e) => Err(e.clone()),
         };
+        let output = output.map(|mut output| {
+            if !self.ignored.is_empty() {
+                let ignored = self.ignored.join(", ");
+                output.text.push_str(&format!("\n[ignored: {ignored}]"));
+            }
+            output
+        });
         self.result(
             output.unwrap_or_else(|e| failure(format!("error: {e}"))),
             turn.said,

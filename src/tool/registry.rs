@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::pages::{READ_MORE, READ_MORE_TOOL};
 use super::prepared::PreparedCall;
 use super::schema::Unknown;
-use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, schema};
+use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, schema};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
@@ -42,9 +42,7 @@ impl Registry {
     /// Keeps the tools with these names; `read_more` stays with them.
     pub(crate) fn select(&mut self, names: &[String]) -> Result<()> {
         if let Some(name) = names.iter().find(|name| !self.tools.contains_key(*name)) {
-            return Err(
-                Error::usage(self.unknown(name)).hint(format!("the tools are: {}", self.names()))
-            );
+            return Err(Error::usage(self.unknown(name)).hint("run `bantam tools`"));
         }
         self.tools
             .retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
@@ -104,6 +102,7 @@ impl Registry {
         if self.tools.contains_key(name) {
             return name.to_owned();
         }
+        let name = names::bare_name(name);
         let plain = |name: &str| {
             name.replace(|c: char| !c.is_ascii_alphanumeric(), "")
                 .to_ascii_lowercase()
@@ -125,31 +124,40 @@ impl Registry {
         self.tools.keys().cloned().collect::<Vec<_>>().join(", ")
     }
 
+    /// The schema of a tool.
+    pub(crate) fn schema(&self, name: &str) -> Option<Value> {
+        parse_json(self.tools.get(name)?.spec().schema.as_bytes()).ok()
+    }
+
     fn unknown(&self, name: &str) -> String {
-        let near = nearest(name, self.tools.keys().map(String::as_str));
-        let near = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
-        format!(
-            "there is no tool called \"{}\"{near}",
-            one_line(name, MAX_NAME)
-        )
+        let near = || nearest(name, self.tools.keys().map(String::as_str));
+        let known =
+            names::suggest(name, self).or_else(|| Some(format!("did you mean {}?", near()?)));
+        let name = one_line(name, MAX_NAME);
+        match known {
+            Some(known) => format!("no tool named \"{name}\"; {known}"),
+            None => format!("no tool named \"{name}\"; the tools are: {}", self.names()),
+        }
     }
 
     /// Finds the tool and checks the arguments. Runs nothing.
     pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> PreparedCall<'a> {
+        let (mut checked, mut ignored) = (self.check(call), Vec::new());
+        if let Ok((_, _, comments)) = &mut checked {
+            ignored = std::mem::take(comments);
+        }
         PreparedCall {
             call,
-            checked: self.check(call),
+            checked: checked.map(|(tool, args, _)| (tool, args)),
+            ignored,
             redactor: &self.redactor,
         }
     }
 
-    fn check(&self, call: &ToolCall) -> Result<(&dyn Tool, Value)> {
+    /// The tool, its arguments, and the names of comments that are no arguments.
+    fn check(&self, call: &ToolCall) -> Result<(&dyn Tool, Value, Vec<String>)> {
         let Some(tool) = self.tools.get(&call.name) else {
-            return Err(Error::failed(format!(
-                "{}; the tools are: {}",
-                self.unknown(&call.name),
-                self.names()
-            )));
+            return Err(Error::failed(self.unknown(&call.name)));
         };
         let json = if call.arguments.trim().is_empty() {
             "{}"
@@ -162,24 +170,31 @@ impl Registry {
                 "the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"
             ))
         })?;
-        // Some servers write null for no arguments.
-        let args = if args.is_null() {
-            Value::Object(Map::new())
-        } else {
-            args
+        let decoded = args.as_str().and_then(|text| parse_json(text).ok());
+        let args = match decoded.filter(Value::is_object).unwrap_or(args) {
+            // Some servers write null for no arguments.
+            Value::Null => Value::Object(Map::new()),
+            args => args,
         };
         let invalid =
             |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
+        let (mut args, mut ignored) = (args, Vec::new());
         let unknown = if tool.takes_any() {
             Unknown::PassOn
         } else {
-            Unknown::LeaveOut
+            Unknown::Refuse
         };
+        let is_ours = unknown == Unknown::Refuse && !schema["properties"].is_null();
+        if let Some(given) = args.as_object_mut().filter(|_| is_ours) {
+            let given = std::mem::take(given);
+            let (named, comments) = names::rename(tool.spec(), given, &schema).map_err(invalid)?;
+            (args, ignored) = (Value::Object(named), comments);
+        }
         // What is wrong is said in words of the schema, which may be somebody else's.
         let args = schema::check(&schema, args, unknown).map_err(|what| match unknown {
-            Unknown::LeaveOut => invalid(what),
+            Unknown::Refuse => invalid(what),
             Unknown::PassOn => invalid(foreign("its schema says:", &what)),
         })?;
         if !args.is_object() {
@@ -194,7 +209,7 @@ impl Registry {
                  change only the text around it, or ask the user to write the secret"
             )));
         }
-        Ok((tool.as_ref(), args))
+        Ok((tool.as_ref(), args, ignored))
     }
 }
 
@@ -356,7 +371,7 @@ mod tests {
             (
                 "echo",
                 "{\"text\":\"x\",\"tims\":2}",
-                "unknown parameter \"tims\"; did you mean \"times\"?",
+                "unknown argument \"tims\": echo takes text, times; nothing was run",
             ),
             (
                 "echo",
@@ -380,7 +395,10 @@ mod tests {
         for (arguments, says) in [
             ("{\"text\": 5}", "5"),
             ("\"{\\\"text\\\": \\\"x\\\"}\"", "x"),
-            ("{\"text\": \"x\", \"reason\": \"y\"}", "x"),
+            (
+                "{\"text\": \"x\", \"reason\": \"y\"}",
+                "x\n[ignored: reason]",
+            ),
             (
                 "{\"text\": \"a\\u0000b hunter2-hunter2\"}",
                 "ab [secret removed]",
@@ -428,9 +446,7 @@ mod tests {
             !shown.contains(|c: char| c.is_control() || c == '\u{202e}'),
             "{shown:?}"
         );
-        assert!(
-            summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: there is no tool called")
-        );
+        assert!(summary("a\u{7}\nb", &json!({})).starts_with("a b cannot run: no tool named"));
         let shown = summary("echo", &json!({"times": "hunter2-hunter2"}));
         assert!(
             shown.contains("\"times\" must be") && !shown.contains("hunter"),
@@ -458,14 +474,8 @@ mod tests {
         let e = chosen(&["echo", "exce"]).unwrap_err();
         assert_eq!(
             (e.kind, e.message.as_str()),
-            (
-                Kind::Usage,
-                "there is no tool called \"exce\"; did you mean exec?"
-            )
+            (Kind::Usage, "no tool named \"exce\"; did you mean exec?")
         );
-        assert_eq!(
-            e.hint.as_deref(),
-            Some("the tools are: echo, exec, grep, read_more")
-        );
+        assert_eq!(e.hint.as_deref(), Some("run `bantam tools`"));
     }
 }

@@ -15,8 +15,8 @@ const MAX_ERRORS: usize = 3;
 /// What to do with arguments that a schema does not name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unknown {
-    /// They are left out, and refused where one may be a misspelling.
-    LeaveOut,
+    /// They are refused.
+    Refuse,
     /// They go to the tool as they are, unless the schema excludes them.
     PassOn,
 }
@@ -147,7 +147,7 @@ fn sized(schema: &Value, value: &Value, path: &str, unknown: Unknown) -> Result<
         ));
     }
     // A foreign pattern can take minutes with a long text, so the server checks it.
-    let is_own = unknown == Unknown::LeaveOut;
+    let is_own = unknown == Unknown::Refuse;
     let pattern = schema.get("pattern").and_then(Value::as_str);
     let pattern = pattern.filter(|_| is_own);
     let (Some(pattern), Some(text)) = (pattern, value.as_str()) else {
@@ -278,8 +278,6 @@ fn object(
             taken.insert(name, value);
         }
     } else {
-        // Models add parameters of their own, a reason for example. Only what may be a misspelling counts.
-        let is_incomplete = !wrong.is_empty();
         for name in given.keys() {
             let absent = properties
                 .keys()
@@ -287,12 +285,7 @@ fn object(
                 .filter(|name| !taken.contains_key(*name));
             let near = nearest(name, absent)
                 .map_or(String::new(), |near| format!("; did you mean \"{near}\"?"));
-            if !near.is_empty() || is_incomplete {
-                wrong.push(format!(
-                    "unknown parameter \"{}\"{near}",
-                    one_line(name, 40)
-                ));
-            }
+            wrong.push(format!("unknown argument \"{}\"{near}", one_line(name, 40)));
         }
     }
     wrong.truncate(MAX_ERRORS);
@@ -410,7 +403,7 @@ mod tests {
     use serde_json::json;
 
     fn check(schema: &Value, args: Value) -> Result<Value, String> {
-        super::check(schema, args, Unknown::LeaveOut)
+        super::check(schema, args, Unknown::Refuse)
     }
 
     #[test]
@@ -438,8 +431,8 @@ mod tests {
         assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
         let mut closed = schema;
         closed["additionalProperties"] = false.into();
-        let left = super::check(&closed, json!({"why": "x"}), Unknown::PassOn);
-        assert_eq!(left, Ok(json!({})));
+        let refused = super::check(&closed, json!({"why": "x"}), Unknown::PassOn);
+        assert!(refused.unwrap_err().contains("unknown argument \"why\""));
     }
 
     fn schema() -> Value {
@@ -502,7 +495,6 @@ mod tests {
             ),
             (json!({"oldText": "x"}), json!({"old_text": "x"})),
             (json!({"any": [{"x": null}]}), json!({"any": [{"x": null}]})),
-            (json!({"reason": "because"}), json!({})),
         ] {
             assert_eq!(
                 check(&schema(), with(given.clone())),
@@ -569,15 +561,11 @@ mod tests {
         }
         assert_eq!(
             check(&schema(), json!({"file": "p", "limit": 5})),
-            Err("\"path\" is missing: a string; unknown parameter \"file\"".to_owned())
+            Err("\"path\" is missing: a string; unknown argument \"file\"".to_owned())
         );
-        // What is a slip makes no other name one.
         assert_eq!(
-            check(
-                &schema(),
-                json!({"limt": 5, "path": "p", "reason": "because"})
-            ),
-            Err("unknown parameter \"limt\"; did you mean \"limit\"?".to_owned())
+            check(&schema(), json!({"limt": 5, "path": "p"})),
+            Err("unknown argument \"limt\"; did you mean \"limit\"?".to_owned())
         );
         assert_eq!(
             check(&schema(), json!([1])),
@@ -594,21 +582,6 @@ mod tests {
         let long = json!({"path": ["x".repeat(100_000)], "limit": "y".repeat(100_000), "tags": vec![json!({}); 10_000]});
         let says = check(&schema(), long).unwrap_err();
         assert!(says.len() < 600 && !says.contains('\n'), "{says}");
-    }
-
-    #[test]
-    fn an_unknown_parameter_counts_only_when_it_looks_like_a_slip() {
-        assert_eq!(
-            check(&schema(), with(json!({"explanation": "x"}))),
-            Ok(with(json!({})))
-        );
-        let says = check(&schema(), with(json!({"limt": 5, "explanation": "x"}))).unwrap_err();
-        assert_eq!(says, "unknown parameter \"limt\"; did you mean \"limit\"?");
-        // Next to the right name it is no slip.
-        assert_eq!(
-            check(&schema(), with(json!({"limt": 5, "limit": 5}))),
-            Ok(with(json!({"limit": 5})))
-        );
     }
 
     #[test]

@@ -187,11 +187,17 @@ pub(crate) struct ServeJob {
     pub counts_processes: bool,
 }
 
+/// The path of the workspace, for tools.
+fn workspace() -> String {
+    ".".to_owned()
+}
+
 /// A job with files. Paths are relative to the workspace, or absolute and within one of the trees.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FileJob {
     ListDir {
+        #[serde(default = "workspace")]
         path: String,
         /// Levels to descend; 1 is the directory alone.
         depth: Option<u32>,

@@ -264,7 +264,7 @@ fn a_tool_nobody_knows_and_arguments_that_are_wrong_go_back_to_the_model() {
     let model = Model::scripted([
         Reply::calls([
             call("call_a", "launch_rocket", &json!({})),
-            call("call_b", "read_file", &json!({ "file": "notes.txt" })),
+            call("call_b", "read_file", &json!({ "lines": "notes.txt" })),
             call("call_c", "read_file", &json!("not an object")),
         ]),
         Reply::text("I cannot."),

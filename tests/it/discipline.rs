@@ -54,7 +54,7 @@ fn in_order(messages: &[&Value]) {
 #[test]
 fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
     let results = told([
-        call("a", "read_file", &json!({ "file": "notes.txt" })),
+        call("a", "read_file", &json!({ "limit": 2 })),
         call(
             "b",
             "read_file",
@@ -70,12 +70,12 @@ fn wrong_arguments_are_told_in_a_sentence_that_names_them() {
         ),
     ]);
     for (result, says) in results.iter().zip([
-        "\"path\" is missing: a string; unknown parameter \"file\"",
+        "\"path\" is missing: a string",
         "\"limit\" must be an integer, not \"a few\"",
         "\"path\" must be a string, not [\".\"]",
         "\"timeout\" must be at least 1, not 0",
         "\"page\" must be at least 1, not -1",
-        "unknown parameter \"ofset\"; did you mean \"offset\"?",
+        "unknown argument \"ofset\": read_file takes limit, offset, pages, path; nothing was run",
     ]) {
         assert!(
             result.starts_with("error: invalid arguments for ") && result.ends_with(says),
@@ -221,7 +221,7 @@ fn each_call_is_told_to_a_person_in_one_line() {
         (
             "exce",
             json!({ "command": "pwd" }),
-            "exce cannot run: there is no tool called \"exce\"; did you mean exec?",
+            "exce cannot run: no tool named \"exce\"; did you mean exec?",
         ),
         (
             "exec",
@@ -278,7 +278,7 @@ fn arguments_that_only_look_wrong_are_taken() {
         call(
             "b",
             "read_file",
-            &json!({ "path": "notes.txt", "offset": 3, "limit": null, "why": "to see" }),
+            &json!({ "path": "notes.txt", "offset": 3, "limit": null, "reason": "to see" }),
         ),
         call(
             "c",
@@ -357,7 +357,7 @@ fn a_name_no_provider_takes_does_not_go_back_to_one() {
         .map(|call| call["function"]["name"].as_str().unwrap())
         .collect();
     assert_eq!(names, ["list_files_", &"x".repeat(64)]);
-    assert!(request.texts("tool")[0].contains("there is no tool called \"list_files_\""));
+    assert!(request.texts("tool")[0].contains("no tool named \"list_files_\""));
 }
 
 /// `text` without the line that says which page it is.

@@ -20,6 +20,7 @@ mod attach;
 mod botrules;
 mod botschema;
 mod bytes;
+mod calls;
 mod cancel;
 mod clocks;
 mod compaction;

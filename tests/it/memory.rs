@@ -263,7 +263,7 @@ fn anthropic(said: &str, call: Option<Value>) -> Reply {
 
 #[test]
 fn a_write_to_memory_changes_only_what_comes_after_the_mark() {
-    let write = json!({ "action": "write", "content": "Likes quinces" });
+    let write = json!({ "action": "write", "key": "MEMORY", "content": "Likes quinces" });
     let model = Model::scripted([
         anthropic("So.", Some(write)),
         anthropic("Done.", None),

@@ -251,7 +251,7 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
     let run = home.agent(["-m", "go"]);
     run.exits(0);
     assert!(
-        run.stdout.contains("created moon.txt") && run.stdout.contains("there is no tool called"),
+        run.stdout.contains("created moon.txt") && run.stdout.contains("no tool named"),
         "{}",
         run.stdout
     );

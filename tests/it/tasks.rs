@@ -505,7 +505,7 @@ fn a_job_is_not_offered_one() {
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
     assert!(
-        run.stdout.contains("there is no tool called \"spawn\""),
+        run.stdout.contains("no tool named \"spawn\""),
         "{}",
         run.stdout
     );

@@ -1,0 +1,411 @@
+//! Names that models know from other programs, of tools and of arguments. A call does what its arguments say, or nothing.
+
+use serde_json::{Map, Value};
+
+use super::{BUILT_IN, Registry, ToolSpec};
+use crate::text::one_line;
+
+/// Tools, and what they are called elsewhere. docs/coming-from.md has the same table.
+pub(crate) const TOOLS: [(&str, &[&str]); 13] = [
+    (
+        "exec",
+        &[
+            "bash",
+            "sh",
+            "shell",
+            "terminal",
+            "command",
+            "run_command",
+            "run_shell_command",
+            "execute_command",
+            "execute_bash",
+            "run_terminal_cmd",
+            "local_shell",
+            "python",
+            "glob",
+            "find",
+        ],
+    ),
+    (
+        "read_file",
+        &["read", "file_read", "view", "view_file", "cat", "open_file"],
+    ),
+    (
+        "write_file",
+        &[
+            "write",
+            "file_write",
+            "create_file",
+            "write_to_file",
+            "save_file",
+        ],
+    ),
+    (
+        "edit_file",
+        &[
+            "edit",
+            "file_edit",
+            "replace",
+            "str_replace",
+            "str_replace_editor",
+            "str_replace_based_edit_tool",
+            "replace_in_file",
+            "search_replace",
+            "apply_patch",
+            "multi_edit",
+        ],
+    ),
+    (
+        "list_dir",
+        &["ls", "file_list", "list_files", "list_directory", "tree"],
+    ),
+    (
+        "grep",
+        &[
+            "grep_search",
+            "search_files",
+            "search_file_content",
+            "file_search",
+            "codebase_search",
+            "ripgrep",
+        ],
+    ),
+    (
+        "web_search",
+        &["search", "google_search", "google_web_search"],
+    ),
+    (
+        "web_fetch",
+        &["fetch", "http_get", "fetch_url", "read_url", "browse"],
+    ),
+    (
+        "subagent",
+        &[
+            "task",
+            "agent",
+            "spawn",
+            "run_skill",
+            "create_subagent",
+            "spawn_agent",
+            "delegate_task",
+        ],
+    ),
+    (
+        "memory",
+        &["save_memory", "remember", "recall", "memory_search"],
+    ),
+    ("message", &["send_message", "notify", "send_file"]),
+    ("cron", &["schedule", "schedule_task", "reminder"]),
+    ("skill", &["use_skill", "load_skill"]),
+];
+
+/// Arguments of built-in tools, and what they are called elsewhere.
+const ARGUMENTS: [(&str, &[&str]); 24] = [
+    (
+        "path",
+        &[
+            "file_path",
+            "absolute_path",
+            "target_file",
+            "file",
+            "filename",
+            "dir",
+            "directory",
+            "dir_path",
+            "folder",
+        ],
+    ),
+    (
+        "working_dir",
+        &[
+            "cwd",
+            "workdir",
+            "working_directory",
+            "dir",
+            "directory",
+            "path",
+        ],
+    ),
+    ("command", &["cmd", "script"]),
+    (
+        "content",
+        &[
+            "text",
+            "contents",
+            "file_text",
+            "file_content",
+            "body",
+            "data",
+            "note",
+            "message",
+        ],
+    ),
+    (
+        "old_text",
+        &["old_string", "old_str", "old", "search", "find"],
+    ),
+    (
+        "new_text",
+        &["new_string", "new_str", "new", "replace", "replacement"],
+    ),
+    ("pattern", &["query", "regex", "regexp", "search"]),
+    ("glob", &["include", "file_pattern", "include_pattern"]),
+    (
+        "max",
+        &["max_results", "max_matches", "limit", "head_limit"],
+    ),
+    ("offset", &["start_line"]),
+    ("limit", &["max_lines", "num_lines"]),
+    ("timeout", &["timeout_seconds"]),
+    ("query", &["q", "search_query"]),
+    ("count", &["num_results", "max_results", "limit"]),
+    ("url", &["uri", "link"]),
+    ("max_chars", &["max_length"]),
+    (
+        "key",
+        &["name", "note", "title", "file", "filename", "path"],
+    ),
+    ("task", &["prompt", "instructions", "goal"]),
+    ("skill", &["skill_name"]),
+    ("background", &["run_in_background", "is_background"]),
+    ("message", &["prompt", "task", "text", "content"]),
+    ("every_seconds", &["interval"]),
+    ("cron_expr", &["cron", "schedule", "expression"]),
+    ("file", &["path", "file_path", "attachment"]),
+];
+/// Likewise, of tools that schedule and send.
+const MORE_ARGUMENTS: [(&str, &[&str]); 3] = [
+    ("at", &["time", "run_at"]),
+    ("job_id", &["id"]),
+    ("chat_id", &["chat", "to"]),
+];
+
+/// Remarks on a call, which change nothing.
+const COMMENTS: [&str; 4] = ["description", "explanation", "reason", "justification"];
+
+/// What models write around the name of a tool: templates of chats, brackets, a number.
+pub(crate) fn bare_name(name: &str) -> &str {
+    let name = name.split("<|").next().unwrap_or_default();
+    let name = name.trim().trim_end_matches("()");
+    match name.rsplit_once(':') {
+        Some((name, number)) if number.parse::<u32>().is_ok() => name,
+        _ => name,
+    }
+}
+
+/// The tool that another program calls `name`.
+pub(crate) fn known_elsewhere(name: &str) -> Option<&'static str> {
+    let name = name.to_ascii_lowercase();
+    let row = TOOLS
+        .iter()
+        .find(|(_, others)| others.contains(&name.as_str()));
+    row.map(|(tool, _)| *tool)
+}
+
+/// What to say to a model that called a tool by a name of another program's.
+pub(crate) fn suggest(name: &str, registry: &Registry) -> Option<String> {
+    let tool = known_elsewhere(name)?;
+    let schema = registry.schema(tool)?;
+    Some(format!("use {tool} {{{}}}", signature(&schema).join(", ")))
+}
+
+/// The arguments of a schema, those that may be left out with a question mark.
+fn signature(schema: &Value) -> Vec<String> {
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let properties = schema["properties"].as_object();
+    let mut names: Vec<&str> = properties
+        .into_iter()
+        .flat_map(|properties| properties.keys().map(String::as_str))
+        .collect();
+    names.sort_by_key(|name| {
+        required
+            .iter()
+            .position(|known| known == name)
+            .unwrap_or(usize::MAX)
+    });
+    names
+        .iter()
+        .map(|name| format!("{name}{}", if required.contains(name) { "" } else { "?" }))
+        .collect()
+}
+
+/// Names the arguments as the schema does. Returns the comments that are left out as well.
+///
+/// # Errors
+/// An argument that the tool does not have, or two values for one, in a sentence for the model.
+pub(crate) fn rename(
+    tool: &ToolSpec,
+    given: Map<String, Value>,
+    schema: &Value,
+) -> Result<(Map<String, Value>, Vec<String>), String> {
+    let properties: Vec<&String> = schema["properties"]
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .collect();
+    let given = given.into_iter().filter(|(_, value)| !value.is_null());
+    let (mut named, others): (Map<_, _>, Map<_, _>) =
+        given.partition(|(name, _)| properties.contains(&name));
+    let mut ignored = Vec::new();
+    for (name, value) in others {
+        let same = |known: &&&String| has_same_letters(known, &name);
+        let meant: Vec<&String> = match properties.iter().find(same) {
+            Some(known) => vec![known],
+            None if tool.source == BUILT_IN => properties
+                .iter()
+                .copied()
+                .filter(|known| is_alias(known, &name))
+                .collect(),
+            None => Vec::new(),
+        };
+        let mut absent = meant.iter().filter(|known| !named.contains_key(**known));
+        match (absent.next(), absent.next()) {
+            (Some(known), None) => drop(named.insert((*known).clone(), value)),
+            (None, _) if meant.iter().any(|known| named.get(*known) == Some(&value)) => {}
+            (None, _) if !meant.is_empty() => {
+                let (name, known) = (one_line(&name, 40), meant[0]);
+                return Err(format!(
+                    "\"{name}\" and \"{known}\" are one argument with two values; nothing was run"
+                ));
+            }
+            _ if COMMENTS.contains(&name.as_str()) => ignored.push(name),
+            _ => {
+                let takes = properties.iter().map(|name| name.as_str());
+                let takes = takes.collect::<Vec<_>>().join(", ");
+                let takes = if takes.is_empty() { "nothing" } else { &takes };
+                let name = one_line(&name, 40);
+                return Err(format!(
+                    "unknown argument \"{name}\": {} takes {takes}; nothing was run",
+                    tool.name
+                ));
+            }
+        }
+    }
+    if tool.source == BUILT_IN {
+        join_words(&mut named);
+    }
+    Ok((named, ignored))
+}
+
+/// Makes a command of a list of words.
+fn join_words(args: &mut Map<String, Value>) {
+    let Some(command) = args.get_mut("command") else {
+        return;
+    };
+    let words: Option<Vec<&str>> = command
+        .as_array()
+        .and_then(|words| words.iter().map(Value::as_str).collect());
+    if let Some(words) = words {
+        *command = shell_words::join(words).into();
+    }
+}
+
+fn is_alias(property: &str, name: &str) -> bool {
+    let mut rows = ARGUMENTS.iter().chain(&MORE_ARGUMENTS);
+    let name = name.to_ascii_lowercase();
+    rows.any(|(known, others)| *known == property && others.contains(&name.as_str()))
+}
+
+/// Whether two names differ in style only: `filePath`, `file-path` and `file_path`.
+pub(super) fn has_same_letters(a: &str, b: &str) -> bool {
+    fn letters(name: &str) -> impl Iterator<Item = u8> {
+        let bytes = name.bytes().filter(u8::is_ascii_alphanumeric);
+        bytes.map(|byte| byte.to_ascii_lowercase())
+    }
+    letters(a).eq(letters(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Risk;
+    use super::*;
+
+    #[test]
+    fn no_name_is_an_alias_of_two_tools() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (tool, others) in TOOLS {
+            for name in others.iter().chain([&tool]) {
+                assert!(seen.insert(*name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_for_newcomers_has_the_names_of_the_table() {
+        let page = include_str!("../../docs/coming-from.md");
+        for (tool, others) in TOOLS {
+            let names: Vec<String> = others.iter().map(|name| format!("`{name}`")).collect();
+            let row = format!("| `{tool}` | {} |", names.join(" "));
+            assert!(page.contains(&row), "docs/coming-from.md lacks: {row}");
+        }
+    }
+
+    #[test]
+    fn each_argument_is_renamed_counted_or_refused() {
+        let schema = json!({"properties": {
+            "path": {}, "content": {}, "max": {}, "limit": {}, "working_dir": {}
+        }});
+        let spec = ToolSpec::built_in("try", Risk::Safe, "", "");
+        let read = |given: Value| rename(&spec, given.as_object().cloned().unwrap(), &schema);
+        let renamed = |given: Value| read(given).map(|(args, _)| Value::Object(args));
+        for (given, args) in [
+            (json!({"file_path": "a"}), json!({"path": "a"})),
+            (json!({"Path": "a", "fileText": null}), json!({"path": "a"})),
+            (json!({"workingDir": "a"}), json!({"working_dir": "a"})),
+            (json!({"path": "a", "filename": "a"}), json!({"path": "a"})),
+            (
+                json!({"body": "x", "cwd": "y"}),
+                json!({"content": "x", "working_dir": "y"}),
+            ),
+            // `directory` is the path or the working directory.
+            (
+                json!({"path": "a", "directory": "b"}),
+                json!({"path": "a", "working_dir": "b"}),
+            ),
+        ] {
+            assert_eq!(renamed(given.clone()), Ok(args), "{given}");
+        }
+        for (given, word) in [
+            (
+                json!({"path": "a", "append": true}),
+                "unknown argument \"append\": try takes",
+            ),
+            (json!({"directory": "b"}), "unknown argument"),
+            (json!({"path": "a", "filename": "b"}), "two values"),
+            (json!({"path": "a", "PATH": "b"}), "two values"),
+        ] {
+            let e = renamed(given.clone()).unwrap_err();
+            assert!(
+                e.contains(word) && e.contains("nothing was run"),
+                "{given}: {e}"
+            );
+        }
+        let (_, ignored) = read(json!({"path": "a", "reason": "because"})).unwrap();
+        assert_eq!(ignored, ["reason"]);
+        let exec = json!({"properties": {"command": {}}});
+        let words = json!({"cmd": ["ls", "a b"]}).as_object().cloned().unwrap();
+        let (args, _) = rename(&spec, words.clone(), &exec).unwrap();
+        assert_eq!(args["command"], "ls 'a b'");
+        let of_program = ToolSpec {
+            source: "program".into(),
+            ..spec.clone()
+        };
+        assert!(rename(&of_program, words, &exec).is_err());
+    }
+
+    #[test]
+    fn what_templates_write_around_a_name_is_removed() {
+        for name in ["exec", "exec()", "exec:0", "exec<|channel|>json", " exec "] {
+            assert_eq!(bare_name(name), "exec", "{name}");
+        }
+        assert_eq!(bare_name("functions.exec:1"), "functions.exec");
+        assert_eq!(bare_name("a:b"), "a:b");
+    }
+}

@@ -1,0 +1,145 @@
+//! A call does what its arguments say, or nothing: names of other programs, and arguments that a tool does not have.
+
+use serde_json::{Value, json};
+
+use crate::harness::Home;
+use crate::model::{Model, Reply};
+
+/// Has the model make this call in a home of its own. Returns the home and the call's result.
+fn called(name: &str, args: &Value, files: &[(&str, &str)]) -> (Home, String) {
+    let model = Model::scripted([Reply::call(name, args), Reply::text("Done.")]);
+    let home = Home::with(&model.config());
+    for (path, text) in files {
+        home.write(path, *text);
+    }
+    home.agent(["-m", "go"]).exits(0).prints("Done.\n");
+    let result = model.request(1).texts("tool").remove(0);
+    (home, result)
+}
+
+fn read(home: &Home, path: &str) -> String {
+    std::fs::read_to_string(home.path(path)).unwrap_or_default()
+}
+
+#[test]
+fn a_call_with_an_argument_that_the_tool_does_not_have_changes_nothing() {
+    let files = [
+        ("workspace/memory/MEMORY.md", "Likes tea.\n"),
+        ("workspace/a.txt", "one\n"),
+        ("workspace/build/x", "x"),
+    ];
+    for (name, args, word) in [
+        (
+            "write_file",
+            json!({ "path": "a.txt", "content": "two", "append": true }),
+            "unknown argument \"append\"",
+        ),
+        (
+            "write_file",
+            json!({ "path": "a.txt", "file_path": "b.txt", "content": "two" }),
+            "two values",
+        ),
+        (
+            "edit_file",
+            json!({ "path": "a.txt", "old_text": "one", "new_text": "two", "line": 1 }),
+            "unknown argument \"line\"",
+        ),
+        (
+            "memory",
+            json!({ "action": "write", "content": "Likes coffee." }),
+            "need a key",
+        ),
+        ("memory", json!({ "action": "delete" }), "need a key"),
+        (
+            "memory",
+            json!({ "action": "write", "topic": "tea", "content": "Likes coffee." }),
+            "unknown argument \"topic\"",
+        ),
+        (
+            "exec",
+            json!({ "command": "rm -rf build", "root": "sub" }),
+            "unknown argument \"root\"",
+        ),
+        (
+            "exec",
+            json!({ "command": "rm -rf build", "timeout": 120_000 }),
+            "at most 600",
+        ),
+        (
+            "subagent",
+            json!({ "task": "look", "context": "here" }),
+            "unknown argument \"context\"",
+        ),
+    ] {
+        let (home, result) = called(name, &args, &files);
+        assert!(result.contains(word), "{name} {args}: {result}");
+        for (path, text) in files {
+            assert_eq!(read(&home, path), text, "{name} {args} changed {path}");
+        }
+    }
+}
+
+#[test]
+fn arguments_by_the_names_of_other_programs_are_understood() {
+    let files = [
+        ("workspace/memory/MEMORY.md", "Likes tea.\n"),
+        ("workspace/a.txt", "one\n"),
+        ("workspace/build/x", "x"),
+        ("workspace/sub/build/x", "x"),
+    ];
+    let changed = |name: &str, args: &Value, path: &str| {
+        let (home, result) = called(name, args, &files);
+        let others = files.iter().filter(|(other, _)| *other != path);
+        for (other, text) in others {
+            assert_eq!(read(&home, other), *text, "{name} {args} changed {other}");
+        }
+        (read(&home, path), result)
+    };
+    let note = json!({ "action": "write", "name": "garden.md", "text": "Water it." });
+    let (text, result) = changed("memory", &note, "workspace/memory/garden.md");
+    assert_eq!(text.trim(), "Water it.", "{result}");
+    let remove = json!({ "cmd": "rm -rf build", "cwd": "sub", "explanation": "to be clean" });
+    let (text, result) = changed("exec", &remove, "workspace/sub/build/x");
+    assert_eq!(text, "", "{result}");
+    assert!(result.contains("[ignored: explanation]"), "{result}");
+    let words = json!({ "command": ["cp", "a.txt", "b c.txt"] });
+    let (text, result) = changed("exec", &words, "workspace/b c.txt");
+    assert_eq!(text, "one\n", "{result}");
+    let edit = json!({ "file_path": "a.txt", "old_string": "one", "new_string": "two" });
+    let (text, result) = changed("edit_file", &edit, "workspace/a.txt");
+    assert_eq!(text, "two\n", "{result}");
+    let (_, result) = changed("list_dir", &json!({}), "");
+    assert!(result.contains("a.txt"), "{result}");
+}
+
+#[test]
+fn a_tool_by_another_programs_name_is_told_with_its_arguments_and_not_run() {
+    let page = include_str!("../../docs/coming-from.md");
+    let rows: Vec<(String, String)> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | `"))
+        .map(|(tool, others)| {
+            (
+                tool.to_owned(),
+                others.trim_end_matches(" |").replace('`', ""),
+            )
+        })
+        .filter(|(tool, _)| ["exec", "read_file", "grep", "memory"].contains(&&**tool))
+        .collect();
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for (tool, others) in rows {
+        for name in others.split_whitespace() {
+            let (_, result) = called(name, &json!({ "path": "a.txt" }), &[]);
+            assert!(
+                result.contains(&format!("use {tool} {{")),
+                "{name}: {result}"
+            );
+        }
+    }
+    let (_, result) = called(
+        "functions.ListDir:0",
+        &json!({}),
+        &[("workspace/a.txt", "")],
+    );
+    assert!(result.contains("a.txt"), "{result}");
+}
