@@ -379,9 +379,6 @@ impl Agent {
         args: &Value,
         events: Events,
     ) -> Result<CallOutput> {
-        if let Some(of_job) = self.of_job(request) {
-            return of_job.call_in(request, name, args, events);
-        }
         let request = request.with_key();
         let turn = TurnContext::new(&request, &self.limits, events, self.model());
         let called = contained("the call", || self.call_of(&turn, name, args));

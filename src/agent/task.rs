@@ -114,7 +114,7 @@ impl TurnContext<'_> {
     pub(super) fn start_task(&self, task: Task) -> Result<()> {
         let Some(begin) = &self.request.background else {
             return Err(Error::failed(
-                "background tasks are not available here: use subagent, which waits",
+                "there is no background here: give the task without it, and wait",
             ));
         };
         self.spending.begin_subagent()?;

@@ -19,7 +19,6 @@ use crate::session::versions::Versions;
 use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
 use crate::storage::Durability;
 use crate::text::{has_text, millis};
-use crate::tool::{JOB, NOT_FOR_JOBS};
 
 /// What the user is told while another process holds the conversation.
 pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
@@ -59,9 +58,6 @@ impl Agent {
         events: Events,
         load: impl FnOnce(&TurnContext) -> Result<Session>,
     ) -> Response {
-        if let Some(of_job) = self.of_job(request) {
-            return of_job.run_with(request, events, load);
-        }
         let started = Instant::now();
         let request = request.with_key();
         let turn = TurnContext::new(&request, &self.limits, events, self.model());
@@ -91,13 +87,6 @@ impl Agent {
         }
         response.ms = millis(started.elapsed());
         response
-    }
-
-    /// For a request of a scheduled job: the agent without the tools that jobs may not use; `None` if it has none of those.
-    pub(super) fn of_job(&self, request: &Request) -> Option<Self> {
-        let is_job = request.origin.channel == JOB;
-        let is_less = is_job && NOT_FOR_JOBS.iter().any(|name| self.tools.has(name));
-        is_less.then(|| self.clone().with_tools(self.tools.without(&NOT_FOR_JOBS)))
     }
 
     /// Without keys: a host may quote the one that it refuses.

@@ -94,7 +94,7 @@ pub(crate) fn misplaced(parts: Parts) -> Option<String> {
 }
 
 /// What `tools.confirm` may name besides MCP servers and their tools.
-const CONFIRMED: [&str; 20] = [
+const CONFIRMED: [&str; 18] = [
     "writes",
     "runs",
     "append_file",
@@ -107,9 +107,7 @@ const CONFIRMED: [&str; 20] = [
     "message",
     "read_file",
     "read_more",
-    "run_skill",
     "skill",
-    "spawn",
     "subagent",
     "think",
     "web_fetch",

@@ -299,7 +299,7 @@ fn every_built_in_schema_names_what_it_requires() {
     };
     let workers = Arc::new(workers(parts).unwrap());
     let (tools, notices) = tools::configured(&workers, parts, &Servers::default());
-    assert!(tools.len() == 17 && notices.is_empty(), "{notices:?}");
+    assert!(tools.len() == 15 && notices.is_empty(), "{notices:?}");
     for tool in tools {
         let schema: serde_json::Value = serde_json::from_str(&tool.spec().schema).unwrap();
         for name in schema["required"].as_array().unwrap() {

@@ -45,8 +45,8 @@ use crate::tool::files::FILES;
 use crate::tool::meaning::Meaning;
 use crate::tool::memory::MEMORY;
 use crate::tool::message::MESSAGE;
-use crate::tool::skill::{RUN_SKILL, SKILL};
-use crate::tool::subagent::{SPAWN, SUBAGENT};
+use crate::tool::skill::SKILL;
+use crate::tool::subagent::{SUBAGENT, SUBAGENT_ALONE};
 use crate::tool::think::THINK;
 use crate::tool::web::{WEB_FETCH, WEB_SEARCH};
 use crate::tool::{BuiltIn, Tool, Workshop};
@@ -197,21 +197,17 @@ pub fn memory(policy: &Policy) -> Result<Tools> {
     Ok(at_work(workshop, [&MEMORY]))
 }
 
-/// `skill` and `run_skill`, for the skills in `agent/skills/` of the home. [`Policy::builder`] shows the model their list.
+/// `skill`, for the skills in `agent/skills/` of the home. [`Policy::builder`] shows the model their list.
 pub fn skills(policy: &Policy) -> Tools {
-    at_work(policy.workshop(), [&SKILL, &RUN_SKILL])
+    at_work(policy.workshop(), [&SKILL])
 }
 
 /// `subagent`: tasks for agents like this one with a context of their own, side by side. They have its other tools, but for those
-/// that start more. The same task given twice, with nothing done in between, runs once: for several opinions, tasks differ.
+/// that start more. The same task given twice, with nothing done in between, runs once: for several opinions, tasks differ. A task
+/// that the model does not wait for needs the [`background`](crate::agent::Request::background) of the request, which runs it by
+/// [`Agent::perform`]; the model is told so where there is none.
 pub fn subagents() -> Tools {
-    vec![Box::new(SUBAGENT.at_work_alone())]
-}
-
-/// `spawn`: the same without waiting for the task. Works for requests that have a
-/// [`background`](crate::agent::Request::background), which runs it by [`Agent::perform`]; tells the model so for others.
-pub fn background() -> Tools {
-    vec![Box::new(SPAWN.at_work_alone())]
+    vec![Box::new(SUBAGENT_ALONE.at_work_alone())]
 }
 
 /// `think`: room for a thought.
@@ -262,7 +258,7 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
     let servers = &policy.factory.options.servers;
     mcp::add_tools(servers, parts, &mut tools, &mut notices);
     if tools.is_empty() {
-        if config.mcp_servers.values().any(|entry| !entry.enabled) {
+        if config.mcp_servers.values().any(|entry| !entry.is_enabled()) {
             notices.push("it is disabled (enabled in its entry)".to_owned());
         }
         let why = notices.join("; ");
@@ -279,11 +275,11 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
 }
 
 /// All tools that the settings allow, as `bantam` has them, and a notice for each that is missing or lacks a part: show them to
-/// whoever wrote the settings. Without `cron`, whose jobs the gateway of `bantam` runs, and without `spawn`, which [`background`] has.
+/// whoever wrote the settings. Without `cron`, whose jobs the gateway of `bantam` runs.
 pub fn all(policy: &Policy) -> (Tools, Vec<String>) {
     let servers = &policy.factory.options.servers;
     let (mut tools, notices) = configured(&policy.workers, policy.parts(), servers);
-    tools.retain(|tool| !matches!(&*tool.spec().name, "cron" | "spawn"));
+    tools.retain(|tool| tool.spec().name != "cron");
     (tools, notices)
 }
 
@@ -297,7 +293,7 @@ pub(crate) fn configured(
     let mut notices = Vec::new();
     let mut workshop = workshop(workers, parts);
     let mut within: Vec<&BuiltIn> = FILES.iter().collect();
-    within.extend([&SKILL, &RUN_SKILL, &WEB_FETCH, &WEB_SEARCH]);
+    within.extend([&SKILL, &SUBAGENT, &WEB_FETCH, &WEB_SEARCH]);
     if config.tools.exec.enabled && child::has_shell() {
         within.push(&EXEC);
     }
@@ -327,9 +323,7 @@ pub(crate) fn configured(
         }
     }
     let mut tools = at_work(workshop, within);
-    for alone in [&THINK, &SUBAGENT, &SPAWN] {
-        tools.push(Box::new(alone.at_work_alone()));
-    }
+    tools.push(Box::new(THINK.at_work_alone()));
     if !config.mcp_servers.is_empty() {
         mcp::add_tools(servers, parts, &mut tools, &mut notices);
     }

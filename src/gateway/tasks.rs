@@ -97,12 +97,16 @@ impl Tasks {
 
     /// Stores a new task.
     fn add(&self, task: OpenTask) -> Result<()> {
-        if self.count(Some(&task.session)) >= MAX_OPEN {
+        let mut state = self.lock();
+        let own = state
+            .open
+            .iter()
+            .filter(|open| open.session == task.session);
+        if own.count() >= MAX_OPEN {
             return Err(Error::failed(format!(
                 "{MAX_OPEN} background tasks of this conversation are open: wait for them"
             )));
         }
-        let mut state = self.lock();
         state.keep(&task.id, &task.item)?;
         state.open.push(task);
         Ok(())
@@ -210,7 +214,7 @@ impl Dispatcher {
         let (origin, session) = (report.origin.clone(), report.session.clone());
         if origin.channel == "cron" {
             return Err(Error::failed(
-                "a scheduled job ends with its answer: use subagent, which waits",
+                "a job has no background: give the task without it, and wait",
             ));
         }
         let (id, label) = (format!("task-{}", fresh_id()), &task.label);

@@ -68,6 +68,11 @@ impl<R> BuiltIn<R> {
         self
     }
 
+    pub(super) const fn parallel(mut self) -> Self {
+        self.always_parallel = true;
+        self
+    }
+
     fn function(&self, run: Box<Run>) -> Function {
         Function {
             spec: self.spec.clone(),

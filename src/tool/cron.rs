@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{BuiltIn, JOB, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
@@ -17,15 +17,15 @@ pub(crate) static CRON: BuiltIn = BuiltIn::new(
     ToolSpec::built_in(
         "cron",
         Risk::Writes,
-        "Schedule a message to yourself. It comes at its time without this conversation, so say in it all you need to know.",
+        "Schedule a message to yourself. It comes without this conversation: say all you need.",
         schema! {
             required(action)
             action: OneOf("add", "list", "remove", "enable", "disable");
             message: Text();
             every_seconds: AtLeast(60);
             cron_expr: Text() "minute hour day month weekday";
-            at: Text() "Once: 2026-03-29T02:30 (local), RFC 3339, +20m or +2h";
-            tz: Text() "IANA zone; default: the user's";
+            at: Text() "Once: 2026-03-29T02:30, RFC 3339 or +20m";
+            tz: Text() "IANA zone";
             job_id: Text();
         },
     ),
@@ -38,7 +38,7 @@ pub(crate) static CRON: BuiltIn = BuiltIn::new(
 
 fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));
-    if turn.origin.channel == "cron" && action != "list" {
+    if turn.origin.channel == JOB && action != "list" {
         // Jobs that add jobs might never stop.
         return Err(Error::failed(
             "a job cannot change jobs: tell your user what should be done",

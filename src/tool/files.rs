@@ -31,7 +31,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             schema! {
                 required()
                 path: Text() "Default: the workspace";
-                depth: AtLeast(0) "Levels, 1 to 10; default 1";
+                depth: AtLeast(0) "Levels; default 1";
             },
         ),
         SHOWN,
@@ -45,8 +45,8 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             schema! {
                 required(path)
                 path: Text();
-                offset: AtLeast(0) "The first line is 1";
-                limit: AtLeast(0) "Lines; default 2000";
+                offset: AtLeast(0) "From 1";
+                limit: AtLeast(0) "Lines";
                 pages: Text() "Of a PDF: 3-12";
             },
         ),
@@ -60,10 +60,10 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             "Search files for lines that match. Skips binary files, links and .git.",
             schema! {
                 required(pattern)
-                pattern: Text() "Regular expression without look-around; (?i) ignores case";
-                path: Text() "File or directory; default: the workspace";
+                pattern: Text() "Regular expression, no look-around";
+                path: Text() "Default: the workspace";
                 glob: Text() "*.rs by name, src/**/*.rs by path";
-                max: AtLeast(0) "Up to 1000; default 100";
+                max: AtLeast(0) "Default 100";
             },
         ),
         SHOWN,
@@ -73,7 +73,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
         ToolSpec::built_in(
             "write_file",
             Risk::Writes,
-            "Create a text file and its directories, or replace its content.",
+            "Create a text file, or replace its content.",
             schema! {
                 required(path, content)
                 path: Text();
@@ -92,7 +92,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             schema! {
                 required(path, content)
                 path: Text();
-                content: Text() "End it with a line feed";
+                content: Text();
             },
         ),
         SHOWN,
@@ -106,7 +106,7 @@ pub(crate) static FILES: [BuiltIn; 6] = [
             schema! {
                 required(path, old_text, new_text)
                 path: Text();
-                old_text: Text() "Exactly as in the file, where it occurs once";
+                old_text: Text() "As in the file, where it occurs once";
                 new_text: Text();
                 replace_all: Flag();
             },
@@ -281,7 +281,7 @@ mod tests {
             }
         }
         let schema: Value = serde_json::from_str(&FILES[0].spec.schema).unwrap();
-        assert_eq!(schema["required"], json!(["path"]));
+        assert_eq!(schema["required"], json!([]));
         assert_eq!(schema["properties"]["depth"]["type"], "integer");
     }
 }

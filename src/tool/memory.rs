@@ -16,13 +16,12 @@ pub(crate) static MEMORY: BuiltIn = BuiltIn {
     spec: ToolSpec::built_in(
         "memory",
         Risk::Writes,
-        "Keep and find notes (memory/KEY.md) that outlast the conversation. You always see MEMORY and the notes of today and \
-         yesterday.",
+        "Notes (memory/KEY.md) that outlast the conversation. You always see MEMORY, today's and yesterday's.",
         schema! {
             required(action)
             action: OneOf("view", "write", "append", "search", "delete")
                 "view without key lists all; write replaces; append adds a line";
-            key: Text() "A name, MEMORY or today; append adds to MEMORY without one";
+            key: Text() "A name, MEMORY or today";
             content: Text();
             query: Text();
         },

@@ -233,17 +233,13 @@ pub struct Task {
 }
 
 /// Tools that subagents do not have: each answers to its caller alone and starts no others.
-pub(crate) const NOT_FOR_SUBAGENTS: [&str; 5] =
-    ["subagent", "run_skill", "spawn", "message", "cron"];
+pub(crate) const NOT_FOR_SUBAGENTS: [&str; 3] = ["subagent", "message", "cron"];
 
 /// The channel of scheduled jobs.
 pub(crate) const JOB: &str = "cron";
 
-/// Tools that a job does not have: it changes no jobs, and ends with its answer.
-pub(crate) const NOT_FOR_JOBS: [&str; 2] = ["cron", "spawn"];
-
 /// Tools that pass words on. What others write ends in files and forms, where a struck secret must not stand for itself.
-const PASSES_WORDS_ON: [&str; 5] = ["message", "subagent", "run_skill", "spawn", "cron"];
+const PASSES_WORDS_ON: [&str; 3] = ["message", "subagent", "cron"];
 
 /// Something that the model can call. It keeps no state between turns: the turn is an argument.
 pub trait Tool: Send + Sync {

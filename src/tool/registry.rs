@@ -79,10 +79,6 @@ impl Registry {
         Ok(())
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.tools.contains_key(name)
-    }
-
     pub(crate) fn without(&self, names: &[&str]) -> Self {
         let mut fewer = self.clone();
         fewer

@@ -1,6 +1,6 @@
-//! The tools for skills: `skill` reads one, `run_skill` gives it to a subagent with a task.
+//! The tool `skill`, which reads a skill.
 
-use super::{BuiltIn, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
+use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
@@ -12,44 +12,18 @@ pub(crate) static SKILL: BuiltIn = BuiltIn::new(
     ToolSpec::built_in(
         READ_SKILL,
         Risk::Safe,
-        "Read a skill before you do what it is for.",
+        "Read a skill.",
         schema! { required(name) name: Text(); },
     ),
     &["name"],
     |workshop, args, _| {
-        let skill = find(workshop, text(args, "name"))?;
+        let skill = find_skill(workshop, text(args, "name"))?;
         Ok(ToolOutput::text(skill.prompt_text()))
     },
 );
 
-pub(crate) static RUN_SKILL: BuiltIn = BuiltIn {
-    adapt: None,
-    spec: ToolSpec::built_in(
-        "run_skill",
-        Risk::Runs,
-        "Have a subagent, which does not see this conversation, do a task with a skill.",
-        schema! {
-            required(name, task)
-            name: Text();
-            task: Text();
-        },
-    ),
-    shown: &["name", "task"],
-    always_parallel: true,
-    is_safe: |_| false,
-    replaces: None,
-    run: |workshop, args, turn| {
-        let (skill, task) = (find(workshop, text(args, "name"))?, text(args, "task"));
-        let text = format!("{task}\n\nFollow this skill:\n\n{}", skill.prompt_text());
-        (turn.run_task)(&Task {
-            label: "subagent".to_owned(),
-            text,
-        })
-    },
-};
-
 /// The skill of that name, if models may use it.
-fn find(workshop: &Workshop, name: &str) -> Result<Skill> {
+pub(super) fn find_skill(workshop: &Workshop, name: &str) -> Result<Skill> {
     let variables = workshop.config.tools.exec.pass_env.clone();
     let found = Skills::new(workshop.home.agent(), variables).all();
     let Some(skill) = found.named(name).filter(|skill| !skill.hidden) else {

@@ -7,7 +7,7 @@ pub(crate) static THINK: BuiltIn<Alone> = BuiltIn::new(
     ToolSpec::built_in(
         "think",
         Risk::Safe,
-        "Write down a thought. Changes nothing.",
+        "Write down a thought.",
         schema! { required(thought) thought: Text(); },
     ),
     &["thought"],

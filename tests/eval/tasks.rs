@@ -520,7 +520,7 @@ fn endurance() -> Vec<Task> {
                 let calls = outcome
                     .tools
                     .iter()
-                    .filter(|tool| ["subagent", "spawn"].contains(&tool.as_str()))
+                    .filter(|tool| *tool == "subagent")
                     .count();
                 (calls >= 3)
                     .then_some(())

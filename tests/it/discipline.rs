@@ -198,16 +198,16 @@ fn each_call_is_told_to_a_person_in_one_line() {
         ),
         ("skill", json!({ "name": "no\nsuch" }), "skill no such"),
         (
-            "run_skill",
-            json!({ "name": "none", "task": "go" }),
-            "run_skill none go",
+            "subagent",
+            json!({ "skill": "none", "task": "go" }),
+            "subagent go none",
         ),
         (
             "subagent",
             json!({ "task": "look\naround" }),
             "subagent look around",
         ),
-        ("spawn", json!({ "task": " " }), "spawn"),
+        ("subagent", json!({ "task": " " }), "subagent"),
         (
             "web_fetch",
             json!({ "url": "http://127.0.0.1:1/" }),

@@ -42,8 +42,8 @@ fn before(request: &Request) -> Reply {
         said if said.contains("hold this") => Reply::text("never").held(),
         said if said.contains("begin") && is_new => Reply::calls([call(
             "c0",
-            "spawn",
-            &json!({ "task": "hold this: the moon", "label": "moon" }),
+            "subagent",
+            &json!({ "task": "hold this: the moon", "background": true }),
         )]),
         said if said.contains("look") && is_new => {
             Reply::call("list_dir", &json!({ "path": "." })).saying("I look.")

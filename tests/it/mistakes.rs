@@ -125,8 +125,8 @@ const MISTAKES: &[Mistake] = &[
     ),
     typed(
         &["agent", "--tools", "nope", "hi"],
-        "no tool called \"nope\"",
-        "the tools are: append_file",
+        "no tool named \"nope\"",
+        "bantam tools",
     ),
     typed(
         &["agent", "--workspace", "nowhere", "hi"],

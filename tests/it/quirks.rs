@@ -439,9 +439,10 @@ fn demanded_signature_is_sent_by_the_next_run() {
             let says = "Function call is missing a thought_signature in functionCall parts.";
             return Reply::error(400, says);
         }
-        match called.is_empty() {
-            true => Reply::call("list_dir", &json!({ "path": "." })),
-            false => Reply::text("Yes."),
+        if called.is_empty() {
+            Reply::call("list_dir", &json!({ "path": "." }))
+        } else {
+            Reply::text("Yes.")
         }
     });
     let home = Home::with(&model.config());

@@ -107,7 +107,7 @@ fn a_skill_that_cannot_be_used_is_refused_with_the_reason() {
             call("a", "skill", &json!({ "name": "quiet" })),
             call("b", "skill", &json!({ "name": "far" })),
             call("c", "skill", &json!({ "name": "../../config.json" })),
-            call("d", "run_skill", &json!({ "name": "far", "task": "go" })),
+            call("d", "subagent", &json!({ "skill": "far", "task": "go" })),
         ]),
         Reply::text("Done."),
     ]);
@@ -200,7 +200,7 @@ fn subagents_work_side_by_side_in_contexts_of_their_own() {
                 .to_string()
                 .contains("a secret of this conversation")
         );
-        for name in ["subagent", "run_skill", "spawn", "message", "cron"] {
+        for name in ["subagent", "message", "cron"] {
             assert!(
                 !request.tools().contains(&name),
                 "{name} is offered to a subagent"
@@ -243,7 +243,7 @@ fn a_subagent_uses_tools_and_has_none_below_it() {
                     call("y", "subagent", &json!({ "task": "deeper" })),
                 ]),
                 (Some(_), _) => Reply::text(&request.texts("tool").join("|")),
-                (None, 0) => Reply::call("run_skill", &json!({ "name": "tea", "task": "write" })),
+                (None, 0) => Reply::call("subagent", &json!({ "skill": "tea", "task": "write" })),
                 (None, _) => Reply::text(&request.last("tool")),
             },
         );

@@ -45,8 +45,8 @@ fn greedy(work: impl Fn() -> Reply + Send + Sync + 'static) -> Model {
             _ => Reply::calls((0..16).map(|n| {
                 call(
                     &format!("c{n}"),
-                    "spawn",
-                    &json!({ "task": format!("{n}") }),
+                    "subagent",
+                    &json!({ "task": format!("{n}"), "background": true }),
                 )
             })),
         }

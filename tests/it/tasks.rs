@@ -33,11 +33,7 @@ fn report_of(request: &Request) -> Option<String> {
 }
 
 fn spawn(id: &str, task: &str) -> Call {
-    call(
-        id,
-        "spawn",
-        &json!({ "task": task, "label": format!("label of {task}") }),
-    )
+    call(id, "subagent", &json!({ "task": task, "background": true }))
 }
 
 /// A model that begins these tasks when it is asked `go`, and says what it is told of their ends.
@@ -81,11 +77,11 @@ fn a_one_shot_waits_for_its_tasks_and_answers_their_reports() {
     run.exits(0);
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert!(
-        lines[0].starts_with("Begun: Started the background task \"label of the moon\"."),
+        lines[0].starts_with("Begun: Started the background task \"the moon\"."),
         "{}",
         run.stdout
     );
-    let heard = "Heard of “label of the moon” has ended. Its report:] ``` the moon is grey ```";
+    let heard = "Heard of “the moon” has ended. Its report:] ``` the moon is grey ```";
     assert_eq!(lines[1..], ["", heard], "{}", run.stdout);
     let asked = model
         .requests()
@@ -156,7 +152,7 @@ fn a_failed_task_is_told_and_a_stop_ends_the_waiting() {
     let home = Home::with(&model.config());
     let run = home.agent(["-m", "go"]);
     assert!(
-        run.exits(0).stdout.contains("“label of broken” failed:"),
+        run.exits(0).stdout.contains("“broken” failed:"),
         "{}",
         run.stdout
     );
@@ -297,7 +293,7 @@ fn a_chat_goes_on_while_a_task_runs_and_hears_of_its_end() {
     );
     model.release();
     assert!(
-        api.wait_for_texts(OWNER, 4)[3].contains("Heard of “label of the moon” has ended"),
+        api.wait_for_texts(OWNER, 4)[3].contains("Heard of “the moon” has ended"),
         "{:?}",
         api.texts(OWNER)
     );
@@ -340,7 +336,7 @@ fn a_stop_ends_the_tasks_of_a_chat_and_a_new_conversation_and_an_undo_do_too() {
     let told = |request: &Request| {
         request
             .last("user")
-            .contains("has stopped the background task “label of a”")
+            .contains("has stopped the background task “a”")
     };
     // A stop and an undo; a new conversation knows nothing of what was before.
     assert_eq!(
@@ -426,7 +422,7 @@ fn a_task_that_was_under_way_at_a_crash_is_told_and_not_run_again() {
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
     assert!(
-        texts[1].contains("“label of the moon” was interrupted when the program ended"),
+        texts[1].contains("“the moon” was interrupted when the program ended"),
         "{texts:?}"
     );
     ends(gateway);
@@ -478,7 +474,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
     // The fault was after the effect, so it is there twice; and nobody was asked again.
     let texts = api.wait_for_texts(OWNER, 3);
     assert!(
-        texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"),
+        texts[1].contains("“the moon” has ended") && texts[1].contains("grey"),
         "{texts:?}"
     );
     assert_eq!(texts[1], texts[2]);
@@ -489,7 +485,7 @@ fn a_report_outlives_a_crash_before_and_after_it_is_posted() {
 }
 
 #[test]
-fn a_job_is_not_offered_one() {
+fn a_job_has_no_background() {
     let model =
         Model::answering(
             |request, _| match request.messages().last().unwrap()["role"].as_str() {
@@ -505,11 +501,10 @@ fn a_job_is_not_offered_one() {
     let run = home.bantam().args(["cron", "run", "look"]).run();
     run.exits(0);
     assert!(
-        run.stdout.contains("no tool named \"spawn\""),
+        run.stdout.contains("a job has no background"),
         "{}",
         run.stdout
     );
-    assert!(!model.request(0).tools().contains(&"spawn"));
 }
 
 #[test]
@@ -528,7 +523,7 @@ fn a_task_that_had_not_begun_at_a_crash_is_told_like_the_others() {
     let is_told = |n: i32| {
         api.texts(OWNER)
             .iter()
-            .any(|said| said.contains(&format!("“label of {n}” was interrupted")))
+            .any(|said| said.contains(&format!("“{n}” was interrupted")))
     };
     until("all are told", || (1..=5).all(is_told));
     noted(&home, 6);
@@ -564,7 +559,7 @@ fn a_report_that_comes_while_the_program_ends_is_posted_at_the_next_start() {
     let gateway = start(&home);
     let texts = api.wait_for_texts(OWNER, 2);
     assert!(
-        texts[1].contains("“label of the moon” has ended") && texts[1].contains("grey"),
+        texts[1].contains("“the moon” has ended") && texts[1].contains("grey"),
         "{texts:?}"
     );
     ends(gateway);
@@ -589,7 +584,7 @@ fn a_report_that_comes_while_the_program_begins_anew_is_not_lost() {
     // Before it there is the word about the other one.
     let texts = api.wait_for_texts(OWNER, 3);
     assert!(
-        texts[2].contains("Heard of “label of the moon” has ended"),
+        texts[2].contains("Heard of “the moon” has ended"),
         "{texts:?}"
     );
     ends(gateway);

@@ -44,7 +44,7 @@ pub fn main() -> Result<()> {
     let (all, notices) = tools::all(&policy);
     let names: Vec<&str> = all.iter().map(|tool| &*tool.spec().name).collect();
     assert!(names.contains(&"exec") && names.contains(&"subagent"));
-    assert!(!names.contains(&"cron") && !names.contains(&"spawn"));
+    assert!(!names.contains(&"cron"));
     assert!(notices.is_empty(), "{notices:?}");
 
     let refused = |entry: &Value| tools::mcp(&policy, "bricks", entry).err().unwrap().message;

@@ -303,7 +303,7 @@ fn a_reply_that_makes_no_sense_is_answered_in_words_for_the_model() {
         .answers("Done.")
         .run();
     assert!(
-        seen.results()[0].contains("no tool called \"launch_rocket\""),
+        seen.results()[0].contains("no tool named \"launch_rocket\""),
         "{:?}",
         seen.results()
     );
