@@ -75,7 +75,10 @@ pub(super) fn add_tools(
 
 /// The servers that are switched on.
 fn enabled(config: &Config) -> impl Iterator<Item = (&String, &McpServer)> {
-    config.mcp_servers.iter().filter(|(_, entry)| entry.enabled)
+    config
+        .mcp_servers
+        .iter()
+        .filter(|(_, entry)| entry.is_enabled())
 }
 
 /// The tools that an entry chooses.

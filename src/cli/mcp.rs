@@ -1,5 +1,6 @@
 //! `bantam mcp`: asks the configured MCP servers for their tools, and adds, removes, enables and disables servers.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
@@ -8,13 +9,14 @@ use std::time::SystemTime;
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
-use super::{confirm, load, notice, print};
+use super::{confirm, load, notice, print, report};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
 use crate::config::edit;
-use crate::config::{self, Config, Env, McpServer, proxy};
+use crate::config::{self, Config, Env, McpServer, path, proxy};
 use crate::doctor::Check;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
+use crate::json::parse_json;
 use crate::mcp::{RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
@@ -37,7 +39,7 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_examples(&["bantam mcp test time"]),
     Command::row(
         "mcp add",
-        "NAME URL|COMMAND...",
+        "[NAME URL|COMMAND...]",
         add,
         "add an MCP server to config.json, and test it; put -- before a command",
     )
@@ -54,6 +56,10 @@ pub(super) const COMMANDS: &[Command] = &[
         ("--write DIR", "let the command change DIR (repeatable)"),
         ("--no-network", "keep the command off the network"),
         ("--keep", "add it even if it does not start"),
+        (
+            "--json FILE",
+            "add the servers of another client's mcpServers JSON; - reads standard input",
+        ),
     ])
     .with_examples(&[
         "bantam mcp add time -- uvx mcp-server-time",
@@ -95,7 +101,7 @@ fn ask_all(parts: Parts) -> Vec<Option<Result<Vec<RemoteTool>>>> {
         let mut asked = Vec::new();
         for (name, entry) in servers {
             let work = move || ask(parts, name, entry);
-            asked.push(entry.enabled.then(|| scope.spawn(work)));
+            asked.push(entry.is_enabled().then(|| scope.spawn(work)));
         }
         let panicked = |_| Err(Error::failed("asking it panicked"));
         let answer = |thread: ScopedJoinHandle<_>| thread.join().unwrap_or_else(panicked);
@@ -240,7 +246,10 @@ fn switch(name: &str, on: bool, env: &Env) -> Result<u8> {
         ("disable", "Disabled")
     };
     known(&loaded.config, name, command)?;
-    edit::set(&home, env, &["mcpServers", name, "enabled"], &on.into())?;
+    edit::edit(&home, env, &|_| Vec::new(), |file| {
+        edit::remove_from(file, &["mcpServers", name, "disabled"]).ok();
+        edit::set_in(file, &["mcpServers", name, "enabled"], on.into())
+    })?;
     print(&format!("{done} {name}\n")).map(|()| 0)
 }
 
@@ -249,10 +258,60 @@ const COMMAND_HINT: &str = "name the command by its whole path, let it reach wha
                             add it as it is with --keep";
 
 fn add(args: &Args, env: &Env) -> Result<u8> {
+    if let Some(file) = args.value("json") {
+        return add_all(file, args.has("keep"), env);
+    }
     let (name, words) = args
         .words
         .split_first()
         .ok_or_else(|| Error::usage("bantam mcp add needs NAME"))?;
+    let words = &typed_here(words);
+    let value = entry(args, words)?;
+    add_server(name, &value, args.has("keep"), env).map(|()| 0)
+}
+
+/// Adds the servers of another client's JSON: `{"mcpServers": {...}}`, or what is inside. One that fails keeps no other away.
+fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
+    let text = match file {
+        "-" => io::read_to_string(io::stdin()).doing("reading standard input")?,
+        file => config::read_json(Path::new(file)).doing(format_args!("reading {file}"))?,
+    };
+    let json = parse_json(&text).map_err(|e| {
+        Error::usage(format!("{file} is not JSON: {e}"))
+            .hint("paste what another client has in `mcpServers`")
+    })?;
+    let servers = json.get("mcpServers").unwrap_or(&json).as_object();
+    let is_entry = |entry: &Value| entry["command"].is_string() || entry["url"].is_string();
+    let servers = servers
+        .filter(|servers| !servers.is_empty() && servers.values().all(is_entry))
+        .ok_or_else(|| {
+            Error::usage(format!("{file} has no MCP servers"))
+                .hint("paste what another client has in `mcpServers`")
+        })?;
+    let mut failed = Ok(0);
+    for (name, entry) in servers {
+        let mut entry = entry.clone();
+        if let Some(fields) = entry.as_object_mut() {
+            fields.remove("type");
+            let is_known = |field: &String| path::resolve(&format!("mcpServers.x.{field}")).is_ok();
+            for field in fields.keys().filter(|field| !is_known(field)) {
+                let field = one_line(field, 40);
+                notice(&format!(
+                    "{name}: bantam has no \"{field}\", which is left out"
+                ));
+            }
+            fields.retain(|field, _| is_known(field));
+        }
+        if let Err(e) = add_server(name, &entry, keep, env) {
+            report(&e);
+            failed = Ok(e.kind.exit_code());
+        }
+    }
+    failed
+}
+
+/// Adds a server and tests it.
+fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     app::mcp::check_name(name)?;
     let (home, loaded) = load(env)?;
     if loaded.config.mcp_servers.contains_key(name) {
@@ -261,8 +320,6 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
                 .hint(format!("bantam mcp remove {name}, or choose another name")),
         );
     }
-    let words = &typed_here(words);
-    let value = entry(args, words)?;
     // As it would be read from the file.
     let text = json!({"mcpServers": {name: value}}).to_string();
     let alone = config::load_for(&home, Some(&text), env, Vec::new())?.config;
@@ -275,12 +332,12 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     let mut config = loaded.config;
     Arc::make_mut(&mut config)
         .mcp_servers
-        .insert(name.clone(), entry.clone());
+        .insert(name.to_owned(), entry.clone());
     let parts = parts(&home, &config, env);
     let has_files = home.mcp_home(name).exists();
     let asked = app::make_workspace(parts).and_then(|()| ask(parts, name, entry));
-    if asked.is_ok() || args.has("keep") {
-        edit::set(&home, env, &["mcpServers", name], &value)?;
+    if asked.is_ok() || keep {
+        edit::set(&home, env, &["mcpServers", name], value)?;
     } else {
         // It may have been made for the attempt.
         storage::remove(&home.mcp_tools(name))?;
@@ -304,7 +361,7 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
                 "correct the address, or add it as it is with --keep",
             )
         };
-        if args.has("keep") {
+        if keep {
             e.doing(format_args!("added {name}, but it did not {done}"))
                 .hint(format!(
                     "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
@@ -318,13 +375,13 @@ fn add(args: &Args, env: &Env) -> Result<u8> {
     if entry.url.is_empty() {
         notice(&format!("{name}: {}", network(entry).1));
     }
-    Ok(0)
+    Ok(())
 }
 
 /// A line of `bantam doctor` for each server.
 pub(super) fn checks(parts: Parts) -> Vec<Check> {
     let check = |(name, entry): (&String, &McpServer)| {
-        if !entry.enabled {
+        if !entry.is_enabled() {
             return Check::info("mcp", format!("{name}: disabled"));
         }
         match ask(parts, name, entry) {

@@ -154,19 +154,25 @@ pub(crate) fn known(written: &Secret, env: &Env) -> Option<Secret> {
     (!key.is_empty()).then(|| Secret::new(key))
 }
 
-/// Text with `${NAME}` replaced by the variable of that name, wherever it stands.
+/// Text with `${NAME}` replaced by the variable of that name, wherever it stands, and `${NAME:-TEXT}` by the text if that is
+/// unset or empty.
 pub(crate) fn expand(written: &Secret, env: &Env) -> Result<String> {
     let (mut text, mut rest) = (String::new(), written.reveal());
     while let Some((before, (name, after))) = rest
         .split_once("${")
         .and_then(|(b, r)| Some((b, r.split_once('}')?)))
     {
-        let found = env.get(name).ok_or_else(|| {
-            Error::config(format!("the variable {name} is not set"))
-                .hint(format!("export {name}=..."))
-        })?;
         text.push_str(before);
-        text.push_str(found);
+        match name.split_once(":-") {
+            Some((name, default)) => {
+                let set = env.get(name).filter(|value| !value.is_empty());
+                text.push_str(set.map_or(default, String::as_str));
+            }
+            None => text.push_str(env.get(name).ok_or_else(|| {
+                Error::config(format!("the variable {name} is not set"))
+                    .hint(format!("export {name}=..."))
+            })?),
+        }
         rest = after;
     }
     Ok(text + rest)

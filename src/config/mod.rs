@@ -27,6 +27,11 @@ use crate::redact::{REMOVED, is_secret_name};
 use crate::secret::Secret;
 
 impl McpServer {
+    /// Whether its tools are offered.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.enabled && !self.disabled
+    }
+
     /// What its headers, its environment, its address and its arguments may hold of secrets. A path is none.
     fn secrets(&self, env: &Env) -> Vec<Secret> {
         let hidden = self.secrets_of_url().chain(self.secrets_of_args());

@@ -325,6 +325,10 @@ section! {
         memory_mb: u64,
         /// offer its tools
         enabled: bool = true,
+        /// the opposite of enabled, as in other clients' files
+        disabled: bool,
+        /// as in other clients' files; not used
+        r#type: String,
         /// names of its tools to offer; empty: all
         #[serde(deserialize_with = "list")]
         tools: Vec<String>,

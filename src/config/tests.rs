@@ -46,7 +46,14 @@ fn fields(section: &str) -> Vec<[String; 3]> {
         } else if let Some((name, rest)) = line.split_once(": ").filter(|_| !line.starts_with('#'))
         {
             let kind = rest.trim_end_matches(',').split(" = ").next().unwrap();
-            fields.push([name, kind, &std::mem::take(&mut help)].map(str::to_owned));
+            fields.push(
+                [
+                    name.trim_start_matches("r#"),
+                    kind,
+                    &std::mem::take(&mut help),
+                ]
+                .map(str::to_owned),
+            );
         }
     }
     fields

@@ -129,6 +129,8 @@ impl Remote {
             300..=399 => {
                 format!("it redirects (status {status}): put the new address into its entry")
             }
+            405 => "it speaks the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse"
+                .to_owned(),
             _ => format!("it answered with status {status}"),
         }))
     }

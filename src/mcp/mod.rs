@@ -492,6 +492,8 @@ fn ended(why: CancelReason) -> Error {
 /// Reads a message, or the messages of a batch. Text that is not JSON holds none: a server's log in the wrong place, or an
 /// event that keeps a connection alive.
 fn parse(text: &str) -> Result<Vec<Value>> {
+    // Some servers begin with a byte order mark, and answers would be waited for behind it.
+    let text = text.trim_start_matches('\u{feff}').trim();
     if count_values(text.as_bytes()) > MAX_VALUES {
         return Err(Error::failed(format!(
             "it sent a message of more than {MAX_VALUES} values"

@@ -754,3 +754,60 @@ fn a_list_asks_its_servers_side_by_side() {
     running.signal(Signal::KILL);
     running.wait();
 }
+
+#[test]
+fn what_another_client_has_is_pasted_and_each_server_is_tested() {
+    let server = remote(false);
+    let pasted = json!({ "mcpServers": {
+        "far": { "type": "http", "url": server.base(), "autoApprove": ["say"] },
+        "gone": { "url": "http://127.0.0.1:1/mcp" },
+    } });
+    let home = Home::empty();
+    home.config("{}");
+    let add = |text: &str| {
+        let args = ["mcp", "add", "--json", "-"];
+        home.bantam().args(args).stdin(text).run()
+    };
+    let run = add(&pasted.to_string());
+    run.exits(1)
+        .says("gone did not answer, and is not added")
+        .says("autoApprove");
+    assert!(run.stdout.contains("Added far: "), "{}", run.stdout);
+    let config: Value =
+        serde_json::from_slice(&std::fs::read(home.path("config.json")).unwrap()).unwrap();
+    assert_eq!(
+        config["mcpServers"],
+        json!({ "far": { "url": server.base() } })
+    );
+    for text in ["", "{}", "[1]", "{\"far\":{}}"] {
+        add(text).exits(2).fails_with_a_hint();
+    }
+}
+
+#[test]
+fn a_variable_may_have_a_default_and_another_clients_fields_are_taken() {
+    let server = remote(false);
+    let entry = json!({
+        "type": "http", "url": format!("{}${{NO_SUCH_PATH:-}}", server.base()),
+        "headers": { "X-Where": "${NO_SUCH_PLACE:-here}", "X-Key": "${FAR_KEY:-none}" }
+    });
+    let model = calling("far__say");
+    let servers =
+        json!({ "mcpServers": { "far": entry, "off": { "command": "x", "disabled": true } } });
+    let home = Home::with(&merged(model.config(), &servers));
+    home.bantam()
+        .args(["agent", "-m", "call it"])
+        .env("FAR_KEY", "key-of-the-far-server")
+        .run()
+        .exits(0)
+        .is_quiet();
+    let asked = server.requests();
+    assert_eq!(asked[0].header("x-where"), Some("here"));
+    assert_eq!(asked[0].header("x-key"), Some("key-of-the-far-server"));
+}
+
+#[test]
+fn a_server_of_the_older_transport_says_what_to_try() {
+    let server = Model::answering(|_, _| Reply::error(405, "use GET"));
+    asked_afar(&server, &json!({})).says("/mcp instead of /sse");
+}
