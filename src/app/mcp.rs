@@ -25,7 +25,7 @@ use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{one_line, size as human_size};
 use crate::tool::Tool;
-use crate::tool::mcp::{flaw, mcp_tools};
+use crate::tool::mcp::mcp_tools;
 use crate::worker::protocol::{ServeJob, Setup};
 use crate::worker::{Confinement, Workers};
 
@@ -53,9 +53,7 @@ pub(super) fn add_tools(
         });
         match offered {
             Ok(list) => {
-                let mut chosen = chosen(name, entry, list, notices);
-                chosen.retain(|tool| is_sound(name, tool, notices));
-                offers.push((server, chosen));
+                offers.push((server, chosen(name, entry, list, notices)));
             }
             // The user knows.
             Err(e) if e.kind == Kind::Interrupted => {}
@@ -100,19 +98,6 @@ fn chosen(
     list.into_iter()
         .filter(|tool| entry.tools.contains(&tool.name))
         .collect()
-}
-
-/// Whether a tool can be offered; a notice says why not.
-fn is_sound(server: &str, tool: &RemoteTool, notices: &mut Vec<String>) -> bool {
-    let flaw = flaw(tool);
-    notices.extend(flaw.iter().map(|flaw| {
-        let name = one_line(&tool.name, 80);
-        let flaw = one_line(flaw, 200);
-        format!(
-            "the MCP server {server} gives its tool {name} a broken schema ({flaw}), so it is not offered"
-        )
-    }));
-    flaw.is_none()
 }
 
 /// Leaves out what is too much for so many bytes: servers with few tools keep them all, the others share the rest.

@@ -9,22 +9,13 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
-use super::{Risk, ToolOutput, ToolSpec, schema};
+use super::{Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
 use crate::error::Kind;
-use crate::json::parse_json;
 use crate::mcp::{RemoteTool, Server};
 use crate::message::Media;
 use crate::redact::Redactor;
 use crate::text::{fenced, foreign};
-
-/// Why a tool cannot be offered: a provider refuses each request that has such a schema in it.
-pub(crate) fn flaw(tool: &RemoteTool) -> Option<String> {
-    match parse_json(tool.schema.as_bytes()) {
-        Ok(schema) => schema::flaw(&schema),
-        Err(_) => Some("it is not JSON".to_owned()),
-    }
-}
 
 /// The tools of one server. `taken` holds the names of all tools so far.
 pub(crate) fn mcp_tools(

@@ -71,6 +71,7 @@ use serde_json::Value;
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
+use crate::json::parse_json;
 use crate::message::Media;
 use crate::session::Values;
 use crate::session::versions::Versions;
@@ -117,8 +118,8 @@ pub struct ToolSpec {
     pub name: Cow<'static, str>,
     /// The first sentence is also shown alone.
     pub description: Cow<'static, str>,
-    /// JSON Schema of the arguments, an object, as JSON. Requests carry it, with an empty `properties`
-    /// or `items` where one is missing.
+    /// JSON Schema of the arguments, an object, as JSON. Requests carry it as strict hosts take it: what is of the wrong kind
+    /// is left out, and an empty `properties` or `items` is added where one is missing.
     ///
     /// Calls are checked against `type`, `properties`, `required`, `additionalProperties`, `items`, `enum`, `minimum`, `maximum`,
     /// `pattern`, `minLength`, `maxLength`, `minItems` and `maxItems`. The tool checks what other keywords say, and a pattern
@@ -149,11 +150,18 @@ impl ToolSpec {
         }
     }
 
-    /// The schema as requests carry it. Those of this program are complete.
+    /// The schema as requests carry it. Those of this program need no repair.
     pub(crate) fn sent_schema(&self) -> Cow<'static, str> {
-        let foreign = Some(&self.schema).filter(|_| self.source != BUILT_IN);
-        let completed = foreign.and_then(|schema| schema::completed(schema));
-        completed.map_or_else(|| self.schema.clone(), Cow::Owned)
+        if self.source == BUILT_IN {
+            return self.schema.clone();
+        }
+        let schema = parse_json(self.schema.as_bytes()).unwrap_or_default();
+        let repaired = schema::repair(schema.clone());
+        if repaired == schema {
+            self.schema.clone()
+        } else {
+            repaired.to_string().into()
+        }
     }
 
     /// The first sentence of the description.

@@ -351,12 +351,12 @@ fn a_request_with_an_overlong_id_gets_no_reply() {
 
 /// A provider refuses each request that has it.
 #[test]
-fn a_tool_with_a_broken_schema_is_left_out_and_named() {
+fn a_tool_with_an_odd_schema_is_offered_as_hosts_take_it() {
     let server = with_sessions(|request, method| {
         let answer = match method {
             "tools/list" => json!({ "tools": [
                 { "name": "say", "inputSchema": { "type": "object" } },
-                { "name": "odd", "inputSchema": { "type": "object", "properties": { "a": 5 } } },
+                { "name": "odd", "inputSchema": { "oneOf": [{ "properties": { "a": 5 } }], "required": true } },
             ] }),
             _ => return accepted(),
         };
@@ -364,12 +364,16 @@ fn a_tool_with_a_broken_schema_is_left_out_and_named() {
     });
     let model = Model::scripted([Reply::text("Hello.")]);
     let home = home(&model, &server);
-    home.agent(["-m", "hi"])
-        .exits(0)
-        .says("the MCP server far gives its tool odd a broken schema (\"a\" is not an object), so it is not offered");
+    home.agent(["-m", "hi"]).exits(0).is_quiet();
     let request = model.request(0);
-    assert!(request.tools().contains(&"far__say"));
-    assert!(!request.tools().contains(&"far__odd"));
+    let tools = request.body["tools"].as_array().unwrap();
+    let odd = tools
+        .iter()
+        .find(|tool| tool["function"]["name"] == "far__odd");
+    assert_eq!(
+        odd.unwrap()["function"]["parameters"],
+        json!({ "type": "object", "properties": { "a": {} } })
+    );
 }
 
 #[test]
