@@ -1,9 +1,10 @@
 //! Finds conversations by words that were said in them, archived parts included. Takes no lock and changes nothing.
 
-use super::archive::{self, Item, Transcript};
+use super::archive::{self, Item, Transcript, TranscriptEntry};
+use crate::bus::Origin;
 use crate::error::Result;
 use crate::message::Message;
-use crate::paths::Home;
+use crate::paths::{Home, session_name};
 
 /// The most characters that are shown before a match.
 const BEFORE: usize = 30;
@@ -33,6 +34,46 @@ pub(crate) fn search(home: &Home, words: &[String]) -> Result<(Vec<Found>, Vec<S
         }
     }
     Ok((found, unread))
+}
+
+/// The channel of the terminal.
+const CLI: &str = "cli";
+/// The most conversations that a model finds, and the most that are read for it.
+const MOST_FOUND: usize = 5;
+const MOST_READ: usize = 200;
+
+/// What was said before in the conversations of this channel and chat: of a terminal those of the terminal, of a chat its own. A
+/// conversation never reads what other people said. The turn that is running is left out.
+pub(crate) fn search_past(home: &Home, words: &[String], origin: &Origin) -> Result<Vec<Found>> {
+    let own = session_name(&origin.channel, &origin.chat)?;
+    let is_own = |key: &str| key == own || origin.channel == CLI && key.starts_with("cli_");
+    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let mut found = Vec::new();
+    let summaries = archive::list(home)?.into_iter();
+    for summary in summaries
+        .filter(|summary| is_own(&summary.key))
+        .take(MOST_READ)
+    {
+        // A conversation that cannot be read is no answer to the model.
+        let Ok(mut transcript) = archive::read(home, &summary.key, Some(0)) else {
+            continue;
+        };
+        if summary.key == own {
+            let is_question = |entry: &TranscriptEntry| matches!(&entry.item, Item::Message(message) if message.is_question());
+            let begun = transcript.entries.iter().rposition(is_question);
+            transcript.entries.truncate(begun.unwrap_or(0));
+            transcript.waiting.clear();
+        }
+        found.extend(line_with(&transcript, &words).map(|line| Found {
+            key: summary.key,
+            last: summary.last,
+            line,
+        }));
+        if found.len() == MOST_FOUND {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// The line to show, if the conversation holds all the words.

@@ -4,11 +4,16 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use super::{BuiltIn, Risk, SUBAGENT, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::error::{Context, Error, Result};
+use crate::session::search::{Found, search_past};
 use crate::template;
+use crate::text::{clip, fenced, one_line};
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
+
+/// The most characters of a line from a conversation.
+const MAX_LINE: usize = 300;
 
 /// Its arguments are the fields of [`MemoryRequest`].
 pub(crate) static MEMORY: BuiltIn = BuiltIn {
@@ -50,7 +55,10 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let workers = notes(workshop)?;
     let is_search = request.action == MemoryAction::Search;
     let job = Job::File(FileJob::Memory { request, now });
-    let by_words = workers.call(&job, turn.cancel)?.into_text()?;
+    let mut by_words = workers.call(&job, turn.cancel)?.into_text()?;
+    if is_search {
+        by_words.push_str(&past_conversations(workshop, args, turn)?);
+    }
     let Some(meaning) = workshop.meaning.as_ref().filter(|_| is_search) else {
         return Ok(ToolOutput::text(by_words));
     };
@@ -64,6 +72,30 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     Ok(ToolOutput::text(format!(
         "{by_meaning}By words:\n\n{by_words}"
     )))
+}
+
+/// What was said of it in earlier conversations, fenced: others may have said it. Empty if nothing was.
+fn past_conversations(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<String> {
+    let words: Vec<String> = text(args, "query")
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
+    if words.is_empty() || turn.origin.channel == SUBAGENT {
+        return Ok(String::new());
+    }
+    let found = search_past(&workshop.home, &words, turn.origin)?;
+    if found.is_empty() {
+        return Ok(String::new());
+    }
+    let line = |found: &Found| {
+        let line = one_line(&found.line, MAX_LINE);
+        format!("{} ({}): {line}", found.key, clip(&found.last, 10))
+    };
+    let lines: Vec<String> = found.iter().map(line).collect();
+    Ok(format!(
+        "\n\nIn earlier conversations:\n\n{}",
+        fenced(&lines.join("\n"))
+    ))
 }
 
 /// The workers that read and write the notes. The home's own workspace is made for the first call, if tools work elsewhere.

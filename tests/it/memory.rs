@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::botapi::BotApi;
 use crate::fixtures::Fixture;
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply, call};
@@ -700,4 +701,41 @@ fn the_vectors_of_notes_count_as_calls_and_cost_what_they_cost() {
 
 fn home_config(home: &Home) -> Value {
     serde_json::from_str(&fs::read_to_string(home.path("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn a_search_also_finds_earlier_conversations_of_its_own_channel_and_no_others() {
+    let model = Model::answering(|request, _| {
+        let said = request.last("user");
+        match request.messages().last().unwrap()["role"].as_str() {
+            Some("tool") => Reply::text(&request.last("tool")),
+            _ if said.contains("where") => Reply::call(
+                "memory",
+                &json!({ "action": "search", "query": "heron gate" }),
+            ),
+            _ => Reply::text("Noted."),
+        }
+    });
+    let api = BotApi::start();
+    let home = Home::with(&crate::bot::config(&model, &api));
+    home.agent(["-s", "garden", "-m", "The heron stands by the gate."])
+        .exits(0);
+    let run = home.agent(["-s", "later", "-m", "where is the heron at the gate?"]);
+    run.exits(0);
+    assert!(
+        run.stdout.contains("cli_garden") && !run.stdout.contains("cli_later"),
+        "{}",
+        run.stdout
+    );
+    // A chat finds its own words, and not those of the terminal.
+    let gateway = crate::bot::start(&home);
+    api.text(42, "where is it?");
+    let answer = api.wait_for_texts(42, 1).remove(0);
+    assert!(!answer.contains("cli_garden"), "{answer}");
+    api.text(42, "A heron sits on my gate.");
+    api.wait_for_texts(42, 2);
+    api.text(42, "where is it now?");
+    let answer = api.wait_for_texts(42, 3).remove(2);
+    assert!(answer.contains("telegram_42"), "{answer}");
+    crate::bot::ends(gateway);
 }
