@@ -2,6 +2,7 @@
 //!
 //! The fields of a session line follow the OpenAI chat API, so that a session file reads like the request it becomes.
 
+pub(crate) mod kind;
 mod media;
 
 use std::borrow::Cow;

@@ -10,6 +10,7 @@ use crate::app::media::Attachment;
 use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::{Error, Result};
+use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
 use crate::text::{fence, one_line, size};
@@ -106,6 +107,10 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
             "it begins like an image ({kind}), but has no header that gives its size"
         ))
         .hint("convert it, for example to JPEG"));
+    }
+    if let Some(kind) = binary_kind(&bytes) {
+        return Err(wrong(format!("it is {}, not text", kind.name))
+            .hint("convert it, for example to PDF, or put it into the workspace and name it"));
     }
     if bytes.len() > MAX_TEXT {
         return Err(wrong(format!("larger than {} MB", MAX_TEXT >> 20))

@@ -9,6 +9,7 @@ use super::lines::{Timed, skip_bom};
 use super::{Target, text_reply};
 use crate::access::Links;
 use crate::error::{Context, Error, Result};
+use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
 use crate::text::size;
 use crate::worker::protocol::{Header, MAX_BODY, Reply};
@@ -73,6 +74,10 @@ pub(super) fn read_file(
             });
         }
         None => {}
+    }
+    if let Some(kind) = binary_kind(file.fill_buf()?) {
+        let path = name.to_string();
+        return Err(Error::failed(kind.refusal(&path, &size(len))));
     }
     skip_bom(&mut file)?;
     let first = first.max(1);

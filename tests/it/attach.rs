@@ -89,7 +89,7 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     let home = Home::with(&model.config());
     for (bytes, says) in [
         (&b"OggS\0\x02"[..], "set tools.transcribe.model"),
-        (b"\x7fELF\x02\x01\x01\x00", "neither UTF-8 text"),
+        (b"\x7fELF\x02\x01\x01\x00", "not text"),
         (b"caf\xe9", "UTF-8"),
     ] {
         let file = home.write("file", bytes);

@@ -143,3 +143,18 @@ fn a_tool_by_another_programs_name_is_told_with_its_arguments_and_not_run() {
     );
     assert!(result.contains("a.txt"), "{result}");
 }
+
+#[test]
+fn a_file_that_is_no_text_is_named_with_a_command_that_reads_it() {
+    let archive = "PK\u{3}\u{4}\0\0\0\0word/document.xml\0\0";
+    let (_, result) = called(
+        "read_file",
+        &json!({ "path": "offer.docx" }),
+        &[("workspace/offer.docx", archive)],
+    );
+    assert!(
+        result.contains("a Word document") && result.contains("unzip -p offer.docx"),
+        "{result}"
+    );
+    assert!(result.len() < 300, "{result}");
+}
