@@ -55,6 +55,7 @@ pub(crate) mod names;
 pub(crate) mod pages;
 mod prepared;
 mod registry;
+mod repair;
 mod schema;
 pub(crate) mod skill;
 pub(crate) mod subagent;
@@ -156,7 +157,7 @@ impl ToolSpec {
             return self.schema.clone();
         }
         let schema = parse_json(self.schema.as_bytes()).unwrap_or_default();
-        let repaired = schema::repair(schema.clone());
+        let repaired = repair::repair(schema.clone());
         if repaired == schema {
             self.schema.clone()
         } else {
