@@ -233,7 +233,7 @@ fn a_note_has_an_end() {
     assert_eq!(fixture.bytes("memory/a.md"), much.as_bytes());
     assert!(!fixture.file("memory/b.md").exists());
 
-    // Larger than a note can be, made by other means: all of it is there for other tools.
+    // Larger than a note can be, made by other means: no text, and in nobody's way.
     let fixture = Fixture::making([
         memory("view", &json!({ "key": "huge" })),
         memory("search", &json!({ "query": "needle" })),
@@ -241,8 +241,12 @@ fn a_note_has_an_end() {
     let huge = fs::File::create(fixture.home.write("workspace/memory/huge.md", "needle")).unwrap();
     huge.set_len(1 << 40).unwrap();
     fixture.home.write("workspace/memory/small.md", "needle");
-    let told = fixture.succeeds();
-    assert!(told[1].contains("small:1: needle"), "{told:?}");
+    let told = fixture.results();
+    assert!(told[0].1 && told[0].0.contains("not text"), "{told:?}");
+    assert!(
+        !told[1].1 && told[1].0.contains("small:1: needle"),
+        "{told:?}"
+    );
 }
 
 /// A reply of Anthropic's that says this, or makes this call.

@@ -214,15 +214,8 @@ fn a_byte_order_mark_before_the_first_answer_is_read_over() {
     let home = Home::empty();
     home.config("{}");
     let marked = format!("import sys; sys.stdout.write('\\ufeff'); sys.stdout.flush()\n{SERVER}");
-    home.write("../server.py", marked);
-    let server = home.path("../server.py").canonicalize().unwrap();
-    let read = server.parent().unwrap().to_str().unwrap().to_owned();
-    let args = ["mcp", "add", "marked", "--read", &read, "--", "python3"];
-    let run = home
-        .bantam()
-        .args(args)
-        .args([server.to_str().unwrap()])
-        .run();
+    let args = ["mcp", "add", "marked", "--", "python3", "-c", &marked];
+    let run = home.bantam().args(args).run();
     run.exits(0);
     assert!(run.stdout.contains("Added marked: "), "{}", run.stdout);
 }
