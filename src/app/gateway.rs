@@ -26,7 +26,7 @@ use crate::gateway::status::StatusFile;
 use crate::gateway::turn_log::TurnLog;
 use crate::http_api::{Settings, new_token};
 use crate::log::{Level, Log};
-use crate::mcp::Servers;
+use crate::mcp::Unknown;
 use crate::notify;
 use crate::outbox::Outbox;
 use crate::paths::Home;
@@ -61,7 +61,7 @@ impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
         let mut factory = AgentFactory::new(home, env)?;
         factory.options.undo_of = Some("telegram_");
-        factory.options.servers = Arc::new(Servers::in_background());
+        factory.options.servers.unknown = Unknown::Skip;
         let loaded = factory.load(None)?;
         let bot = Bot::of(&loaded, home, env)?;
         let http = endpoint_settings(&loaded.config, env, home)?;
@@ -162,7 +162,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         bot,
         http,
         workers,
-        pool,
+        mut pool,
         heartbeat,
         ..
     } = startup;
@@ -177,7 +177,7 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .as_ref()
         .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
         .transpose()?;
-    pool.ask_servers(cancel, log);
+    pool.list_servers(cancel, log)?;
     let runs = Arc::new(runs(parts, outbox, cancel, log));
     let pool = Arc::new(pool);
     let dispatcher = Arc::new(Dispatcher::new(

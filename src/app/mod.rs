@@ -65,7 +65,7 @@ pub(crate) struct Options {
     /// A section of the system prompt.
     pub system: Option<String>,
     /// Shared by all agents of a program.
-    pub servers: Arc<Servers>,
+    pub servers: Servers,
 }
 
 /// An agent, and notices for its user.

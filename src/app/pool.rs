@@ -13,6 +13,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::gateway::{ControlReply, Handler};
 use crate::log::Log;
+use crate::mcp::Unknown;
 use crate::provider::catalog;
 use crate::secret::Secret;
 use crate::session::{Files, Store};
@@ -46,9 +47,11 @@ impl AgentPool {
         }
     }
 
-    /// Asks MCP servers for tools that are not known; the next turns have them.
-    pub(super) fn ask_servers(&self, cancel: &Cancel, log: Log) {
-        self.factory.options.servers.begin(cancel, log);
+    /// Lists MCP servers whose tools are not known; the next turns have them.
+    pub(super) fn list_servers(&mut self, cancel: &Cancel, log: Log) -> Result<()> {
+        self.factory.options.servers.unknown = Unknown::List(cancel.clone(), log);
+        self.lock().clear();
+        self.get(None).map(drop)
     }
 
     /// The agent for a model, and notices about a new one.

@@ -23,6 +23,7 @@ use crate::bus::{Event, Origin, Response};
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Override, vendors};
 use crate::error::{Context, Error, Result};
+use crate::mcp::Unknown;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
@@ -161,7 +162,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Asks once, and prints the answer.
-    fn ask(self, mut question: Question) -> Result<u8> {
+    fn ask(mut self, mut question: Question) -> Result<u8> {
         let loaded = self.factory.load(None)?;
         let screen = Screen::new(&self.factory.env);
         let signals = Signals::watch(screen.clone(), false)?;
@@ -179,7 +180,7 @@ impl Run<'_> {
         }
         loaded.config.choose_model(&self.factory.env)?;
         let printer = Arc::new(Printer::new(self.output, screen));
-        self.factory.options.servers.end_with(&request.cancel);
+        self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
         let waiting = || printer.event(Event::Warning(WAITING.to_owned()));
         let session = match self

@@ -1,10 +1,8 @@
-//! `bantam mcp`: asks the configured MCP servers for their tools, and adds, removes, enables and disables servers.
+//! `bantam mcp`: lists the tools of the configured MCP servers, adds servers, and removes them.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::{self, ScopedJoinHandle};
-use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +15,7 @@ use crate::config::{self, Config, Env, McpServer, path, proxy};
 use crate::doctor::Check;
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
-use crate::mcp::{RemoteTool, Servers, brief};
+use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::storage;
@@ -73,53 +71,46 @@ pub(super) const COMMANDS: &[Command] = &[
     )
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam mcp remove time"]),
-    Command::row("mcp enable", "NAME", enable, "offer its tools again")
-        .with_examples(&["bantam mcp enable time"]),
-    Command::row(
-        "mcp disable",
-        "NAME",
-        disable,
-        "stop offering its tools, but keep its entry",
-    )
-    .with_examples(&["bantam mcp disable time"]),
 ];
 
-/// Asks a server for its tools, and tells whose description has changed.
-fn ask(parts: Parts, name: &str, entry: &McpServer) -> Result<Vec<RemoteTool>> {
-    let server = app::mcp::server(&Servers::default(), parts, name, entry)?;
-    let (tools, change) = crate::mcp::refresh(&server, SystemTime::now(), &Cancel::new(None))?;
-    if let Some(change) = change {
-        notice(&change);
+/// Lists servers in parallel, and shows what has changed.
+fn list_servers(parts: Parts, entries: &[(&String, &McpServer)]) -> Vec<Result<Vec<RemoteTool>>> {
+    let servers = Servers::default();
+    let cancel = Cancel::new(None);
+    let mut lists = Vec::new();
+    let mut known = Vec::new();
+    for (name, entry) in entries {
+        let server = app::mcp::server(&servers, parts, name, entry);
+        lists.push(server.map(|server| {
+            known.push(server);
+            Vec::new()
+        }));
     }
-    tools
-}
-
-/// Asks all servers that are switched on, side by side: one that does not answer keeps the others waiting for a minute.
-fn ask_all(parts: Parts) -> Vec<Option<Result<Vec<RemoteTool>>>> {
-    let servers = &parts.config.mcp_servers;
-    thread::scope(|scope| {
-        let mut asked = Vec::new();
-        for (name, entry) in servers {
-            let work = move || ask(parts, name, entry);
-            asked.push(entry.is_enabled().then(|| scope.spawn(work)));
+    let mut listed = mcp::list_all(&known, &cancel).into_iter();
+    for list in lists.iter_mut().filter(|list| list.is_ok()) {
+        let Some(tools) = listed.next() else { break };
+        for warning in tools.warnings {
+            notice(&warning);
         }
-        let panicked = |_| Err(Error::failed("asking it panicked"));
-        let answer = |thread: ScopedJoinHandle<_>| thread.join().unwrap_or_else(panicked);
-        asked.into_iter().map(|thread| thread.map(answer)).collect()
-    })
+        *list = tools.found.unwrap_or_else(|| Ok(Vec::new()));
+    }
+    lists
 }
 
-/// Shows the last lines that a server said, and leaves the first of the error.
-fn shown(e: Error) -> Error {
-    let (first, said) = e.message.split_once('\n').unwrap_or((&e.message, ""));
+fn list_server(parts: Parts, name: &String, entry: &McpServer) -> Result<Vec<RemoteTool>> {
+    let mut lists = list_servers(parts, &[(name, entry)]);
+    lists.pop().unwrap_or_else(|| Ok(Vec::new()))
+}
+
+/// Shows the last lines that a server said, and returns the error without them.
+fn show_last_words(e: Error) -> Error {
+    let Some((first, said)) = e.message.split_once('\n') else {
+        return e;
+    };
     for line in said.lines() {
         notice(&format!("  | {}", one_line(line, 300)));
     }
-    let message = if said.is_empty() {
-        first.to_owned()
-    } else {
-        first.trim_end_matches(" and said:").to_owned()
-    };
+    let message = first.trim_end_matches(" and said:").to_owned();
     Error { message, ..e }
 }
 
@@ -127,38 +118,47 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     let parts = parts(&home, &loaded.config, env);
     let servers = &loaded.config.mcp_servers;
-    let redactor = Redactor::new(loaded.config.secrets(env));
     if servers.is_empty() {
         notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
     }
     app::make_workspace(parts)?;
+    let enabled: Vec<_> = servers
+        .iter()
+        .filter(|(_, entry)| entry.is_enabled())
+        .collect();
+    let mut lists = list_servers(parts, &enabled).into_iter();
+    let redactor = Redactor::new(loaded.config.secrets(env));
     let mut failed = false;
-    let row =
-        |((name, entry), answer): ((&String, &McpServer), Option<Result<Vec<RemoteTool>>>)| {
-            failed |= matches!(answer, Some(Err(_)));
-            let outcome = match answer {
-                Some(Ok(tools)) => counted(tools.len(), "tool"),
-                Some(Err(e)) => brief(&e.message),
-                None => "disabled".to_owned(),
-            };
-            let what = if entry.url.is_empty() {
-                entry.shown_command()
-            } else {
-                proxy::shown(&entry.url)
-            };
-            [
-                name.clone(),
-                one_line(&outcome, 200),
-                one_line(&redactor.redact_output(what, ""), 80),
-                network(entry).0.to_owned(),
-            ]
+    let mut rows = Vec::new();
+    for (name, entry) in servers {
+        let outcome = match lists.next().filter(|_| entry.is_enabled()) {
+            Some(Ok(tools)) => counted(tools.len(), "tool"),
+            Some(Err(e)) => {
+                failed = true;
+                brief(&e.message)
+            }
+            None => "disabled".to_owned(),
         };
-    let rows: Vec<_> = servers.iter().zip(ask_all(parts)).map(row).collect();
+        let place = if entry.url.is_empty() {
+            entry.shown_command()
+        } else {
+            proxy::shown(&entry.url)
+        };
+        rows.push([
+            name.clone(),
+            one_line(&outcome, 200),
+            one_line(&redactor.redact_output(place, ""), 80),
+            network(entry).0.to_owned(),
+        ]);
+    }
     print(&super::list(
         ["server", "answer", "started by or at", "network"],
         rows,
     ))?;
-    if let Some(open) = servers.values().find(|entry| reaches_network(entry)) {
+    if let Some(open) = servers
+        .values()
+        .find(|entry| entry.url.is_empty() && entry.network)
+    {
         let (word, meaning) = network(open);
         notice(&format!(
             "network \"{word}\": {meaning}; such a server is trusted with its keys and with all of that"
@@ -169,10 +169,6 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
 
 fn parts<'a>(home: &'a Home, config: &'a Arc<Config>, env: &'a Env) -> Parts<'a> {
     Parts { home, config, env }
-}
-
-fn reaches_network(entry: &McpServer) -> bool {
-    entry.url.is_empty() && entry.network
 }
 
 /// What the network of a server is, in a word and in a sentence.
@@ -195,7 +191,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     let entry = known(&loaded.config, name, "test")?;
     let parts = parts(&home, &loaded.config, env);
     app::make_workspace(parts)?;
-    let tools = ask(parts, name, entry).map_err(shown)?;
+    let tools = list_server(parts, name, entry).map_err(show_last_words)?;
     let rows = tools
         .iter()
         .map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
@@ -229,33 +225,6 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     storage::remove(&home.mcp_tools(name))?;
     print(&format!("Removed {name}\n")).map(|()| 0)
 }
-
-fn enable(args: &Args, env: &Env) -> Result<u8> {
-    switch(&args.words[0], true, env)
-}
-
-fn disable(args: &Args, env: &Env) -> Result<u8> {
-    switch(&args.words[0], false, env)
-}
-
-fn switch(name: &str, on: bool, env: &Env) -> Result<u8> {
-    let (home, loaded) = load(env)?;
-    let (command, done) = if on {
-        ("enable", "Enabled")
-    } else {
-        ("disable", "Disabled")
-    };
-    known(&loaded.config, name, command)?;
-    edit::edit(&home, env, &|_| Vec::new(), |file| {
-        edit::remove_from(file, &["mcpServers", name, "disabled"]).ok();
-        edit::set_in(file, &["mcpServers", name, "enabled"], on.into())
-    })?;
-    print(&format!("{done} {name}\n")).map(|()| 0)
-}
-
-/// What to do about a command that did not start.
-const COMMAND_HINT: &str = "name the command by its whole path, let it reach what it needs with --read DIR and --write DIR, or \
-                            add it as it is with --keep";
 
 fn add(args: &Args, env: &Env) -> Result<u8> {
     if let Some(file) = args.value("json") {
@@ -335,7 +304,8 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
         .insert(name.to_owned(), entry.clone());
     let parts = parts(&home, &config, env);
     let has_files = home.mcp_home(name).exists();
-    let asked = app::make_workspace(parts).and_then(|()| ask(parts, name, entry));
+    let asked =
+        app::make_workspace(parts).and_then(|()| list_server(parts, &name.to_owned(), entry));
     if asked.is_ok() || keep {
         edit::set(&home, env, &["mcpServers", name], value)?;
     } else {
@@ -345,32 +315,7 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
             storage::remove(&home.mcp_home(name))?;
         }
     }
-    let tools = asked.map_err(|e| {
-        let e = shown(e);
-        let prefix = format!("starting MCP server {name}: ");
-        let why = e.message.strip_prefix(&prefix).unwrap_or(&e.message);
-        let e = Error {
-            message: why.to_owned(),
-            ..e
-        };
-        let (done, hint) = if entry.url.is_empty() {
-            ("start", COMMAND_HINT)
-        } else {
-            (
-                "answer",
-                "correct the address, or add it as it is with --keep",
-            )
-        };
-        if keep {
-            e.doing(format_args!("added {name}, but it did not {done}"))
-                .hint(format!(
-                    "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
-                ))
-        } else {
-            let e = e.doing(format_args!("{name} did not {done}, and is not added"));
-            if e.hint.is_some() { e } else { e.hint(hint) }
-        }
-    })?;
+    let tools = asked.map_err(|e| explain_failed_add(e, name, entry, keep))?;
     print(&format!("Added {name}: {}\n", counted(tools.len(), "tool")))?;
     if entry.url.is_empty() {
         notice(&format!("{name}: {}", network(entry).1));
@@ -378,22 +323,49 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     Ok(())
 }
 
+/// The error of a server that was added, or would have been.
+fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) -> Error {
+    let mut e = show_last_words(e);
+    let prefix = format!("starting MCP server {name}: ");
+    if let Some(why) = e.message.strip_prefix(&prefix) {
+        e.message = why.to_owned();
+    }
+    let done = if entry.url.is_empty() {
+        "start"
+    } else {
+        "answer"
+    };
+    if is_kept {
+        return e
+            .doing(format_args!("added {name}, but it did not {done}"))
+            .hint(format!(
+                "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
+            ));
+    }
+    let e = e.doing(format_args!("{name} did not {done}, and is not added"));
+    if e.hint.is_some() {
+        return e;
+    }
+    e.hint("correct the address, or add it as it is with --keep")
+}
+
 /// A line of `bantam doctor` for each server.
 pub(super) fn checks(parts: Parts) -> Vec<Check> {
-    let check = |(name, entry): (&String, &McpServer)| {
+    let mut checks = Vec::new();
+    for (name, entry) in &parts.config.mcp_servers {
         if !entry.is_enabled() {
-            return Check::info("mcp", format!("{name}: disabled"));
+            checks.push(Check::info("mcp", format!("{name}: disabled")));
+            continue;
         }
-        match ask(parts, name, entry) {
+        checks.push(match list_server(parts, name, entry) {
             Ok(tools) => Check::ok("mcp", format!("{name}: {}", counted(tools.len(), "tool"))),
             Err(e) => {
-                let message = format!("{name}: {}", brief(&e.message));
                 let hint = e.hint.unwrap_or_else(|| format!("bantam mcp test {name}"));
-                Check::fail("mcp", message).fix(hint)
+                Check::fail("mcp", format!("{name}: {}", brief(&e.message))).fix(hint)
             }
-        }
-    };
-    parts.config.mcp_servers.iter().map(check).collect()
+        });
+    }
+    checks
 }
 
 /// The words of a command with the whole paths of files: a server starts in a directory of its own, and not where the user is.

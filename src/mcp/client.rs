@@ -1,116 +1,170 @@
-//! The protocol: JSON-RPC 2.0 requests, and what a server may say in between.
+//! The protocol: JSON-RPC 2.0 requests and their answers, in the revisions with a handshake and in the one without.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::list::{RemoteTool, bounded};
-use super::{Transport, ended};
-use crate::cancel::Cancel;
-use crate::error::{Error, Result};
-use crate::text::{foreign_line, one_line};
+use super::list::{ListStore, Listing, RemoteTool};
+use crate::cancel::{Cancel, CancelReason};
+use crate::error::{Error, Kind};
+use crate::redact::Redactor;
+use crate::text::one_line;
 
-/// The revisions that this client speaks, the newest first.
-const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// Pages of a list of tools, and tools.
+/// Revisions that begin with `initialize`, the newest first.
+const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// The revision without handshake and session: each request says who sends it.
+const STATELESS_REVISION: &str = "2026-07-28";
+/// Fields of `_meta` in a stateless request
+/// (<https://modelcontextprotocol.io/specification/2026-07-28/basic/index#meta>).
+pub(super) const META_REVISION: &str = "io.modelcontextprotocol/protocolVersion";
+const META_CLIENT: &str = "io.modelcontextprotocol/clientInfo";
+const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+/// Limits of one tool list: pages, and tools.
 const MAX_PAGES: usize = 50;
 const MAX_TOOLS: usize = 500;
-/// JSON-RPC: no such method.
+/// JSON-RPC: no such method, and wrong parameters; MCP: the headers differ from the message.
 const METHOD_NOT_FOUND: i64 = -32601;
-/// The longest id of a request of the server, in bytes.
+const INVALID_PARAMS: i64 = -32602;
+const HEADER_MISMATCH: i64 = -32020;
+/// Maximum length of the id of a server's request, in bytes: a reply repeats it.
 const MAX_ID: usize = 200;
-/// The least time between two reports of progress.
+/// How long a server may take to read that a request is abandoned: the turn waits for it.
+const ABANDON: Duration = Duration::from_millis(100);
+/// Minimum time between two reports of progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a server has to take the word that nobody is waiting any more.
-const GIVE_UP: Duration = Duration::from_millis(100);
 
-/// How long to wait for an answer.
-pub(super) struct Patience<'a> {
-    /// From one sign of life to the next.
-    pub silence: Duration,
-    /// In all; longer than the silence, it asks for progress.
-    pub most: Duration,
-    /// Hears what the server says of its progress.
-    pub progress: &'a dyn Fn(&str),
+/// Carries messages to a server and back.
+pub(crate) trait Transport: Send + Sync {
+    /// Sends a request with these additional HTTP headers, and waits for the message with its id.
+    fn request(
+        &self,
+        request: &Value,
+        headers: &[(String, String)],
+        wait: &mut Wait,
+    ) -> Result<Value, Failure>;
+
+    /// Sends a message that has no answer, in up to this time.
+    fn notify(&self, message: &Value, within: Duration);
+
+    /// Takes note of the revision that the handshake agreed on.
+    fn set_revision(&self, _revision: &str) {}
+
+    /// Whether the connection still carries messages.
+    fn is_open(&self) -> bool {
+        true
+    }
 }
 
-impl Patience<'_> {
-    fn of(time: Duration) -> Self {
+/// Why a request has no result.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// A JSON-RPC error, with its code and the server's words.
+    Refused(i64, String),
+    /// An HTTP status without a JSON-RPC message.
+    Status(u16),
+    /// A redirect, with its target.
+    Redirected(String),
+    /// The server no longer knows the session, and ran nothing.
+    NoSession,
+    /// No answer within this time.
+    Silent(Duration),
+    /// The connection broke off, the message made no sense, or the turn ended.
+    Other(Error),
+}
+
+impl Failure {
+    /// Whether the server may speak only the stateless revision. Its answer to `initialize` is not specified, apart from a
+    /// JSON-RPC error or status 400.
+    fn may_be_stateless(&self) -> bool {
+        matches!(self, Self::Refused(..) | Self::Status(400))
+    }
+
+    /// Whether the tool is not what the list says.
+    pub(super) fn contradicts_list(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused(METHOD_NOT_FOUND | INVALID_PARAMS | HEADER_MISMATCH, _)
+        )
+    }
+
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::Other(Error::failed(message))
+    }
+
+    /// The error as a user reads it, without keys. A server may repeat those that it was given.
+    pub(super) fn into_error(self, redactor: &Redactor) -> Error {
+        Error::failed(match self {
+            Self::Refused(_, text) => format!("it refused: {}", redactor.foreign(&text, 2_000)),
+            Self::Redirected(target) => format!(
+                "it redirects to {}: put the new address into its entry",
+                redactor.foreign(&target, 200)
+            ),
+            Self::NoSession => "it has forgotten this session".to_owned(),
+            Self::Silent(time) => format!("no answer within {} s", time.as_secs()),
+            Self::Status(status @ (401 | 403)) => format!(
+                "it refuses this client (status {status}): put its key into the entry's headers; signing in by OAuth is not \
+                 supported"
+            ),
+            Self::Status(405) => "it speaks the older HTTP+SSE transport: try its streamable HTTP address, often /mcp \
+                                  instead of /sse"
+                .to_owned(),
+            Self::Status(status) => format!("it answered with status {status}"),
+            Self::Other(e) => {
+                return Error {
+                    message: redactor.redact(e.message),
+                    ..e
+                };
+            }
+        })
+    }
+}
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(e: E) -> Self {
+        Self::Other(e.into())
+    }
+}
+
+/// How long a request may take.
+pub(super) struct Limits<'a> {
+    /// Without an answer or a report of progress.
+    pub silence: Duration,
+    /// In all. If it is longer than the silence, the request asks for progress.
+    pub total: Duration,
+    pub on_progress: &'a dyn Fn(&str),
+}
+
+impl Limits<'_> {
+    pub(super) fn within(time: Duration) -> Self {
         Self {
             silence: time,
-            most: time,
-            progress: &|_| {},
+            total: time,
+            on_progress: &|_| {},
         }
     }
-}
-
-/// What a server says that answers no request.
-#[derive(Default)]
-pub(crate) struct Asides {
-    /// Called when it says that its tools have changed.
-    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl Asides {
-    /// Takes note of it; returns the reply that it asks for.
-    pub(super) fn receive(&self, message: &Value) -> Option<Value> {
-        let method = message["method"].as_str()?;
-        let id = &message["id"];
-        if id.is_null() {
-            if method == "notifications/tools/list_changed" {
-                if let Some(tell) = self.on_change.get() {
-                    tell();
-                }
-            }
-            return None;
-        }
-        // What is sent back waits for a server that may not read it.
-        let is_id = id.is_number() || id.as_str().is_some_and(|id| id.len() <= MAX_ID);
-        if !is_id {
-            return None;
-        }
-        if method == "ping" {
-            return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
-        }
-        let text = format!("{} is not offered here", one_line(method, 80));
-        let error = json!({"code": METHOD_NOT_FOUND, "message": text});
-        Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
-    }
-}
-
-/// What a message means to the one that waits for an answer.
-pub(super) enum Received {
-    Answer(Value),
-    /// The server asks for this reply.
-    Reply(Value),
-    Nothing,
 }
 
 /// The wait for the answer to one request.
 pub(crate) struct Wait<'a> {
     pub(super) id: u64,
     pub(super) cancel: &'a Cancel,
-    silence: Duration,
-    most: Duration,
-    began: Instant,
     pub(super) until: Instant,
-    progress: &'a dyn Fn(&str),
+    limits: &'a Limits<'a>,
+    ends: Instant,
     reported: Option<Instant>,
 }
 
 impl<'a> Wait<'a> {
-    fn new(id: u64, patience: &Patience<'a>, cancel: &'a Cancel) -> Self {
-        let began = Instant::now();
+    fn new(id: u64, limits: &'a Limits<'a>, cancel: &'a Cancel) -> Self {
+        let now = Instant::now();
         Self {
             id,
             cancel,
-            silence: patience.silence,
-            most: patience.most,
-            began,
-            until: began + patience.silence.min(patience.most),
-            progress: patience.progress,
+            until: now + limits.silence.min(limits.total),
+            limits,
+            ends: now + limits.total,
             reported: None,
         }
     }
@@ -120,182 +174,250 @@ impl<'a> Wait<'a> {
         self.cancel.remaining(left)
     }
 
-    /// The server shows that it still works on the request.
-    fn is_alive(&mut self) {
-        self.until = (Instant::now() + self.silence).min(self.began + self.most);
+    /// Whether this message answers the request.
+    pub(super) fn is_answer(&self, message: &Value) -> bool {
+        message["method"].is_null() && message["id"] == self.id
     }
 
-    pub(super) fn receive(&mut self, message: Value, asides: &Asides) -> Received {
-        if message["method"].is_null() {
-            // The answer to a request that was given up, or to none, means nothing.
-            return if message["id"] == self.id {
-                Received::Answer(message)
-            } else {
-                Received::Nothing
-            };
+    /// Extends the wait if this message reports progress of the request.
+    pub(super) fn progressed(&mut self, message: &Value) {
+        if progress_token(message) != Some(self.id) {
+            return;
         }
-        if progress_token(&message) == Some(self.id) {
-            self.is_alive();
-            if self
-                .reported
-                .is_none_or(|at| at.elapsed() >= PROGRESS_INTERVAL)
-            {
-                self.reported = Some(Instant::now());
-                (self.progress)(&progress(&message["params"]));
-            }
-            return Received::Nothing;
+        let now = Instant::now();
+        self.until = (now + self.limits.silence).min(self.ends);
+        if self.reported.is_none_or(|at| now - at >= PROGRESS_INTERVAL) {
+            self.reported = Some(now);
+            (self.limits.on_progress)(&progress(&message["params"]));
         }
-        asides
-            .receive(&message)
-            .map_or(Received::Nothing, Received::Reply)
     }
 }
 
-/// The request whose progress a message reports.
+/// The id of the request whose progress a message reports.
 pub(super) fn progress_token(message: &Value) -> Option<u64> {
-    let is_progress = message["method"] == "notifications/progress";
-    message["params"]["progressToken"]
-        .as_u64()
-        .filter(|_| is_progress)
+    if message["method"] != "notifications/progress" {
+        return None;
+    }
+    message["params"]["progressToken"].as_u64()
 }
 
-/// A conversation with a server that has been introduced.
-pub(crate) struct Client {
-    transport: Box<dyn Transport>,
-    asides: Arc<Asides>,
-    last_id: AtomicU64,
-    /// It has not answered in time.
-    is_silent: AtomicBool,
-}
-
-impl Client {
-    /// Introduces this program. `on_change` is called whenever the server says that its tools have changed.
-    pub(super) fn start(
-        transport: Box<dyn Transport>,
-        on_change: Box<dyn Fn() + Send + Sync>,
-        within: Duration,
-        cancel: &Cancel,
-    ) -> Result<Self> {
-        let client = Self {
-            asides: transport.asides(),
-            transport,
-            last_id: AtomicU64::new(0),
-            is_silent: AtomicBool::new(false),
-        };
-        let about = json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")});
-        let params =
-            json!({"protocolVersion": REVISIONS[0], "capabilities": {}, "clientInfo": about});
-        let answer = client.request("initialize", params, &Patience::of(within), cancel)?;
-        let revision = answer["protocolVersion"].as_str().unwrap_or_default();
-        if !REVISIONS.contains(&revision) {
-            let revision = one_line(revision, 40);
-            return Err(Error::failed(format!(
-                "it speaks revision {revision:?} of the protocol, which is not known here"
-            )));
-        }
-        let tells_changes = answer["capabilities"]["tools"]["listChanged"] == true;
-        client.transport.agreed(revision);
-        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
-        client.transport.notify(&ready, within)?;
-        drop(client.asides.on_change.set(on_change));
-        if tells_changes {
-            client.transport.listen();
-        }
-        Ok(client)
-    }
-
-    pub(super) fn is_sound(&self) -> bool {
-        !self.is_silent.load(Ordering::SeqCst) && self.transport.is_sound()
-    }
-
-    /// Whether the server does not know this conversation any more, and has run nothing of the last request.
-    pub(super) fn is_forgotten(&self) -> bool {
-        self.transport.is_forgotten()
-    }
-
-    /// Asks, and waits for the answer.
-    pub(super) fn request(
-        &self,
-        method: &str,
-        mut params: Value,
-        patience: &Patience,
-        cancel: &Cancel,
-    ) -> Result<Value> {
-        let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
-        if patience.most > patience.silence {
-            params["_meta"] = json!({"progressToken": id});
-        }
-        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-        let mut wait = Wait::new(id, patience, cancel);
-        let error = match self.transport.request(&request, &mut wait) {
-            Ok(message) => return answer(message),
-            Err(e) => e,
-        };
-        if let Some(why) = cancel.reason() {
-            self.give_up(id);
-            return Err(ended(why));
-        }
-        if Instant::now() < wait.until {
-            return Err(error);
-        }
-        self.give_up(id);
-        // It is started anew for the next call.
-        self.is_silent.store(true, Ordering::SeqCst);
-        Err(Error::failed(format!(
-            "no answer within {} s",
-            patience.silence.as_secs()
-        )))
-    }
-
-    /// Tells the server that nobody waits for an answer any more.
-    fn give_up(&self, id: u64) {
-        let params = json!({"requestId": id, "reason": "nobody is waiting any more"});
-        let message =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-        // A server that cannot be told anything has ended, which the next request finds out.
-        drop(self.transport.notify(&message, GIVE_UP));
-    }
-
-    /// All tools, page by page, within bounds.
-    pub(super) fn list_tools(&self, within: Duration, cancel: &Cancel) -> Result<Vec<RemoteTool>> {
-        let mut tools = Vec::new();
-        let mut params = json!({});
-        let until = Instant::now() + within;
-        for _ in 0..MAX_PAGES {
-            let patience = Patience::of(until.saturating_duration_since(Instant::now()));
-            let page = self.request("tools/list", params, &patience, cancel)?;
-            let Some(found) = page["tools"].as_array() else {
-                return Err(Error::failed("its list of tools is not a list"));
-            };
-            tools.extend(found.iter().filter_map(bounded));
-            match page["nextCursor"].as_str() {
-                Some(cursor) if tools.len() < MAX_TOOLS => params = json!({"cursor": cursor}),
-                _ => break,
-            }
-        }
-        tools.truncate(MAX_TOOLS);
-        Ok(tools)
-    }
-}
-
-/// What a server says of its progress, on one line.
+/// A report of progress, in the server's words.
 fn progress(params: &Value) -> String {
     match (params["message"].as_str(), &params["total"]) {
-        (Some(message), _) => foreign_line(message, 200),
+        (Some(message), _) => message.to_owned(),
         (None, total) if total.is_number() => format!("{} of {total}", params["progress"]),
         (None, _) => one_line(&params["progress"].to_string(), 40),
     }
 }
 
-fn answer(mut message: Value) -> Result<Value> {
-    match message.get_mut("error") {
-        Some(error) if !error.is_null() => {
-            let text = foreign_line(
-                error["message"].as_str().unwrap_or("no reason given"),
-                2_000,
-            );
-            Err(Error::failed(format!("it refused: {text}")))
+/// Handles a message that answers no request: marks a changed list as stale, and returns the reply to a request of the server.
+/// A ping is answered; bantam offers nothing else.
+pub(super) fn reply_to(message: &Value, list: &ListStore) -> Option<Value> {
+    let method = message["method"].as_str()?;
+    let id = &message["id"];
+    if id.is_null() {
+        if method == "notifications/tools/list_changed" {
+            list.mark_stale();
         }
-        _ => Ok(message["result"].take()),
+        return None;
+    }
+    if !id.is_number() && id.as_str().is_none_or(|id| id.len() > MAX_ID) {
+        return None;
+    }
+    if method == "ping" {
+        return Some(json!({"jsonrpc": "2.0", "id": id, "result": {}}));
+    }
+    let text = format!("{} is not offered here", one_line(method, 80));
+    let error = json!({"code": METHOD_NOT_FOUND, "message": text});
+    Some(json!({"jsonrpc": "2.0", "id": id, "error": error}))
+}
+
+/// How requests are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Era {
+    Handshake,
+    Stateless,
+}
+
+/// A connection to a server that answers.
+pub(crate) struct Client {
+    transport: Box<dyn Transport>,
+    era: Era,
+    last_id: AtomicU64,
+}
+
+impl Client {
+    /// Begins a conversation. A server that refuses the handshake is tried without one.
+    pub(super) fn start(
+        transport: Box<dyn Transport>,
+        within: Duration,
+        cancel: &Cancel,
+    ) -> Result<Self, Failure> {
+        let limits = Limits::within(within);
+        let mut client = Self {
+            transport,
+            era: Era::Handshake,
+            last_id: AtomicU64::new(0),
+        };
+        let refusal = match client.initialize(&limits, cancel) {
+            Err(failure) if failure.may_be_stateless() => failure,
+            result => return result.map(|()| client),
+        };
+        client.era = Era::Stateless;
+        let Ok(found) = client.request("server/discover", json!({}), &[], &limits, cancel) else {
+            return Err(refusal);
+        };
+        let revisions = found["supportedVersions"].as_array();
+        if revisions.is_some_and(|all| all.iter().any(|one| one == STATELESS_REVISION)) {
+            return Ok(client);
+        }
+        Err(unknown_revision(&found["supportedVersions"]))
+    }
+
+    fn initialize(&self, limits: &Limits, cancel: &Cancel) -> Result<(), Failure> {
+        let params = json!({
+            "protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": client_info()
+        });
+        let answer = self.request("initialize", params, &[], limits, cancel)?;
+        let revision = answer["protocolVersion"].as_str().unwrap_or_default();
+        if !HANDSHAKE_REVISIONS.contains(&revision) {
+            return Err(unknown_revision(&answer["protocolVersion"]));
+        }
+        self.transport.set_revision(revision);
+        let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        self.transport.notify(&ready, limits.total);
+        Ok(())
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.transport.is_open()
+    }
+
+    /// Calls a tool and returns its result.
+    pub(super) fn call(
+        &self,
+        tool: &RemoteTool,
+        arguments: &Value,
+        limits: &Limits,
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
+        let params = json!({"name": tool.name, "arguments": arguments});
+        let headers = match self.era {
+            Era::Handshake => Vec::new(),
+            Era::Stateless => tool.headers_for(arguments),
+        };
+        let result = self.request("tools/call", params, &headers, limits, cancel)?;
+        if result["resultType"] == "input_required" {
+            return Err(Failure::failed(
+                "it asks for more input in the middle of the call, which is not supported",
+            ));
+        }
+        Ok(result)
+    }
+
+    /// Lists all tools, page by page.
+    pub(super) fn list_tools(&self, within: Duration, cancel: &Cancel) -> Result<Listing, Failure> {
+        let mut listing = Listing::default();
+        let mut params = json!({});
+        let until = Instant::now() + within;
+        for _ in 0..MAX_PAGES {
+            let limits = Limits::within(until.saturating_duration_since(Instant::now()));
+            let page = self.request("tools/list", params, &[], &limits, cancel)?;
+            let Some(found) = page["tools"].as_array() else {
+                return Err(Failure::failed("its list of tools is not a list"));
+            };
+            listing.add(found);
+            match page["nextCursor"].as_str() {
+                Some(cursor) if listing.tools.len() < MAX_TOOLS => {
+                    params = json!({"cursor": cursor});
+                }
+                _ => break,
+            }
+        }
+        listing.tools.truncate(MAX_TOOLS);
+        Ok(listing)
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        mut params: Value,
+        headers: &[(String, String)],
+        limits: &Limits,
+        cancel: &Cancel,
+    ) -> Result<Value, Failure> {
+        let id = self.last_id.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut meta = self.meta();
+        if limits.total > limits.silence {
+            meta.insert("progressToken".to_owned(), id.into());
+        }
+        if !meta.is_empty() {
+            params["_meta"] = meta.into();
+        }
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let mut wait = Wait::new(id, limits, cancel);
+        let failure = match self.transport.request(&request, headers, &mut wait) {
+            Ok(answer) => return result(answer),
+            Err(failure) => failure,
+        };
+        let is_late = Instant::now() >= wait.until;
+        let reason = cancel.reason();
+        if reason.is_some() || is_late {
+            self.abandon(id);
+        }
+        match reason {
+            Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
+            Some(CancelReason::Deadline) => {
+                Err(Error::new(Kind::Limit, "the turn timed out").into())
+            }
+            None if is_late => Err(Failure::Silent(limits.silence)),
+            None => Err(failure),
+        }
+    }
+
+    /// The `_meta` of every request and notification.
+    fn meta(&self) -> Map<String, Value> {
+        let mut meta = Map::new();
+        if self.era == Era::Stateless {
+            meta.insert(META_REVISION.to_owned(), STATELESS_REVISION.into());
+            meta.insert(META_CLIENT.to_owned(), client_info());
+            meta.insert(META_CAPABILITIES.to_owned(), json!({}));
+        }
+        meta
+    }
+
+    /// Tells the server that the answer is no longer awaited.
+    fn abandon(&self, id: u64) {
+        let mut params = json!({"requestId": id, "reason": "nobody is waiting any more"});
+        let meta = self.meta();
+        if !meta.is_empty() {
+            params["_meta"] = meta.into();
+        }
+        let method = "notifications/cancelled";
+        let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
+        self.transport.notify(&message, ABANDON);
+    }
+}
+
+fn client_info() -> Value {
+    json!({"name": "bantam", "version": env!("CARGO_PKG_VERSION")})
+}
+
+fn unknown_revision(revision: &Value) -> Failure {
+    let shown = one_line(&revision.to_string(), 80);
+    Failure::failed(format!(
+        "it speaks revision {shown} of the protocol, which is not known here"
+    ))
+}
+
+/// The result in an answer.
+fn result(mut answer: Value) -> Result<Value, Failure> {
+    match answer.get("error") {
+        None | Some(Value::Null) => Ok(answer["result"].take()),
+        Some(error) => {
+            let text = error["message"].as_str().unwrap_or("no reason given");
+            let code = error["code"].as_i64().unwrap_or_default();
+            Err(Failure::Refused(code, text.to_owned()))
+        }
     }
 }

@@ -1,293 +1,220 @@
-//! A server on the network: streamable HTTP (2025-03-26 and later). Each message is a POST; the answer is one JSON object
-//! or a stream of events that ends with it. A stream that breaks off before the answer is not resumed: its call fails.
+//! A server on the network, by streamable HTTP. Each message is a POST; its answer is one JSON message, or a stream of events
+//! that ends with it. A stream that breaks off is not resumed: its call fails.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Asides, Received, Wait};
-use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
+use super::client::{Failure, META_REVISION, Transport, Wait, reply_to};
+use super::list::{ListStore, header_value};
+use super::{MAX_MESSAGE, parse, too_long};
 use crate::cancel::Cancel;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::http::{Body, Client, Exchange, Head, Outgoing, left};
 use crate::secret::Secret;
 use crate::sse::Decoder;
 
-/// Messages that a server may send before the answer to a request.
-const MAX_ASIDES: usize = 10_000;
-/// How long a server has to take a reply that it asked for, and the end of the session.
-const REPLY: Duration = Duration::from_secs(10);
-const FAREWELL: Duration = Duration::from_secs(2);
-/// How long a stream that tells of changes may be silent: longer than anybody looks at it.
-const LISTEN: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a server may take for a reply that it asked for, and for the end of its session.
+const REPLY: Duration = Duration::from_secs(2);
+/// Maximum size of an error's body, in bytes.
+const MAX_ERROR: usize = 64 << 10;
 
+/// Speaks to a URL.
 pub(crate) struct Http {
-    remote: Arc<Remote>,
-    /// Ends the stream that tells of changes.
-    listening: Cancel,
-}
-
-struct Remote {
     client: Client,
     url: String,
     headers: Vec<(String, Secret)>,
-    agreed: Mutex<Agreed>,
-    asides: Arc<Asides>,
-    is_forgotten: AtomicBool,
-    is_sound: AtomicBool,
+    list: Arc<ListStore>,
+    session: Mutex<Session>,
 }
 
-/// What the server and this client have agreed on.
-#[derive(Clone, Default)]
-struct Agreed {
-    /// Given by the server with its first answer.
-    session: Option<String>,
+/// What the handshake agreed on; empty in the stateless revision.
+#[derive(Default)]
+struct Session {
+    id: Option<String>,
     revision: Option<String>,
 }
 
-/// A stream of events that is being read.
-struct Stream {
-    exchange: Exchange,
-    decoder: Decoder,
-}
-
 impl Http {
-    pub(crate) fn new(client: Client, url: String, headers: Vec<(String, Secret)>) -> Self {
-        let remote = Remote {
+    pub(crate) fn new(
+        client: Client,
+        url: String,
+        headers: Vec<(String, Secret)>,
+        list: Arc<ListStore>,
+    ) -> Self {
+        Self {
             client,
             url,
             headers,
-            agreed: Mutex::default(),
-            asides: Arc::default(),
-            is_forgotten: AtomicBool::new(false),
-            is_sound: AtomicBool::new(true),
-        };
-        Self {
-            remote: Arc::new(remote),
-            listening: Cancel::default(),
+            list,
+            session: Mutex::default(),
         }
     }
-}
 
-impl Remote {
-    fn agreed(&self) -> MutexGuard<'_, Agreed> {
-        self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn outgoing(&self, accept: &str, body: Option<Body>) -> Outgoing {
-        let mut headers = self.headers.clone();
-        let mut add = |name: &str, value: &str| headers.push((name.to_owned(), Secret::new(value)));
-        add("accept", accept);
-        let agreed = self.agreed();
-        if let Some(session) = &agreed.session {
-            add("mcp-session-id", session);
+    fn outgoing(&self, message: Option<&Value>, headers: &[(String, String)]) -> Outgoing {
+        let mut all = self.headers.clone();
+        let mut add = |name: &str, value: &str| all.push((name.to_owned(), Secret::new(value)));
+        add("accept", "application/json, text/event-stream");
+        let session = self.session();
+        if let Some(id) = &session.id {
+            add("mcp-session-id", id);
         }
-        if let Some(revision) = &agreed.revision {
+        let message_revision = message.and_then(|m| m["params"]["_meta"][META_REVISION].as_str());
+        if let Some(revision) = message_revision.or(session.revision.as_deref()) {
             add("mcp-protocol-version", revision);
+        }
+        if let Some(message) = message.filter(|_| message_revision.is_some()) {
+            add("mcp-method", message["method"].as_str().unwrap_or_default());
+            if let Some(name) = message["params"]["name"].as_str() {
+                add("mcp-name", &header_value(name));
+            }
+        }
+        for (name, value) in headers {
+            add(name, value);
         }
         Outgoing {
             url: self.url.clone(),
-            headers,
-            body,
+            headers: all,
+            body: message.map(Body::json),
         }
     }
 
-    /// Posts a message. Returns the answer's beginning, which is a success.
-    fn post(&self, message: &Value, until: Instant, cancel: &Cancel) -> Result<(Exchange, Head)> {
-        let body = Some(Body::json(message));
-        let request = self.outgoing("application/json, text/event-stream", body);
-        let mut exchange = self.client.send(request, cancel)?;
+    /// Posts a message and returns the beginning of the response.
+    fn post(
+        &self,
+        message: &Value,
+        headers: &[(String, String)],
+        until: Instant,
+        cancel: &Cancel,
+    ) -> Result<(Exchange, Head), Failure> {
+        let mut exchange = self
+            .client
+            .send(self.outgoing(Some(message), headers), cancel)?;
         let head = exchange.head(left(until))?;
-        self.check(&head)?;
-        if let Some(session) = head.header("mcp-session-id") {
-            self.agreed().session = Some(session.to_owned());
+        if let Some(id) = head.header("mcp-session-id").filter(|_| head.is_success()) {
+            self.session().id = Some(id.to_owned());
         }
         Ok((exchange, head))
     }
 
-    fn check(&self, head: &Head) -> Result<()> {
-        let has_session = self.agreed().session.is_some();
-        if head.is_success() {
-            return Ok(());
+    /// Sends a message whose answer means nothing.
+    fn send(&self, message: &Value, within: Duration, cancel: &Cancel) {
+        if !within.is_zero() && cancel.reason().is_none() {
+            drop(self.post(message, &[], Instant::now() + within, cancel));
         }
-        if has_session {
-            self.is_sound.store(false, Ordering::SeqCst);
-        }
-        let status = head.status;
-        Err(Error::failed(match status {
-            401 | 403 => format!(
-                "it refuses this client (status {status}): put its key into the entry's headers; signing in by OAuth is not \
-                 supported"
-            ),
-            404 if has_session => {
-                self.is_forgotten.store(true, Ordering::SeqCst);
-                "it has forgotten this session".to_owned()
-            }
-            300..=399 => {
-                format!("it redirects (status {status}): put the new address into its entry")
-            }
-            405 => "it speaks the older HTTP+SSE transport: try its streamable HTTP address, often /mcp instead of /sse"
-                .to_owned(),
-            _ => format!("it answered with status {status}"),
-        }))
     }
 
-    /// Reads a stream until the answer comes.
-    fn read_answer(&self, mut stream: Stream, wait: &mut Wait) -> Result<Value> {
-        let mut asides = 0;
+    /// Returns the message if it is the answer, and handles it if not.
+    fn sort(&self, message: Value, wait: &mut Wait) -> Option<Value> {
+        if wait.is_answer(&message) {
+            return Some(message);
+        }
+        wait.progressed(&message);
+        if let Some(reply) = reply_to(&message, &self.list) {
+            self.send(&reply, wait.left().min(REPLY), wait.cancel);
+        }
+        None
+    }
+
+    /// Reads a stream of events until the answer comes.
+    fn read_events(&self, mut exchange: Exchange, wait: &mut Wait) -> Result<Value, Failure> {
+        let mut decoder = Decoder::new(MAX_MESSAGE);
         loop {
-            let (messages, is_open) = stream.next(wait.left())?;
-            for message in messages {
-                asides += 1;
-                match wait.receive(message, &self.asides) {
-                    Received::Answer(answer) => return Ok(answer),
-                    Received::Reply(reply) => self.reply_within(&reply, wait),
-                    Received::Nothing => {}
+            let piece = exchange.body(wait.left())?;
+            let events = match &piece {
+                Some(piece) => decoder.push(piece).map_err(|_| too_long())?,
+                None => decoder.finish().into_iter().collect(),
+            };
+            for event in events {
+                for message in parse(&event)? {
+                    if let Some(answer) = self.sort(message, wait) {
+                        return Ok(answer);
+                    }
                 }
             }
-            if asides > MAX_ASIDES {
-                return Err(Error::failed(format!(
-                    "it sent {MAX_ASIDES} messages, none of which is the answer"
-                )));
-            }
-            if !is_open {
-                return Err(Error::failed("its stream ended before the answer"));
+            if piece.is_none() {
+                return Err(Failure::failed("its stream ended before the answer"));
             }
         }
     }
 
-    /// Sends a reply that the server asked for. One that does not take it learns nothing.
-    fn reply(&self, reply: &Value, within: Duration, cancel: &Cancel) {
-        let until = Instant::now() + within;
-        drop(self.post(reply, until, cancel));
-    }
-
-    /// The same within a turn, whose stop and deadline do not wait for the server to take it.
-    fn reply_within(&self, reply: &Value, wait: &Wait) {
-        let left = wait.left().min(REPLY);
-        if !left.is_zero() && wait.cancel.reason().is_none() {
-            self.reply(reply, left, wait.cancel);
-        }
-    }
-
-    /// Reads what the server says by itself, on a stream for that alone, until the stream ends or the listener is stopped.
-    fn listen(&self, cancel: &Cancel) {
-        let request = self.outgoing("text/event-stream", None);
-        let Ok(mut exchange) = self.client.send(request, cancel) else {
-            return;
-        };
-        if !exchange.head(REPLY).is_ok_and(|head| is_stream(&head)) {
-            return;
-        }
-        let mut stream = Stream::new(exchange);
-        while let Ok((messages, is_open)) = stream.next(LISTEN) {
-            for message in messages {
-                if let Some(reply) = self.asides.receive(&message) {
-                    self.reply(&reply, REPLY, cancel);
-                }
+    /// The JSON-RPC error in the body of a failed response, or what its status means.
+    fn read_error(
+        &self,
+        exchange: &mut Exchange,
+        head: &Head,
+        until: Instant,
+    ) -> Result<Value, Failure> {
+        match head.status {
+            404 if self.session().id.is_some() => return Err(Failure::NoSession),
+            300..=399 => {
+                let target = head.header("location").unwrap_or("another address");
+                return Err(Failure::Redirected(target.to_owned()));
             }
-            if !is_open || cancel.sleep(UNASKED_PAUSE).is_err() {
-                return;
-            }
+            401 | 403 | 405 => return Err(Failure::Status(head.status)),
+            _ => {}
         }
-    }
-}
-
-impl Stream {
-    fn new(exchange: Exchange) -> Self {
-        Self {
-            exchange,
-            decoder: Decoder::new(MAX_MESSAGE),
-        }
-    }
-
-    /// The next messages, and whether more may come.
-    fn next(&mut self, within: Duration) -> Result<(Vec<Value>, bool)> {
-        let (events, is_open) = match self.exchange.body(within)? {
-            Some(piece) => (self.decoder.push(&piece).map_err(|_| too_long())?, true),
-            None => (self.decoder.finish().into_iter().collect(), false),
-        };
-        let mut messages = Vec::new();
-        for event in events {
-            messages.extend(parse(&event)?);
-        }
-        Ok((messages, is_open))
+        let body = exchange.whole_body(MAX_ERROR, until)?;
+        let mut messages = parse(&String::from_utf8_lossy(&body))?.into_iter();
+        let error = messages.find(|message| message["error"]["code"].is_i64());
+        error.ok_or(Failure::Status(head.status))
     }
 }
 
 fn is_stream(head: &Head) -> bool {
-    head.is_success()
-        && head
-            .header("content-type")
-            .is_some_and(|kind| kind.contains("text/event-stream"))
+    let kind = head.header("content-type").unwrap_or_default();
+    kind.contains("text/event-stream")
 }
 
 impl Transport for Http {
-    fn asides(&self) -> Arc<Asides> {
-        self.remote.asides.clone()
-    }
-
-    fn agreed(&self, revision: &str) {
-        self.remote.agreed().revision = Some(revision.to_owned());
-    }
-
-    fn notify(&self, message: &Value, within: Duration) -> Result<()> {
-        let until = Instant::now() + within;
-        self.remote
-            .post(message, until, &Cancel::default())
-            .map(drop)
-    }
-
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value> {
-        let remote = &self.remote;
-        let (mut exchange, head) = remote.post(request, wait.until, wait.cancel)?;
+    fn request(
+        &self,
+        request: &Value,
+        headers: &[(String, String)],
+        wait: &mut Wait,
+    ) -> Result<Value, Failure> {
+        let (mut exchange, head) = self.post(request, headers, wait.until, wait.cancel)?;
+        if !head.is_success() {
+            return self.read_error(&mut exchange, &head, wait.until);
+        }
         if is_stream(&head) {
-            return remote.read_answer(Stream::new(exchange), wait);
+            return self.read_events(exchange, wait);
         }
-        let text = exchange.whole_body(MAX_MESSAGE, wait.until)?;
-        if text.len() > MAX_MESSAGE {
-            return Err(too_long());
+        let body = exchange.whole_body(MAX_MESSAGE, wait.until)?;
+        if body.len() > MAX_MESSAGE {
+            return Err(too_long().into());
         }
-        for message in parse(&String::from_utf8_lossy(&text))? {
-            match wait.receive(message, &remote.asides) {
-                Received::Answer(answer) => return Ok(answer),
-                Received::Reply(reply) => remote.reply_within(&reply, wait),
-                Received::Nothing => {}
+        for message in parse(&String::from_utf8_lossy(&body))? {
+            if let Some(answer) = self.sort(message, wait) {
+                return Ok(answer);
             }
         }
-        Err(Error::failed("it answered without a message"))
+        Err(Failure::failed("it answered without a message"))
     }
 
-    fn listen(&self) {
-        let (remote, cancel) = (self.remote.clone(), self.listening.clone());
-        let work = move || remote.listen(&cancel);
-        // Without the thread, changes are heard with the next answer.
-        drop(thread::Builder::new().name("mcp".to_owned()).spawn(work));
+    fn notify(&self, message: &Value, within: Duration) {
+        self.send(message, within, &Cancel::default());
     }
 
-    fn is_sound(&self) -> bool {
-        self.remote.is_sound.load(Ordering::SeqCst)
-    }
-
-    fn is_forgotten(&self) -> bool {
-        self.remote.is_forgotten.load(Ordering::SeqCst)
+    fn set_revision(&self, revision: &str) {
+        self.session().revision = Some(revision.to_owned());
     }
 }
 
 impl Drop for Http {
     fn drop(&mut self) {
-        self.listening.stop();
-        let remote = &self.remote;
-        if remote.agreed().session.is_none() || !self.is_sound() {
+        if self.session().id.is_none() {
             return;
         }
-        // A server that does not let its sessions be ended says so, which changes nothing.
-        let request = remote.outgoing("application/json", None);
-        if let Ok(mut exchange) = remote.client.delete(request, &Cancel::default()) {
-            drop(exchange.head(FAREWELL));
+        // A server may refuse to end sessions, which changes nothing.
+        let request = self.outgoing(None, &[]);
+        if let Ok(mut exchange) = self.client.delete(request, &Cancel::default()) {
+            drop(exchange.head(REPLY));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A server that this program starts: one JSON object a line on its standard input and output.
+//! A server that bantam starts: one JSON message a line on its standard input and output.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,94 +10,91 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::client::{Asides, Received, Wait, progress_token};
-use super::{MAX_MESSAGE, Transport, UNASKED_PAUSE, parse, too_long};
-use crate::error::{Context, Error, Kind, Result};
+use super::client::{Failure, Transport, Wait, progress_token, reply_to};
+use super::list::ListStore;
+use super::{MAX_MESSAGE, parse, too_long};
+use crate::error::{Context, Error, Result};
 use crate::text::foreign_line;
 use crate::worker::protocol::{Header, Reply, receive_reply};
 
-/// How long a server that was told to end has for it.
+/// How long a server may take to end after its input is closed.
 const GRACE: Duration = Duration::from_secs(2);
-/// Messages that a server may send before the answer to a request.
-const MAX_ASIDES: usize = 10_000;
-/// The most bytes of a message that are read past.
+/// Maximum size of a message that is skipped, in bytes.
 const MAX_SKIPPED: usize = 64 << 20;
-/// What a server may say at full speed while nobody asks it, in bytes. With pauses from then on, its pipe fills and stops it.
-const MAX_UNASKED: usize = 64 << 10;
-/// The longest line of what a server said at its end, in characters.
+/// Pause after each read while no request waits: a server that writes without end must not cost a processor.
+const IDLE_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum length of a line of a program's last words, in characters.
 const MAX_LINE: usize = 300;
-/// The longest part of the sandbox's last reply.
+/// Maximum size of the worker's last reply, in bytes.
 const MAX_LAST_REPLY: usize = 64 << 10;
-/// Messages on their way to the server, and to one that waits.
+/// Messages queued for the server, and for a request.
 const QUEUE: usize = 64;
 
+/// Runs in a worker. Two threads read and write, because a pipe holds 64 KB and a server may not read.
 pub(crate) struct Stdio {
     child: Child,
     shared: Arc<Shared>,
 }
 
-/// What the threads of a server share.
 struct Shared {
-    asides: Arc<Asides>,
+    list: Arc<ListStore>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Messages on their way to the server; `None` once it was told to end.
+    /// Messages for the server; `None` once it has to end.
     input: Option<SyncSender<String>>,
-    /// The requests that wait for an answer.
-    waiting: BTreeMap<u64, SyncSender<Line>>,
-    /// Messages since a request was sent or answered.
-    asides: usize,
-    /// Bytes since a request was sent.
-    unasked: usize,
-    /// Why nothing more comes.
+    /// The requests that wait for an answer, by id.
+    waiting: BTreeMap<u64, SyncSender<Event>>,
+    /// Why the output ended.
     ended: Option<String>,
 }
 
-enum Line {
+/// What happens to a request that waits.
+enum Event {
     Message(Value),
-    /// Why this request gets no answer.
     Failed(String),
-    /// The turn was stopped.
-    Wake,
+    Stopped,
 }
 
 impl Stdio {
-    /// Speaks to `child`, whose standard input and output are pipes and which has begun.
-    pub(crate) fn new(mut child: Child) -> Result<Self> {
+    /// Speaks to `child`, which has begun and whose standard input and output are pipes.
+    pub(crate) fn new(mut child: Child, list: Arc<ListStore>) -> Result<Self> {
         let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Error::failed("the server has no pipes"));
         };
-        // A pipe holds 64 KB: a server that does not read blocks a longer message.
-        let (outgoing, messages) = sync_channel::<String>(QUEUE);
+        let (sender, messages) = sync_channel::<String>(QUEUE);
+        let state = State {
+            input: Some(sender),
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
-            asides: Arc::default(),
-            state: Mutex::new(State {
-                input: Some(outgoing),
-                ..State::default()
-            }),
+            list,
+            state: Mutex::new(state),
         });
         let reader = shared.clone();
         let read = move || {
-            let reason = reader.read(output);
-            reader.end(&reason);
+            let reason = reader.read_all(output);
+            reader.lock().ended = Some(reason.clone());
+            reader.fail_all(&reason);
         };
         let write = move || {
-            while messages
-                .recv()
-                .is_ok_and(|message| input.write_all(message.as_bytes()).is_ok())
-            {}
+            for message in messages {
+                if input.write_all(message.as_bytes()).is_err() {
+                    return;
+                }
+            }
         };
-        let spawn = |work: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name("mcp".to_owned()).spawn(work)
-        };
-        spawn(Box::new(read))
-            .and_then(|_| spawn(Box::new(write)))
-            .doing("starting a thread")?;
+        start_thread(Box::new(read))?;
+        start_thread(Box::new(write))?;
         Ok(Self { child, shared })
     }
+}
+
+fn start_thread(work: Box<dyn FnOnce() + Send>) -> Result<()> {
+    let thread = thread::Builder::new().name("mcp".to_owned()).spawn(work);
+    thread.map(drop).doing("starting a thread")
 }
 
 impl Shared {
@@ -105,33 +102,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Passes on what each line holds until the output ends, and says why it did.
-    fn read(&self, mut output: impl Read) -> String {
-        let mut before = Vec::new();
-        let mut pending = Vec::new();
-        let mut piece = vec![0; 16 << 10];
+    /// Handles each line until the output ends, and returns why it did.
+    fn read_all(&self, mut output: impl Read) -> String {
+        let mut line = Vec::new();
+        let mut line_before = Vec::new();
         // Bytes of a line that is too long.
         let mut skipped = 0;
+        let mut piece = vec![0; 16 << 10];
         loop {
-            let n = match output.read(&mut piece) {
-                Ok(0) => return reason(&[before, pending].concat()),
-                Ok(n) => n,
+            let read = match output.read(&mut piece) {
+                Ok(0) => return last_words(&[line_before, line].concat()),
+                Ok(read) => read,
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(e) => return format!("reading from it: {e}"),
             };
-            if self.is_flood(n) {
-                thread::sleep(UNASKED_PAUSE);
-            }
-            for part in piece[..n].split_inclusive(|byte| *byte == b'\n') {
+            for part in piece[..read].split_inclusive(|byte| *byte == b'\n') {
                 let is_end = part.ends_with(b"\n");
-                if skipped == 0 {
-                    pending.extend_from_slice(part);
-                }
-                if pending.len() > MAX_MESSAGE {
-                    self.fail_all(&too_long().message);
-                    skipped = pending.len();
-                    pending = Vec::new();
-                }
                 if skipped > 0 {
                     skipped = if is_end { 0 } else { skipped + part.len() };
                     if skipped > MAX_SKIPPED {
@@ -139,85 +125,64 @@ impl Shared {
                     }
                     continue;
                 }
-                if !is_end {
-                    continue;
+                line.extend_from_slice(part);
+                if line.len() > MAX_MESSAGE {
+                    self.fail_all(&too_long().message);
+                    skipped = if is_end { 0 } else { line.len() };
+                    line = Vec::new();
+                } else if is_end {
+                    self.handle(&line);
+                    // The length of the worker's last reply may contain a line feed.
+                    line_before = std::mem::take(&mut line);
+                    if line_before.len() > MAX_LAST_REPLY {
+                        line_before = Vec::new();
+                    }
                 }
-                let text = String::from_utf8_lossy(&pending);
-                let routed = parse(text.trim()).map(|messages| self.route_all(messages));
-                match routed {
-                    Ok(Ok(())) => {}
-                    Ok(Err(reason)) => return reason,
-                    Err(e) => self.fail_all(&e.message),
-                }
-                // The length of the sandbox's last reply may hold a line feed.
-                before = std::mem::take(&mut pending);
-                if before.len() > MAX_LAST_REPLY {
-                    before = Vec::new();
-                }
+            }
+            if self.lock().waiting.is_empty() {
+                thread::sleep(IDLE_PAUSE);
             }
         }
     }
 
-    /// Counts what the server says; whether it is too much for one that nobody asks.
-    fn is_flood(&self, bytes: usize) -> bool {
-        let mut state = self.lock();
-        state.unasked = state.unasked.saturating_add(bytes);
-        state.waiting.is_empty() && state.unasked > MAX_UNASKED
+    fn handle(&self, line: &[u8]) {
+        match parse(&String::from_utf8_lossy(line)) {
+            Ok(messages) => messages.into_iter().for_each(|message| self.route(message)),
+            Err(e) => self.fail_all(&e.message),
+        }
     }
 
-    fn route_all(&self, messages: Vec<Value>) -> Result<(), String> {
-        messages
-            .into_iter()
-            .try_for_each(|message| self.route(message))
-    }
-
-    /// Gives a message to the request that it answers or concerns. The error ends the server.
-    fn route(&self, message: Value) -> Result<(), String> {
+    /// Gives a message to the request that it answers or concerns.
+    fn route(&self, message: Value) {
         let mut state = self.lock();
+        if let Some(id) = progress_token(&message) {
+            if let Some(request) = state.waiting.get(&id) {
+                // A full queue has enough reports.
+                drop(request.try_send(Event::Message(message)));
+            }
+            return;
+        }
         if message["method"].is_null() {
-            let answered = message["id"]
-                .as_u64()
-                .and_then(|id| state.waiting.remove(&id));
-            if let Some(waiter) = answered {
-                state.asides = 0;
-                drop(state);
-                // Fails when nobody is waiting any more.
-                drop(waiter.send(Line::Message(message)));
-                return Ok(());
+            let id = message["id"].as_u64().unwrap_or_default();
+            let request = state.waiting.remove(&id);
+            drop(state);
+            if let Some(request) = request {
+                // Fails when the request is no longer awaited.
+                drop(request.send(Event::Message(message)));
             }
-        }
-        if !state.waiting.is_empty() {
-            state.asides += 1;
-            if state.asides > MAX_ASIDES {
-                return Err(format!(
-                    "it sent {MAX_ASIDES} messages, none of which is the answer"
-                ));
-            }
-        }
-        if let Some(waiter) = progress_token(&message).and_then(|id| state.waiting.get(&id)) {
-            // When many wait there already, this one says nothing new.
-            drop(waiter.try_send(Line::Message(message)));
-            return Ok(());
+            return;
         }
         drop(state);
-        if let Some(reply) = self.asides.receive(&message) {
-            // A server that does not read what it asked for is found out by the next request.
+        if let Some(reply) = reply_to(&message, &self.list) {
+            // The next request detects a server that does not read.
             drop(self.send(&reply));
         }
-        Ok(())
     }
 
-    /// Tells all that wait that they get no answer.
     fn fail_all(&self, reason: &str) {
-        let waiting = std::mem::take(&mut self.lock().waiting);
-        for waiter in waiting.values() {
-            drop(waiter.try_send(Line::Failed(reason.to_owned())));
+        for request in std::mem::take(&mut self.lock().waiting).values() {
+            drop(request.try_send(Event::Failed(reason.to_owned())));
         }
-    }
-
-    fn end(&self, reason: &str) {
-        self.lock().ended = Some(reason.to_owned());
-        self.fail_all(reason);
     }
 
     fn send(&self, message: &Value) -> Result<()> {
@@ -225,86 +190,86 @@ impl Shared {
         if let Some(reason) = &state.ended {
             return Err(Error::failed(reason.clone()));
         }
-        state
-            .input
-            .as_ref()
-            .ok_or_else(|| Error::failed("it ended"))?
-            .try_send(format!("{message}\n"))
-            .map_err(|_| Error::failed("it does not read what it is sent"))
+        let Some(input) = &state.input else {
+            return Err(Error::failed("it ended"));
+        };
+        let sent = input.try_send(format!("{message}\n"));
+        sent.map_err(|_| Error::failed("it does not read its input"))
     }
 }
 
-/// Why the output ended: the sandbox's last reply, if it could not start the program.
-fn reason(last: &[u8]) -> String {
-    match receive_reply(&mut &*last) {
-        Ok(Reply {
-            header: Header::Refused { why },
-            ..
-        }) => {
-            let lines: Vec<String> = why
-                .lines()
-                .map(|line| foreign_line(line, MAX_LINE))
-                .collect();
-            lines.join("\n")
-        }
-        _ => "it ended".to_owned(),
-    }
+/// Why the output ended: the worker's last reply says it, if it could not start the program or the program complained.
+fn last_words(end: &[u8]) -> String {
+    let reply = receive_reply(&mut &*end);
+    let Ok(Reply {
+        header: Header::Refused { why },
+        ..
+    }) = reply
+    else {
+        return "it ended".to_owned();
+    };
+    let lines: Vec<String> = why
+        .lines()
+        .map(|line| foreign_line(line, MAX_LINE))
+        .collect();
+    lines.join("\n")
 }
 
 impl Transport for Stdio {
-    fn asides(&self) -> Arc<Asides> {
-        self.shared.asides.clone()
-    }
-
-    fn notify(&self, message: &Value, _: Duration) -> Result<()> {
-        self.shared.send(message)
-    }
-
-    fn request(&self, request: &Value, wait: &mut Wait) -> Result<Value> {
-        let (sender, lines) = sync_channel(QUEUE);
+    fn request(
+        &self,
+        request: &Value,
+        _headers: &[(String, String)],
+        wait: &mut Wait,
+    ) -> Result<Value, Failure> {
+        let (sender, events) = sync_channel(QUEUE);
         let waker = sender.clone();
-        let _hook = wait
-            .cancel
-            .on_stop(move || drop(waker.try_send(Line::Wake)));
-        {
-            let mut state = self.shared.lock();
-            state.asides = 0;
-            state.unasked = 0;
-            state.waiting.insert(wait.id, sender);
-        }
-        let result = self.shared.send(request).and_then(|()| {
-            loop {
-                let received = lines.recv_timeout(wait.left());
-                match received {
-                    Ok(Line::Message(message)) => {
-                        if let Received::Answer(answer) = wait.receive(message, &self.shared.asides)
-                        {
-                            return Ok(answer);
+        let _hook = wait.cancel.on_stop(move || {
+            // A full queue wakes the request, too.
+            drop(waker.try_send(Event::Stopped));
+        });
+        self.shared.lock().waiting.insert(wait.id, sender);
+        let answer = self
+            .shared
+            .send(request)
+            .map_err(Failure::from)
+            .and_then(|()| {
+                loop {
+                    match events.recv_timeout(wait.left()) {
+                        Ok(Event::Message(message)) if wait.is_answer(&message) => {
+                            return Ok(message);
+                        }
+                        Ok(Event::Message(message)) => wait.progressed(&message),
+                        Ok(Event::Failed(reason)) => return Err(Failure::failed(reason)),
+                        Ok(Event::Stopped) if wait.cancel.reason().is_none() => {}
+                        Ok(Event::Stopped) => return Err(Failure::failed("stopped")),
+                        Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
+                        Err(RecvTimeoutError::Timeout) => {
+                            return Err(Failure::failed("no answer in time"));
+                        }
+                        Err(RecvTimeoutError::Disconnected) => {
+                            return Err(Failure::failed("it ended"));
                         }
                     }
-                    Ok(Line::Failed(reason)) => return Err(Error::failed(reason)),
-                    Ok(Line::Wake) if wait.cancel.reason().is_none() => {}
-                    Ok(Line::Wake) => return Err(Error::new(Kind::Interrupted, "stopped")),
-                    Err(RecvTimeoutError::Timeout) if !wait.left().is_zero() => {}
-                    Err(RecvTimeoutError::Timeout) => {
-                        return Err(Error::new(Kind::Limit, "no answer in time"));
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return Err(Error::failed("it ended")),
                 }
-            }
-        });
+            });
         self.shared.lock().waiting.remove(&wait.id);
-        result
+        answer
     }
 
-    fn is_sound(&self) -> bool {
+    fn notify(&self, message: &Value, _within: Duration) {
+        // The next request detects a server that has ended.
+        drop(self.shared.send(message));
+    }
+
+    fn is_open(&self) -> bool {
         self.shared.lock().ended.is_none()
     }
 }
 
 impl Drop for Stdio {
     fn drop(&mut self) {
-        // The end of its input tells it to end, and the sandbox around it to end it.
+        // The end of its input ends the server, and the worker around it ends what remains.
         self.shared.lock().input = None;
         let deadline = Instant::now() + GRACE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {

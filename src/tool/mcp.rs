@@ -24,24 +24,24 @@ pub(crate) fn mcp_tools(
     taken: &mut BTreeSet<String>,
 ) -> Vec<Function> {
     let tool = |remote: &RemoteTool| {
-        let name = legal_name(&server.name, &remote.name, taken);
+        let name = legal_name(&server.definition.name, &remote.name, taken);
         let description = format!(
             "(described by the MCP server {}) {}",
-            server.name, remote.description
+            server.definition.name, remote.description
         );
         let spec = ToolSpec {
             name: name.into(),
             description: description.into(),
             schema: remote.schema.clone().into(),
             risk: Risk::Runs,
-            source: server.name.clone().into(),
+            source: server.definition.name.clone().into(),
         };
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
         let function = Function::of(spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
             match server.call(&remote, args, turn.cancel, &tell) {
-                Ok(result) => Ok(output(&result, &server.redactor)),
+                Ok(result) => Ok(output(&result, &server.definition.redactor)),
                 Err(e) if matches!(e.kind, Kind::Interrupted | Kind::Limit) => Err(e),
                 // Most of it is what the server said.
                 Err(e) => Ok(ToolOutput {

@@ -225,41 +225,6 @@ fn a_stream_that_closes_before_the_answer_costs_its_call_alone() {
     assert_eq!(count(&server, "tools/call"), 2);
 }
 
-/// The server says so by itself, on a stream that answers nothing.
-#[test]
-fn a_change_that_is_announced_between_calls_counts_from_the_next_run() {
-    let listed = AtomicUsize::new(0);
-    let server = with_sessions(move |request, method| {
-        if request.method == "GET" {
-            let told = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
-            return Reply::stream([format!("data: {told}\n\n")]);
-        }
-        let answer = match method {
-            "tools/list" if listed.fetch_add(1, Ordering::SeqCst) == 0 => list(&["say"]),
-            "tools/list" => list(&["more", "say"]),
-            _ => return accepted(),
-        };
-        Reply::json(200, &result(request, &answer))
-    });
-    let model = Model::answering(|_, n| match n {
-        0 => Reply::text("Hello.").held(),
-        _ => Reply::text("Hello."),
-    });
-    let home = home(&model, &server);
-    let first = home.bantam().args(["agent", "-m", "hi"]).spawn();
-    model.wait_for_holds(1);
-    let kept = home.path("state/mcp/far.json");
-    wait_until("the list is outdated", || {
-        let kept = std::fs::read_to_string(&kept).unwrap_or_default();
-        kept.contains("\"is_outdated\":true")
-    });
-    model.release();
-    first.finish().exits(0);
-    home.agent(["-m", "hi"]).exits(0);
-    let has_more = |n| model.request(n).tools().contains(&"far__more");
-    assert_eq!((has_more(0), has_more(1)), (false, true));
-}
-
 #[test]
 fn each_run_that_misses_a_server_says_so_in_one_line() {
     let model = Model::answering(|_, _| Reply::text("Hello."));
@@ -556,7 +521,7 @@ fn turning() -> Model {
     })
 }
 
-const TOLD: &str = "MCP server far changed the description or schema of say";
+const TOLD: &str = "MCP server far has other tools: added one; changed say";
 
 /// Without `-v` and without a terminal.
 #[test]
@@ -814,4 +779,91 @@ fn a_variable_may_have_a_default_and_another_clients_fields_are_taken() {
 fn a_server_of_the_older_transport_says_what_to_try() {
     let server = Model::answering(|_, _| Reply::error(405, "use GET"));
     asked_afar(&server, &json!({})).says("/mcp instead of /sse");
+}
+
+/// A server of the revision without handshake, which refuses what lacks its headers or `_meta`.
+fn stateless() -> Model {
+    Model::answering(|request, _| {
+        let body = &request.body;
+        let method = body["method"].as_str().unwrap_or_default();
+        let meta = &body["params"]["_meta"];
+        let refused = |code: i64, said: &str| {
+            let error = json!({ "code": code, "message": said });
+            Reply::json(
+                400,
+                &json!({ "jsonrpc": "2.0", "id": body["id"], "error": error }),
+            )
+        };
+        let revision = "2026-07-28";
+        if request.header("mcp-protocol-version") != Some(revision) {
+            return refused(-32020, "the header MCP-Protocol-Version is missing");
+        }
+        if meta["io.modelcontextprotocol/protocolVersion"] != revision
+            || !meta["io.modelcontextprotocol/clientCapabilities"].is_object()
+        {
+            return refused(-32602, "_meta is missing");
+        }
+        if request.header("mcp-method") != Some(method)
+            || request.header("mcp-session-id").is_some()
+        {
+            return refused(-32020, "headers differ");
+        }
+        let answer = match method {
+            "server/discover" => {
+                json!({ "resultType": "complete", "supportedVersions": [revision], "capabilities": { "tools": {} } })
+            }
+            "tools/list" => {
+                let schema = json!({ "type": "object", "properties": {
+                    "text": { "type": "string", "x-mcp-header": "Text" } } });
+                json!({ "resultType": "complete", "tools": [{ "name": "say", "inputSchema": schema }] })
+            }
+            "tools/call" if request.header("mcp-name") != Some("say") => {
+                return refused(-32020, "Mcp-Name differs");
+            }
+            "tools/call" if body["params"]["arguments"]["text"] == "more" => {
+                json!({ "resultType": "input_required", "inputRequests": {} })
+            }
+            "tools/call" => text(request.header("mcp-param-text").unwrap_or("no header")),
+            _ => return refused(-32601, "no such method"),
+        };
+        Reply::json(200, &result(request, &answer))
+    })
+}
+
+#[test]
+fn a_server_without_a_handshake_is_called_with_all_headers() {
+    let server = stateless();
+    asked_afar(&server, &json!({}))
+        .exits(0)
+        .prints("```\n=?base64?Z3LDvMOfZSDkvaDlpb0=?=\n```\n");
+    let model = Model::answering(|request, _| match request.texts("tool").pop() {
+        None => Reply::call("far__say", &json!({ "text": "more" })),
+        Some(result) => Reply::text(&result),
+    });
+    let run = home(&model, &server).agent(["-m", "call it"]);
+    run.exits(0);
+    assert!(run.stdout.contains("more input"), "{}", run.stdout);
+    assert_eq!(count(&server, "notifications/initialized"), 0);
+}
+
+#[test]
+fn a_server_of_an_unknown_revision_is_named_with_it() {
+    let server = Model::answering(|request, _| {
+        if request.body["method"] == "server/discover" {
+            return Reply::json(
+                200,
+                &result(request, &json!({ "supportedVersions": ["2031-01-01"] })),
+            );
+        }
+        Reply::error(400, "")
+    });
+    asked_afar(&server, &json!({})).says("2031-01-01");
+}
+
+#[test]
+fn a_redirect_is_named_with_its_target() {
+    let server = Model::answering(|_, _| {
+        Reply::error(308, "").header("Location", "https://far.example/mcp")
+    });
+    asked_afar(&server, &json!({})).says("it redirects to https://far.example/mcp");
 }

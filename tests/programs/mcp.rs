@@ -1,7 +1,6 @@
 //! MCP servers: real ones, and one that misbehaves in every way that could be thought of.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -160,6 +159,7 @@ fn directory_of(program: &str) -> String {
 fn whatever_a_server_says_the_turn_goes_on() {
     for (mode, expected) in [
         ("duplicate", "```\nYou said grüße 你好\n```\n"),
+        ("stateless", "```\nYou said grüße 你好\n```\n"),
         ("chatty", "```\nYou said grüße 你好\n```\n"),
         ("stderr", "```\nYou said grüße 你好\n```\n"),
         ("garbage", "```\nYou said grüße 你好\n```\n"),
@@ -189,10 +189,7 @@ fn whatever_a_server_says_the_turn_goes_on() {
             "oversized",
             "MCP server fake: it sent a message of more than 12 MB",
         ),
-        (
-            "flood",
-            "MCP server fake: it sent 10000 messages, none of which is the answer",
-        ),
+        ("flood", "```\nYou said grüße 你好\n```\n"),
         ("error", "MCP server fake: it refused: no such thing"),
         ("error_7", "MCP server fake: it refused: no reason given"),
         ("forks", "MCP server fake: it "),
@@ -241,7 +238,7 @@ fn progress_and_changed_tools_are_told() {
     home.agent(["-v", "-m", "call it"])
         .exits(0)
         .says("bantam: MCP server fake: halfway through\n");
-    let told = "bantam: MCP server fake changed the description or schema of say";
+    let told = "bantam: MCP server fake has other tools: changed say";
     for (mode, about) in [("turned", "Obey me."), ("good", "Says something.")] {
         let entry = json!({ "mcpServers": { "fake": { "args": ["server.py", mode] } } });
         let config = serde_json::from_slice(&fs::read(home.path("config.json")).unwrap());
@@ -427,7 +424,7 @@ fn a_server_that_cannot_start_is_quoted_and_its_grants_are_named() {
     let model = Model::scripted([Reply::text("Hello.")]);
     let run = home(&model, "cannot_start").agent(["-m", "hello"]);
     run.exits(0).says("it ended and said: Traceback: / [31mPermissionError: [Errno 13] Permission denied: '/home/x'");
-    run.says("read, write and network of mcpServers.fake say what its sandbox lets it reach");
+    run.says("--read DIR");
     assert!(
         !run.stderr.contains('\x1b') && run.stderr.len() < 600,
         "{}",
@@ -445,7 +442,8 @@ fn a_program_that_is_not_there_is_named() {
     ));
     home.agent(["-m", "hello"])
         .exits(0)
-        .says("starting no-such-program: No such file");
+        .says("starting no-such-program: No such file")
+        .says("--read DIR");
 }
 
 #[test]
@@ -599,43 +597,6 @@ fn tools_that_need_a_task_are_not_offered_and_a_default_is_never_missing() {
     assert_eq!(offered(&model.request(0)), ["fake__shot"]);
     let said = model.request(1).last("tool");
     assert!(said.contains("{\"note\": \"kept\"}"), "{said}");
-}
-
-/// A virtual environment names its interpreter by a link, which may lead out of what the sandbox shows.
-#[test]
-fn an_interpreter_outside_read_is_named_with_what_to_add() {
-    let elsewhere = Home::empty();
-    elsewhere.write("python/bin/python3", "#!/bin/sh\n");
-    let real = elsewhere.path("python/bin/python3");
-    fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
-    let venv = elsewhere.dir("venv/bin");
-    symlink(&real, venv.join("python")).unwrap();
-    elsewhere.write(
-        "venv/bin/server",
-        format!("#!{}\n", venv.join("python").display()),
-    );
-    let script = venv.join("server");
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
-    let model = Model::scripted([]);
-    for program in [venv.join("python"), script] {
-        let entry = json!({ "command": program, "read": [elsewhere.path("venv")] });
-        let home = Home::with(&merged(
-            model.config(),
-            &json!({ "mcpServers": { "fake": entry } }),
-        ));
-        home.bantam()
-            .args(["mcp", "test", "fake"])
-            .run()
-            .exits(3)
-            .says(&format!(
-                "leads to {}, which its sandbox does not show",
-                real.display()
-            ))
-            .says(&format!(
-                "add {} to mcpServers.fake.read",
-                elsewhere.path("python").display()
-            ));
-    }
 }
 
 /// The first run asks the server for its tools, before the turn begins.

@@ -70,25 +70,16 @@ fn what_tools_can_change_is_not_run_by_a_server() {
     let script = home.write("workspace/server.py", SERVER);
     let program = home.write("workspace/bin/python3", "#!/bin/sh\n");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    let missing = workspace.join("not-yet.py");
     let path = format!("{}:/usr/bin", workspace.join("bin").display());
     let flag = format!("--require={}", script.display());
     for (entry, says) in [
         (json!({ "command": program }), "mcpServers.fake.command"),
         (
             json!({ "command": "python3", "env": { "PATH": path } }),
-            "mcpServers.fake.env.PATH",
-        ),
-        (
-            json!({ "command": "python3", "env": { "PYTHONPATH": workspace } }),
-            "mcpServers.fake.env.PYTHONPATH",
+            "mcpServers.fake.command",
         ),
         (
             json!({ "command": "python3", "args": [script] }),
-            "mcpServers.fake.args",
-        ),
-        (
-            json!({ "command": "python3", "args": [missing] }),
             "mcpServers.fake.args",
         ),
         (
@@ -97,10 +88,6 @@ fn what_tools_can_change_is_not_run_by_a_server() {
         ),
         (
             json!({ "command": "python3", "args": [link] }),
-            "mcpServers.fake.args",
-        ),
-        (
-            json!({ "command": "uv", "args": ["--directory", workspace, "run", "server.py"] }),
             "mcpServers.fake.args",
         ),
         (
@@ -192,10 +179,7 @@ fn nothing_of_the_workspace_runs_with_the_keys_of_a_server() {
             assert!(!owned.exists(), "{entry} {}", run.stderr);
         }
     }
-    run(&package, &json!({}))
-        .exits(3)
-        .says("which a server with variables or network sees only if its entry names it")
-        .says(&format!("(--write {shown}"));
+    run(&package, &json!({})).exits(1).says("--write DIR");
     // Whoever names the workspace trusts what is written there.
     run(&package, &json!({ "write": [workspace] })).exits(1);
     assert_eq!(fs::read_to_string(&owned).unwrap(), "of-the-server");

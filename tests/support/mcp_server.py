@@ -160,6 +160,14 @@ def main():
     for line in sys.stdin:
         message = json.loads(line)
         identity, method = message.get("id"), message.get("method")
+        if mode == "stateless":
+            meta = (message.get("params") or {}).get("_meta", {})
+            if meta.get("io.modelcontextprotocol/protocolVersion") != "2026-07-28":
+                send({"jsonrpc": "2.0", "id": identity, "error": {"code": -32602, "message": "_meta is missing"}})
+                continue
+            if method == "server/discover":
+                send({"jsonrpc": "2.0", "id": identity, "result": {"supportedVersions": ["2026-07-28"], "capabilities": {}}})
+                continue
         if method == "initialize":
             revision = "1999-01-01" if mode == "old" else message["params"]["protocolVersion"]
             info = {"protocolVersion": revision, "capabilities": {"tools": {}}, "serverInfo": {"name": "fake", "version": "1"}}

@@ -1,0 +1,70 @@
+//! A program with a server's keys and network must not be one that tools can change.
+
+use std::path::{Path, PathBuf};
+
+use crate::access::Resolved;
+use crate::child::PATH;
+use crate::error::{Error, Result};
+use crate::text::one_line;
+
+/// What an entry starts.
+pub(crate) struct Launch<'a> {
+    pub name: &'a str,
+    pub command: &'a str,
+    pub args: &'a [String],
+    /// The variable `PATH` of the entry, if it has one.
+    pub path: Option<&'a str>,
+    pub working_dir: &'a Path,
+}
+
+/// Refuses a command, a working directory and existing files among the arguments that lie in a directory which tools can change,
+/// or behind a link there. It tells the user early; the sandbox is what protects the keys: a server with variables or network
+/// does not see the workspace. `writable` has the real path of each such directory, and the setting that opens it.
+///
+/// # Errors
+/// Of the kind `Config`, with the path and the setting.
+pub(crate) fn refuse_writable_parts(launch: &Launch, writable: &[(PathBuf, String)]) -> Result<()> {
+    let dir = launch.working_dir;
+    let mut parts = vec![("cwd", dir.to_owned())];
+    parts.extend(program(launch).map(|path| ("command", path)));
+    for argument in launch.args {
+        let word = match argument.split_once('=') {
+            Some((flag, value)) if flag.starts_with('-') => value,
+            _ => argument,
+        };
+        let path = dir.join(word);
+        let is_there = path.symlink_metadata().is_ok() && !path.is_dir();
+        if is_there && !word.is_empty() {
+            parts.push(("args", path));
+        }
+    }
+    for (part, path) in parts {
+        let found = Resolved::of(&path);
+        for entry in found.links.iter().chain([&found.real]) {
+            if let Some((dir, setting)) = writable.iter().find(|(dir, _)| entry.starts_with(dir)) {
+                let name = launch.name;
+                let shown = one_line(&path.to_string_lossy(), 200);
+                return Err(Error::config(format!(
+                    "mcpServers.{name}.{part}: {shown} lies in {}, which tools can change ({setting}): what they write there \
+                     would run with this server's keys and network",
+                    dir.display()
+                ))
+                .hint(format!(
+                    "move it elsewhere; state/mcp/{name} in bantam's home is the server's own directory"
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The file that the command names.
+fn program(launch: &Launch) -> Option<PathBuf> {
+    if launch.command.contains('/') {
+        return Some(launch.working_dir.join(launch.command));
+    }
+    let path = launch.path.unwrap_or(PATH);
+    path.split(':')
+        .map(|dir| launch.working_dir.join(dir).join(launch.command))
+        .find(|file| file.is_file())
+}
