@@ -100,7 +100,8 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
             return Err(wrong(format!("{what} of more than {} MB", most >> 20))
                 .hint("make a smaller copy of it, or attach the part that matters"));
         }
-        return Ok(Attachment::Media(media));
+        let name = path.file_name().unwrap_or_default();
+        return Ok(Attachment::Media(media.named(&name.to_string_lossy())));
     }
     if let Some(kind) = image_type(&bytes) {
         return Err(wrong(format!(

@@ -252,12 +252,15 @@ fn content(value: &Value, place: &str) -> Result<(String, Vec<Media>), Refusal> 
             Some("file") => {
                 let data = part["file"]["file_data"].as_str().unwrap_or_default();
                 let bytes = data_of(data, &place)?;
+                let name = part["file"]["filename"].as_str().unwrap_or_default();
                 // What is no image, PDF or recording may be a text.
                 match (Media::of(&bytes), String::from_utf8(bytes)) {
-                    (Some(known), _) => media.push(known),
+                    (Some(known), _) => media.push(known.named(name)),
                     (None, Ok(words)) => {
-                        let name = part["file"]["filename"].as_str().unwrap_or("a file");
-                        let name = foreign_name(name, 60);
+                        let name = match foreign_name(name, 60) {
+                            name if name.is_empty() => "a file".to_owned(),
+                            name => name,
+                        };
                         texts.push(format!("[{name}]\n{}", fenced(&words)));
                     }
                     (None, Err(_)) => return Err(unknown_file(&place)),

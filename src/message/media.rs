@@ -1,10 +1,13 @@
 //! Images, PDFs and recordings: recognises them by their first bytes, and replaces them by text.
 
+use std::path::Path;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use crate::text::{fenced, size};
+use crate::error::{Error, Result};
+use crate::text::{fenced, foreign_name, size};
 
 /// A picture, a PDF or a recording, as requests and session lines carry it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +21,9 @@ pub struct Media {
     /// The name under which [`crate::session::Files`] keeps the bytes beside the log, in a line that does not hold them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
+    /// The file's name for the model, `offer.pdf` say; empty if it has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// The text of a PDF, for models that do not take PDFs; empty if it is unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub text: String,
@@ -40,10 +46,63 @@ pub(crate) const MAX_IMAGES: usize = 20;
 /// The most bytes of base64 of all files that come with a message, of all that the tools of a turn show, and of all that stay
 /// in a conversation.
 pub(crate) const MAX_MEDIA: usize = 12 << 20;
+/// Maximum length of a file's name for the model, in characters.
+const MAX_NAME: usize = 80;
 /// The most pixels of an image. The largest cameras make half as many; a few bytes can claim billions.
 const MAX_PIXELS: u64 = 100_000_000;
 
 impl Media {
+    /// Reads an image, a PDF or a recording from a file, with the file's name.
+    ///
+    /// # Errors
+    /// Of the kind `Usage` if the file cannot be read, and those of [`Media::from_bytes`].
+    pub fn read(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let bytes = fs_err::read(path).map_err(|e| Error::usage(e.to_string()))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Self::from_bytes(&name, &bytes)
+    }
+
+    /// An image, a PDF or a recording with this name, recognized by its content.
+    ///
+    /// # Errors
+    /// Of the kind `Usage`: it is something else, or larger than 5 MB for an image and 10 MB for others.
+    pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self> {
+        let shown = foreign_name(name, MAX_NAME);
+        let Some(media) = Self::of(bytes) else {
+            return Err(Error::usage(format!(
+                "{shown} is neither an image, a PDF nor a recording in a known format"
+            )));
+        };
+        let limit = match media.kind() {
+            MediaKind::Image => MAX_IMAGE,
+            MediaKind::Pdf | MediaKind::Audio => MAX_FILE,
+        };
+        if bytes.len() > limit {
+            return Err(Error::usage(format!(
+                "{shown} is larger than {} MB",
+                limit >> 20
+            )));
+        }
+        Ok(media.named(name))
+    }
+
+    /// The same with a name that others chose.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.name = foreign_name(name, MAX_NAME);
+        self
+    }
+
+    /// The line that stands before it in a request, if it has a name.
+    pub(crate) fn label(&self) -> Option<String> {
+        let kind = match self.kind() {
+            MediaKind::Image => "image",
+            MediaKind::Pdf => "file",
+            MediaKind::Audio => "recording",
+        };
+        (!self.name.is_empty()).then(|| format!("[{kind}: {}]", self.name))
+    }
+
     /// Recognises a file by its first bytes. An image needs a complete header of its format, and at most [`MAX_PIXELS`] pixels.
     pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let mime = media_type(bytes)?.to_owned();
@@ -105,7 +164,16 @@ impl Media {
             MediaKind::Pdf => "a PDF",
             MediaKind::Audio => "a recording",
         };
-        format!("[{what}, {}, {}: {why}]", self.mime, size(self.bytes()))
+        let name = if self.name.is_empty() {
+            String::new()
+        } else {
+            format!(" {}", self.name)
+        };
+        format!(
+            "[{what}{name}, {}, {}: {why}]",
+            self.mime,
+            size(self.bytes())
+        )
     }
 }
 

@@ -248,6 +248,8 @@ enum What<'a> {
     },
     Document {
         source: Source<'a>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        title: &'a str,
     },
     ToolUse {
         id: Cow<'a, str>,
@@ -347,7 +349,8 @@ fn blocks_of_user<'a>(user: &'a User, out: &Outgoing<'a>) -> Vec<Block<'a>> {
     let mut blocks: Vec<Block> = vec![text(out.user_text(user)).into()];
     blocks.extend(
         out.taken(&user.media)
-            .map(|media| Block::from(media_block(media))),
+            .flat_map(media_blocks)
+            .map(Block::from),
     );
     if !user.notes.is_empty() {
         // The next turn's request is the same up to here, and lacks the notes.
@@ -385,12 +388,21 @@ fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) ->
     let mut words = Pieces::from(result.content.as_str());
     words.push(out.replacements(&result.images));
     let mut content = vec![text(words)];
-    content.extend(out.taken(&result.images).map(media_block));
+    content.extend(out.taken(&result.images).flat_map(media_blocks));
     What::ToolResult {
         tool_use_id: wire_id(ids.get(&result.call_id)),
         content,
         is_error: result.is_error,
     }
+}
+
+/// The line that names a file, and the file.
+fn media_blocks(media: &Media) -> impl Iterator<Item = What<'_>> {
+    media
+        .label()
+        .map(text)
+        .into_iter()
+        .chain([media_block(media)])
 }
 
 fn media_block(media: &Media) -> What<'_> {
@@ -400,7 +412,10 @@ fn media_block(media: &Media) -> What<'_> {
     };
     match media.kind() {
         MediaKind::Image => What::Image { source },
-        MediaKind::Pdf => What::Document { source },
+        MediaKind::Pdf => What::Document {
+            source,
+            title: &media.name,
+        },
         MediaKind::Audio => text(media.replacement("left out: this API takes no audio")),
     }
 }

@@ -203,7 +203,7 @@ struct Url<'a> {
 
 #[derive(Serialize)]
 struct File<'a> {
-    filename: &'static str,
+    filename: &'a str,
     file_data: Pieces<'a>,
 }
 
@@ -264,14 +264,14 @@ fn turns<'a>(out: &Outgoing<'a>) -> Vec<Turn<'a>> {
                     text.push(user.notes.as_str());
                 }
                 say(&mut turns, [Part::Text { text }]);
-                say(&mut turns, out.taken(&user.media).map(media));
+                say(&mut turns, out.taken(&user.media).flat_map(media_parts));
             }
             // Hosts refuse a reply that says nothing.
             Message::Assistant(reply) if reply.text.is_empty() && reply.calls.is_empty() => {}
             Message::Assistant(reply) => turns.push(Turn::Assistant(said(reply, out, &ids))),
             Message::ToolResult(result) => {
                 turns.push(tool_result(result, out, &ids));
-                images.extend(out.taken(&result.images).map(media));
+                images.extend(out.taken(&result.images).flat_map(media_parts));
             }
         }
     }
@@ -359,7 +359,13 @@ fn tool_result<'a>(result: &'a ToolResult, out: &Outgoing<'a>, ids: &Ids<'a>) ->
     }
 }
 
-fn media(media: &Media) -> Part<'_> {
+/// The line that names a file, and the file.
+fn media_parts(media: &Media) -> impl Iterator<Item = Part<'_>> {
+    let label = media.label().map(|label| Part::Text { text: label.into() });
+    label.into_iter().chain([media_part(media)])
+}
+
+fn media_part(media: &Media) -> Part<'_> {
     let url = || {
         let mut url = Pieces::from("data:");
         url.push(media.mime.as_str());
@@ -373,7 +379,11 @@ fn media(media: &Media) -> Part<'_> {
         },
         (MediaKind::Pdf, _) => Part::File {
             file: File {
-                filename: "attached.pdf",
+                filename: if media.name.is_empty() {
+                    "attached.pdf"
+                } else {
+                    &media.name
+                },
                 file_data: url(),
             },
         },

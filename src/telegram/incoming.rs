@@ -82,7 +82,7 @@ impl Downloader<'_> {
                 {
                     text.push_str("\n[not shown: too many large files]");
                 } else {
-                    media.push(found);
+                    media.push(found.named(&name));
                 }
             }
         } else if let Some(read) = readable(&bytes).filter(|_| !file.is_media) {

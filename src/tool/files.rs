@@ -146,7 +146,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
         }
     }
     match reply.header {
-        Header::Image => shown(&reply.body),
+        Header::Image => show_image(text(args, "path"), &reply.body),
         Header::Recording => heard(workshop, text(args, "path"), turn),
         _ => {
             let content = reply.into_text()?;
@@ -186,16 +186,19 @@ fn plain_path(path: &str, workspace: &Tree) -> String {
     parts.collect::<PathBuf>().display().to_string()
 }
 
-fn shown(file: &[u8]) -> Result<ToolOutput> {
+/// An image that a call read, which a request carries behind the results.
+fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
     let image =
         Media::image(file).ok_or_else(|| Error::failed("the file is no longer an image"))?;
+    let name = Path::new(path).file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
     let text = format!(
         "[an image, {}, {}: it follows the results]",
         image.mime,
         size(file.len() as u64)
     );
     Ok(ToolOutput {
-        images: vec![image],
+        images: vec![image.named(&name)],
         ..ToolOutput::text(text)
     })
 }

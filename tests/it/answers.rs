@@ -263,7 +263,9 @@ fn pictures_older_than_the_last_two_turns_become_a_line_each() {
     );
     assert!(!has_picture(&model.request(3)));
     assert!(
-        talk(&model.request(3))[0].1.contains("[an image, "),
+        talk(&model.request(3))[0]
+            .1
+            .contains("[an image seen.png, "),
         "{:?}",
         talk(&model.request(3))[0]
     );

@@ -278,7 +278,7 @@ fn an_image_comes_as_an_image_after_all_the_results_and_stays_in_the_conversatio
     let first = &session.history()[2]["images"];
     assert_eq!(
         *first,
-        json!([{ "mime": "image/png", "file": "e7a3f4ef-24" }])
+        json!([{ "mime": "image/png", "file": "e7a3f4ef-24", "name": "a.png" }])
     );
     let beside =
         std::fs::read(fixture.home.path("sessions/cli_default.e7a3f4ef-24.media")).unwrap();
