@@ -281,6 +281,15 @@ impl Response {
         }
     }
 
+    /// The answer as a chat shows it: one that was cut says so.
+    pub(crate) fn answer_for_chat(&self) -> String {
+        let answer = self.output.trim();
+        if self.stop == TurnStop::Length && !answer.is_empty() {
+            return format!("{answer}\n\n⚠️ The answer was cut at max_tokens.");
+        }
+        answer.to_owned()
+    }
+
     /// Adds `next`, which followed from this one. The time is that of `next`.
     pub(crate) fn join(&mut self, next: Self) {
         let before = std::mem::replace(self, next);

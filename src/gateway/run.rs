@@ -97,7 +97,7 @@ impl JobRun {
 
     /// What the run is to its job, and what its chat is told.
     fn outcome(&self, response: &Response) -> (RunResult, String) {
-        let answer = response.output.trim().to_owned();
+        let answer = response.answer_for_chat();
         let Some(e) = &response.error else {
             return (Ok(answer.clone()), answer);
         };

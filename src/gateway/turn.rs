@@ -264,7 +264,7 @@ fn final_text(response: &Response) -> String {
     let end = match &response.error {
         // An empty one is told as such.
         None if output.is_empty() => return "(The answer has no visible text.)".to_owned(),
-        None => return output.to_owned(),
+        None => return response.answer_for_chat(),
         Some(_) if response.stop == TurnStop::Cancelled => "(Stopped.)".to_owned(),
         // Its hint is for the terminal.
         Some(error) => format!("⚠️ {}", error.message),

@@ -70,7 +70,7 @@ impl Delivery {
 
     /// Delivers the answer of a turn, unless it is partial or empty.
     fn answer(&self, chat: &str, response: &Response, title: &str) -> Result<()> {
-        let text = response.output.trim();
+        let text = response.answer_for_chat();
         if response.partial || text.is_empty() {
             return Ok(());
         }
@@ -78,11 +78,11 @@ impl Delivery {
         let note = Note {
             title,
             from: &response.session,
-            text,
+            text: &text,
         };
         let posted = self
             .outbox
-            .post_and_note(&Item::text(&to, text), &[], &note)?;
+            .post_and_note(&Item::text(&to, &text), &[], &note)?;
         if let Err(e) = posted.noted {
             (self.notice)(&one_line(&e.message, 300));
         }

@@ -653,6 +653,43 @@ fn a_job_runs_at_its_time_and_its_answer_is_delivered() {
     botschema::check(&api);
 }
 
+/// It looks whole otherwise.
+#[test]
+fn an_answer_that_was_cut_says_so_in_a_chat_and_after_a_job() {
+    let model = Model::answering(|_, _| {
+        let message = json!({ "role": "assistant", "content": "Half an ans" });
+        Reply::json(
+            200,
+            &json!({ "choices": [{ "message": message, "finish_reason": "length" }] }),
+        )
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "go on");
+    let is_told = |texts: &[String]| {
+        let all = texts.concat();
+        all.contains("Half an ans") && all.contains("cut at max_tokens")
+    };
+    until("the chat says so", || is_told(&api.texts(OWNER)));
+    let before = api.texts(OWNER).len();
+    let add = [
+        "cron",
+        "add",
+        "-m",
+        "go on",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
+    home.bantam().args(add).run().exits(0);
+    until("the delivery says so", || {
+        is_told(&api.texts(OWNER)[before..])
+    });
+    ends(gateway);
+}
+
 #[test]
 fn a_job_that_was_missed_is_run_once_or_told() {
     let (model, api) = (echo(), BotApi::start());
