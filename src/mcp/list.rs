@@ -202,6 +202,9 @@ pub(crate) struct ToolList {
     at: u64,
     /// After an error, the tools of the list before, to compare the next one with.
     tools: Vec<RemoteTool>,
+    /// See [`Listing::left_out`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left_out: Vec<String>,
     error: Option<String>,
     #[serde(default)]
     hint: Option<String>,
@@ -257,7 +260,7 @@ impl ListStore {
     pub(super) fn replace(&self, found: &Result<Listing>, now: SystemTime) -> Result<Vec<String>> {
         // Another process may list the same server.
         let _lock = self.lock()?;
-        let before = self.stored();
+        let before = self.stored().unwrap_or_default();
         let mut warnings = Vec::new();
         let mut list = ToolList {
             entry: self.entry.clone(),
@@ -266,15 +269,16 @@ impl ListStore {
         };
         match found {
             Ok(listing) => {
-                warnings.extend(before.and_then(|before| self.changes(&before, &listing.tools)));
-                if !listing.left_out.is_empty() {
+                warnings.extend(self.changes(&before, &listing.tools));
+                if !listing.left_out.is_empty() && listing.left_out != before.left_out {
                     let named = listing.left_out.join(", ");
                     warnings.push(format!("MCP server {}: left out {named}", self.server));
                 }
                 list.tools.clone_from(&listing.tools);
+                list.left_out.clone_from(&listing.left_out);
             }
             Err(e) => {
-                list.tools = before.map(|before| before.tools).unwrap_or_default();
+                (list.tools, list.left_out) = (before.tools, before.left_out);
                 list.error = Some(brief(&e.message));
                 list.hint.clone_from(&e.hint);
             }
@@ -508,5 +512,14 @@ mod tests {
             assert_eq!(listing.tools.len(), 1, "{tool}");
             assert_eq!(listing.left_out.len(), 1, "{tool}");
         }
+        let dir = std::env::temp_dir().join(format!("bantam-mcp-left-{}", std::process::id()));
+        let lists = store(&dir);
+        let found = Ok(listing(&[
+            json!({"name": "odd", "execution": {"taskSupport": "required"}}),
+        ]));
+        let warned = || lists.replace(&found, SystemTime::now()).unwrap().concat();
+        assert!(warned().contains("left out odd (it runs only as a task)"));
+        assert_eq!(warned(), "", "once");
+        fs_err::remove_dir_all(dir).unwrap();
     }
 }
