@@ -16,6 +16,8 @@ pub(super) struct Outcome {
     pub error: Option<Error>,
     /// The turn leaves no trace.
     pub undo: bool,
+    /// The reply is our own text, for the conversation alone: it is no answer.
+    pub is_stand_in: bool,
 }
 
 impl Outcome {
@@ -44,6 +46,7 @@ impl Outcome {
             reply: Some(reply),
             error,
             undo: false,
+            is_stand_in: false,
         }
     }
 
@@ -53,6 +56,7 @@ impl Outcome {
             reply: Some(reply),
             error: None,
             undo: false,
+            is_stand_in: false,
         }
     }
 
@@ -70,28 +74,26 @@ impl Outcome {
             reply,
             error: Some(error),
             undo: false,
+            is_stand_in: false,
         }
     }
 
-    /// The model was asked to answer without tools and only called more of them. What the turn has done stands in for an
-    /// answer.
-    pub(super) fn of_calls_alone(limit: &Error, messages: &[Message]) -> Self {
+    /// The model was asked to answer without tools and only called more of them. The error says what the turn has done, and the
+    /// conversation has the same in place of an answer.
+    pub(super) fn of_calls_alone(limit: Error, messages: &[Message]) -> Self {
         let done = done_in_turn(messages);
-        let text = match done.len() {
-            0 => format!("[No answer: {}.]", limit.message),
-            _ => format!(
-                "[No answer: {}. Done so far: {}.]",
-                limit.message,
-                done.join("; ")
-            ),
+        let message = match done.len() {
+            0 => limit.message,
+            _ => format!("{}; done so far: {}", limit.message, done.join("; ")),
         };
         Self {
             reply: Some(Reply {
-                text,
+                text: format!("[No answer: {message}]"),
                 ..Reply::default()
             }),
-            error: Some(limit.clone()),
+            error: Some(Error { message, ..limit }),
             undo: false,
+            is_stand_in: true,
         }
     }
 
@@ -100,6 +102,7 @@ impl Outcome {
             reply: None,
             error: Some(error),
             undo: false,
+            is_stand_in: false,
         }
     }
 
@@ -130,6 +133,7 @@ impl Outcome {
         Self {
             reply,
             undo,
+            is_stand_in: false,
             error: Some(error),
         }
     }

@@ -78,7 +78,8 @@ impl Agent {
         };
         let outcome = outcome.unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
-        let reply = outcome.reply.unwrap_or_default();
+        let reply = outcome.reply.filter(|_| !outcome.is_stand_in);
+        let reply = reply.unwrap_or_default();
         (response.output, response.partial) = (reply.text, reply.partial);
         response.error = outcome.error.map(|e| self.redacted(e));
         response.model.clone_from(&turn.model());
@@ -396,11 +397,7 @@ impl WithoutCalls {
         let limit = self
             .limit
             .unwrap_or_else(|| withheld("it gave an empty answer"));
-        let outcome = Outcome::of_calls_alone(&limit, messages);
-        if let Some(reply) = &outcome.reply {
-            events(Event::Delta(reply.text.clone()));
-        }
-        Some(outcome)
+        Some(Outcome::of_calls_alone(limit, messages))
     }
 }
 

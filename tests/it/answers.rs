@@ -526,6 +526,5 @@ fn what_stands_for_an_answer_is_shown_where_text_is_shown_as_it_comes() {
     let model = Model::scripted([look(), look()]);
     let home = Home::with(&model.config());
     let (shown, answer) = streamed(&home, &["--max-steps", "2", "-m", "look"], 6);
-    assert!(answer.starts_with("[No answer: "), "{answer}");
-    assert_eq!(shown, answer);
+    assert_eq!((shown.as_str(), answer.as_str()), ("", ""));
 }

@@ -671,13 +671,7 @@ fn the_last_step_has_no_tools_and_says_so_to_the_model() {
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "look"]);
     run.exits(6).says("limit of 2 steps").fails_with_a_hint();
-    assert!(
-        run.stdout.starts_with(
-            "[No answer: the turn reached its limit of 2 steps. Done so far: list_dir: "
-        ),
-        "{}",
-        run.stdout
-    );
+    run.prints("").says("done so far: list_dir: ");
     let session = home.session("cli_default");
     assert_eq!(session.roles(), ["user", "assistant", "tool", "assistant"]);
     assert_eq!(session.turns(), ["done"]);
@@ -693,12 +687,11 @@ fn a_call_in_words_at_the_end_is_no_answer() {
     let model = Model::scripted([write, Reply::text(written)]);
     let home = Home::with(&model.config());
     let run = home.agent(["--max-steps", "2", "-m", "write"]);
-    run.exits(6).does_not_say("arguments");
-    assert!(
-        run.stdout.contains("write_file: ") && run.stdout.contains("fruit.txt"),
-        "{}",
-        run.stdout
-    );
+    run.exits(6)
+        .prints("")
+        .does_not_say("arguments")
+        .says("write_file: ")
+        .says("fruit.txt");
 }
 
 #[test]
@@ -729,7 +722,7 @@ fn a_host_that_calls_whatever_the_tool_choice_gets_no_tools_either() {
     });
     let home = Home::with(&model.config());
     let look = || home.agent(["--max-steps", "2", "-m", "look"]);
-    assert!(look().exits(6).stdout.starts_with("[No answer: "));
+    look().exits(6).prints("");
     look().exits(6).prints("So far.\n");
 }
 
