@@ -1,6 +1,7 @@
 //! The one place that names concrete types: from a configuration to an agent.
 
 pub(crate) mod bot;
+mod checks;
 pub(crate) mod factory;
 pub(crate) mod gateway;
 mod layout;
@@ -39,6 +40,7 @@ use crate::tool::names;
 use crate::usage::Ledger;
 use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers};
+pub(crate) use checks::check_command;
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
 pub use serving::serve;

@@ -9,16 +9,16 @@ use super::args::{Args, Command};
 use super::printer::Output;
 use super::{json_line, load, notice, print, report, terminal, zone};
 use crate::agent::Request;
-use crate::app;
 use crate::app::bot::{self, Bot};
 use crate::app::factory::AgentFactory;
+use crate::app::{self, Parts, check_command};
 use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::cron::schedule::Schedule;
 use crate::cron::{Due, Job, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
-use crate::gateway::run::{JobRun, JobRunner};
+use crate::gateway::run::{JobRun, JobRunner, question_with};
 use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::Outbox;
@@ -53,6 +53,11 @@ pub(super) const COMMANDS: &[Command] = &[
             "--tz ZONE",
             "the time zone of EXPR or TIME (default: this machine's)",
         ),
+        (
+            "--if COMMAND",
+            "run COMMAND in the sandbox first, and ask only if it prints something and exits 0",
+        ),
+        ("--model NAME", "the model that answers (default: the configured one)"),
         ("-n, --name NAME", "a name for the job"),
         (
             "-s, --session KEY",
@@ -168,8 +173,20 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         tz: text("tz"),
         to,
         session: text("session"),
+        model: text("model"),
+        check: text("if"),
     };
     let (home, jobs) = jobs(env)?;
+    if !new.model.is_empty() {
+        let loaded = AgentFactory::new(&home, env)?.load(Some(&new.model))?;
+        loaded.config.choose_model(env)?;
+    }
+    if !new.check.is_empty() {
+        let loaded = load(env)?.1;
+        let config = &loaded.config;
+        let home = &home;
+        check_command(Parts { home, config, env })?;
+    }
     let job = jobs.add(&new, now())?;
     let (id, name) = (job.id(), printable(job.name()));
     print(&format!(
@@ -184,12 +201,25 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     if let Some(chat) = job.to() {
         tell_if_undelivered(&chat, env);
     }
+    tell_if_refused(env);
     if !is_running(&home) {
         notice(&format!(
             "no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"
         ));
     }
     Ok(0)
+}
+
+/// Tells that a job cannot ask before a call.
+fn tell_if_refused(env: &Env) {
+    let Ok((_, loaded)) = load(env) else { return };
+    let confirm = &loaded.config.tools.confirm;
+    if !confirm.is_empty() {
+        notice(&format!(
+            "tools.confirm names {}: a job cannot ask you, so such calls are refused",
+            confirm.join(", ")
+        ));
+    }
 }
 
 /// Tells what a bot still needs. The gateway may have a token in its environment that this command has not.
@@ -346,14 +376,18 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         Cancel::new(None),
         Arc::new(|_, line: &str| notice(line)),
     );
-    let (mut response, delivery) = match turn(&run, &home, given, env) {
-        Ok(turn) => turn,
-        Err(e) => {
-            let failed = Err(e.message.clone());
-            let recorded = runner.jobs.finish(job.id(), run.at(), &failed, Some(now()));
-            recorded.doing("recording the run")?;
-            return Err(e);
+    let question = match question(&run, &home, env) {
+        Ok(Ok(question)) => question,
+        Ok(Err(why)) => {
+            run.skip(&runner.jobs, &why)?;
+            notice(&format!("the model was not asked: {why}"));
+            return Ok(0);
         }
+        Err(e) => return fail(&run, &runner.jobs, e),
+    };
+    let (mut response, delivery) = match turn(&run, question, given, env) {
+        Ok(turn) => turn,
+        Err(e) => return fail(&run, &runner.jobs, e),
     };
     let recorded = runner.record(&run, &response);
     if let (Some(delivery), Ok(Some(id)), Some(to)) = (delivery, &recorded, job.to()) {
@@ -364,6 +398,26 @@ fn run_now(given: &Args, env: &Env) -> Result<u8> {
         tell_if_it_runs_again(&runner.jobs, &job)?;
     }
     recorded.map(|_| code)
+}
+
+/// Records that a run failed before its turn.
+fn fail(run: &JobRun, jobs: &Jobs, e: Error) -> Result<u8> {
+    let failed = Err(e.message.clone());
+    jobs.finish(run.job().id(), run.at(), &failed, Some(now()))
+        .doing("recording the run")?;
+    Err(e)
+}
+
+/// What the model is asked, or why it is not.
+fn question(run: &JobRun, home: &Home, env: &Env) -> Result<Result<String, String>> {
+    let job = run.job();
+    let Some(command) = job.check() else {
+        return Ok(Ok(job.question()));
+    };
+    let config = &load(env)?.1.config;
+    let check = check_command(Parts { home, config, env })?;
+    let output = check(command, &Cancel::new(None));
+    Ok(output.map(|output| question_with(job, &output)))
 }
 
 /// A job for a single time still runs at that time: this run was a trial.
@@ -378,18 +432,19 @@ fn tell_if_it_runs_again(jobs: &Jobs, job: &Job) -> Result<()> {
 /// Asks the job's message, like `bantam agent`. Returns also what delivers the answer, where there is a bot.
 fn turn(
     run: &JobRun,
-    home: &Home,
+    question: String,
     given: &Args,
     env: &Env,
 ) -> Result<(Response, Option<Delivery>)> {
     let job = run.job();
+    let home = &config::home(env)?;
     if job.message().trim().is_empty() {
         return Err(Error::config("the job has no message")
             .hint("write it into payload.message in cron/jobs.json"));
     }
     let output = Output::of(given);
     let factory = AgentFactory::new(home, env)?;
-    let loaded = factory.load(None)?;
+    let loaded = factory.load(job.model())?;
     let to = job.to();
     let chat = to.as_deref().map(telegram_chat).transpose()?;
     let delivery = Bot::delivery(home, &loaded.config, env, chat, notice)?;
@@ -399,7 +454,7 @@ fn turn(
     run.begin(home)?;
     let request = Request {
         origin: run.origin(),
-        ..Request::new(job.message(), &run.session)
+        ..Request::new(question, &run.session)
     };
     let response = terminal::ask(ready.agent, request, output, env)?;
     Ok((response, delivery))

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::job::Job;
+use super::job::{Job, NOTHING_TO_REPORT};
 use crate::error::Result;
 use crate::paths::{TELEGRAM, telegram_chat};
 use crate::test_speed::paced;
+
 /// The id of its conversation and its runs.
 pub(crate) const ID: &str = "heartbeat";
-
-/// The agent's answer when there is nothing to report.
-pub(crate) const QUIET: &str = "HEARTBEAT_OK";
 
 /// The job, whose answers go `to` a chat, or nowhere if that is empty. Its intervals count from 1970, so that a restart does
 /// not move them.
@@ -46,14 +44,9 @@ pub(crate) fn question(file: &str) -> Option<String> {
     }
     Some(format!(
         "This is your heartbeat, not a message from your user. Check the tasks below and do what is due now. If there is \
-         nothing to report, answer {QUIET} and nothing else.\n\n{}",
+         nothing to report, answer {NOTHING_TO_REPORT} and nothing else.\n\n{}",
         tasks.trim()
     ))
-}
-
-/// Whether an answer says that there is nothing to report.
-pub(crate) fn is_quiet(answer: &str) -> bool {
-    answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c)) == QUIET
 }
 
 #[cfg(test)]
@@ -77,11 +70,5 @@ mod tests {
             asked.contains("- water the plants") && !asked.contains("old"),
             "{asked}"
         );
-    }
-
-    #[test]
-    fn quiet_is_quiet_in_any_dress() {
-        assert!(is_quiet("HEARTBEAT_OK") && is_quiet(" **HEARTBEAT_OK**.\n"));
-        assert!(!is_quiet("HEARTBEAT_OK, but the plants are dry") && !is_quiet(""));
     }
 }

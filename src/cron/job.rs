@@ -10,6 +10,15 @@ use crate::error::{Error, Result};
 use crate::text::one_line;
 use crate::timezone::Zone;
 
+/// The answer of a job that has nothing to send.
+pub(crate) const NOTHING_TO_REPORT: &str = "NOTHING_TO_REPORT";
+
+/// Whether an answer says that there is nothing to send, in any dress.
+pub(crate) fn is_quiet(answer: &str) -> bool {
+    let bare = answer.trim_matches(|c: char| c.is_whitespace() || "*_`.\"".contains(c));
+    bare == NOTHING_TO_REPORT
+}
+
 /// A JSON object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Job(pub(super) Value);
@@ -56,6 +65,27 @@ impl Job {
             .text("/payload/channel")
             .zip(self.text("/payload/to"))?;
         (self.0["payload"]["deliver"] == true).then(|| format!("{channel}:{chat}"))
+    }
+
+    /// What the model is asked. A job whose answer goes to a chat may say that there is nothing to send.
+    pub(crate) fn question(&self) -> String {
+        let message = self.message();
+        if self.to().is_none() {
+            return message.to_owned();
+        }
+        format!(
+            "{message}\n\n[If there is nothing worth reporting, answer {NOTHING_TO_REPORT} and nothing else: then nothing is sent.]"
+        )
+    }
+
+    /// The model that answers, if it is not the configured one.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.text("/payload/model")
+    }
+
+    /// The command that decides whether the model is asked.
+    pub(crate) fn check(&self) -> Option<&str> {
+        self.text("/payload/if")
     }
 
     /// The conversation that the runs continue; without one, each starts its own.
@@ -242,5 +272,16 @@ fn every(seconds: Millis) -> String {
     match seconds / long {
         1 => format!("every {name}"),
         count => format!("every {count} {name}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_quiet;
+
+    #[test]
+    fn quiet_is_quiet_in_any_dress() {
+        assert!(is_quiet("NOTHING_TO_REPORT") && is_quiet(" **NOTHING_TO_REPORT**.\n"));
+        assert!(!is_quiet("NOTHING_TO_REPORT, but the plants are dry") && !is_quiet(""));
     }
 }

@@ -301,6 +301,20 @@ impl Jobs {
         file.write(&self.home)
     }
 
+    /// Records that the check of a run decided against it: there is no turn and no history.
+    pub(crate) fn skip(&self, run: &ActiveRun, why: &str) -> Result<()> {
+        let _lock = self.lock()?;
+        let mut file = JobsFile::read(&self.home)?;
+        let found = file.jobs.iter_mut().find(|job| job.id() == run.job.id());
+        // It may have been removed meanwhile.
+        let Some(job) = found else { return Ok(()) };
+        let checks = job.0["state"]["checks"].as_u64().unwrap_or_default() + 1;
+        job.set_state("checks", checks.into());
+        job.set_state("lastStatus", "skipped".into());
+        job.set_state("lastError", one_line(why, 300).into());
+        file.write(&self.home)
+    }
+
     /// Sets the state of a job that says it is running while nobody runs it: as recorded, else unknown. Returns whether the
     /// outcome is unknown. A lock that another process forks with looks held for a moment, so such a job may be found later.
     fn find_interrupted(&self, job: &mut Job) -> Result<bool> {

@@ -24,6 +24,10 @@ pub(crate) struct NewJob {
     pub to: String,
     /// The conversation to continue; empty: each run starts a new one.
     pub session: String,
+    /// The model that answers; empty: the configured one.
+    pub model: String,
+    /// A command that decides whether the model is asked; empty: it is asked at each time.
+    pub check: String,
 }
 
 #[derive(Clone, Debug)]
@@ -107,6 +111,11 @@ impl NewJob {
         if !self.session.is_empty() {
             session_name("cli", &self.session)?;
             payload["session"] = self.session.as_str().into();
+        }
+        for (field, text) in [("model", &self.model), ("if", &self.check)] {
+            if !text.trim().is_empty() {
+                payload[field] = text.trim().into();
+            }
         }
         let name = one_line(
             if self.name.trim().is_empty() {

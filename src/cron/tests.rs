@@ -212,6 +212,8 @@ impl Scratch {
             tz,
             to,
             session,
+            model: String::new(),
+            check: String::new(),
         };
         self.jobs.add(&new, START).unwrap().id().to_owned()
     }
@@ -573,6 +575,8 @@ fn a_new_job_needs_a_clock_that_is_set() {
                     tz,
                     to,
                     session,
+                    model: String::new(),
+                    check: String::new(),
                 },
                 now,
             )
@@ -601,6 +605,8 @@ fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
                 tz,
                 to,
                 session,
+                model: String::new(),
+                check: String::new(),
             },
             start,
         )

@@ -122,8 +122,7 @@ impl Clock {
         }
         runs.settle(&tick.interrupted);
         for run in tick.started {
-            let text = run.job.message().to_owned();
-            runs.logged(runs.send(run, text, inbound));
+            runs.logged(runs.start(run, inbound));
         }
         tick.next
     }

@@ -2,19 +2,21 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 use std::time::SystemTime;
 
+use super::semaphore::Semaphore;
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::{ActiveRun, Job, Jobs, RunResult, heartbeat, schedule};
+use crate::cron::{ActiveRun, Job, Jobs, RunResult, heartbeat, is_quiet, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::notify;
 use crate::outbox::{Item, Note, Outbox};
 use crate::paths::{Home, session_name};
 use crate::session::archive;
-use crate::text::one_line;
+use crate::text::{clip, fenced, one_line};
 
 /// The name of the channel.
 const CHANNEL: &str = "cron";
@@ -82,6 +84,11 @@ impl JobRun {
         }
     }
 
+    /// Records that the check decided against the run.
+    pub(crate) fn skip(&self, jobs: &Jobs, why: &str) -> Result<()> {
+        jobs.skip(&self.active, why)
+    }
+
     fn id(&self) -> String {
         run_id(self.active.job.id(), self.active.at)
     }
@@ -111,6 +118,21 @@ impl JobRun {
     }
 }
 
+/// Runs the command of a check until it ends or the cancel stops it. The error is why the model is not asked.
+pub(crate) type CheckCommand = dyn Fn(&str, &Cancel) -> Result<String, String> + Send + Sync;
+
+/// Maximum size of a check's output in the question, in bytes.
+const MAX_OUTPUT: usize = 30_000;
+/// Checks that run at once: each is a process.
+const MAX_CHECKS: usize = 4;
+
+/// The question of a job whose check printed something.
+pub(crate) fn question_with(job: &Job, output: &str) -> String {
+    let output = fenced(clip(output, MAX_OUTPUT));
+    let command = one_line(job.check().unwrap_or_default(), 200);
+    format!("{}\n\nOutput of {command}:\n{output}", job.question())
+}
+
 /// Starts the runs of jobs, and records how they end.
 pub(crate) struct JobRunner {
     pub home: Home,
@@ -120,6 +142,9 @@ pub(crate) struct JobRunner {
     pub outbox: Outbox,
     pub cancel: Cancel,
     pub log: Sink,
+    /// Runs checks; without it, jobs with a check do not run.
+    pub check: Option<Arc<CheckCommand>>,
+    checks: Semaphore,
     /// The runs of this gateway by their ids.
     active: Mutex<HashMap<String, JobRun>>,
 }
@@ -140,6 +165,8 @@ impl JobRunner {
             outbox,
             cancel,
             log,
+            check: None,
+            checks: Semaphore::new(MAX_CHECKS),
             active: Mutex::default(),
         }
     }
@@ -153,6 +180,39 @@ impl JobRunner {
 
     fn active(&self) -> MutexGuard<'_, HashMap<String, JobRun>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a run to the dispatcher, if its check has nothing against it.
+    pub(super) fn start(self: &Arc<Self>, run: ActiveRun, inbound: &Sender<Inbound>) -> Result<()> {
+        let Some(command) = run.job.check().map(str::to_owned) else {
+            let question = run.job.question();
+            return self.send(run, question, inbound);
+        };
+        let (own, inbound) = (self.clone(), inbound.clone());
+        let check = move || {
+            let _permit = own.checks.acquire();
+            let result = match &own.check {
+                Some(check) => check(&command, &own.cancel),
+                None => Err("a check needs tools.exec".to_owned()),
+            };
+            own.logged(match result {
+                Ok(output) => {
+                    let question = question_with(&run.job, &output);
+                    own.send(run, question, &inbound)
+                }
+                // The next start finds that it was interrupted.
+                Err(_) if own.cancel.reason().is_some() => Ok(()),
+                Err(why) => own.jobs.skip(&run, &why),
+            });
+        };
+        let thread = Builder::new().name("check".to_owned()).spawn(check);
+        thread.map(drop).doing("starting a thread")
+    }
+
+    /// The model of the run with this id, if its job names one.
+    pub(super) fn model_of(&self, id: &str) -> Option<String> {
+        let active = self.active();
+        active.get(id)?.job().model().map(str::to_owned)
     }
 
     /// Sends a run to the dispatcher.
@@ -197,13 +257,13 @@ impl JobRunner {
         let job = &run.active.job;
         let name = one_line(job.name(), 80);
         let (outcome, text) = run.outcome(response);
+        let is_quiet = outcome.as_ref().is_ok_and(|answer| is_quiet(answer));
         // A heartbeat is recorded only if it reports something.
-        let is_quiet = |answer: &String| heartbeat::is_quiet(answer);
-        if job.id() == heartbeat::ID && outcome.as_ref().map_or(true, is_quiet) {
+        if job.id() == heartbeat::ID && (is_quiet || outcome.is_err()) {
             return Ok(None);
         }
         let mut posted = None;
-        if let Some(to) = job.to().filter(|_| !text.is_empty()) {
+        if let Some(to) = job.to().filter(|_| !text.is_empty() && !is_quiet) {
             let note = Note {
                 title: &format!("The job “{name}” sent this to the chat"),
                 from: &run.session,

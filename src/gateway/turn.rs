@@ -3,9 +3,10 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Dispatcher;
-use crate::agent::{Request, Spending};
+use crate::agent::{Agent, Request, Spending};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
+use crate::error::Result;
 use crate::storage::Entry;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
@@ -124,7 +125,7 @@ impl Dispatcher {
         }
         // Without an agent the turn fails, and says why.
         let (session, origin) = (message.session.clone(), message.origin.clone());
-        let Ok(limits) = self.handler.agent(&session).map(|agent| agent.limits()) else {
+        let Ok(limits) = self.agent_for(message).map(|agent| agent.limits()) else {
             return;
         };
         let spending = &begun.spending;
@@ -139,6 +140,14 @@ impl Dispatcher {
         chats.fetch(&begun.open, message, cancel, &account);
     }
 
+    /// The agent with the model of the job, or else of the conversation.
+    fn agent_for(&self, message: &Inbound) -> Result<Arc<Agent>> {
+        match self.runs.model_of(&message.first_id()) {
+            Some(model) => self.handler.agent_with(Some(&model)),
+            None => self.handler.agent(&message.session),
+        }
+    }
+
     /// Runs the turn. Returns also the text that ends it in its chat.
     fn run(
         self: &Arc<Self>,
@@ -147,7 +156,7 @@ impl Dispatcher {
         begun: &Begun,
     ) -> (Response, String) {
         let (origin, session) = (message.origin.clone(), message.session.clone());
-        let agent = match self.handler.agent(&session) {
+        let agent = match self.agent_for(message) {
             Ok(agent) => agent,
             Err(e) => {
                 let response = Response::failed(&session, e);

@@ -101,6 +101,8 @@ fn add(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
             tz,
             to,
             session,
+            model: String::new(),
+            check: String::new(),
         },
         now,
     )?;

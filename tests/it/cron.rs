@@ -800,3 +800,113 @@ fn a_job_for_a_single_time_can_be_tried_before_and_is_told_of_after() {
         .says("over and no longer listed: water, which ran at ")
         .says("(ok); bantam cron history");
 }
+
+/// The model costs money; the command does not.
+#[test]
+fn a_check_decides_whether_the_model_is_asked() {
+    let model = Model::answering(|request, _| Reply::text(&request.last("user")));
+    let off = json!({ "tools": { "exec": { "sandbox": "off" } } });
+    let home = Home::with(&merged(model.config(), &off));
+    home.write("workspace/new.txt", "");
+    let id = added(&home, ["--if", "cat new.txt", "-e", "1h", "What is new?"]);
+    let run = cron(&home, ["run", &id]);
+    run.exits(0).prints("").says("it printed nothing");
+    assert_eq!(stored(&home)["jobs"][0]["state"]["checks"], 1);
+    assert_eq!(stored(&home)["jobs"][0]["state"]["lastStatus"], "skipped");
+    assert!(model.requests().is_empty() && statuses(&home).is_empty());
+    home.write("workspace/new.txt", "three apples\n");
+    let run = cron(&home, ["run", &id]);
+    assert!(
+        run.exits(0).stdout.contains("three apples"),
+        "{}",
+        run.stdout
+    );
+    assert_eq!(statuses(&home), ["ok"]);
+    let broken = added(
+        &home,
+        ["--if", "echo no such host >&2; exit 3", "-e", "1h", "x"],
+    );
+    cron(&home, ["run", &broken])
+        .exits(0)
+        .says("exit code 3 no such host");
+    assert_eq!(model.requests().len(), 1);
+    let none = json!({ "tools": { "exec": { "enabled": false } } });
+    home.config(&merged(model.config(), &none).to_string());
+    cron(&home, ["add", "--if", "true", "-e", "1h", "x"])
+        .exits(3)
+        .fails_with_a_hint();
+}
+
+#[test]
+fn a_gateway_asks_only_when_a_check_says_so_and_with_the_jobs_model() {
+    let (model, api) = (
+        Model::answering(|request, _| Reply::text(&request.last("user"))),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let second = json!({ "model_name": "second", "model": "vllm/second-model", "api_base": model.base(), "api_key": "k" });
+    let mut config = crate::bot::config(&model, &api);
+    config["model_list"].as_array_mut().unwrap().push(second);
+    let home = Home::with(&config);
+    home.write("workspace/news.txt", "a parcel\n");
+    let quiet = added(&home, ["--if", "true", "--at", "+1s", "silence"]);
+    let args = [
+        "--if",
+        "cat news.txt",
+        "--model",
+        "second",
+        "--at",
+        "+1s",
+        "--to",
+        "telegram:42",
+    ];
+    home.bantam()
+        .args(["cron", "add"])
+        .args(args)
+        .arg("What came?")
+        .run()
+        .exits(0);
+    let gateway = crate::bot::start(&home);
+    let texts = api.wait_for_texts(42, 1);
+    assert!(texts[0].contains("a parcel"), "{texts:?}");
+    crate::harness::until("the other was skipped", || {
+        let jobs = stored(&home)["jobs"].clone();
+        let jobs = jobs.as_array().unwrap().clone();
+        jobs.iter()
+            .any(|job| job["id"] == *quiet && job["state"]["lastStatus"] == "skipped")
+    });
+    crate::bot::ends(gateway);
+    let asked: Vec<String> = model
+        .requests()
+        .iter()
+        .filter_map(|request| request.body["model"].as_str().map(str::to_owned))
+        .collect();
+    assert_eq!(asked, ["second-model"]);
+    cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(3);
+}
+
+/// An hourly look must not ring a phone each hour.
+#[test]
+fn a_job_with_nothing_to_report_sends_nothing() {
+    let (model, api) = (
+        Model::answering(|request, n| {
+            assert!(request.last("user").contains("NOTHING_TO_REPORT"));
+            Reply::text(if n == 0 {
+                "NOTHING_TO_REPORT"
+            } else {
+                "A leak!"
+            })
+        }),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let home = Home::with(&crate::bot::config(&model, &api));
+    let gateway = crate::bot::start(&home);
+    gateway.wait_for_stderr("serving as");
+    let add = ["--at", "+1s", "--to", "telegram:42", "Is it dry?"];
+    home.bantam().args(["cron", "add"]).args(add).run().exits(0);
+    crate::harness::until("it ran", || statuses(&home).len() == 1);
+    home.bantam().args(["cron", "add"]).args(add).run().exits(0);
+    assert_eq!(api.wait_for_texts(42, 1), ["A leak!"]);
+    crate::bot::ends(gateway);
+}

@@ -1,0 +1,51 @@
+//! The checks of jobs: a command in the sandbox decides whether a model is asked.
+
+use std::sync::Arc;
+
+use super::{Parts, make_workspace, workers};
+use crate::cancel::Cancel;
+use crate::error::{Error, Result};
+use crate::gateway::run::CheckCommand;
+use crate::redact::Redactor;
+use crate::text::one_line;
+use crate::tool::exec::{ending, passed};
+use crate::worker::protocol::{ExecJob, Header, Job, Reply};
+
+/// Runs the commands of checks as `exec` runs those of a model.
+///
+/// # Errors
+/// The configuration has no `exec`, or opens what must stay closed.
+pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
+    let exec = &parts.config.tools.exec;
+    if !exec.enabled {
+        return Err(Error::config("a check needs tools.exec, which is disabled")
+            .hint("bantam config set tools.exec.enabled true"));
+    }
+    make_workspace(parts)?;
+    let workers = workers(parts)?;
+    let env = passed(parts.config, parts.env);
+    let timeout_secs = exec.timeout;
+    let redactor = Redactor::new(parts.config.secrets(parts.env)).at(parts.config.tools.redact);
+    Ok(Arc::new(move |command: &str, cancel: &Cancel| {
+        let job = Job::Exec(ExecJob {
+            command: command.to_owned(),
+            working_dir: ".".to_owned(),
+            timeout_secs,
+            env: env.clone(),
+            input: Vec::new(),
+        });
+        let Reply { header, body } = workers.call(&job, cancel).map_err(|e| e.message)?;
+        let Header::Exited { end, .. } = header else {
+            return Err(header.into_error().message);
+        };
+        let output = redactor.redact_output(String::from_utf8_lossy(&body).into_owned(), "");
+        let last = output.trim().lines().last().unwrap_or_default();
+        match ending(end, timeout_secs) {
+            Some(ending) => Err(format!("{ending} {}", one_line(last, 200))
+                .trim_end()
+                .to_owned()),
+            None if last.is_empty() => Err("it printed nothing".to_owned()),
+            None => Ok(output),
+        }
+    }))
+}
