@@ -1,8 +1,8 @@
 //! The only unsafe code: system calls for which no dependency has a safe wrapper.
 #![allow(unsafe_code)]
 
-use std::ffi::CStr;
-use std::io;
+use std::ffi::{CStr, CString, OsStr};
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -107,9 +107,45 @@ pub(crate) fn wait_until_pending(signals: &[libc::c_int]) -> io::Result<()> {
     }
 }
 
+/// The argument that names the descriptor of an inherited text.
+const INHERITED: &str = "--inherited-text=";
+
+/// Whether [`reexec`] made this argument.
+pub(crate) fn is_inherited(argument: &OsStr) -> bool {
+    argument.to_string_lossy().starts_with(INHERITED)
+}
+
+/// Takes the text that [`reexec`] passed to this process. Its children do not inherit it: call this before there are any.
+pub(crate) fn take_inherited_text() -> Option<String> {
+    let argument =
+        std::env::args().find_map(|arg| Some(arg.strip_prefix(INHERITED)?.to_owned()))?;
+    let fd: i32 = argument.parse().ok().filter(|fd| *fd > 2)?;
+    // Only a file in memory is one that this program made.
+    let path = format!("/proc/self/fd/{fd}");
+    let target = std::fs::read_link(&path).ok()?;
+    if !target.to_string_lossy().starts_with("/memfd:bantam") {
+        return None;
+    }
+    let text = std::fs::read_to_string(path).ok();
+    // SAFETY: the descriptor is open, and `reexec` made it for this function alone, which is called once.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    text
+}
+
 /// Replaces this process with a new run of this program, in the same environment and with the same signals blocked: one that is
-/// pending reaches it. Returns only if that fails.
-pub(crate) fn reexec(args: &[&CStr]) -> io::Error {
+/// pending reaches it. The run gets `text` by [`take_inherited_text`]: it may contain keys, so it is in no file. Returns only if that fails.
+pub(crate) fn reexec(args: &[&CStr], text: &str) -> io::Error {
+    let file = rustix::fs::memfd_create(c"bantam", rustix::fs::MemfdFlags::empty());
+    let written = file.map(|fd| {
+        let mut file = std::fs::File::from(fd);
+        file.write_all(text.as_bytes()).map(|()| file)
+    });
+    let argument = match &written {
+        Ok(Ok(file)) => format!("{INHERITED}{}", file.as_raw_fd()),
+        _ => INHERITED.to_owned(),
+    };
+    let argument = CString::new(argument).unwrap_or_default();
+    let args: Vec<&CStr> = args.iter().copied().chain([argument.as_c_str()]).collect();
     let pointers = args.iter().map(|arg| arg.as_ptr());
     let list: Vec<_> = pointers.chain([std::ptr::null()]).collect();
     // SAFETY: the pointers are to live strings that end with a null byte, and the list ends with a null pointer.

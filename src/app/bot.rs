@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::http_settings;
 use crate::cancel::Cancel;
@@ -12,7 +12,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths::Home;
 use crate::telegram::api::{Api, BASE, Failure};
 use crate::telegram::deliver::Delivery;
-use crate::telegram::{CHANNEL, Settings};
+use crate::telegram::{CHANNEL, REFUSED_TOKEN, Settings};
 use crate::text::one_line;
 
 /// The bot, ready to be used.
@@ -75,17 +75,16 @@ impl Bot {
         }
     }
 
-    /// The bot's account. Fails if Telegram refuses the token; without an answer the gateway starts, and keeps asking.
-    pub(super) fn account(&self, cancel: &Cancel) -> Result<Option<Value>> {
+    /// # Errors
+    /// Telegram refuses the token. Without an answer from Telegram, nothing is known.
+    pub(super) fn check_token(&self, cancel: &Cancel) -> Result<()> {
         match self.api.call("getMe", &json!({}), Duration::ZERO, cancel) {
             Err(Failure::Unauthorized(why)) => Err(Error::new(
                 Kind::Auth,
                 format!("Telegram refused the token ({why})"),
             )
-            .hint(
-                "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN",
-            )),
-            result => Ok(result.ok()),
+            .hint(REFUSED_TOKEN)),
+            _ => Ok(()),
         }
     }
 

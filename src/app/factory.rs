@@ -31,14 +31,18 @@ pub(crate) struct AgentFactory {
 
 impl AgentFactory {
     pub(crate) fn new(home: &Home, env: &Env) -> Result<Self> {
-        let (file, overrides, options) = (config::read(home)?, Vec::new(), Options::default());
-        Ok(Self {
+        Ok(Self::with_file(home, env, config::read(home)?))
+    }
+
+    /// A factory with this text in place of config.json.
+    pub(crate) fn with_file(home: &Home, env: &Env, file: Option<String>) -> Self {
+        Self {
             home: home.clone(),
             env: env.clone(),
             file,
-            overrides,
-            options,
-        })
+            overrides: Vec::new(),
+            options: Options::default(),
+        }
     }
 
     /// The configuration, with this model or the configured one.

@@ -1,17 +1,16 @@
 //! The gateway, put together: Telegram, scheduled jobs, background tasks, and what watches over them.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::Builder;
 use std::time::{Duration, SystemTime};
 
-use serde_json::Value;
-
 use super::bot::Bot;
 use super::factory::AgentFactory;
 use super::pool::AgentPool;
 use super::serving::{Taken, take};
-use super::{Parts, local_time, make_workspace, media, workers};
+use super::{Parts, check_command, local_time, make_workspace, media, workers};
 use crate::bus::Channel;
 use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, keys};
@@ -20,7 +19,7 @@ use crate::error::{Context, Error, Result};
 use crate::gateway::Dispatcher;
 use crate::gateway::clock::Clock;
 use crate::gateway::endpoint::{EndpointTurns, HttpChannel};
-use crate::gateway::monitor::{self, Monitor, Shutdown, Stamp};
+use crate::gateway::monitor::{self, Monitor, Shutdown};
 use crate::gateway::run::JobRunner;
 use crate::gateway::status::StatusFile;
 use crate::gateway::turn_log::TurnLog;
@@ -33,6 +32,7 @@ use crate::paths::Home;
 use crate::provider::catalog::learn_window;
 use crate::secret::Secret;
 use crate::storage::{self, Durability};
+use crate::sys;
 use crate::telegram::inbox::Inbox;
 use crate::telegram::{Chats, MessageSender, Telegram};
 use crate::timezone::Zone;
@@ -41,6 +41,8 @@ use crate::worker::Workers;
 /// Wakes the clock, which may have been set, and delivers what waits in the outbox.
 type Wake = Arc<dyn Fn() + Send + Sync>;
 
+/// How long Telegram may take to judge a new token.
+const CHECK_TIME: Duration = Duration::from_secs(15);
 /// How long an upload may go on when the program stops.
 const UPLOAD_GRACE: Duration = Duration::from_secs(2);
 
@@ -59,7 +61,25 @@ pub(crate) struct Startup {
 
 impl Startup {
     pub(crate) fn load(home: &Home, env: &Env) -> Result<Self> {
-        let mut factory = AgentFactory::new(home, env)?;
+        Self::load_file(home, env, config::read(home)?)
+    }
+
+    /// Loads config.json, or what it was before this restart: two saves close together may leave half a file between them. The
+    /// error says what is wrong with config.json.
+    fn load_or_inherited(
+        home: &Home,
+        env: &Env,
+        inherited: Option<String>,
+    ) -> Result<(Self, Option<Error>)> {
+        match (Self::load(home, env), inherited) {
+            (Ok(startup), _) => Ok((startup, None)),
+            (Err(e), Some(text)) => Ok((Self::load_file(home, env, Some(text))?, Some(e))),
+            (Err(e), None) => Err(e),
+        }
+    }
+
+    fn load_file(home: &Home, env: &Env, file: Option<String>) -> Result<Self> {
+        let mut factory = AgentFactory::with_file(home, env, file);
         factory.options.undo_of = Some("telegram_");
         factory.options.servers.unknown = Unknown::Skip;
         let loaded = factory.load(None)?;
@@ -123,11 +143,21 @@ impl Startup {
         Log::new(log.level, log.json, journal)
     }
 
-    /// What Telegram says of the bot, if it answers.
-    fn account(&self, cancel: &Cancel) -> Result<Option<Value>> {
-        self.bot
-            .as_ref()
-            .map_or(Ok(None), |bot| bot.account(cancel))
+    /// Checks what would keep a channel from serving where it differs from the running gateway: a token that Telegram refuses, an
+    /// address that is taken.
+    fn check_channels(&self, current: &Current) -> Result<()> {
+        match &self.bot {
+            Some(bot) if Some(&bot.settings.token) != current.token.as_ref() => {
+                bot.check_token(&Cancel::new(Some(CHECK_TIME)))?;
+            }
+            _ => {}
+        }
+        match &self.http {
+            Some(http) if Some(http.listen) != current.listen => TcpListener::bind(http.listen)
+                .map(drop)
+                .doing(format_args!("listening at {}", http.listen)),
+            _ => Ok(()),
+        }
     }
 
     /// Logs what the user should know.
@@ -141,13 +171,14 @@ impl Startup {
 
 /// Serves until a signal. Returns only if the process is to exit.
 pub(crate) fn run(env: &Env) -> Result<()> {
+    let inherited = sys::take_inherited_text();
     // The kernel named the process after the link that started it.
     rustix::thread::set_name(c"bantam").doing("naming the process")?;
     let shutdown = Shutdown::on_signal()?;
     let home = config::home(env)?;
     // Before the file is read, so that no change goes unnoticed.
     let seen = monitor::stamp(&home);
-    let startup = Startup::load(&home, env)?;
+    let (startup, broken) = Startup::load_or_inherited(&home, env, inherited)?;
     let log = startup.log(env);
     let Taken {
         lock: _lock,
@@ -155,7 +186,6 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         tasks,
         notices,
     } = take(&home)?;
-    let account = startup.account(&shutdown.cancel)?;
     startup.warn(&notices, log);
     let Startup {
         loaded,
@@ -177,8 +207,14 @@ pub(crate) fn run(env: &Env) -> Result<()> {
         .as_ref()
         .map(|bot| chats(parts, bot, &outbox, workers, cancel, log))
         .transpose()?;
+    let report = reporter(log, chats.as_ref());
+    if let Some(e) = broken {
+        report(&monitor::rejected(&e));
+    }
     pool.list_servers(cancel, log)?;
-    let runs = Arc::new(runs(parts, outbox, cancel, log));
+    let mut runs = runs(parts, outbox, cancel, log);
+    runs.check = check_command(parts).ok();
+    let runs = Arc::new(runs);
     let pool = Arc::new(pool);
     let dispatcher = Arc::new(Dispatcher::new(
         pool.clone(),
@@ -192,7 +228,24 @@ pub(crate) fn run(env: &Env) -> Result<()> {
     let sender = chats.as_ref().map(|chats| chats.sender.clone());
     let (change, changed) = sync_channel(1);
     let wake = wake(change.clone(), sender.clone());
-    let watch = monitor(parts, seen, &dispatcher, &shutdown, &wake, log).start();
+    let monitor = Monitor {
+        home: home.clone(),
+        prove: prove(
+            parts,
+            Current {
+                token: bot.as_ref().map(|bot| bot.settings.token.clone()),
+                listen: http.as_ref().map(|http| http.listen),
+            },
+        ),
+        seen,
+        dispatcher: dispatcher.clone(),
+        shutdown: shutdown.clone(),
+        wake: wake.clone(),
+        status: StatusFile::new(&home, SystemTime::now()),
+        log,
+        report: report.clone(),
+    };
+    let watch = monitor.start();
     listen(&home, wake, log);
     let mut channels: Vec<Box<dyn Channel>> = vec![Box::new(TurnLog(log.sink("turn")))];
     channels.extend(clock(parts, runs, heartbeat, change, changed));
@@ -202,13 +255,13 @@ pub(crate) fn run(env: &Env) -> Result<()> {
             turns: Arc::new(EndpointTurns::new(pool, log.sink("turn"))),
             cancel: cancel.clone(),
             log: log.sink("http"),
+            report,
         }));
     }
     match (bot, chats) {
         (Some(bot), Some(chats)) => channels.push(Box::new(Telegram {
             chats,
             settings: bot.channel_settings(),
-            account,
             watch,
         })),
         _ => {
@@ -238,25 +291,31 @@ fn wake(clock: SyncSender<()>, sender: Option<Arc<MessageSender>>) -> Wake {
     })
 }
 
-fn monitor(
-    parts: Parts,
-    seen: Stamp,
-    dispatcher: &Arc<Dispatcher>,
-    shutdown: &Arc<Shutdown>,
-    wake: &Wake,
-    log: Log,
-) -> Monitor {
+/// What the channels of the running gateway use.
+struct Current {
+    token: Option<Secret>,
+    listen: Option<SocketAddr>,
+}
+
+/// Proves that a gateway could start with config.json as it is and that its channels could serve, and returns its text.
+fn prove(parts: Parts, current: Current) -> Box<dyn Fn() -> Result<String> + Send> {
     let (home, env) = (parts.home.clone(), parts.env.clone());
-    Monitor {
-        home: parts.home.clone(),
-        prove: Box::new(move || Startup::load(&home, &env).map(drop)),
-        seen,
-        dispatcher: dispatcher.clone(),
-        shutdown: shutdown.clone(),
-        wake: wake.clone(),
-        status: StatusFile::new(parts.home, SystemTime::now()),
-        log,
-    }
+    Box::new(move || {
+        let startup = Startup::load(&home, &env)?;
+        startup.check_channels(&current)?;
+        Ok(startup.pool.config_file().unwrap_or("{}").to_owned())
+    })
+}
+
+/// Logs an error, and tells the owner of the bot.
+fn reporter(log: Log, chats: Option<&Arc<Chats>>) -> Arc<dyn Fn(&str) + Send + Sync> {
+    let chats = chats.cloned();
+    Arc::new(move |text| {
+        log.write(Level::Error, text);
+        if let Some((chats, owner)) = chats.as_ref().and_then(|c| Some((c, c.owner?))) {
+            chats.post(&owner.to_string(), &format!("⚠️ {text}"), &[]);
+        }
+    })
 }
 
 /// The clock, if anything happens by it.

@@ -47,6 +47,11 @@ impl AgentPool {
         }
     }
 
+    /// The text of config.json that the agents are built from.
+    pub(super) fn config_file(&self) -> Option<&str> {
+        self.factory.file.as_deref()
+    }
+
     /// Lists MCP servers whose tools are not known; the next turns have them.
     pub(super) fn list_servers(&mut self, cancel: &Cancel, log: Log) -> Result<()> {
         self.factory.options.servers.unknown = Unknown::List(cancel.clone(), log);

@@ -26,6 +26,7 @@ mod printer;
 mod question;
 mod repl;
 mod screen;
+mod send;
 mod service;
 mod sessions;
 mod signals;
@@ -52,6 +53,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::markdown;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
+use crate::sys;
 use crate::text::{nearest, one_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
@@ -66,6 +68,7 @@ const COMMANDS: &[&[Command]] = &[
         doctor::COMMAND,
         status::COMMAND,
         service::COMMAND,
+        send::COMMAND,
     ],
     &[tools::COMMAND, models::COMMAND],
     config::COMMANDS,
@@ -110,17 +113,29 @@ fn run(args: impl Iterator<Item = OsString>, env: &Env) -> Result<u8> {
         "--help" | "-h" => "help".to_owned(),
         name => name.to_owned(),
     };
-    let mut found = find(&name)?;
+    let mut found = match find(&name) {
+        Ok(found) => found,
+        // A single word is a question to what is piped in, unless it is a slip.
+        Err(_) if is_piped() && nearest_command(&name).is_none() && !name.trim().is_empty() => {
+            return agent::ask(std::iter::once(first).chain(args), env);
+        }
+        Err(_) => {
+            let rest = args.map(|word| word.to_string_lossy().into_owned());
+            return Err(unknown_command(&name, &rest.collect::<Vec<_>>()));
+        }
+    };
     if found[0].name != name {
-        match args.next().map(|word| word.to_string_lossy().into_owned()) {
+        match args.peek().map(|word| word.to_string_lossy().into_owned()) {
             Some(word) if matches!(word.as_str(), "--help" | "-h") => return help::show(&found),
-            Some(word) if !word.starts_with('-') => found = find(&format!("{name} {word}"))?,
-            _ => {
-                let needs = format!("bantam {name} needs a subcommand: {}", subcommands(&found));
-                return Err(Error::usage(needs).hint(format!("bantam help {name}")));
+            Some(word) if !word.starts_with('-') => {
+                found = find(&format!("{name} {word}"))?;
+                args.next();
             }
+            // A group alone lists.
+            _ => found = find(&format!("{name} list"))?,
         }
     }
+    let args = args.filter(|arg| !sys::is_inherited(arg));
     match args::parse(found[0], args)? {
         None => help::show(&found),
         Some(args) => (found[0].run)(&args, env),
@@ -173,28 +188,71 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
     report(e)
 }
 
+/// Words that users of other programs type for a subcommand, and the subcommands that may be meant.
+const SYNONYMS: [(&[&str], &[&str]); 2] = [
+    (
+        &[
+            "rm",
+            "delete",
+            "del",
+            "remove",
+            "erase",
+            "uninstall",
+            "unset",
+        ],
+        &["remove", "erase", "unset"],
+    ),
+    (
+        &["ls", "list", "show", "get", "view"],
+        &["list", "show", "get"],
+    ),
+];
+
 /// The command of this name, or all subcommands of the group of this name. Never empty.
 fn find(name: &str) -> Result<Vec<&'static Command>> {
-    let name = if name == "sessions delete" {
-        "sessions erase"
-    } else {
-        name
+    let named = |name: &str| -> Vec<&Command> {
+        commands()
+            .filter(|command| command.name == name || command.group() == Some(name))
+            .collect()
     };
-    let found: Vec<&Command> = commands()
-        .filter(|c| c.name == name || c.group() == Some(name))
-        .collect();
-    if !found.is_empty() {
-        return Ok(found);
+    let mut found = named(name);
+    if let (true, Some((group, verb))) = (found.is_empty(), name.split_once(' ')) {
+        let synonyms = SYNONYMS.iter().filter(|(words, _)| words.contains(&verb));
+        let mut meant = synonyms.flat_map(|(_, commands)| commands.iter());
+        found = meant
+            .find_map(|meant| Some(named(&format!("{group} {meant}"))).filter(|c| !c.is_empty()))
+            .unwrap_or_default();
     }
+    if found.is_empty() {
+        return Err(unknown_command(name, &[]));
+    }
+    Ok(found)
+}
+
+fn nearest_command(name: &str) -> Option<&'static str> {
     let names = commands().flat_map(|c| [Some(c.name), c.group()]).flatten();
+    nearest(name, names)
+}
+
+/// The error of a command that is none. The words behind it belong to the question that may be meant.
+fn unknown_command(name: &str, rest: &[String]) -> Error {
     let shown = one_line(name, 40);
-    let hint = match (nearest(name, names), name.split_once(' ')) {
-        (Some(near), None) => format!("did you mean `bantam {near}`? To ask: bantam agent {shown}"),
-        (Some(near), Some(_)) => format!("did you mean `bantam {near}`?"),
-        (None, Some((group, _))) => format!("bantam {group} has {}", subcommands(&find(group)?)),
-        (None, None) => format!("bantam help lists the commands; to ask: bantam agent {shown}"),
+    let question = one_line(&format!("{name} {}", rest.join(" ")), 60);
+    let ask = match question.trim() {
+        words if words.contains(' ') => format!("bantam {}", shell_words::quote(words)),
+        word => format!("bantam agent {word}"),
     };
-    Err(Error::usage(format!("unknown command \"{shown}\"")).hint(hint))
+    let hint = match (nearest_command(name), name.split_once(' ')) {
+        _ if name.trim().is_empty() => "bantam \"What is in my workspace?\"".to_owned(),
+        (Some(near), None) => format!("did you mean `bantam {near}`? To ask: {ask}"),
+        (Some(near), Some(_)) => format!("did you mean `bantam {near}`?"),
+        (None, Some((group, _))) => match find(group) {
+            Ok(found) => format!("bantam {group} has {}", subcommands(&found)),
+            Err(_) => "bantam help lists the commands".to_owned(),
+        },
+        (None, None) => format!("bantam help lists the commands; to ask: {ask}"),
+    };
+    Error::usage(format!("unknown command \"{shown}\"")).hint(hint)
 }
 
 /// `list, show, reset`

@@ -13,21 +13,30 @@ use std::sync::Arc;
 use super::args::{Args, Command};
 use super::{load, notice, print, tell};
 use crate::app::{self, Parts};
+use crate::child;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
+use crate::text::one_line;
 
 pub(super) const COMMAND: Command = Command::row(
     "service",
     "",
     run,
-    "print a systemd unit that keeps the gateway running; redirect it into a file",
+    "print a systemd unit that keeps the gateway running, or install and start it",
 )
-.with_flags(&[(
-    "--system",
-    "a system service, which root installs (the default for root)",
-)])
-.with_examples(&["bantam service >~/.config/systemd/user/bantam.service"]);
+.with_flags(&[
+    (
+        "--system",
+        "a system service, which root installs (the default for root)",
+    ),
+    ("--install", "write the unit, enable it and start it"),
+])
+.with_examples(&["bantam service --install"]);
+
+/// The unit's file, and a line that tells it from other programs'.
+const NAME: &str = "bantam.service";
+const DESCRIPTION: &str = "Description=bantam, a personal AI agent";
 
 /// The unit, explained in systemd.service(5) and systemd.exec(5).
 const UNIT: &str = "\
@@ -103,6 +112,9 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         .replace("{program}", &quoted("", &program)?)
         .replace("{home}", &quoted("BANTAM_HOME=", &root)?)
         .replace("{system}", &system);
+    if given.has("install") {
+        return install(&unit, is_system, env);
+    }
     print(&unit)?;
     if !root.exists() {
         notice(&format!(
@@ -112,15 +124,68 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     }
     if io::stderr().is_terminal() {
         tell(if is_system {
-            "bantam: next, as root:\n  bantam service --system >/etc/systemd/system/bantam.service\n  \
-             systemctl daemon-reload\n  systemctl enable --now bantam"
+            "bantam: next, as root: bantam service --system --install"
         } else {
-            "bantam: next:\n  mkdir -p ~/.config/systemd/user\n  \
-             bantam service >~/.config/systemd/user/bantam.service\n  systemctl --user daemon-reload\n  \
-             systemctl --user enable --now bantam\n  loginctl enable-linger   # keeps it running when you log out"
+            "bantam: next: bantam service --install"
         });
     }
     Ok(0)
+}
+
+/// Writes the unit, enables it and starts it. Another program's unit of this name stays.
+fn install(unit: &str, is_system: bool, env: &Env) -> Result<u8> {
+    let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
+    let dir = if is_system {
+        // Those who build packages set it.
+        let root = set("DESTDIR").map_or("/", String::as_str);
+        Path::new(root).join("etc/systemd/system")
+    } else {
+        let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
+        let config = config.or_else(|| Some(Path::new(set("HOME")?).join(".config")));
+        config
+            .ok_or_else(|| Error::config("HOME is not set").hint("export HOME=..."))?
+            .join("systemd/user")
+    };
+    let path = dir.join(NAME);
+    let old = fs_err::read_to_string(&path).unwrap_or_default();
+    if !old.is_empty() && !old.contains(DESCRIPTION) {
+        return Err(
+            Error::failed(format!("{} is not a unit of bantam", path.display()))
+                .hint("move it away first"),
+        );
+    }
+    fs_err::create_dir_all(&dir).doing("installing the unit")?;
+    fs_err::write(&path, unit).doing("installing the unit")?;
+    print(&format!("Wrote {}\n", path.display()))?;
+    let user: &[&str] = if is_system { &[] } else { &["--user"] };
+    systemctl("systemctl", &[user, &["daemon-reload"]].concat())?;
+    systemctl("systemctl", &[user, &["enable", "--now", NAME]].concat())?;
+    if !is_system {
+        // Otherwise it ends when the user logs out.
+        systemctl("loginctl", &["enable-linger"])?;
+    }
+    print("The gateway runs, and starts with the system\n")?;
+    notice(if is_system {
+        "bantam status shows how it is, journalctl -u bantam its log"
+    } else {
+        "bantam status shows how it is, journalctl --user -u bantam its log"
+    });
+    Ok(0)
+}
+
+fn systemctl(program: &str, args: &[&str]) -> Result<()> {
+    let command = format!("{program} {}", args.join(" "));
+    let output = child::by_user(program)
+        .args(args)
+        .output()
+        .doing(format_args!("running {command}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.trim().lines().last().unwrap_or("no reason given");
+    Err(Error::failed(format!("{command}: {}", one_line(last, 200)))
+        .hint("correct that, then: bantam service --install"))
 }
 
 /// The lines for the system's manager: the user, and what stays writable.

@@ -1,6 +1,8 @@
 //! What of a configuration can never work, whatever is added to it. What is only incomplete, such as a model without its key, is
 //! no problem here: a configuration grows a setting at a time.
 
+use std::net::SocketAddr;
+
 use super::models::check_base;
 use super::{Config, keys, user_id};
 use crate::error::{Context, Error, Kind, Result};
@@ -144,6 +146,7 @@ impl Config {
         let telegram = &self.channels.telegram;
         check(keys::check_written(&telegram.token));
         check(check_proxy("channels.telegram.proxy", &telegram.proxy));
+        check(listen_address(&self.channels.http.listen).map(drop));
         for (setting, address) in [
             ("channels.telegram.api_base", &telegram.api_base),
             ("tools.web.search.base_url", &self.tools.web.search.base_url),
@@ -184,6 +187,21 @@ fn check_proxy(setting: &str, address: &str) -> Result<()> {
     }
     let what = format!("{setting} must begin with http://, https://, socks5:// or socks5h://");
     Err(Error::config(what).hint("write it as http://HOST:PORT or socks5h://HOST:PORT"))
+}
+
+/// The address of `channels.http.listen`, `127.0.0.1:7475` say.
+///
+/// # Errors
+/// Of the kind `Config`: it is no address and port.
+pub(crate) fn listen_address(written: &str) -> Result<SocketAddr> {
+    let address = written.replace("localhost:", "127.0.0.1:").parse();
+    address.map_err(|_| {
+        let written = one_line(written, 40);
+        Error::config(format!(
+            "channels.http.listen: \"{written}\" is not ADDRESS:PORT"
+        ))
+        .hint("for example 127.0.0.1:7475")
+    })
 }
 
 fn check_user(written: &str) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The configuration: finds the home, reads config.json, and turns it into the values that the program uses.
 
 mod check;
+pub(crate) use check::listen_address;
 pub(crate) mod edit;
 pub(crate) mod keys;
 mod load;

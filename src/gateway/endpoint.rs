@@ -18,6 +18,7 @@ use crate::paths::session_name;
 use crate::provider::Sampling;
 use crate::session::{Entry, Memory, Store};
 use crate::storage::Durability;
+use crate::test_speed::paced;
 use crate::text::rfc3339;
 use crate::tool::Tool;
 use crate::tool::client::{ClientCalls, client_tool};
@@ -27,6 +28,9 @@ const CHANNEL: &str = "http";
 /// The conversation of a request that brings its own.
 const UNSTORED: &str = "http";
 const DAY: Duration = Duration::from_secs(86_400);
+/// The pauses before a taken address is tried again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The endpoint as a channel: it lets the dispatcher go on until it ends.
 pub(crate) struct HttpChannel {
@@ -34,6 +38,8 @@ pub(crate) struct HttpChannel {
     pub turns: Arc<EndpointTurns>,
     pub cancel: Cancel,
     pub log: Sink,
+    /// Logs an error, and tells the owner of the bot.
+    pub report: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
 impl Channel for HttpChannel {
@@ -41,19 +47,51 @@ impl Channel for HttpChannel {
         if let Some(warning) = self.settings.warning() {
             (self.log)(Level::Warn, &warning);
         }
-        let cancel = self.cancel;
-        let endpoint =
-            Endpoint::start(self.settings, self.turns, cancel.clone(), self.log.clone())?;
-        let address = endpoint.address()?;
-        (self.log)(Level::Info, &format!("listening at http://{address}/v1"));
-        let wait = move || {
-            while cancel.sleep(DAY).is_ok() {}
-            endpoint.close();
+        let first = self.listen();
+        let serve = move || {
+            if let Some(endpoint) = self.listen_again(first) {
+                while self.cancel.sleep(DAY).is_ok() {}
+                endpoint.close();
+            }
             drop(inbound);
         };
-        Builder::new().spawn(wait).doing("starting a thread")?;
+        Builder::new().spawn(serve).doing("starting a thread")?;
         // Its turns show their events themselves.
         Ok(channel().0)
+    }
+}
+
+impl HttpChannel {
+    fn listen(&self) -> Result<Endpoint> {
+        let endpoint = Endpoint::start(
+            self.settings.clone(),
+            self.turns.clone(),
+            self.cancel.clone(),
+            self.log.clone(),
+        )?;
+        let address = endpoint.address()?;
+        (self.log)(Level::Info, &format!("listening at http://{address}/v1"));
+        Ok(endpoint)
+    }
+
+    /// Tries again while the address is taken: the other channels serve meanwhile. `None` when the program ends first.
+    fn listen_again(&self, first: Result<Endpoint>) -> Option<Endpoint> {
+        let mut result = first;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match result {
+                Ok(endpoint) => return Some(endpoint),
+                Err(e) if pause == FIRST_PAUSE => {
+                    (self.report)(&format!(
+                        "the HTTP endpoint cannot start, and is tried again: {e}"
+                    ));
+                }
+                Err(_) => {}
+            }
+            self.cancel.sleep(paced(pause)).ok()?;
+            pause = LONGEST_PAUSE.min(pause * 2);
+            result = self.listen();
+        }
     }
 }
 

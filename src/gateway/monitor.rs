@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::Dispatcher;
 use super::status::StatusFile;
 use crate::cancel::Cancel;
-use crate::error::{Context, Result};
+use crate::error::{Context, Error, Result};
 use crate::log::{Level, Log};
 use crate::paths::Home;
 use crate::sys;
@@ -36,6 +36,8 @@ pub(crate) struct Shutdown {
     /// Reports a signal. It runs before anything ends by the signal, since the process could be gone afterwards.
     report: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     restart: AtomicBool,
+    /// The text of config.json that the next program starts with if the file cannot be used by then.
+    proven: Mutex<String>,
 }
 
 impl Shutdown {
@@ -47,6 +49,7 @@ impl Shutdown {
             signalled: AtomicBool::default(),
             report: Mutex::default(),
             restart: AtomicBool::default(),
+            proven: Mutex::default(),
         });
         let own = shutdown.clone();
         let wait = move || {
@@ -87,7 +90,8 @@ impl Shutdown {
     /// Restarts the program if that is planned and no signal has arrived; returns otherwise.
     pub(crate) fn finish(&self) -> Result<()> {
         if self.restart.load(Ordering::SeqCst) && !self.signalled.load(Ordering::SeqCst) {
-            return Err(sys::reexec(&[c"bantam", c"gateway"])).doing("restarting");
+            let proven = self.proven.lock().unwrap_or_else(PoisonError::into_inner);
+            return Err(sys::reexec(&[c"bantam", c"gateway"], &proven)).doing("restarting");
         }
         Ok(())
     }
@@ -103,8 +107,8 @@ pub(crate) fn stamp(home: &Home) -> Stamp {
 
 pub(crate) struct Monitor {
     pub home: Home,
-    /// Proves that a gateway can start with config.json as it is.
-    pub prove: Box<dyn Fn() -> Result<()> + Send>,
+    /// Proves that a gateway can start with config.json as it is, and returns its text.
+    pub prove: Box<dyn Fn() -> Result<String> + Send>,
     /// Of the version of config.json in use.
     pub seen: Stamp,
     pub dispatcher: Arc<Dispatcher>,
@@ -112,6 +116,16 @@ pub(crate) struct Monitor {
     pub wake: Arc<dyn Fn() + Send + Sync>,
     pub status: StatusFile,
     pub log: Log,
+    /// Logs an error, and tells the owner of the bot.
+    pub report: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What is reported of a config.json that cannot be used.
+pub(crate) fn rejected(e: &Error) -> String {
+    format!(
+        "config.json has changed, but cannot be used; the previous settings stay in force: {}",
+        e.message
+    )
 }
 
 impl Monitor {
@@ -168,13 +182,15 @@ impl Monitor {
 
     /// Restarts the gateway if it can start with the new configuration.
     fn restart(&mut self) {
-        if let Err(e) = (self.prove)() {
-            let text = format!(
-                "config.json has changed, but cannot be used; the previous settings stay in force: {}",
-                e.message
-            );
-            return self.log.write(Level::Error, &text);
-        }
+        let proven = match (self.prove)() {
+            Ok(proven) => proven,
+            Err(e) => return (self.report)(&rejected(&e)),
+        };
+        *self
+            .shutdown
+            .proven
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = proven;
         let (dispatcher, shutdown, log) =
             (self.dispatcher.clone(), self.shutdown.clone(), self.log);
         if shutdown.cancel.reason().is_some() || shutdown.restart.swap(true, Ordering::SeqCst) {

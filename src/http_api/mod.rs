@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
+use crate::config::listen_address;
 use crate::error::{Context, Error, Result};
 use crate::log::Sink;
 use crate::message::{Message, ToolCall, User};
@@ -97,6 +98,7 @@ pub(crate) trait Turns: Send + Sync {
 }
 
 /// Where and for whom to serve.
+#[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     pub(crate) token: Secret,
@@ -106,16 +108,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads `channels.http`.
     pub(crate) fn new(listen: &str, token: Secret, allow_origin: &str) -> Result<Self> {
-        let address: SocketAddr =
-            listen
-                .replace("localhost:", "127.0.0.1:")
-                .parse()
-                .map_err(|_| {
-                    Error::config(format!(
-                        "channels.http.listen: \"{listen}\" is not ADDRESS:PORT"
-                    ))
-                    .hint("for example 127.0.0.1:7475")
-                })?;
+        let address = listen_address(listen)?;
         // Also on a loopback address, which every user of the machine reaches.
         if token.reveal().len() < MIN_TOKEN {
             let text = format!("channels.http.token has fewer than {MIN_TOKEN} characters");

@@ -74,15 +74,31 @@ impl Delivery {
         if response.partial || text.is_empty() {
             return Ok(());
         }
-        let to = format!("{CHANNEL}:{chat}");
         let note = Note {
             title,
             from: &response.session,
             text: &text,
         };
-        let posted = self
-            .outbox
-            .post_and_note(&Item::text(&to, &text), &[], &note)?;
+        self.post(chat, &note)
+    }
+
+    /// Sends a text that no model wrote. The chat's conversation gets a note of it.
+    ///
+    /// # Errors
+    /// Telegram refused it, or has not taken it within 30 s: it stays in the outbox then.
+    pub(crate) fn send(&self, chat: &str, text: &str) -> Result<()> {
+        let note = Note {
+            title: "A program sent this to the chat",
+            from: "",
+            text,
+        };
+        self.post(chat, &note)
+    }
+
+    fn post(&self, chat: &str, note: &Note) -> Result<()> {
+        let to = format!("{CHANNEL}:{chat}");
+        let item = Item::text(&to, note.text);
+        let posted = self.outbox.post_and_note(&item, &[], note)?;
         if let Err(e) = posted.noted {
             (self.notice)(&one_line(&e.message, 300));
         }

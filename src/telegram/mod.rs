@@ -25,8 +25,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::Builder;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::bus::{Channel, Inbound, Outbound};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
@@ -43,6 +41,10 @@ pub(crate) use send::MessageSender;
 
 /// Makes words of a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
+
+/// What helps against a refused token.
+pub(crate) const REFUSED_TOKEN: &str =
+    "copy it again from @BotFather into channels.telegram.token, or TELEGRAM_BOT_TOKEN";
 
 /// The longest back-off.
 const MAX_BACK_OFF: Duration = Duration::from_secs(60);
@@ -72,8 +74,6 @@ pub(crate) struct Settings {
 pub(crate) struct Telegram {
     pub chats: Arc<Chats>,
     pub settings: Settings,
-    /// What `getMe` has answered, if it has.
-    pub account: Option<Value>,
     pub watch: Watch,
 }
 
@@ -89,7 +89,6 @@ impl Channel for Telegram {
         sender.start()?;
         let poller = Poller {
             settings: self.settings,
-            account: self.account,
             chats: self.chats,
             inbound,
             watch: self.watch,

@@ -11,7 +11,7 @@ use super::chats::Chats;
 use super::inbox::{OpenMessage, id, texts};
 use super::send::MessageSender;
 use super::update::{self, IncomingMessage, KINDS, Me, Press, Update};
-use super::{CHANNEL, MAX_BACK_OFF, Settings, back_off};
+use super::{CHANNEL, MAX_BACK_OFF, REFUSED_TOKEN, Settings, back_off};
 use crate::bus::{Inbound, Kind, Origin};
 use crate::error;
 use crate::log::Level;
@@ -39,7 +39,6 @@ const COMMANDS: [(&str, &str); 7] = [
 
 pub(super) struct Poller {
     pub settings: Settings,
-    pub account: Option<Value>,
     pub chats: Arc<Chats>,
     pub inbound: Sender<Inbound>,
     pub watch: Watch,
@@ -143,10 +142,14 @@ impl Poller {
 
     /// Asks who the bot is, and tells Telegram its commands.
     fn introduce(&self, back_off: &mut BackOff) -> Option<Me> {
-        let mut account = self.account.clone();
+        let mut account = None;
         while account.is_none() && !self.is_stopping() {
             match self.call("getMe", &json!({}), Duration::ZERO) {
                 Ok(me) => account = Some(me),
+                Err(Failure::Unauthorized(why)) => {
+                    let why = format!("Telegram refused the token ({why}): {REFUSED_TOKEN}");
+                    self.pause(back_off, &why, Some(MAX_BACK_OFF));
+                }
                 Err(e) => self.pause(back_off, &e.text(), None),
             }
         }

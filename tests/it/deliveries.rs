@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault};
-use crate::harness::{Home, merged};
+use crate::harness::{Home, until};
 use crate::model::{Model, Reply};
 
 /// The two who may.
@@ -211,19 +211,6 @@ fn an_outage_of_the_server_loses_no_message() {
 }
 
 #[test]
-fn a_token_that_is_refused_at_the_start_ends_the_gateway_with_4_and_the_place_to_mend() {
-    let (model, api) = (Model::never_asked(), BotApi::start());
-    let wrong =
-        json!({ "channels": { "telegram": { "token": "123456:a-token-of-no-bot-at-all" } } });
-    let home = Home::with(&merged(config(&model, &api), &wrong));
-    let run = home.bantam().arg("gateway").run();
-    run.exits(4)
-        .fails_with_a_hint()
-        .says("Telegram refused the token")
-        .says("channels.telegram.token");
-}
-
-#[test]
 fn a_network_that_is_not_there_at_the_start_is_waited_for() {
     let (model, api) = (
         Model::answering(|_, _| Reply::text("Here.")),
@@ -264,4 +251,43 @@ fn the_log_has_the_time_unless_a_journal_adds_it() {
         log.lines().all(|line| line.starts_with("bantam: ")),
         "{log}"
     );
+}
+
+/// Scripts tell what they have done, without a model.
+#[test]
+fn a_text_is_sent_without_a_model() {
+    let (model, api) = (
+        Model::answering(|request, _| Reply::text(&request.body.to_string())),
+        BotApi::start(),
+    );
+    api.chat(42);
+    let home = Home::with(&config(&model, &api));
+    let send = |args: &[&str]| home.bantam().arg("send").args(args);
+    send(&["The backup", "is done"]).run().exits(0).prints("");
+    send(&["--to", "telegram:42"])
+        .stdin("disk: 91 %\n")
+        .run()
+        .exits(0);
+    assert_eq!(api.texts(42), ["The backup is done", "disk: 91 %"]);
+    assert!(model.requests().is_empty());
+    // The conversation knows of it.
+    let gateway = start(&home);
+    api.text(42, "what was that?");
+    until("it answers", || {
+        api.texts(42)
+            .iter()
+            .any(|text| text.contains("The backup is done") && text.contains("what was that"))
+    });
+    ends(gateway);
+    send(&[]).stdin("").run().exits(2).fails_with_a_hint();
+    send(&["--to", "pigeon:1", "x"])
+        .run()
+        .exits(2)
+        .fails_with_a_hint();
+    send(&["--to", "telegram:999", "x"])
+        .run()
+        .exits(1)
+        .fails_with_a_hint();
+    home.config(&model.config().to_string());
+    send(&["x"]).run().exits(2).fails_with_a_hint();
 }

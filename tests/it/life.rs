@@ -1,12 +1,13 @@
 //! The gateway over months: turns that are cut short, a configuration that changes, what `bantam status` and the log tell of it.
 
 use std::fs;
+use std::net::TcpListener;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::bot::{config, start};
+use crate::bot::{config, ends, start};
 use crate::botapi::{BotApi, Fault, TOKEN};
 use crate::harness::{Home, Running, merged, until};
 use crate::model::{Model, Reply};
@@ -415,7 +416,9 @@ fn a_configuration_that_nothing_could_begin_with_is_not_taken_up() {
         home.config(&merged(config.clone(), bad).to_string());
         api.text(OWNER, "hi");
         gateway.wait_for_stderr(why);
-        assert_eq!(api.wait_for_texts(OWNER, n + 1)[n], "Hello.");
+        let texts = api.wait_for_texts(OWNER, 2 * (n + 1));
+        let told = texts.iter().filter(|text| text.contains("previous settings"));
+        assert_eq!(told.count(), n + 1, "{texts:?}");
     }
     assert_eq!(api.asked("getMe").len(), 1);
     gateway.signal(Signal::TERM);
@@ -601,4 +604,112 @@ fn a_gateway_removes_old_parts_of_conversations() {
     until("the old part is removed", || sessions().len() == 1);
     gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
+}
+
+/// A model that repeats what it is told.
+fn echo() -> Model {
+    Model::answering(|request, _| Reply::text(&format!("You said: {}", request.last("user"))))
+}
+
+/// A slip in a setting must not end a bot that answers.
+#[test]
+fn a_channel_that_could_not_start_leaves_the_previous_settings() {
+    let (model, api) = (echo(), BotApi::start());
+    api.chat(OWNER);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let good = config(&model, &api);
+    let home = Home::with(&good);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    let http = json!({ "enabled": true, "listen": address, "token": "token-of-a-test-0123456789" });
+    let slips = [
+        json!({ "channels": { "http": http } }),
+        json!({ "channels": { "telegram": { "token": "654321:wrong" } } }),
+    ];
+    for (n, slip) in slips.iter().enumerate() {
+        home.config(&merged(good.clone(), slip).to_string());
+        let expected = "the previous settings stay in force";
+        until("the owner is told", || {
+            let texts = api.texts(OWNER);
+            texts.iter().filter(|text| text.contains(expected)).count() == n + 1
+        });
+    }
+    api.text(OWNER, "still there?");
+    until("it answers", || {
+        api.texts(OWNER)
+            .iter()
+            .any(|text| text.contains("still there?"))
+    });
+    ends(gateway);
+}
+
+/// Others serve meanwhile, and it starts as soon as it can.
+#[test]
+fn an_address_that_is_taken_is_tried_again() {
+    let (model, api) = (echo(), BotApi::start());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let http = json!({ "enabled": true, "listen": address, "token": "token-of-a-test-0123456789" });
+    let home = Home::with(&merged(
+        config(&model, &api),
+        &json!({ "channels": { "http": http } }),
+    ));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("the HTTP endpoint cannot start");
+    api.text(OWNER, "hello");
+    until("it answers", || {
+        api.texts(OWNER).iter().any(|text| text.contains("hello"))
+    });
+    drop(taken);
+    gateway.wait_for_stderr(&format!("listening at http://{address}"));
+    ends(gateway);
+}
+
+#[test]
+fn a_refused_token_keeps_jobs_and_the_endpoint_running() {
+    let (model, api) = (echo(), BotApi::start());
+    let http =
+        json!({ "enabled": true, "listen": "127.0.0.1:0", "token": "token-of-a-test-0123456789" });
+    let home = Home::with(&merged(
+        config(&model, &api),
+        &json!({ "channels": { "http": http, "telegram": { "token": "654321:wrong" } } }),
+    ));
+    let gateway = start(&home);
+    gateway.wait_for_stderr("@BotFather");
+    gateway.wait_for_stderr("listening at http://127.0.0.1:");
+    ends(gateway);
+}
+
+/// Two saves close together, the second of which empties the file before it writes: the restart between them finds nothing.
+#[test]
+fn a_file_that_is_empty_during_a_restart_leaves_the_previous_settings() {
+    let (model, api) = (echo(), BotApi::start());
+    let good = config(&model, &api);
+    let home = Home::with(&good);
+    let gateway = start(&home);
+    api.wait_for_poll();
+    for round in 0..2 {
+        let other = json!({ "agents": { "defaults": { "max_tokens": 100 + round } } });
+        home.config(&merged(good.clone(), &other).to_string());
+        gateway.wait_for_stderr("restarting");
+        home.config("");
+        gateway.wait_for_stderr("the previous settings stay in force");
+        api.text(OWNER, &format!("round {round}"));
+        until("it answers", || {
+            let texts = api.texts(OWNER);
+            texts
+                .iter()
+                .any(|text| text.contains(&format!("round {round}")))
+        });
+        home.config(&good.to_string());
+        gateway.wait_for_stderr("restarting");
+    }
+    // Nothing of the settings is left open for the processes of tools.
+    let fds = fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap();
+    for fd in fds.flatten() {
+        let target = fs::read_link(fd.path()).unwrap_or_default();
+        assert!(!target.to_string_lossy().contains("memfd"), "{target:?}");
+    }
+    ends(gateway);
 }

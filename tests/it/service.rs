@@ -1,5 +1,8 @@
 //! The systemd unit that keeps the gateway running.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
 
 use crate::harness::Home;
@@ -138,8 +141,61 @@ fn a_unit_is_printed_for_this_home_and_this_program() {
         shown
             .exits(0)
             .stdout
-            .contains("systemctl enable --now bantam"),
+            .contains("bantam service --system --install"),
         "{}",
         shown.stdout
     );
+}
+
+/// `systemctl` and `loginctl` that write down what they were told, and a directory of units.
+#[test]
+fn a_unit_is_installed_and_started() {
+    let home = Home::with(&json!({}));
+    let log = home.path("told.txt");
+    let fake = format!(
+        "#!/bin/sh\necho \"$(basename $0) $*\" >>'{}'\n",
+        log.display()
+    );
+    let bin = home.dir("bin");
+    for name in ["systemctl", "loginctl"] {
+        let program = home.write(&format!("bin/{name}"), &fake);
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = format!("{}:/usr/bin:/bin", bin.display());
+    let install = || {
+        home.bantam()
+            .args(["service", "--system", "--install"])
+            .env("PATH", &path)
+            .env("DESTDIR", home.path("root"))
+            .run()
+    };
+    install().exits(0).says("bantam status");
+    let unit = home.path("root/etc/systemd/system/bantam.service");
+    assert!(fs::read_to_string(&unit).unwrap().contains("ExecStart="));
+    let told = fs::read_to_string(&log).unwrap();
+    assert_eq!(
+        told.lines().collect::<Vec<_>>(),
+        [
+            "systemctl daemon-reload",
+            "systemctl enable --now bantam.service"
+        ]
+    );
+    // A newer one replaces it; another program's stays.
+    install().exits(0);
+    fs::write(&unit, "[Unit]\nDescription=something else\n").unwrap();
+    install().exits(1).fails_with_a_hint();
+    assert!(
+        fs::read_to_string(&unit)
+            .unwrap()
+            .contains("something else")
+    );
+    fs::remove_file(&unit).unwrap();
+    home.write(
+        "bin/systemctl",
+        "#!/bin/sh\necho 'no such manager' >&2\nexit 1\n",
+    );
+    install()
+        .exits(1)
+        .says("no such manager")
+        .fails_with_a_hint();
 }

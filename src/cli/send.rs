@@ -1,0 +1,63 @@
+//! `bantam send`: a text to a chat, without a model.
+
+use std::io::{self, IsTerminal, Read};
+
+use super::args::{Args, Command};
+use super::{load, notice};
+use crate::app::bot::{self, Bot};
+use crate::config::Env;
+use crate::error::{Context, Error, Result};
+use crate::paths::telegram_chat;
+
+/// Maximum size of a text, in bytes. Telegram takes 4,096 characters a message, so this is about twenty.
+const MAX_TEXT: u64 = 64 << 10;
+
+pub(super) const COMMAND: Command = Command::row(
+    "send",
+    "[TEXT...]",
+    send,
+    "send a text, or standard input, to a chat; no model is asked",
+)
+.with_flags(&[("--to telegram:CHAT", "the chat (default: the bot's owner)")])
+.with_examples(&[
+    "bantam send \"The backup is done\"",
+    "df -h | bantam send --to telegram:123456789",
+]);
+
+fn send(args: &Args, env: &Env) -> Result<u8> {
+    let (home, loaded) = load(env)?;
+    let owner = bot::owner(&loaded);
+    let Some(to) = args.value("to").or(owner.as_deref()) else {
+        return Err(Error::usage("no chat to send to")
+            .hint("--to telegram:CHAT, or a bot whose allow_from names its owner"));
+    };
+    let chat = telegram_chat(to)?;
+    let text = text(args)?;
+    let Some(delivery) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice)? else {
+        return Err(Error::config("there is no bot").hint("bantam onboard telegram"));
+    };
+    delivery.send(chat, &text).map(|()| 0)
+}
+
+/// The words, or what is piped in.
+fn text(args: &Args) -> Result<String> {
+    let mut text = args.words.join(" ");
+    let stdin = io::stdin();
+    if text.is_empty() && !stdin.is_terminal() {
+        stdin
+            .lock()
+            .take(MAX_TEXT + 1)
+            .read_to_string(&mut text)
+            .doing("reading standard input")?;
+    }
+    if text.trim().is_empty() {
+        return Err(Error::usage("no text to send").hint("bantam send \"The backup is done\""));
+    }
+    if text.len() as u64 > MAX_TEXT {
+        return Err(
+            Error::usage(format!("the text is longer than {} KB", MAX_TEXT >> 10))
+                .hint("send a part of it, for example through tail -n 50"),
+        );
+    }
+    Ok(text)
+}
