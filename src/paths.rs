@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use crate::error::{Error, Kind, Result};
-use crate::text::{one_line, rfc3339};
+use crate::text::one_line;
 
 /// `$BANTAM_HOME`.
 #[derive(Clone, Debug)]
@@ -133,7 +133,11 @@ impl Home {
 /// Leaves room for a segment number and a suffix within the usual 255 bytes of a file name.
 const MAX_NAME: usize = 200;
 
-/// A name that nobody has given: the time, which no other of this process has, and the process.
+/// Begins the name of a conversation that its user has not named.
+pub(crate) const UNNAMED: char = '+';
+
+/// A name for a conversation that its user has not named, `+mz3kq81xz0aa` say: the time in microseconds, which no other of this
+/// process has, and two digits of the process.
 pub(crate) fn fresh_key(now: SystemTime) -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let since = now
@@ -142,16 +146,19 @@ pub(crate) fn fresh_key(now: SystemTime) -> String {
     let micros = u64::try_from(since.as_micros()).unwrap_or_default();
     let later = |last: u64| micros.max(last + 1);
     let last = LAST.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |last| Some(later(last)));
-    let micros = later(last.unwrap_or_default());
-    let time = rfc3339(SystemTime::UNIX_EPOCH + Duration::from_micros(micros));
-    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
-    format!(
-        "{}-{}-{:06}-{}",
-        &digits[..8],
-        &digits[8..14],
-        micros % 1_000_000,
-        std::process::id()
-    )
+    let mut left = later(last.unwrap_or_default()) * 1_296 + u64::from(std::process::id()) % 1_296;
+    let mut digits = Vec::new();
+    while left > 0 {
+        digits.push(b"0123456789abcdefghijklmnopqrstuvwxyz"[(left % 36) as usize]);
+        left /= 36;
+    }
+    digits.reverse();
+    format!("{UNNAMED}{}", String::from_utf8_lossy(&digits))
+}
+
+/// A conversation's key as the command line prints and takes it: those of the command line are without `cli_`.
+pub(crate) fn shown_key(key: &str) -> &str {
+    key.strip_prefix("cli_").unwrap_or(key)
 }
 
 /// A key for any two texts, `CHANNEL_CHAT`: all characters of `chat` but letters, digits, `-`, `_`, `@` and `+` become `%XX`, so

@@ -190,6 +190,10 @@ impl Run<'_> {
             Ok(session) => session,
             Err(e) => return self.finish(Response::failed(&self.session, e)),
         };
+        let names_it = self.args.has("session") || self.args.has("continue");
+        if names_it && io::stderr().is_terminal() && self.output.verbosity != Verbosity::Quiet {
+            super::notice(&session.describe());
+        }
         let (loaded, ready) = self
             .factory
             .with_chosen_model(session.model.clone(), loaded)?;
@@ -288,7 +292,7 @@ impl Run<'_> {
 /// The conversation's key without `cli_`: a question has one of its own, unless a flag names the one to continue.
 fn chat(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
     if let Some(key) = args.value("session") {
-        return Ok(key.to_owned());
+        return archive::name_for(home, key);
     }
     if args.has("continue") {
         return newest(home);

@@ -16,6 +16,7 @@ use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::markdown::{Look, Terminal};
+use crate::paths::shown_key;
 use crate::text::{one_line, printable};
 
 /// What goes to standard output.
@@ -287,7 +288,7 @@ pub(super) fn response_json(response: &Response) -> Value {
     json!({
         "ok": response.error.is_none(),
         "output": response.output,
-        "session": Some(&response.session).filter(|session| !session.is_empty()),
+        "session": Some(shown_key(&response.session)).filter(|session| !session.is_empty()),
         "model": Some(&response.model).filter(|model| !model.is_empty()),
         "stop": response.stop.name(),
         "steps": response.steps,

@@ -21,6 +21,7 @@ use crate::bus::Origin;
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
+use crate::session::{Files, Store as _};
 use crate::text::{one_line, rfc3339, without_controls};
 use crate::usage::Totals;
 
@@ -43,6 +44,12 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         screen.note(&format!(
             "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
         ));
+        // A conversation that cannot be read is reported when its turn begins.
+        let store = Files::new(repl.factory.home.clone());
+        let stored = repl.factory.options.memory.is_none();
+        if let Some(session) = stored.then(|| store.peek(&repl.session).ok()).flatten() {
+            screen.note(&format!("bantam: {}", session.describe()));
+        }
     }
     let editor = if screen.can_move_the_cursor(&repl.factory.env) {
         tty::restore_on_panic();

@@ -4,6 +4,7 @@
 //! middle of an answer, and the progress indicator is erased before anything else is written.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::Not as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,14 @@ use crate::config::Env;
 use crate::error::Result;
 use crate::markdown;
 use crate::text::{clip, counted, printable};
+
+/// Whether this process may draw on its terminal. A job in the background would paint over what the user types.
+fn is_in_foreground() -> bool {
+    // Without a controlling terminal there is nobody to disturb.
+    rustix::termios::tcgetpgrp(io::stderr())
+        .is_ok_and(|group| group != rustix::process::getpgrp())
+        .not()
+}
 
 /// After so long the user is told how long has been waited.
 const LONG: Duration = Duration::from_secs(5);
@@ -86,7 +95,7 @@ impl Screen {
             cursor: Arc::default(),
             style: Style::of(env),
             stdout_is_terminal: io::stdout().is_terminal(),
-            stderr_is_terminal: io::stderr().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal() && is_in_foreground(),
         }
     }
 

@@ -11,12 +11,15 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::paths::Home;
+use crate::paths::{Home, shown_key};
 use crate::session::archive::{self, Item, TranscriptEntry};
+use crate::session::is_unnamed;
 use crate::session::search;
 use crate::text::{counted, one_line, printable, size};
 use crate::timezone::Zone;
 
+/// Unnamed conversations in a list: each question has one.
+const MAX_UNNAMED: usize = 20;
 /// The most characters of a line that was found.
 const MAX_LINE: usize = 100;
 
@@ -25,9 +28,12 @@ pub(super) const COMMANDS: &[Command] = &[
         "sessions list",
         "",
         list,
-        "list conversations, newest first",
+        "list named conversations and the newest unnamed ones, newest last",
     )
-    .with_flags(&[("--json", "print one JSON object")]),
+    .with_flags(&[
+        ("--all", "list all unnamed ones, too"),
+        ("--json", "print all as one JSON object"),
+    ]),
     Command::row(
         "sessions show",
         "KEY",
@@ -90,11 +96,11 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
             notice(&printable(&e.doing("deleting old conversations").message));
         }
     }
-    let list = archive::list(&home)?;
+    let mut list = archive::list(&home)?;
     if args.has("json") {
         let rows = list.iter().map(|s| {
             json!({
-                "key": s.key, "title": s.title, "messages": s.messages, "created": s.created, "updated": s.last,
+                "key": shown_key(&s.key), "title": s.title, "messages": s.messages, "created": s.created, "updated": s.last,
                 "last": s.last, "bytes": s.bytes,
                 "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
@@ -105,7 +111,21 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
         notice("no conversations yet");
         return Ok(0);
     }
-    print(&page(&list, env)).map(|()| 0)
+    let count = list.len();
+    let mut unnamed = 0;
+    list.retain(|summary| {
+        unnamed += usize::from(is_unnamed(&summary.key));
+        !is_unnamed(&summary.key) || unnamed <= MAX_UNNAMED || args.has("all")
+    });
+    let left_out = count - list.len();
+    list.reverse();
+    print(&page(&list, env))?;
+    if left_out > 0 {
+        notice(&format!(
+            "{left_out} older unnamed ones: bantam sessions list --all"
+        ));
+    }
+    Ok(0)
 }
 
 /// The conversations of a list, for people.
@@ -113,7 +133,7 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     let zone = zone(env);
     let damage = |s: &archive::Summary| {
         if s.damage > 0 {
-            format!("  (damage: bantam sessions show {})", s.key)
+            format!("  (damage: bantam sessions show {})", shown_key(&s.key))
         } else {
             String::new()
         }
@@ -126,14 +146,18 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
                 state => format!("({state}) "),
             };
             let title = format!("{state}{}{}", s.title, damage(s));
-            [short(&s.key), local_time(&s.last, &zone), title]
+            [
+                shown_key(&s.key).to_owned(),
+                local_time(&s.last, &zone),
+                title,
+            ]
         };
         let rows = list.iter().map(row).collect();
         return super::list(["key", "updated", "first question"], rows);
     }
     let rows = list.iter().map(|s| {
         let damage = damage(s);
-        let key = short(&s.key);
+        let key = shown_key(&s.key).to_owned();
         let state = format!("{}{damage}", s.state);
         [
             key,
@@ -168,7 +192,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
     if args.has("json") {
         let rows = found
             .iter()
-            .map(|f| json!({"key": f.key, "last": f.last, "line": f.line}));
+            .map(|f| json!({"key": shown_key(&f.key), "last": f.last, "line": f.line}));
         return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
     }
     if found.is_empty() {
@@ -178,15 +202,14 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
     let zone = zone(env);
     let row = |f: &search::Found| {
         let line = one_line(&f.line, MAX_LINE);
-        [short(&f.key), local_time(&f.last, &zone), line]
+        [
+            shown_key(&f.key).to_owned(),
+            local_time(&f.last, &zone),
+            line,
+        ]
     };
     let rows = found.iter().map(row).collect();
     print(&super::list(["key", "updated", "line"], rows)).map(|()| 0)
-}
-
-/// A key as users type it.
-fn short(key: &str) -> String {
-    key.strip_prefix("cli_").unwrap_or(key).to_owned()
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {

@@ -23,7 +23,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::json::parse_json;
 use crate::message::Message;
-use crate::paths::Home;
+use crate::paths::{Home, UNNAMED, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock};
 use crate::text::rfc3339;
@@ -305,18 +305,60 @@ fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
     ))
 }
 
+/// The name of the conversation that `--session` means: as it is listed, or a new one.
+///
+/// # Errors
+/// Of the kind `Usage`: it belongs to another channel, or a new name looks like that of another or an unnamed one.
+pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
+    let shown = crate::text::one_line(typed, 80);
+    let name = shown_key(typed);
+    if ["telegram_", "cron_", "http_", "library_"]
+        .iter()
+        .any(|channel| name.starts_with(channel))
+    {
+        return Err(
+            Error::usage(format!("{shown} belongs to another channel")).hint(format!(
+                "bantam sessions show {shown}; a new conversation needs another name"
+            )),
+        );
+    }
+    // A name with a space is listed as `my%20notes`.
+    if home.session(&format!("cli_{name}")).exists() {
+        return Ok(percent_decoded(name));
+    }
+    if name.starts_with(UNNAMED) {
+        return Err(Error::usage(format!("there is no conversation {shown}"))
+            .hint("bantam sessions list shows all; names do not begin with +"));
+    }
+    Ok(name.to_owned())
+}
+
+/// `my notes` for `my%20notes`.
+fn percent_decoded(name: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = name.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let byte = after
+            .get(..2)
+            .filter(|_| *first == b'%')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// The key that a user means: one of the list, or the command line's conversation of that name.
 pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
     let files = files(home)?;
     let of_cli = crate::paths::session_name("cli", wanted);
-    if let Some(key) = std::iter::once(wanted)
-        .chain(of_cli.as_deref().ok())
-        .find(|key| files.contains_key(*key))
-    {
-        return Ok(key.to_owned());
+    let spellings = [wanted.to_owned(), format!("cli_{wanted}")];
+    for key in spellings.into_iter().chain(of_cli) {
+        if files.contains_key(&key) {
+            return Ok(key);
+        }
     }
-    let bare = files.keys().filter_map(|key| key.strip_prefix("cli_"));
-    let near = crate::text::nearest(wanted, files.keys().map(String::as_str).chain(bare));
+    let near = crate::text::nearest(wanted, files.keys().map(|key| shown_key(key)));
     let hint = near.map(|near| format!("did you mean {near}?"));
     Err(Error::failed(format!(
         "there is no conversation \"{}\"",

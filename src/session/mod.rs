@@ -35,9 +35,10 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Message, Reply, ToolCall, User};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
+use crate::paths::{UNNAMED, shown_key};
 pub use crate::storage::Durability;
 use crate::storage::{Journal, Line as Numbered, Lock, Sink};
-use crate::text::{one_line, rfc3339};
+use crate::text::{counted, one_line, rfc3339};
 pub use archive::Summary;
 pub use check::check_store;
 pub use files::Files;
@@ -170,18 +171,36 @@ struct SessionFile {
 /// The channel of the library's own conversations.
 pub(crate) const LIBRARY: &str = "library";
 
-/// Whether [`fresh_key`] has made this key, for the command line or a program.
-fn is_unnamed(key: &str) -> bool {
-    let Some(("cli" | LIBRARY, time)) = key.split_once('_') else {
-        return false;
-    };
-    let parts: Vec<&str> = time.split('-').collect();
-    let is_number = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-    let has_time = matches!(parts[..], [date, time, _, _] if date.len() == 8 && time.len() == 6);
-    has_time && parts.iter().all(is_number)
+/// Whether this conversation of the command line or of a program was not named.
+pub(crate) fn is_unnamed(key: &str) -> bool {
+    let name = key
+        .split_once('_')
+        .filter(|(channel, _)| ["cli", LIBRARY].contains(channel));
+    name.is_some_and(|(_, name)| name.starts_with(UNNAMED))
 }
 
 impl Session {
+    /// What a user recognizes it by: its name, the number of messages and the last question, or that it is new.
+    pub(crate) fn describe(&self) -> String {
+        let name = shown_key(&self.name);
+        let last = self
+            .messages
+            .iter()
+            .rev()
+            .find_map(|message| match message {
+                Message::User(user) if message.is_question() => Some(&user.content),
+                _ => None,
+            });
+        match last {
+            None => format!("{name} is a new conversation"),
+            Some(last) => format!(
+                "{name}: {}; you asked last: {}",
+                counted(self.messages.len(), "message"),
+                one_line(last, 60)
+            ),
+        }
+    }
+
     /// The number of the next line in its segment. [`Entry::Undo`] with this number takes back everything appended from now on.
     pub fn next(&self) -> u64 {
         self.next

@@ -71,6 +71,19 @@ fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
         .run()
         .exits(2)
         .says("did you mean `bantam status`? To ask: bantam agent statsu");
+    // One word asks about what is piped in.
+    let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
+    let asked = &run.exits(0).stdout;
+    assert!(
+        asked.contains("Summarize") && asked.contains("three notes"),
+        "{asked}"
+    );
+    home.bantam()
+        .arg("statsu")
+        .stdin("x")
+        .run()
+        .exits(2)
+        .says("bantam status");
     home.agent(["-m", "hi", "there"])
         .exits(2)
         .says("put quotes around all of it");
@@ -198,4 +211,57 @@ fn two_hundred_questions_at_once_wait_for_nothing_but_the_model() {
         })
         .sum();
     assert_eq!(lines, QUESTIONS, "each call is recorded");
+}
+
+/// What is printed can be typed, and a slip does not begin a conversation that looks like another.
+#[test]
+fn a_conversation_has_one_spelling_everywhere() {
+    let model = echoing();
+    let home = Home::with(&model.config());
+    let ask = |args: &[&str]| {
+        home.bantam()
+            .arg("agent")
+            .args(args)
+            .args(["-m", "more"])
+            .run()
+    };
+    let fresh = home.bantam().args(["agent", "--json", "hi"]).fresh().run();
+    let key = fresh.exits(0).json()["session"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(key.starts_with('+') && key.len() < 16, "{key}");
+    ask(&["-s", &key]).exits(0).prints("2 so far\n");
+    ask(&["-s", "my notes"]).exits(0);
+    ask(&["-s", "my%20notes"]).exits(0).prints("2 so far\n");
+    ask(&["-s", "cli_my%20notes"]).exits(0).prints("3 so far\n");
+    let listed = home.bantam().args(["sessions", "list", "--json"]).run();
+    let listed = listed.exits(0).json()["sessions"].clone();
+    for session in listed.as_array().unwrap() {
+        let key = session["key"].as_str().unwrap();
+        ask(&["-s", key]).exits(0);
+        home.bantam().args(["sessions", "show", key]).run().exits(0);
+    }
+    assert_eq!(keys(&home).len(), 2);
+    for foreign in ["telegram_111", "cron_job", "+nosuch"] {
+        ask(&["-s", foreign]).exits(2).fails_with_a_hint();
+    }
+}
+
+#[test]
+fn a_list_has_all_named_conversations_and_the_newest_unnamed_ones() {
+    let model = echoing();
+    let home = Home::with(&model.config());
+    home.agent(["-s", "garden", "hi"]).exits(0);
+    for _ in 0..22 {
+        home.bantam().args(["agent", "hi"]).fresh().run().exits(0);
+    }
+    let lines = |args: &[&str]| {
+        let run = home.bantam().args(["sessions", "list"]).args(args).run();
+        run.exits(0);
+        let rows = run.stdout.lines().filter(|line| line.contains("done"));
+        (rows.count(), run.stdout.contains("garden"))
+    };
+    assert_eq!(lines(&[]), (21, true));
+    assert_eq!(lines(&["--all"]), (23, true));
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::harness::{Home, seen};
+use crate::model::{Model, Reply};
 
 /// Every command that `bantam help` lists, by name: `agent`, `sessions list`.
 fn commands(home: &Home) -> Vec<String> {
@@ -171,14 +172,9 @@ fn what_is_not_a_command_gets_the_nearest_one() {
             &["sessions", "frobnicate"],
             "bantam sessions has list, show, search, reset, erase",
         ),
-        (
-            &["sessions"],
-            "bantam sessions needs a subcommand: list, show, search, reset, erase",
-        ),
-        (
-            &["sessions", "--json"],
-            "bantam sessions needs a subcommand: list",
-        ),
+        (&["what", "is", "up"], "bantam 'what is up'"),
+        (&["cron", "rm"], "bantam cron remove"),
+        (&["sessions", "delete"], "bantam sessions erase KEY"),
         (&["sessions", "list", "--jsn"], "did you mean --json?"),
         (&["sessions", "show"], "bantam sessions show KEY"),
         (&["sessions", "show", "a", "b"], "bantam help sessions show"),
@@ -193,6 +189,32 @@ fn what_is_not_a_command_gets_the_nearest_one() {
             .fails_with_a_hint()
             .says(hint);
     }
+}
+
+/// Words of other programs never lead to the opposite.
+#[test]
+fn a_group_alone_lists_and_other_words_for_a_command_work() {
+    let model = Model::answering(|_, _| Reply::text("Hello."));
+    let home = Home::with(&model.config());
+    home.agent(["-s", "garden", "hi"]).exits(0);
+    for args in [
+        &["sessions"][..],
+        &["sessions", "ls"],
+        &["sessions", "--json"],
+    ] {
+        let run = home.bantam().args(args).run();
+        assert!(run.exits(0).stdout.contains("garden"), "{}", run.stdout);
+    }
+    for group in ["cron", "skills", "mcp", "config"] {
+        home.bantam().arg(group).run().exits(0);
+    }
+    for words in [&["config", "list"][..], &["config", "show"]] {
+        let run = home.bantam().args(words).run();
+        assert!(run.exits(0).stdout.contains("model_name"), "{}", run.stdout);
+    }
+    let rm = ["sessions", "rm", "-y", "garden"];
+    home.bantam().args(rm).run().exits(0);
+    assert!(!home.path("sessions/cli_garden.jsonl").exists());
 }
 
 #[test]

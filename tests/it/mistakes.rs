@@ -134,9 +134,9 @@ const MISTAKES: &[Mistake] = &[
         "mkdir -p ",
     ),
     typed(
-        &["sessions"],
-        "bantam sessions needs a subcommand: list",
-        "bantam help sessions",
+        &["sessions", "frobnicate"],
+        "unknown command",
+        "bantam sessions has list",
     ),
     typed(
         &["cron", "add", "hi"],

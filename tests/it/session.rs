@@ -50,9 +50,7 @@ fn conversations_of_other_names_are_other_conversations() {
 fn whatever_a_conversation_is_called_it_is_one_file_of_its_own() {
     let model = Model::answering(|_, _| Reply::text("Noted."));
     let home = Home::with(&model.config());
-    let names = [
-        "a_b", "a/b", "a b", "a%2Fb", "../../a", "/etc/a", ".", "日本",
-    ];
+    let names = ["a_b", "a/b", "a b", "../../a", "/etc/a", ".", "日本"];
     for name in names {
         home.agent(["-s", name, "-m", "hi"]).exits(0);
     }

@@ -43,7 +43,7 @@ fn a_home_without_conversations_lists_none() {
 }
 
 #[test]
-fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
+fn the_list_has_the_newest_last_with_the_state_of_its_last_turn() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
     let home = Home::with(&model.config());
     home.agent(["-s", "old", "-m", "hi"]).exits(0);
@@ -86,7 +86,7 @@ fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
     has("telegram_7", "0", "unreadable");
     let at = |key| lines.iter().position(|line| line[0] == key).unwrap();
     assert!(
-        at("new") < at("old") && at("old") < at("cut"),
+        at("cut") < at("old") && at("old") < at("new"),
         "{}",
         run.stdout
     );
@@ -101,7 +101,7 @@ fn the_list_has_the_newest_first_with_the_state_of_its_last_turn() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|s| s["key"] == "cli_cut")
+        .find(|s| s["key"] == "cut")
         .unwrap()
         .clone();
     assert_eq!(
@@ -258,7 +258,7 @@ fn damage_and_a_torn_tail_are_told_by_line_and_left_as_they_are() {
     assert!(
         sessions(&home, ["list"])
             .stdout
-            .contains("damage: bantam sessions show cli_default")
+            .contains("damage: bantam sessions show default")
     );
     assert_eq!(
         fs::read_to_string(&path).unwrap(),
@@ -545,7 +545,7 @@ fn a_conversation_is_one_line_of_a_terminal_that_is_80_columns_wide() {
     let lines: Vec<&str> = shown.lines().collect();
     assert!(lines[0].starts_with("key ") && lines.len() == 3, "{shown}");
     assert!(
-        lines[1].starts_with("kitchen ") && lines[1].trim_end().ends_with("what is in the oven"),
+        lines[2].starts_with("kitchen ") && lines[2].trim_end().ends_with("what is in the oven"),
         "{shown}"
     );
 }
@@ -569,8 +569,8 @@ fn a_title_is_what_was_typed_and_not_what_it_stands_for() {
         let found = list.iter().find(|row| row["key"] == key);
         found.unwrap()["title"].as_str().unwrap().to_owned()
     };
-    assert_eq!(title("cli_skill"), "/one please");
-    assert_eq!(title("cli_template"), "the news");
+    assert_eq!(title("skill"), "/one please");
+    assert_eq!(title("template"), "the news");
 }
 
 #[test]
@@ -604,12 +604,12 @@ fn a_conversation_is_found_by_words_said_in_any_part_of_it() {
     };
     let row = |key: &str, line: &str| (key.to_owned(), line.to_owned());
     let (garden, kitchen) = (
-        row("cli_garden", "an Oven, in the garden?"),
-        row("cli_kitchen", "what is in the oven"),
+        row("garden", "an Oven, in the garden?"),
+        row("kitchen", "what is in the oven"),
     );
     assert_eq!(found(&["OVEN"]), [garden.clone(), kitchen.clone()]);
     assert_eq!(found(&["oven", "garden"]), [garden]);
-    let light = row("cli_kitchen", "The GRÜNE light is on.");
+    let light = row("kitchen", "The GRÜNE light is on.");
     assert_eq!(found(&["grüne", "light", "now"]), [light]);
     assert_eq!(found(&["oven", "moon"]), []);
 

@@ -126,11 +126,12 @@ fn a_new_conversation_has_a_key_of_its_own_and_tells_it() {
     let home = Home::with(&model.config());
     let answer = home.agent(["--new", "--json", "-m", "first"]).json();
     let session = answer["session"].as_str().unwrap();
-    assert!(session.starts_with("cli_2"), "{session}");
-    assert!(home.path(&format!("sessions/{session}.jsonl")).is_file());
+    assert!(session.starts_with('+'), "{session}");
+    let file = format!("sessions/cli_{session}.jsonl");
+    assert!(home.path(&file).is_file());
     home.agent(["--new", "-v", "-m", "second"])
         .exits(0)
-        .says("bantam: session 2");
+        .says("bantam: session +");
     assert_eq!(model.request(1).texts("user").len(), 1);
     home.agent(["--new", "-s", "x", "-m", "hi"])
         .exits(2)

@@ -236,7 +236,10 @@ fn quiet_and_json_and_a_dumb_terminal_have_no_progress_indicator() {
         .on_a_clever_terminal(80)
         .env("TERM", "dumb")
         .run();
-    assert_eq!(seen(&run.stdout), "· exec true\nHere.\n");
+    assert_eq!(
+        seen(&run.stdout),
+        "bantam: default is a new conversation\n· exec true\nHere.\n"
+    );
 }
 
 #[test]
