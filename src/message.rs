@@ -34,6 +34,8 @@ pub enum Message {
 
 /// The prefix of the ids of notes.
 pub(crate) const NOTE: &str = "note:";
+/// Begins the id of a message that a running turn has taken in.
+pub(crate) const STEERING: &str = "steering:";
 
 /// What the user said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -287,9 +289,14 @@ impl Message {
         matches!(self, Self::User(user) if user.id.starts_with(NOTE))
     }
 
+    /// Whether the user wrote it while the turn ran.
+    pub(crate) fn is_steering(&self) -> bool {
+        matches!(self, Self::User(user) if user.id.starts_with(STEERING))
+    }
+
     /// Whether a turn begins with it.
     pub(crate) fn is_question(&self) -> bool {
-        matches!(self, Self::User(_)) && !self.is_note()
+        matches!(self, Self::User(_)) && !self.is_note() && !self.is_steering()
     }
 
     pub(crate) fn media(&self) -> &[Media] {

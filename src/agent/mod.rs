@@ -220,7 +220,24 @@ pub struct Request {
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
     pub background: Option<Arc<Background>>,
+    /// The messages that `id` joins, if there are several: a resumed turn takes in those that it has not stored.
+    pub parts: Vec<ReceivedMessage>,
+    /// Gives the messages that have arrived since its last call. The turn takes them in before its next request, behind the
+    /// results of its calls. It does not ask before the last request, which has no tools.
+    pub steering: Option<Arc<Steering>>,
 }
+
+/// A user's message for a turn that runs.
+#[derive(Clone, Debug)]
+pub struct ReceivedMessage {
+    /// Your id of the message.
+    pub id: String,
+    /// What the user wrote.
+    pub text: String,
+}
+
+/// Gives the messages that have arrived since its last call.
+pub type Steering = dyn Fn() -> Vec<ReceivedMessage> + Send + Sync;
 
 impl Request {
     /// A turn of the channel `library`, with no way to stop it.
@@ -244,6 +261,8 @@ impl Request {
             spending: None,
             confirm: None,
             background: None,
+            parts: Vec::new(),
+            steering: None,
         }
     }
 

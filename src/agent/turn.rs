@@ -10,15 +10,15 @@ use super::compact::Compaction;
 use super::outcome::Outcome;
 use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::turn_context::{Events, TurnContext, no_call_left};
-use super::{Agent, Request, history};
+use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{CallReport, Event, Response};
 use crate::error::{Error, Kind, Result, contained};
-use crate::message::{Message, Reply, Stop, ToolCall, User};
+use crate::message::{Message, Reply, STEERING, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::versions::Versions;
 use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
 use crate::storage::Durability;
-use crate::text::{has_text, millis};
+use crate::text::{has_text, millis, rfc3339};
 
 /// What the user is told while another process holds the conversation.
 pub(crate) const WAITING: &str = "waiting for another bantam in this conversation";
@@ -137,7 +137,14 @@ impl Agent {
             .warnings
             .drain(..)
             .for_each(|warning| turn.warn(warning));
-        if !resumed {
+        if resumed {
+            let stored = ids_in_turn(&session);
+            for part in &turn.request.parts {
+                if !stored.contains(&part.id) {
+                    self.append_steering(turn, part, &mut session)?;
+                }
+            }
+        } else {
             self.give_up_calls(&mut session)?;
             self.append_user_message(turn, &mut session, &held)?;
         }
@@ -195,6 +202,41 @@ impl Agent {
         Ok(())
     }
 
+    /// Stores a message that arrived while the turn runs.
+    fn append_steering(
+        &self,
+        turn: &TurnContext,
+        part: &ReceivedMessage,
+        session: &mut Session,
+    ) -> Result<()> {
+        let now = SystemTime::now();
+        let message = Message::User(User {
+            content: part.text.clone(),
+            time: rfc3339(now),
+            local_time: self.prompt.local_time(now),
+            id: format!("{STEERING}{}", part.id),
+            ..User::default()
+        });
+        self.store
+            .append(session, &[Entry::Message(&message)], Durability::Now, now)?;
+        session.messages.push(message);
+        (turn.events)(Event::Trace(
+            "took in a message that arrived meanwhile".to_owned(),
+        ));
+        Ok(())
+    }
+
+    /// Takes in the messages that arrived since the last request.
+    fn take_steering(&self, turn: &TurnContext, session: &mut Session) -> Result<()> {
+        let Some(steering) = &turn.request.steering else {
+            return Ok(());
+        };
+        for part in steering() {
+            self.append_steering(turn, &part, session)?;
+        }
+        Ok(())
+    }
+
     fn run_steps(
         &self,
         turn: &TurnContext,
@@ -223,6 +265,10 @@ impl Agent {
                 offers: &self.offers,
                 withheld: limit.is_some() || answered_nothing,
             };
+            // A message during the last request gets a turn of its own, with tools.
+            if calls.is_some() && !tools.withheld {
+                self.take_steering(turn, session)?;
+            }
             let mut reply = match compaction.ask_with_compaction(session, tools) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
@@ -408,24 +454,40 @@ fn withheld(why: &str) -> Error {
         .hint("rephrase the request, or use another model (--model, /model)")
 }
 
-/// Whether the last message of the user is the one with this id. Messages that the gateway answers together have their ids
-/// joined by `+`, which the ids of others may hold.
+/// Whether the last turn of the conversation has a message with this id. Messages that the gateway answers together have their
+/// ids joined by `+`, which the ids of others may hold.
 fn has_message(session: &Session, id: &str, is_of_gateway: bool) -> bool {
-    let user_id = |message: &Message| match message {
-        Message::User(user) if !message.is_note() => Some(user.id.clone()),
-        _ => None,
-    };
-    let last = session
-        .messages
-        .iter()
-        .rev()
-        .find_map(user_id)
-        .unwrap_or_default();
     if !is_of_gateway {
-        return !last.is_empty() && last == id;
+        let last = session
+            .messages
+            .iter()
+            .rev()
+            .find_map(|message| match message {
+                Message::User(user) if message.is_question() => Some(&user.id),
+                _ => None,
+            });
+        return last.is_some_and(|last| !last.is_empty() && last == id);
     }
-    last.split('+')
-        .any(|last| !last.is_empty() && id.split('+').any(|id| id == last))
+    let stored = ids_in_turn(session);
+    id.split('+').any(|id| stored.contains(id))
+}
+
+/// The ids of the messages that the last turn of the conversation has.
+fn ids_in_turn(session: &Session) -> BTreeSet<String> {
+    let mut ids = BTreeSet::new();
+    for message in session.messages.iter().rev() {
+        if let Message::User(user) = message {
+            let id = user.id.strip_prefix(STEERING).unwrap_or(&user.id);
+            let parts = id
+                .split('+')
+                .filter(|id| !id.is_empty() && !message.is_note());
+            ids.extend(parts.map(str::to_owned));
+        }
+        if message.is_question() {
+            break;
+        }
+    }
+    ids
 }
 
 fn last_reply(session: Session) -> Reply {

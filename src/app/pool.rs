@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use super::factory::AgentFactory;
-use super::local_time;
+use super::{local_time, skills};
 use crate::agent::Agent;
 use crate::bus::Kind;
 use crate::cancel::Cancel;
@@ -119,9 +119,24 @@ impl AgentPool {
             )
             .hint("unset BANTAM_AGENTS_DEFAULTS_MODEL_NAME"));
         }
-        let (agent, _) = self.get(Some(name))?;
-        self.factory.choose_model(session, name)?;
+        let (agent, name) = match self.get(Some(name)) {
+            Ok((agent, _)) => (agent, name.to_owned()),
+            Err(e) => {
+                // A name without its host will do if one host alone has it.
+                let whole = self.whole_name(name)?.ok_or(e)?;
+                (self.get(Some(&whole))?.0, whole)
+            }
+        };
+        self.factory.choose_model(session, &name)?;
         Ok(format!("From now on `{}` answers here.", agent.model()))
+    }
+
+    /// `HOST/NAME` for a name that exactly one host has.
+    fn whole_name(&self, name: &str) -> Result<Option<String>> {
+        let loaded = self.factory.load(None)?;
+        let mut found = catalog::names(self.factory.parts(&loaded.config));
+        found.retain(|whole| whole.split_once('/').is_some_and(|(_, bare)| bare == name));
+        Ok(found.pop().filter(|_| found.is_empty()))
     }
 
     fn status(&self, session: &str) -> Result<String> {
@@ -170,6 +185,11 @@ impl Handler for AgentPool {
 
     fn agent_with(&self, model: Option<&str>) -> Result<Arc<Agent>> {
         Ok(self.get(model)?.0)
+    }
+
+    fn unknown_command(&self, message: &str) -> Option<String> {
+        let loaded = self.factory.load(None).ok()?;
+        skills(&self.factory.home, &loaded.config).unknown_command(message)
     }
 
     fn models(&self) -> Vec<String> {

@@ -36,7 +36,7 @@ use crate::agent::{Agent, Builder};
 use crate::child::{self, Network};
 use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
-use crate::mcp::Servers;
+use crate::mcp::{Servers, missing_prefix};
 use crate::paths::Home;
 use crate::ssrf::AddressGuard;
 use crate::tool::cron::CRON;
@@ -265,7 +265,10 @@ pub fn mcp(policy: &Policy, name: &str, entry: &Value) -> Result<(Tools, Vec<Str
         return Err(unusable(if why.is_empty() {
             "it offers no tools"
         } else {
-            &why
+            // What cannot be used is named once.
+            let why = why.strip_prefix(&missing_prefix(name)).unwrap_or(&why);
+            why.strip_prefix(&format!("starting MCP server {name}: "))
+                .unwrap_or(why)
         }));
     }
     Ok((tools, notices))

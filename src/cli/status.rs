@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::{error_json, gateway_status, hung, json_line, local_time, print, report, zone};
+use crate::app::bot::is_enabled;
 use crate::app::{self, Parts};
 use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ use crate::provider::host_facts;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::session::archive;
-use crate::text::{one_line, rfc3339};
+use crate::text::{counted, one_line, rfc3339};
 use crate::timezone::Zone;
 
 pub(super) const COMMAND: Command = Command::row(
@@ -145,6 +146,7 @@ impl Status<'_> {
         self.object["sandbox"] = mode;
         self.lines
             .extend([("workspace", workspace), ("sandbox", sandbox)]);
+        self.lines.push(("telegram", telegram(loaded)));
         let http = &loaded.config.channels.http;
         let address = &http.listen;
         self.object["http"] = json!({"enabled": http.enabled, "listen": address});
@@ -335,5 +337,23 @@ fn key_source(model: &Model, env: &Env) -> String {
             Some(name) => format!("the variable {name}, which is not set: export {name}=..."),
             None => keys::source(key),
         },
+    }
+}
+
+/// Whether there is a bot, and for whom.
+fn telegram(loaded: &Loaded) -> String {
+    let settings = &loaded.config.channels.telegram;
+    if settings.token.is_empty() {
+        return "no bot (bantam onboard telegram)".to_owned();
+    }
+    if !is_enabled(loaded) {
+        return "disabled (channels.telegram.enabled)".to_owned();
+    }
+    match settings.ids().len() {
+        0 => "nobody may write yet (channels.telegram.allow_from)".to_owned(),
+        users => format!(
+            "{} may write while the gateway runs",
+            counted(users, "user")
+        ),
     }
 }

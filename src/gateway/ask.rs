@@ -1,8 +1,10 @@
 //! Asks the owner about calls that `tools.confirm` names, by buttons in Telegram.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::Dispatcher;
+use super::turn::TurnIds;
 use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Inbound, Origin};
 use crate::cancel::Cancel;
@@ -17,9 +19,11 @@ const MAX_SHOWN: usize = 30_000;
 struct Asker {
     chats: Arc<Chats>,
     owner: i64,
-    /// The chat of the conversation.
+    /// The conversation, and its chat.
+    session: String,
     origin: Origin,
-    ids: Vec<String>,
+    /// The messages of the turn so far.
+    ids: TurnIds,
     is_alone: bool,
     cancel: Cancel,
 }
@@ -29,14 +33,16 @@ impl Dispatcher {
     pub(super) fn asker(
         self: &Arc<Self>,
         message: &Inbound,
+        ids: &TurnIds,
         cancel: &Cancel,
     ) -> Option<Arc<Confirm>> {
         let chats = self.chats_of(&message.origin)?;
         let asker = Asker {
             chats: chats.clone(),
             owner: chats.owner?,
+            session: message.session.clone(),
             origin: message.origin.clone(),
-            ids: message.ids.clone(),
+            ids: ids.clone(),
             is_alone: message.is_alone,
             cancel: cancel.clone(),
         };
@@ -46,14 +52,21 @@ impl Dispatcher {
         }))
     }
 
+    fn asking(&self) -> MutexGuard<'_, HashMap<String, bool>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Asks and waits. Meanwhile the turn holds up no other, and a program that ends is not its fault.
     fn ask(&self, asker: &Asker, pending: &PendingCall) -> Decision {
         let (text, is_whole) = text(asker, pending);
-        let mut question = Question::new(asker.owner, &asker.ids, &pending.id, text);
+        let ids = asker.ids.all();
+        let mut question = Question::new(asker.owner, &ids, &pending.id, text);
         question.only_no = !is_whole;
         let wait = || asker.chats.ask(question, &asker.cancel);
-        self.suspend(&asker.ids);
+        self.suspend(&ids);
         asker.chats.end_activity(&asker.origin.chat);
+        let session = asker.session.clone();
+        self.asking().insert(session.clone(), false);
         let answer = self.turns.without(|| {
             if asker.is_alone {
                 self.alone.without(wait)
@@ -61,7 +74,8 @@ impl Dispatcher {
                 wait()
             }
         });
-        self.resume(&asker.origin, &asker.ids);
+        self.asking().remove(&session);
+        self.resume(&asker.origin, &ids);
         self.show(&asker.origin, Event::TurnStarted);
         match answer {
             Answer::Yes => Decision::Yes,

@@ -13,8 +13,9 @@ pub(crate) mod tasks;
 mod turn;
 pub(crate) mod turn_log;
 
+use std::collections::HashMap;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, Builder};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,11 @@ pub(crate) trait Handler: Send + Sync {
     /// The agent with a model of this name; `None` is the configured one.
     fn agent_with(&self, _model: Option<&str>) -> Result<Arc<Agent>> {
         Err(Error::failed("models cannot be chosen here"))
+    }
+
+    /// The name in a message that looks like a command, `/NAME`, and is none.
+    fn unknown_command(&self, _message: &str) -> Option<String> {
+        None
     }
 
     /// The names of the models to choose from.
@@ -80,6 +86,8 @@ pub(crate) struct Dispatcher {
     /// The chats of the bot, if there is one.
     chats: Option<Arc<Chats>>,
     runs: Arc<JobRunner>,
+    /// Conversations whose turns wait for the owner's word, and whether a message there was told so.
+    asking: Mutex<HashMap<String, bool>>,
     /// The messages of the queue whose turns are under way.
     running: Mutex<Vec<String>>,
     started: Instant,
@@ -103,6 +111,7 @@ impl Dispatcher {
             alone: Semaphore::new(1),
             chats,
             runs,
+            asking: Mutex::default(),
             running: Mutex::default(),
             started: Instant::now(),
         }
@@ -163,9 +172,25 @@ impl Dispatcher {
                 // The new conversation does not know them.
                 drop(self.tasks.take_stopped(&message.session));
             }
-            Kind::Message | Kind::Report | Kind::Undo | Kind::Model(_) => {}
+            Kind::Message => self.tell_what_is_waited_for(&message),
+            Kind::Report | Kind::Undo | Kind::Model(_) => {}
         }
         self.enqueue(message);
+    }
+
+    /// Tells the first message behind a question with buttons why nothing happens.
+    fn tell_what_is_waited_for(&self, message: &Inbound) {
+        let Some(chats) = self.chats_of(&message.origin) else {
+            return;
+        };
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(is_told) = asking.get_mut(&message.session) else {
+            return;
+        };
+        if !std::mem::replace(is_told, true) {
+            let text = "I am waiting for your answer above; /stop withdraws it.";
+            chats.post(&message.origin.chat, text, &[]);
+        }
     }
 
     /// Queues a message, and starts a worker if its conversation has none. Waits while the machine has no thread for it.

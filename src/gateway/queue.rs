@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::bus::{Inbound, Kind};
+use crate::bus::{Inbound, Kind, Origin};
 use crate::cancel::Cancel;
 
 /// How long to wait for the next part of a message.
@@ -136,6 +136,31 @@ impl Queues {
         }
     }
 
+    /// Takes the messages that wait behind the running turn and that it can take in, from the first on.
+    pub(super) fn take_more(
+        &self,
+        session: &str,
+        origin: &Origin,
+        can_take: &dyn Fn(&Inbound) -> bool,
+    ) -> Vec<Inbound> {
+        let mut state = self.lock();
+        let Some(queue) = state.by_session.get_mut(session) else {
+            return Vec::new();
+        };
+        let mut taken = Vec::new();
+        while taken.len() < MAX_MERGED {
+            let fits = queue
+                .waiting
+                .front()
+                .is_some_and(|next| next.is_plain() && next.origin == *origin && can_take(next));
+            if !fits {
+                break;
+            }
+            taken.extend(queue.waiting.pop_front());
+        }
+        taken
+    }
+
     pub(super) fn task_begins(&self) {
         self.lock().tasks += 1;
     }
@@ -159,12 +184,14 @@ impl Queues {
 impl Inbound {
     /// Whether one turn can answer this message and `more`, which came after it.
     fn can_merge(&self, more: &Self) -> bool {
-        let is_plain = |message: &Self| {
-            message.kind == Kind::Message && !message.ids.is_empty() && !message.is_alone
-        };
         // The parts of one message stay together.
         let has_room = self.is_part || self.ids.len() + more.ids.len() <= MAX_MERGED;
-        is_plain(self) && is_plain(more) && self.origin == more.origin && has_room
+        self.is_plain() && more.is_plain() && self.origin == more.origin && has_room
+    }
+
+    /// Whether it is a message of a user that has crashed nothing.
+    fn is_plain(&self) -> bool {
+        self.kind == Kind::Message && !self.ids.is_empty() && !self.is_alone
     }
 
     /// Makes one message of this and `more`, which came after it.

@@ -1,9 +1,9 @@
 //! A message's turn, from top to bottom: it begins on disk, its files are fetched, it runs, and its answer is kept.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Dispatcher;
-use crate::agent::{Agent, Request, Spending};
+use crate::agent::{Agent, ReceivedMessage, Request, Spending, Steering};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::Result;
@@ -11,6 +11,28 @@ use crate::storage::Entry;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
 use crate::usage::Account;
+
+/// The ids of a turn's messages: more join while it runs.
+#[derive(Clone)]
+pub(super) struct TurnIds(Arc<Mutex<Vec<String>>>);
+
+impl TurnIds {
+    fn new(ids: &[String]) -> Self {
+        Self(Arc::new(Mutex::new(ids.to_vec())))
+    }
+
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn add(&self, more: &[String]) {
+        let mut ids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ids.extend_from_slice(more);
+    }
+}
 
 /// A turn that has begun.
 struct Begun {
@@ -24,6 +46,9 @@ struct Begun {
 impl Dispatcher {
     /// Answers a message, a run of a job, or the report of a background task.
     pub(super) fn turn(self: &Arc<Self>, mut message: Inbound, cancel: Cancel) {
+        if self.refuse_command(&message) {
+            return;
+        }
         // Turns that never ended before run one at a time: so the one that stops the program is found.
         let alone = message.is_alone.then(|| self.alone.acquire());
         let Some(begun) = self.begin(&mut message) else {
@@ -40,6 +65,21 @@ impl Dispatcher {
         let (response, told) = self.run(&mut message, cancel, &begun);
         drop((permit, alone));
         self.finish(&message, &begun, response, &told);
+    }
+
+    /// Answers a message of a chat that looks like a command and is none: the model would take it for a question.
+    fn refuse_command(&self, message: &Inbound) -> bool {
+        let is_single = message.kind == Kind::Message && message.ids.len() == 1;
+        if !is_single || !message.text.starts_with('/') || self.chats_of(&message.origin).is_none()
+        {
+            return false;
+        }
+        let Some(name) = self.handler.unknown_command(&message.text) else {
+            return false;
+        };
+        let text = format!("There is no command /{name}; /help lists them.");
+        self.reply(message, &text);
+        true
     }
 
     /// Counts the start, on disk, before anything of the conversation is loaded. `None`: the program is stopping and the message
@@ -176,14 +216,21 @@ impl Dispatcher {
             kind: Kind::Report,
             ..Inbound::message(origin.clone(), session.clone(), String::new())
         };
+        let ids = TurnIds::new(&message.ids);
+        let parts = begun.open.iter().map(|open| ReceivedMessage {
+            id: open.id.clone(),
+            text: open.message.text.clone(),
+        });
         let request = Request {
             media: std::mem::take(&mut message.attachments),
             origin: origin.clone(),
             id: message.ids.join("+"),
-            confirm: self.asker(message, &cancel),
+            confirm: self.asker(message, &ids, &cancel),
             cancel,
             spending: Some(begun.spending.clone()),
             background: Some(self.background(&agent, report)),
+            parts: parts.collect(),
+            steering: self.steering(message, &ids),
             ..Request::new(text, session)
         };
         let response = agent.run(&request, &|event| {
@@ -192,6 +239,7 @@ impl Dispatcher {
             }
             self.show(&origin, event);
         });
+        message.ids = ids.all();
         // That no call is left is said once, and not for each report that waits.
         let is_silent = response.stop == TurnStop::Limit
             && begun.spending.is_told_again(&agent.limits())
@@ -202,6 +250,55 @@ impl Dispatcher {
             final_text(&response)
         };
         (response, text)
+    }
+
+    /// How the turn of this message takes in later ones of its chat; `None` where each message has its own turn.
+    fn steering(self: &Arc<Self>, message: &Inbound, ids: &TurnIds) -> Option<Arc<Steering>> {
+        if message.kind != Kind::Message || message.is_alone || message.ids.is_empty() {
+            return None;
+        }
+        self.chats_of(&message.origin)?;
+        let (own, origin) = (self.clone(), message.origin.clone());
+        let (session, ids) = (message.session.clone(), ids.clone());
+        Some(Arc::new(move || own.take_more(&origin, &session, &ids)))
+    }
+
+    /// Takes the messages that wait for the end of this turn. Their start is on disk when this returns, together with that of the
+    /// others: after a crash they are resumed as one.
+    fn take_more(&self, origin: &Origin, session: &str, ids: &TurnIds) -> Vec<ReceivedMessage> {
+        let Some(chats) = self.chats_of(origin) else {
+            return Vec::new();
+        };
+        // Held over the check: the shutdown takes back what is started after it has set the cancel.
+        let mut running = self.running();
+        if self.runs.cancel.reason().is_some() {
+            return Vec::new();
+        }
+        // Files are fetched for a turn of their own, and the parts of an album come together.
+        let is_text = |message: &Inbound| {
+            let open = chats.open(&message.ids);
+            !message.is_part
+                && !open.is_empty()
+                && open.iter().all(|open| open.message.files.is_empty())
+        };
+        let more = self.queues.take_more(session, origin, &is_text);
+        let new: Vec<String> = more.into_iter().flat_map(|message| message.ids).collect();
+        if new.is_empty() {
+            return Vec::new();
+        }
+        let queue = self.runs.outbox.queue();
+        let before = ids.all();
+        ids.add(&new);
+        self.runs.logged(queue.halt(&before));
+        self.runs.logged(queue.start(&ids.all()));
+        running.extend(new.iter().cloned());
+        drop(running);
+        let open = chats.open(&new).into_iter();
+        open.map(|open| ReceivedMessage {
+            id: open.id,
+            text: open.message.text,
+        })
+        .collect()
     }
 
     /// Keeps the answer and ends the message by it, in one write.

@@ -402,10 +402,15 @@ pub(super) fn checksum(entry: &McpServer) -> String {
 pub(crate) fn missing(name: &str, e: &Error) -> String {
     let hint = e.hint.as_deref().map(|hint| format!(" ({hint})"));
     format!(
-        "the tools of the MCP server {name} are missing: {}{}",
+        "{}{}{}",
+        missing_prefix(name),
         brief(&e.message),
         hint.unwrap_or_default()
     )
+}
+
+pub(crate) fn missing_prefix(name: &str) -> String {
+    format!("the tools of the MCP server {name} are missing: ")
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(crate) use client::Transport;
 use client::{Client, Failure, Limits};
 pub(crate) use http::Http;
 pub(crate) use launch::{Launch, refuse_writable_parts};
-pub(crate) use list::{ListStore, RemoteTool, missing};
+pub(crate) use list::{ListStore, RemoteTool, missing, missing_prefix};
 use list::{Listing, RETRY_AFTER, checksum};
 pub(crate) use stdio::Stdio;
 

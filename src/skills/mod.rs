@@ -151,6 +151,13 @@ impl Skills {
         found
     }
 
+    /// The name in a message that looks like `/NAME ...` and calls no skill.
+    pub(crate) fn unknown_command(&self, message: &str) -> Option<String> {
+        let command = message.trim().strip_prefix('/')?;
+        let name = command.split_whitespace().next()?;
+        (is_valid_name(name) && self.all().named(name).is_none()).then(|| name.to_owned())
+    }
+
     /// Puts a skill's text before a message that invokes it, as `/NAME ...`; `None` for any other message.
     pub(crate) fn expand(&self, message: &str) -> Option<String> {
         let command = message.trim().strip_prefix('/')?;

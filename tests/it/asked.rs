@@ -22,15 +22,19 @@ const GROUP: i64 = -1_000_000_000_555;
 fn writing() -> Model {
     Model::answering(|request, _| {
         let messages = request.messages();
-        let last = messages
-            .iter()
-            .rposition(|message| message["role"] == "user");
-        let results: Vec<String> = messages[last.unwrap()..]
+        // Other messages may have come since.
+        let asks = |text: &str| text.contains("write ");
+        let last = messages.iter().rposition(|message| {
+            message["role"] == "user" && message["content"].as_str().is_some_and(asks)
+        });
+        let results: Vec<String> = messages[last.unwrap_or_default()..]
             .iter()
             .filter(|message| message["role"] == "tool")
             .map(|message| message["content"].as_str().unwrap().to_owned())
             .collect();
-        let question = request.last("user");
+        let users = request.texts("user");
+        let question = users.iter().rfind(|text| asks(text)).cloned();
+        let question = question.unwrap_or_default();
         let Some((_, files)) = question.split_once("write ").filter(|_| results.is_empty()) else {
             return Reply::text(&format!("Results: {}", results.join(" | ")));
         };
@@ -69,6 +73,32 @@ fn wait_for(api: &BotApi, chat: i64, text: &str) {
 fn dies(gateway: Running) {
     gateway.signal(Signal::KILL);
     drop(gateway.finish());
+}
+
+/// Silence looks like a bot that is down.
+#[test]
+fn a_message_behind_a_question_is_told_what_is_waited_for() {
+    let (model, api) = (writing(), BotApi::start());
+    let home = home(&model, &api);
+    let gateway = start(&home);
+    api.text(OWNER, "write a.txt");
+    let question = asked(&api, 1);
+    for text in ["are you there?", "hello?"] {
+        api.text(OWNER, text);
+        wait_for(&api, OWNER, "I am waiting for your answer above");
+    }
+    api.wait_for_confirmation();
+    api.press(OWNER, OWNER, question.id, "Yes");
+    wait_for(&api, OWNER, "Results: ");
+    ends(gateway);
+    let told = |text: &String| text.contains("I am waiting");
+    assert_eq!(api.texts(OWNER).iter().filter(|text| told(text)).count(), 1);
+    // The running turn took both in.
+    let last = model.requests().pop().unwrap().texts("user").concat();
+    assert!(
+        last.contains("are you there?") && last.contains("hello?"),
+        "{last}"
+    );
 }
 
 #[test]
@@ -165,7 +195,7 @@ fn nobody_else_and_nothing_else_answers() {
     api.press_data(OWNER, OWNER, first.id, "y:ask-1");
     api.press_data(OWNER, OWNER, first.id, "y");
     api.press_data(OWNER, OWNER, first.id, &yes.replacen('y', "x", 1));
-    // Words are messages, which wait for their turn.
+    // Words are messages, which wait for the answer.
     api.text(OWNER, "yes");
     api.text(OWNER, "y");
     api.text(OWNER, &yes);

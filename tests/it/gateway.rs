@@ -92,6 +92,87 @@ fn what_is_written_during_a_turn_is_the_next_turn() {
     assert!(second.contains("two\n\nthree, corrected"), "{second}");
 }
 
+/// How often the model saw this, in what users said.
+fn seen(request: &Request, what: &str) -> usize {
+    request.texts("user").concat().matches(what).count()
+}
+
+/// "No, in the other folder" must not wait until all is done in the wrong one.
+#[test]
+fn a_message_reaches_the_running_turn_before_its_next_request() {
+    let model = Model::scripted([
+        Reply::call("list_dir", &json!({ "path": "." })).held(),
+        Reply::text("Both."),
+        Reply::text("Third."),
+    ]);
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "first-thing");
+    model.wait_for_holds(1);
+    api.text(OWNER, "second-thing");
+    api.wait_for_confirmation();
+    model.release();
+    assert_eq!(api.wait_for_texts(OWNER, 1), ["Both."]);
+    let request = model.request(1);
+    let roles: Vec<&str> = request
+        .messages()
+        .iter()
+        .filter_map(|message| message["role"].as_str())
+        .collect();
+    assert_eq!(roles[roles.len() - 3..], ["assistant", "tool", "user"]);
+    assert!(request.last("user").contains("second-thing"));
+    // One turn, which the next question finds whole and /undo takes back whole.
+    api.text(OWNER, "third-thing");
+    assert_eq!(api.wait_for_texts(OWNER, 2)[1], "Third.");
+    let third = model.request(2);
+    for thing in ["first-thing", "second-thing", "third-thing"] {
+        assert_eq!(seen(&third, thing), 1, "{thing}");
+    }
+    assert!(
+        third
+            .texts("assistant")
+            .iter()
+            .all(|text| !text.contains("interrupted"))
+    );
+    ends(gateway);
+    home.session("telegram_42").has_one_result_per_call();
+}
+
+/// After a kill the model sees each message once, and one answer ends both.
+#[test]
+fn a_turn_that_took_in_a_message_survives_a_kill() {
+    let model = Model::answering(|request, n| match n {
+        0 => Reply::call("list_dir", &json!({ "path": "." })).held(),
+        1 => Reply::text("never sent").held(),
+        _ => Reply::text(&format!("Both, {} requests.", request.messages().len())),
+    });
+    let api = BotApi::start();
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(OWNER, "first-thing");
+    model.wait_for_holds(1);
+    api.text(OWNER, "second-thing");
+    api.wait_for_confirmation();
+    model.release();
+    model.wait_for_holds(2);
+    gateway.signal(Signal::KILL);
+    gateway.wait();
+    let gateway = start(&home);
+    let texts = api.wait_for_texts(OWNER, 1);
+    assert!(texts[0].starts_with("Both"), "{texts:?}");
+    let resumed = model.request(2);
+    for thing in ["first-thing", "second-thing"] {
+        assert_eq!(seen(&resumed, thing), 1, "{thing}");
+    }
+    api.text(OWNER, "third-thing");
+    api.wait_for_texts(OWNER, 2);
+    model.release();
+    ends(gateway);
+    assert_eq!(api.texts(OWNER).len(), 2);
+    assert_eq!(model.requests().len(), 4);
+}
+
 #[test]
 fn no_more_than_sixteen_messages_are_one_turn() {
     let model = Model::scripted([
@@ -198,6 +279,8 @@ fn the_commands_do_what_they_say() {
             "with one of: test, second, openai/third, or VENDOR/MODEL",
         ),
         ("/model none/such", "\nhint: "),
+        ("/sttus", "There is no command /sttus"),
+        ("/usr/bin is full", "You said: /usr/bin is full"),
         ("/model second", "From now on openai/other answers"),
         ("/new", "new conversation"),
         ("what did I say?", "You said: what did I say?"),
@@ -212,12 +295,12 @@ fn the_commands_do_what_they_say() {
     ends(gateway);
     let mut requests = model.requests();
     requests.retain(|request| request.method == "POST");
-    assert_eq!(requests.len(), 2);
+    assert_eq!(requests.len(), 3);
     assert_eq!(
-        requests[1].body["model"], "test-model",
+        requests[2].body["model"], "test-model",
         "a new conversation has the configured model"
     );
-    assert!(!requests[1].body.to_string().contains("the moon"));
+    assert!(!requests[2].body.to_string().contains("the moon"));
     let commands = &api.asked("setMyCommands")[0].params["commands"];
     assert!(
         commands

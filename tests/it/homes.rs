@@ -26,6 +26,8 @@ fn config(model: &Model, api: &BotApi) -> Value {
 /// What the model is asked for, in the words of whoever asks.
 fn asked(request: &Request) -> String {
     let said = request.last("user");
+    // What a job adds.
+    let said = said.split("\n\n[If there is nothing").next().unwrap();
     said.rsplit("]\n").next().unwrap_or_default().to_owned()
 }
 
