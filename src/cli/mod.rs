@@ -18,7 +18,6 @@ mod help;
 mod mcp;
 mod models;
 mod onboard;
-mod onboard_access;
 mod onboard_http;
 mod onboard_model;
 mod onboard_telegram;

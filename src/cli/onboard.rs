@@ -12,8 +12,7 @@ use super::onboard_model::{by_asking, by_key, change_key};
 use super::screen::Screen;
 use super::signals::Signals;
 use super::{
-    agrees, ask, load, notice, onboard_access, onboard_http, onboard_telegram, print, status,
-    table, tell,
+    agrees, ask, load, notice, onboard_http, onboard_telegram, print, status, table, tell,
 };
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
@@ -37,12 +36,11 @@ pub(super) const COMMAND: Command = Command::row(
 .with_examples(&[
     "bantam onboard",
     "bantam onboard telegram",
-    "bantam onboard access",
     "bantam onboard --yes",
 ]);
 
 /// What can be asked for alone.
-const STEPS: [&str; 3] = ["model", "telegram", "access"];
+const STEPS: [&str; 2] = ["model", "telegram"];
 
 fn run(given: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
@@ -89,9 +87,9 @@ fn set_up(given: &Args, home: &Home, env: &Env, can_ask: bool) -> Result<u8> {
     for (copied, path) in write(home, chosen.as_ref())? {
         report(copied, &path)?;
     }
-    if !has_config && can_ask {
-        onboard_access::ask(home, env)?;
-        offer_more(home, env)?;
+    let is_first = !has_config && can_ask;
+    if is_first && offer("Connect a Telegram bot?", false)? {
+        onboard_telegram::connect(home, env)?;
     }
     conclude(home, env)
 }
@@ -110,20 +108,15 @@ fn revisit(home: &Home, env: &Env) -> Result<u8> {
             Some(owner) => format!("connected; its owner is {owner}"),
         };
         tell(&format!("{} is already set up:", home.root().display()));
-        let rows = [
-            ("model", model),
-            ("key", key),
-            ("bot", bot),
-            ("access", onboard_access::summary(config)),
-        ];
+        let rows = [("model", model), ("key", key), ("bot", bot)];
         let rows = rows.map(|(name, text)| [format!("  {name}"), text]);
         tell(table(&rows).trim_end());
         let asked = ask_until(
-            "Change model, key, bot or access? [Enter: no] ",
+            "Change model, key or bot? [Enter: no] ",
             |text| match text {
                 "" | "n" | "no" => Ok(None),
-                "model" | "key" | "bot" | "access" => Ok(Some(text.to_owned())),
-                _ => Err("type model, key, bot, access, or only Enter".to_owned()),
+                "model" | "key" | "bot" => Ok(Some(text.to_owned())),
+                _ => Err("type model, key, bot, or only Enter".to_owned()),
             },
         );
         match asked {
@@ -147,13 +140,9 @@ fn change(step: &str, home: &Home, env: &Env) -> Result<()> {
         },
         "key" => change_key(home, env),
         "bot" => onboard_telegram::change(home, env),
-        "telegram" => {
-            write_new(home, None)?;
-            onboard_telegram::connect(home, env)
-        }
         _ => {
             write_new(home, None)?;
-            onboard_access::ask(home, env)
+            onboard_telegram::connect(home, env)
         }
     }
 }
@@ -164,20 +153,6 @@ fn write_new(home: &Home, chosen: Option<&Value>) -> Result<()> {
         if copied != CopyOutcome::Exists {
             report(copied, &path)?;
         }
-    }
-    Ok(())
-}
-
-/// The steps that a first question needs nothing of.
-fn offer_more(home: &Home, env: &Env) -> Result<()> {
-    if offer("Connect a Telegram bot?", false)? {
-        onboard_telegram::connect(home, env)?;
-    }
-    if offer(
-        "Let the agent work through agent/HEARTBEAT.md every 30 minutes?",
-        false,
-    )? {
-        edit::set(home, env, &["heartbeat", "enabled"], &true.into())?;
     }
     Ok(())
 }
