@@ -1,7 +1,7 @@
 //! Who may use the endpoint: the token, and the `Host` and `Origin` of browsers.
 
 use std::io::Read;
-use std::net::IpAddr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use super::request::Head;
@@ -65,7 +65,13 @@ impl Access {
         let name = name.trim_end_matches('.');
         let page_host = self.allow_origin.split("://").nth(1).map(without_port);
         let is_word = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
-        let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        // RFC 3986, section 3.2.2: an IPv6 address stands in brackets.
+        let is_address = match name.strip_prefix('[') {
+            Some(rest) => rest
+                .strip_suffix(']')
+                .is_some_and(|address| address.parse::<Ipv6Addr>().is_ok()),
+            None => name.parse::<Ipv4Addr>().is_ok(),
+        };
         let is_single_label = !name.is_empty() && name.chars().all(is_word);
         is_address
             || is_single_label

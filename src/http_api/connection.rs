@@ -16,6 +16,7 @@ use super::connections::Slot;
 use super::output::{Form, Output};
 use super::request::{Head, Reader};
 use super::response::{self, Refusal, Responder};
+use crate::bus::TurnStop;
 use crate::cancel::Cancel;
 use crate::error::Kind;
 use crate::log::Level;
@@ -155,16 +156,29 @@ impl Connection {
             },
             _ => chat::refusal(&e),
         })?;
-        let permit = self.shared.permit()?;
-        if self.shared.cancel.reason().is_some() {
-            return Err(Refusal::new(503, "bantam is shutting down").retry_after(5));
+        let cancel = Cancel::new(None);
+        if self.is_shutting_down() {
+            return Err(shutting_down());
         }
-        let served = self.run(request, responder);
+        let permit = self.shared.permit(&cancel)?;
+        if self.is_shutting_down() {
+            return Err(shutting_down());
+        }
+        let served = self.run(request, responder, &cancel);
         drop(permit);
         served
     }
 
-    fn run(&self, request: ChatRequest, responder: &Responder) -> Result<(), Refusal> {
+    fn is_shutting_down(&self) -> bool {
+        self.shared.cancel.reason().is_some()
+    }
+
+    fn run(
+        &self,
+        request: ChatRequest,
+        responder: &Responder,
+        cancel: &Cancel,
+    ) -> Result<(), Refusal> {
         let ChatRequest {
             ask,
             stream,
@@ -177,14 +191,13 @@ impl Connection {
             (true, true) => Form::StreamWithProgress,
         };
         let completion = self.completion(ask.model.as_deref().unwrap_or(chat::MODEL));
-        let cancel = Cancel::new(None);
         let output = Mutex::new(Output::new(responder, &completion, form));
         let answer = thread::scope(|scope| {
             // Without a thread, a client that hangs up is noticed when something is sent to it.
             let watcher = Builder::new()
                 .name("http".to_owned())
-                .spawn_scoped(scope, || self.watch_client(&output, &cancel));
-            let answer = self.shared.turns.run(ask, &cancel, &|event| {
+                .spawn_scoped(scope, || self.watch_client(&output, cancel));
+            let answer = self.shared.turns.run(ask, cancel, &|event| {
                 let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
                 output.show(&event);
                 if output.is_gone {
@@ -198,6 +211,10 @@ impl Connection {
             answer
         });
         let output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let is_stopped = answer.response.stop == TurnStop::Cancelled;
+        if form == Form::Whole && is_stopped && self.is_shutting_down() {
+            return Err(shutting_down());
+        }
         output.finish(&answer, include_usage)
     }
 
@@ -222,6 +239,10 @@ impl Connection {
             }
         }
     }
+}
+
+fn shutting_down() -> Refusal {
+    Refusal::new(503, "bantam is shutting down").retry_after(5)
 }
 
 fn percent_decoded(text: &str) -> String {

@@ -41,6 +41,8 @@ const MAX_TURNS: usize = 8;
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// How long turns may go on when the program ends.
 const GRACE: Duration = Duration::from_secs(2);
+/// How long stopped turns may take to tell their clients.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// Pause of the accept loop when no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -145,7 +147,8 @@ struct Shared {
     cancel: Cancel,
     log: Sink,
     connections: Arc<ConnectionLimiter>,
-    running: Mutex<usize>,
+    /// Of the turns that run.
+    running: Mutex<Vec<Cancel>>,
     freed: Condvar,
     /// Makes the ids of completions.
     counter: AtomicU64,
@@ -187,21 +190,31 @@ impl Endpoint {
         self.listener.local_addr()
     }
 
-    /// Closes the address, and gives the running turns [`GRACE`] to end.
+    /// Gives the running turns [`GRACE`] to end, stops the others so that their clients get a 503, and closes the address. New
+    /// requests get a 503 meanwhile.
     pub(crate) fn close(self) {
+        self.wait_until_idle(GRACE);
+        for cancel in self.shared.running().iter() {
+            cancel.stop();
+        }
+        self.wait_until_idle(LAST_WORDS);
         // This wakes `accept`.
         let _closed = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        let is_busy = |running: &mut usize| *running > 0;
+    }
+
+    fn wait_until_idle(&self, limit: Duration) {
+        let is_busy = |running: &mut Vec<Cancel>| !running.is_empty();
+        let running = self.shared.running();
         drop(
             self.shared
                 .freed
-                .wait_timeout_while(self.shared.running(), GRACE, is_busy),
+                .wait_timeout_while(running, limit, is_busy),
         );
     }
 }
 
 fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
-    while shared.cancel.reason().is_none() {
+    loop {
         match listener.accept() {
             Ok((stream, peer)) => {
                 let stream = Arc::new(stream);
@@ -228,15 +241,15 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    fn running(&self) -> MutexGuard<'_, usize> {
+    fn running(&self) -> MutexGuard<'_, Vec<Cancel>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a place among the turns that run.
-    fn permit(self: &Arc<Self>) -> Result<Permit, Refusal> {
+    fn permit(self: &Arc<Self>, cancel: &Cancel) -> Result<Permit, Refusal> {
         let until = Instant::now() + MAX_WAIT;
         let mut running = self.running();
-        while *running >= MAX_TURNS {
+        while running.len() >= MAX_TURNS {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = "too many turns are running: try again later";
@@ -248,17 +261,19 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        *running += 1;
-        Ok(Permit(self.clone()))
+        running.push(cancel.clone());
+        Ok(Permit(self.clone(), cancel.clone()))
     }
 }
 
 /// A place among the turns that run.
-struct Permit(Arc<Shared>);
+struct Permit(Arc<Shared>, Cancel);
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        *self.0.running() -= 1;
+        self.0
+            .running()
+            .retain(|cancel| !cancel.is_same_turn(&self.1));
         self.0.freed.notify_all();
     }
 }

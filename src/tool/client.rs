@@ -7,6 +7,9 @@ use super::{Function, Risk, SUBAGENT, Tool, ToolOutput, ToolSpec};
 use crate::error::Error;
 use crate::message::ToolCall;
 
+/// The source of tools that a client runs.
+pub(super) const CLIENT: &str = "the client";
+
 /// The calls for the client, in the order in which the model made them.
 pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
 
@@ -23,7 +26,7 @@ pub(crate) fn client_tool(
         description: description.into(),
         schema: schema.into(),
         risk: Risk::Writes, // so that calls keep their order
-        source: "the client".into(),
+        source: CLIENT.into(),
     };
     let (calls, request) = (calls.clone(), request.to_owned());
     let function = Function::of(spec, &[], move |args, turn| {

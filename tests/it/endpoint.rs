@@ -149,6 +149,41 @@ fn the_whole_conversation_is_the_clients_unless_it_names_one() {
     assert_eq!(door.post(&by_user, &[]).is(200).text(), "heard 4");
 }
 
+/// A connection that is cut without a word looks like a broken network.
+#[test]
+fn a_question_under_way_at_the_end_gets_a_503() {
+    let model = Model::answering(|_, _| Reply::text("Too late.").held());
+    let home = home(&model);
+    let served = open(&home);
+    let door = served.door.clone();
+    let asked = std::thread::spawn(move || door.ask("hi").status);
+    model.wait_for_holds(1);
+    served.gateway.signal(Signal::TERM);
+    assert_eq!(asked.join().unwrap(), 503);
+    served.gateway.finish().exits(0);
+    model.release();
+}
+
+/// The client decides about its own tools; ours still need a word that nobody can give here.
+#[test]
+fn tools_of_the_client_need_no_approval_here() {
+    let model = Model::answering(|request, _| match request.texts("tool").pop() {
+        None => Reply::call("lamp", &json!({})),
+        Some(result) => Reply::text(&result),
+    });
+    let confirm = json!({ "tools": { "confirm": ["writes", "runs"] } });
+    let home = Home::with(&merged(merged(model.config(), &settings()), &confirm));
+    let door = open(&home);
+    let tools = json!([{ "type": "function", "function": { "name": "lamp", "parameters": { "type": "object" } } }]);
+    let asked = json!({ "messages": [{ "role": "user", "content": "Light!" }], "tools": tools });
+    let answer = door.post(&asked, &[]).is(200).json();
+    assert_eq!(answer["choices"][0]["finish_reason"], "tool_calls");
+    assert_eq!(
+        answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"],
+        "lamp"
+    );
+}
+
 #[test]
 fn tools_of_the_client_are_called_by_the_client() {
     let model = Model::answering(|request, _| match request.texts("tool").pop() {
