@@ -265,8 +265,8 @@ impl Agent {
                 offers: &self.offers,
                 withheld: limit.is_some() || answered_nothing,
             };
-            // A message during the last request gets a turn of its own, with tools.
-            if calls.is_some() && !tools.withheld {
+            // A later message gets its own turn, which has all steps.
+            if calls.is_some() && !tools.withheld && step <= self.limits.max_steps / 2 {
                 self.take_steering(turn, session)?;
             }
             let mut reply = match compaction.ask_with_compaction(session, tools) {

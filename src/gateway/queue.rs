@@ -10,7 +10,7 @@ use crate::cancel::Cancel;
 /// How long to wait for the next part of a message.
 const NEXT_PART: Duration = Duration::from_secs(1);
 /// Messages answered in one turn. After a long absence there may be hundreds, more than a turn can handle.
-const MAX_MERGED: usize = 16;
+pub(super) const MAX_MERGED: usize = 16;
 
 /// The queues of all conversations.
 #[derive(Default)]
@@ -141,6 +141,7 @@ impl Queues {
         &self,
         session: &str,
         origin: &Origin,
+        room: usize,
         can_take: &dyn Fn(&Inbound) -> bool,
     ) -> Vec<Inbound> {
         let mut state = self.lock();
@@ -148,7 +149,7 @@ impl Queues {
             return Vec::new();
         };
         let mut taken = Vec::new();
-        while taken.len() < MAX_MERGED {
+        while taken.len() < room {
             let fits = queue
                 .waiting
                 .front()

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Dispatcher;
+use super::queue::MAX_MERGED;
 use crate::agent::{Agent, ReceivedMessage, Request, Spending, Steering};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
@@ -281,7 +282,8 @@ impl Dispatcher {
                 && !open.is_empty()
                 && open.iter().all(|open| open.message.files.is_empty())
         };
-        let more = self.queues.take_more(session, origin, &is_text);
+        let room = MAX_MERGED.saturating_sub(ids.all().len());
+        let more = self.queues.take_more(session, origin, room, &is_text);
         let new: Vec<String> = more.into_iter().flat_map(|message| message.ids).collect();
         if new.is_empty() {
             return Vec::new();

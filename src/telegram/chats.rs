@@ -1,11 +1,12 @@
 //! What the gateway does in the bot's chats: it fetches the files of messages, and keeps what is said there.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::CHANNEL;
 use super::Transcribe;
 use super::activity::Turns;
+use super::admission::Admit;
 use super::choice::ModelLists;
 use super::inbox::{Inbox, OpenMessage};
 use super::incoming::Downloader;
@@ -32,6 +33,8 @@ pub(crate) struct Chats {
     pub owner: Option<i64>,
     pub(super) turns: Turns,
     pub(super) lists: ModelLists,
+    /// Set by the gateway, which may change config.json.
+    pub admission: OnceLock<Box<Admit>>,
 }
 
 impl Chats {
@@ -52,6 +55,7 @@ impl Chats {
             owner,
             turns: Turns::default(),
             lists: ModelLists::default(),
+            admission: OnceLock::new(),
         })
     }
 

@@ -100,6 +100,9 @@ impl Chats {
             });
             return Ok(name.map_or_else(gone, |name| (Some(choice(press, &name)), String::new())));
         }
+        if let Some(shown) = self.press_admission(press) {
+            return Ok((None, shown));
+        }
         let Some(page) = press.data.strip_prefix(TURN) else {
             let shown = self.sender.questions.press(press)?;
             return Ok((None, shown.to_owned()));

@@ -5,6 +5,7 @@
 //! offer a choice ([`choice`]).
 
 mod activity;
+pub(crate) mod admission;
 pub(crate) mod api;
 pub(crate) mod ask;
 mod chats;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::admission::Stranger;
 use super::api::Failure;
 use super::chats::Chats;
 use super::inbox::{OpenMessage, id, texts};
@@ -57,6 +58,9 @@ pub(crate) enum PollEvent<'a> {
     /// Time has passed without a poller.
     Waiting,
 }
+
+/// Strangers of one poll that are announced one by one.
+const MAX_ANNOUNCED: usize = 3;
 
 /// Reports an event of the poller. Returns whether the program is about to start over.
 pub(crate) type Watch = Box<dyn Fn(PollEvent) -> bool + Send>;
@@ -206,24 +210,32 @@ impl Poller {
         for (update_id, message) in messages.iter().filter(|(_, message)| !message.is_edit) {
             self.dispatch(vec![id(*update_id)], message);
         }
-        let unknown: Vec<String> = self
-            .chats
-            .inbox
-            .keep_unknown_users(unknown)?
-            .iter()
-            .map(i64::to_string)
-            .collect();
-        if !unknown.is_empty() {
-            let text = format!(
-                "Unknown users wrote to this bot and were not answered: {}.",
-                unknown.join(", ")
-            );
-            self.log(Level::Info, &text);
-            if let Some(owner) = self.settings.allow_from.first() {
-                let text =
-                    format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
-                self.chats.post(&owner.to_string(), &text, &[]);
+        self.tell_of_strangers(unknown)
+    }
+
+    /// Tells the owner of users who are not in `allow_from` and were not told of before: one by one with buttons, or of many
+    /// in one message.
+    fn tell_of_strangers(&self, mut strangers: Vec<Stranger>) -> error::Result<()> {
+        let ids = strangers.iter().map(|stranger| stranger.id).collect();
+        let new = self.chats.inbox.keep_unknown_users(ids)?;
+        strangers.retain(|stranger| new.contains(&stranger.id));
+        if strangers.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<String> = new.iter().map(i64::to_string).collect();
+        let text = format!(
+            "Unknown users wrote to this bot and were not answered: {}.",
+            ids.join(", ")
+        );
+        self.log(Level::Info, &text);
+        if strangers.len() <= MAX_ANNOUNCED {
+            for stranger in &strangers {
+                self.chats.announce(stranger);
             }
+        } else if let Some(owner) = self.settings.allow_from.first() {
+            let text =
+                format!("{text} To let one in, add the id to `channels.telegram.allow_from`.");
+            self.chats.post(&owner.to_string(), &text, &[]);
         }
         Ok(())
     }

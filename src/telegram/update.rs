@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Settings;
+use super::admission::Stranger;
 use crate::text::{fenced, foreign_name, one_line};
 
 /// The kinds of updates to poll for.
@@ -54,7 +55,7 @@ pub(super) enum Update {
     Message(IncomingMessage),
     Press(Press),
     /// A user who is not in `allow_from`.
-    UnknownUser(i64),
+    UnknownUser(Stranger),
     /// Not for the bot, or of an unknown kind.
     Ignored,
 }
@@ -103,7 +104,11 @@ pub(super) fn read(update: &Value, settings: &Settings, me: &Me) -> Update {
     let private = chat["type"] == "private";
     if !settings.allow_from.contains(&from_id) {
         return if private {
-            Update::UnknownUser(from_id)
+            Update::UnknownUser(Stranger {
+                id: from_id,
+                username: foreign_name(from["username"].as_str().unwrap_or_default(), 40),
+                name: name(from),
+            })
         } else {
             Update::Ignored
         };

@@ -73,6 +73,53 @@ fn the_owner_is_answered_and_a_stranger_is_not() {
     botschema::check(&api);
 }
 
+/// Families: the owner presses twice, and nobody else can.
+#[test]
+fn a_stranger_is_let_in_by_the_owner_alone() {
+    let (model, api) = (echo(), BotApi::start());
+    api.chat(OWNER);
+    let home = Home::with(&config(&model, &api));
+    let gateway = start(&home);
+    api.text(STRANGER, "let me in");
+    let last = |what: &str| {
+        until(what, || {
+            let sent = api.sent(OWNER).pop();
+            sent.is_some_and(|sent| sent.source.contains(what) && !sent.buttons.is_empty())
+        });
+        api.sent(OWNER).pop().unwrap()
+    };
+    let notice = last("666");
+    let data = |button: &str| {
+        let found = notice.buttons.iter().find(|(text, _)| text == button);
+        found.unwrap().1.clone()
+    };
+    // Another user who may write is not the owner, and a group is not the owner's chat.
+    api.press_data(43, 43, notice.id, &data("Let in"));
+    api.press_data(43, 43, notice.id, "letin:43");
+    api.wait_for_asked("answerCallbackQuery", 2);
+    api.press(OWNER, OWNER, notice.id, "Let in");
+    let question = last("all tools");
+    api.press(OWNER, OWNER, question.id, "Yes, let in");
+    gateway.wait_for_stderr("restarting");
+    until("the stranger is told", || {
+        api.texts(STRANGER)
+            .iter()
+            .any(|text| text.contains("You may write to me"))
+    });
+    api.text(STRANGER, "hello");
+    until("the stranger is answered", || {
+        api.texts(STRANGER)
+            .iter()
+            .any(|text| text.contains("You said: hello"))
+    });
+    ends(gateway);
+    let written = fs::read_to_string(home.path("config.json")).unwrap();
+    let written: Value = serde_json::from_str(&written).unwrap();
+    let ids = &written["channels"]["telegram"]["allow_from"];
+    assert_eq!(*ids, json!([OWNER, 43, STRANGER]));
+    botschema::check(&api);
+}
+
 #[test]
 fn what_is_written_during_a_turn_is_the_next_turn() {
     let model = Model::scripted([Reply::text("First.").held(), Reply::text("Second.")]);

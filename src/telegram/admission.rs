@@ -1,0 +1,101 @@
+//! Letting a stranger in: the owner presses a button, is asked once more, and the user's id goes into `allow_from`.
+
+use super::CHANNEL;
+use super::chats::Chats;
+use super::update::Press;
+use crate::error::Result;
+use crate::outbox::{Button, Item};
+
+/// What presses begin with: a wish to let in, the confirmation, and no.
+const LET_IN: &str = "let:";
+const CONFIRM: &str = "letin:";
+const IGNORE: &str = "ignore:";
+
+/// Adds a user's id to `channels.telegram.allow_from` of config.json.
+pub(crate) type Admit = dyn Fn(i64) -> Result<()> + Send + Sync;
+
+/// A user who is not in `allow_from`.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stranger {
+    pub id: i64,
+    /// Without the `@`; empty if the user has none.
+    pub username: String,
+    /// As the user writes it, sanitized.
+    pub name: String,
+}
+
+fn button(text: &str, data: &str, user: i64) -> Button {
+    Button {
+        text: text.to_owned(),
+        data: format!("{data}{user}"),
+    }
+}
+
+impl Chats {
+    /// Tells the owner of a stranger who wrote, with the buttons to let them in or not.
+    pub(super) fn announce(&self, stranger: &Stranger) {
+        let Some(owner) = self.owner else { return };
+        let Stranger { id, username, name } = stranger;
+        let username = if username.is_empty() {
+            String::new()
+        } else {
+            format!(", @{username}")
+        };
+        let text = format!(
+            "Unknown users wrote to this bot and were not answered: {id}{username}, who calls themselves “{name}”."
+        );
+        let buttons = [button("Let in", LET_IN, *id), button("Ignore", IGNORE, *id)];
+        let item = Item {
+            buttons: vec![buttons.to_vec()],
+            ..Item::text(&format!("{CHANNEL}:{owner}"), &text)
+        };
+        self.sender.post(item, &[]);
+    }
+
+    /// Acts on a press of these buttons, and returns what to show. `None`: it is a press of others.
+    pub(super) fn press_admission(&self, press: &Press) -> Option<String> {
+        let (data, user) = press.data.split_once(':')?;
+        let data = [LET_IN, CONFIRM, IGNORE]
+            .into_iter()
+            .find(|known| known.trim_end_matches(':') == data)?;
+        let user: i64 = user.parse().ok()?;
+        // In the owner's private chat alone: its number is the owner's.
+        if Some(press.from) != self.owner || press.chat != press.from.to_string() {
+            return Some("Only the owner of this bot can answer.".to_owned());
+        }
+        let (text, buttons) = match data {
+            LET_IN => (
+                format!(
+                    "Let {user} in? They can then use all tools, commands included, change the workspace, and make me write to \
+                     your chats."
+                ),
+                vec![vec![
+                    button("Yes, let in", CONFIRM, user),
+                    button("No", IGNORE, user),
+                ]],
+            ),
+            CONFIRM => (self.admit(user), Vec::new()),
+            _ => (format!("{user} gets no answer."), Vec::new()),
+        };
+        let item = Item {
+            buttons,
+            edits: press.message,
+            ..Item::text(&format!("{CHANNEL}:{}", press.chat), &text)
+        };
+        self.sender.post(item, &[]);
+        Some(String::new())
+    }
+
+    /// Lets a user in, and returns what the owner reads.
+    fn admit(&self, user: i64) -> String {
+        let admitted = self.admission.get().map(|admit| admit(user));
+        match admitted {
+            Some(Ok(())) => {
+                self.post(&user.to_string(), "You may write to me now.", &[]);
+                format!("{user} may write to me now.")
+            }
+            Some(Err(e)) => format!("⚠️ {user} could not be let in: {}", e.message),
+            None => format!("⚠️ Add {user} to channels.telegram.allow_from by hand."),
+        }
+    }
+}
