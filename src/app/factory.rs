@@ -1,6 +1,7 @@
 //! Builds the agents of a home, each with the model that its conversation uses.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -9,7 +10,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Config, Env, Loaded, Override};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
-use crate::paths::Home;
+use crate::paths::{Home, of_user};
 use crate::session::versions::{self, Before, Version, Versions};
 use crate::session::{Entry, Files, Session, Store, archive};
 use crate::storage::Durability;
@@ -17,6 +18,8 @@ use crate::text::one_line;
 use crate::tool::was_not_run;
 use crate::worker::protocol::{FileJob, Job, OldFile};
 
+/// The setting that names the workspace.
+const WORKSPACE: &str = "agents.defaults.workspace";
 /// The setting that names the model.
 pub(crate) const MODEL_NAME: &str = "agents.defaults.model_name";
 
@@ -54,7 +57,27 @@ impl AgentFactory {
             let settings = file.map(|text| (config::IN_CODE, text));
             return Config::load(settings, &self.env, overrides);
         }
-        config::load_for(&self.home, file, &self.env, overrides)
+        let mut loaded = config::load_for(&self.home, file, &self.env, overrides)?;
+        self.let_workspace_win(&mut loaded.config);
+        Ok(loaded)
+    }
+
+    /// Leaves out directories of the settings that overlap the workspace of `--workspace`, which counts for this run.
+    fn let_workspace_win(&self, config: &mut Arc<Config>) {
+        let is_typed = |set: &Override| set.path.join(".") == WORKSPACE;
+        let Some(typed) = self.overrides.iter().find(|set| is_typed(set)) else {
+            return;
+        };
+        let Some(workspace) = typed.value.as_str().map(PathBuf::from) else {
+            return;
+        };
+        let is_apart = |written: &String| {
+            let path = of_user(written, &self.env);
+            !path.starts_with(&workspace) && !workspace.starts_with(&path)
+        };
+        let tools = &mut Arc::make_mut(config).tools;
+        tools.read_paths.retain(is_apart);
+        tools.write_paths.retain(is_apart);
     }
 
     /// This home and environment, with a configuration that [`AgentFactory::load`] has made.

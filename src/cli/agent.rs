@@ -360,6 +360,12 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
         let dir = std::path::absolute(Path::new(dir)).doing("finding the workspace")?;
         if !dir.is_dir() {
             let shown = dir.display().to_string();
+            if dir.exists() {
+                return Err(
+                    Error::usage(format!("--workspace: {shown} is not a directory"))
+                        .hint("name a directory; -a attaches a file"),
+                );
+            }
             return Err(
                 Error::usage(format!("--workspace: there is no directory {shown}"))
                     .hint(format!("mkdir -p {}", shell_words::quote(&shown))),

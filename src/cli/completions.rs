@@ -93,13 +93,18 @@ fn places() -> BTreeMap<&'static str, Vec<(String, &'static str)>> {
             .entry(group)
             .or_default()
             .push((word.to_owned(), command.about));
-        let flags = command
-            .flags()
-            .map(|flag| (format!("--{} {}", flag.long, flag.value), flag.help));
+        let flags = || {
+            let flags = command.flags();
+            flags.map(|flag| (format!("--{} {}", flag.long, flag.value), flag.help))
+        };
+        // A question needs no word before its flags.
+        if command.name == "agent" {
+            places.entry("").or_default().extend(flags());
+        }
         places
             .entry(command.name)
             .or_default()
-            .extend(flags.chain([("--help".to_owned(), "show its page")]));
+            .extend(flags().chain([("--help".to_owned(), "show its page")]));
     }
     places
 }

@@ -223,12 +223,17 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             .hint("bantam config set PATH VALUE"));
     }
     let draft = home.root().join("config.json.draft");
-    if !storage::write_new(
-        &draft,
-        config::read(&home)?
-            .unwrap_or("{\n}\n".to_owned())
-            .as_bytes(),
-    )? {
+    let before = config::read(&home)?.unwrap_or("{\n}\n".to_owned());
+    if is_older(&draft, &home.config()) {
+        let question = format!(
+            "config.json has changed since {} was written. Continue with that draft?",
+            draft.display()
+        );
+        if !agrees(&question, false)? {
+            storage::remove(&draft)?;
+        }
+    }
+    if !storage::write_new(&draft, before.as_bytes())? {
         notice(&format!(
             "continuing with {}, which was not saved",
             draft.display()
@@ -239,7 +244,10 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
         .find_map(|name| env.get(*name).filter(|text| !text.trim().is_empty()));
     let editor = editor.map_or("vi", String::as_str);
     loop {
-        open(editor, &draft)?;
+        if let Err(e) = open(editor, &draft) {
+            remove_unedited(&draft, &before)?;
+            return Err(e);
+        }
         let text = config::read_json(&draft).doing(format_args!("reading {}", draft.display()))?;
         let check = |config: &Arc<Config>| problems(&home, config, env);
         match edit::save(&home, env, &check, |_| Ok(text)) {
@@ -251,6 +259,9 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             Err(e) => {
                 report(&e);
                 if !agrees("Edit it again?", true)? {
+                    if remove_unedited(&draft, &before)? {
+                        return Ok(e.kind.exit_code());
+                    }
                     notice(&format!(
                         "config.json is unchanged; your text is in {}",
                         draft.display()
@@ -260,6 +271,22 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             }
         }
     }
+}
+
+fn is_older(draft: &Path, config: &Path) -> bool {
+    let modified = |path: &Path| fs_err::metadata(path).and_then(|meta| meta.modified()).ok();
+    modified(draft)
+        .zip(modified(config))
+        .is_some_and(|(draft, config)| draft < config)
+}
+
+/// Removes a draft in which nothing was edited: it would bring old settings back later.
+fn remove_unedited(draft: &Path, before: &str) -> Result<bool> {
+    let is_unedited = fs_err::read_to_string(draft).is_ok_and(|text| text == before);
+    if is_unedited {
+        storage::remove(draft)?;
+    }
+    Ok(is_unedited)
 }
 
 fn open(editor: &str, file: &Path) -> Result<()> {

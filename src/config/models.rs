@@ -189,8 +189,12 @@ impl Config {
         let error = fail(format!("no model named \"{name}\""));
         let mut names = self.whole_names();
         names.extend(self.host_names().iter().map(|host| format!("{host}/MODEL")));
-        error.hint(if names.is_empty() {
-            "write vendor/model, for example openai/gpt-5-mini; or add it to model_list with an api_base".to_owned()
+        error.hint(if name.contains(':') && !name.contains('/') {
+            // Ollama writes a tag so.
+            format!("did you mean ollama/{name}?")
+        } else if names.is_empty() {
+            "write vendor/model, openai/NAME say; or add it to model_list with an api_base"
+                .to_owned()
         } else {
             format!("config.json has: {}", names.join(", "))
         })

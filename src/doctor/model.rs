@@ -10,6 +10,7 @@ use crate::config::{Config, Env, keys};
 use crate::http::authority;
 use crate::message::{Media, Message, Reply, User};
 use crate::paths::Home;
+use crate::provider::ollama;
 use crate::provider::{Provider, ProviderError, Request, Sampling, System, ToolOffer};
 use crate::redact::Redactor;
 use crate::text::{millis, one_line};
@@ -30,6 +31,9 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
             return Check::fail(NAME, "none is configured and no key was found").command(EXPORT);
         }
         Ok(None) => {
+            if let Some(id) = ollama::pick_model(env) {
+                return Check::ok(NAME, format!("no key is set: {id} of Ollama answers"));
+            }
             return Check::info(
                 NAME,
                 "no key: Ollama answers if it is there, else the built-in demo",

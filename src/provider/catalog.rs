@@ -74,7 +74,12 @@ pub(crate) struct HostOffers {
 pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>> {
     let models = match wanted {
         Some(name) => vec![any_of(parts.config, name, parts.env)?],
-        None => configured(parts.config, parts.env),
+        None => match configured(parts.config, parts.env) {
+            none if none.is_empty() && ollama::is_there(parts.env) => {
+                vec![any_of(parts.config, "ollama", parts.env)?]
+            }
+            models => models,
+        },
     };
     if models.is_empty() {
         return Err(

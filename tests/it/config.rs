@@ -699,6 +699,55 @@ fn an_editor_saves_what_can_be_loaded_and_keeps_the_draft_of_what_cannot() {
         "{}",
         run.stdout
     );
+    assert!(
+        !home.path("config.json.draft").exists(),
+        "nothing was edited"
+    );
+    // A draft that is older than the file would bring old settings back.
+    edit("sed -i s/80/soon/").exits(3);
+    home.bantam()
+        .args(["config", "set", "agents.defaults.timeout", "90"])
+        .run()
+        .exits(0);
+    let mut running = home
+        .bantam()
+        .args(["config", "edit"])
+        .env("EDITOR", "true")
+        .on_a_terminal()
+        .silent_stdin()
+        .spawn();
+    running.wait_for_stdout("[y/N]");
+    running.types("\n");
+    running.finish().exits(0);
+    assert!(written().contains("90"), "{}", written());
+    assert!(!home.path("config.json.draft").exists());
+}
+
+/// Who names a directory for this run means it.
+#[test]
+fn a_workspace_of_a_flag_wins_over_directories_of_the_settings() {
+    let model = Model::scripted([
+        Reply::call("write_file", &json!({ "path": "new.txt", "content": "x" })),
+        Reply::text("Done."),
+    ]);
+    let (home, elsewhere) = (Home::empty(), Home::empty());
+    let project = elsewhere.dir("proj/below");
+    let tools = json!({ "tools": { "read_paths": [elsewhere.path("proj")], "exec": { "sandbox": "off" } } });
+    home.config(&merged(model.config(), &tools).to_string());
+    home.bantam()
+        .args(["agent", "--workspace"])
+        .arg(&project)
+        .args(["-m", "write"])
+        .run()
+        .exits(0);
+    assert!(project.join("new.txt").exists());
+    let file = elsewhere.write("m.c", "");
+    home.bantam()
+        .args(["agent", "-m", "hi", "--workspace"])
+        .arg(file)
+        .run()
+        .exits(2)
+        .says("is not a directory");
 }
 
 #[test]

@@ -231,3 +231,37 @@ fn the_demo_model_is_configured_like_any_other() {
     let home = Home::with(&json!({ "agents": { "defaults": { "model_name": "demo/demo" } } }));
     home.agent(["-m", "list files"]).exits(0);
 }
+
+/// Whoever has an Ollama and nothing else sees it everywhere.
+#[test]
+fn an_ollama_that_is_used_is_known_to_models_and_doctor() {
+    let ollama = Model::answering(|request, _| match request.path.as_str() {
+        "/api/version" => Reply::json(200, &json!({ "version": "0.9.0" })),
+        "/api/tags" => Reply::json(200, &json!({ "models": [{ "name": "qwen3:4b" }] })),
+        "/v1/models" => Reply::json(200, &json!({ "data": [{ "id": "qwen3:4b" }] })),
+        _ => Reply::error(404, "not found"),
+    });
+    let home = Home::empty();
+    let run = |args: &[&str]| {
+        let run = home
+            .bantam()
+            .args(args)
+            .env("OLLAMA_HOST", ollama.address());
+        run.run()
+    };
+    let models = run(&["models"]);
+    assert!(
+        models.exits(0).stdout.contains("ollama/qwen3:4b"),
+        "{}",
+        models.stdout
+    );
+    let doctor = run(&["doctor"]);
+    assert!(
+        doctor.stdout.contains("qwen3:4b of Ollama answers"),
+        "{}",
+        doctor.stdout
+    );
+    run(&["agent", "--model", "qwen3:4b", "-m", "hi"])
+        .exits(3)
+        .says("did you mean ollama/qwen3:4b?");
+}
