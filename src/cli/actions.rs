@@ -5,13 +5,13 @@ use std::time::SystemTime;
 
 use super::question::Question;
 use super::repl::Conversation;
-use super::{table, tty};
+use super::table;
 use crate::agent::Agent;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::message::Usage;
 use crate::paths::session_name;
 use crate::provider::catalog::{self, HostOffers, Offer};
-use crate::session::{archive, fresh_key};
+use crate::session::fresh_key;
 use crate::text::{counted, one_line};
 use crate::usage::Totals;
 
@@ -120,80 +120,6 @@ impl Conversation {
         let lines = undone.lines();
         let lines = lines.iter().map(|line| format!("bantam: {line}"));
         Ok(lines.collect::<Vec<_>>().join("\n"))
-    }
-
-    /// Lists the conversations, the newest last, where the prompt is; those that leave room on the screen, or all.
-    pub(super) fn sessions(&self, which: &str) -> Result<String> {
-        let mut list = super::sessions::of_cli(&self.repl.factory.home);
-        if list.is_empty() {
-            return Ok("bantam: no conversations yet".to_owned());
-        }
-        let room = tty::size().1.saturating_sub(6).max(5);
-        let older = match which {
-            "" => list.len().saturating_sub(room),
-            "all" => 0,
-            _ => return Err(Error::usage("/sessions takes no other word than all")),
-        };
-        list.truncate(list.len() - older);
-        list.reverse();
-        let page = super::sessions::page(&list, &self.repl.factory.env);
-        let older = if older > 0 {
-            format!("bantam: {older} older ones: /sessions all\n")
-        } else {
-            String::new()
-        };
-        Ok(format!(
-            "{page}{older}bantam: this is {}; /resume KEY continues another",
-            self.repl.chat
-        ))
-    }
-
-    pub(super) fn resume(&mut self, key: &str) -> Result<String> {
-        let factory = &self.repl.factory;
-        if factory.options.memory.is_some() {
-            return Err(Error::usage(
-                "this conversation is not stored, so it cannot switch to another",
-            )
-            .hint("start bantam agent without --no-session"));
-        }
-        let listed = archive::find(&factory.home, &format!("cli_{key}"));
-        let session = listed.or_else(|_| archive::find(&factory.home, key))?;
-        let Some(chat) = session.strip_prefix("cli_") else {
-            let shown = one_line(key, 80);
-            return Err(Error::usage(format!("{shown} belongs to another channel"))
-                .hint("/sessions lists yours"));
-        };
-        let (_, ready) = factory.for_session(&session)?;
-        ready
-            .notices
-            .iter()
-            .for_each(|notice| self.screen.note(&format!("bantam: {notice}")));
-        let last = factory.last_question(&session)?;
-        let model = self.set_agent(ready.agent);
-        self.repl.chat = chat.to_owned();
-        self.repl.session = session;
-        self.unanswered = None;
-        let last = last.map_or(String::new(), |user| {
-            format!("; you asked last: {}", one_line(&user.content, 60))
-        });
-        Ok(format!(
-            "bantam: now in {}, with {model}{last}",
-            self.repl.chat
-        ))
-    }
-
-    pub(super) fn skills(&self) -> String {
-        let names: Vec<String> = self
-            .repl
-            .skills
-            .iter()
-            .map(|name| format!("/{name}"))
-            .collect();
-        if names.is_empty() {
-            "bantam: no skills".to_owned()
-        } else {
-            format!("bantam: {}", names.join(", "))
-        }
     }
 
     pub(super) fn toggle_thinking(&mut self) -> String {

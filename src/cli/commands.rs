@@ -18,7 +18,7 @@ pub(super) struct Command {
 /// Returns what to tell; `None` ends the conversation.
 type Run = fn(&mut Conversation, &str) -> Result<Option<String>>;
 
-const COMMANDS: [Command; 11] = [
+const COMMANDS: [Command; 8] = [
     row(
         "/help",
         "[COMMAND]",
@@ -55,20 +55,6 @@ const COMMANDS: [Command; 11] = [
         |talk, _| talk.undo().map(Some),
     ),
     row(
-        "/sessions",
-        "[all]",
-        "list the newest conversations, or all",
-        &[],
-        |talk, which| talk.sessions(which).map(Some),
-    ),
-    row(
-        "/resume",
-        "KEY",
-        "continue another conversation",
-        &[],
-        |talk, key| talk.resume(key).map(Some),
-    ),
-    row(
         "/thinking",
         "",
         "show what the model thinks, or hide it again",
@@ -81,13 +67,6 @@ const COMMANDS: [Command; 11] = [
         "show tokens and cost so far",
         &[],
         |talk, _| talk.usage().map(Some),
-    ),
-    row(
-        "/skills",
-        "",
-        "list the skills; /NAME runs one",
-        &[],
-        |talk, _| Ok(Some(talk.skills())),
     ),
     row("/quit", "", "leave", &["/exit", "exit", "quit"], |_, _| {
         Ok(None)
@@ -251,7 +230,6 @@ mod tests {
         is("/help", "/help", "");
         is("/clear ", "/new", "");
         is("/model  openai/gpt-5-mini ", "/model", "openai/gpt-5-mini");
-        is("/resume my talk", "/resume", "my talk");
         is("/exit", "/quit", "");
         is("/undo 3", "/undo", "3");
         is("/help model", "/help", "model");

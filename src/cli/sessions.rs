@@ -11,7 +11,7 @@ use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
 use crate::message::Message;
-use crate::paths::{Home, shown_key};
+use crate::paths::shown_key;
 use crate::session::archive::{self, Item, TranscriptEntry};
 use crate::session::is_unnamed;
 use crate::session::search;
@@ -78,13 +78,6 @@ pub(super) const COMMANDS: &[Command] = &[
     .with_flags(&[("-y, --yes", "do not ask for confirmation")])
     .with_examples(&["bantam sessions erase garden"]),
 ];
-
-/// The conversations of the command line that can be read, newest first.
-pub(super) fn of_cli(home: &Home) -> Vec<archive::Summary> {
-    let mut list = archive::list(home).unwrap_or_default();
-    list.retain(|summary| summary.key.starts_with("cli_"));
-    list
-}
 
 fn list(args: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = super::load(env)?;

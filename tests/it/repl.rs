@@ -5,7 +5,6 @@ use serde_json::json;
 
 use crate::harness::{Home, Running, merged, seen};
 use crate::model::{Model, Reply};
-use crate::stored::journal;
 
 /// `bantam agent ARGS...` at a terminal, when it asks for the first line.
 #[track_caller]
@@ -470,8 +469,6 @@ fn skills_are_run_by_name() {
         "---\ndescription: News.\n---\nWrite three lines.\n",
     );
     let mut talk = conversation(&home, []);
-    talk.types("/skills\r");
-    talk.wait_for_stdout("bantam: /write-news\r\n");
     talk.types("/write-new\r");
     talk.wait_for_stdout("did you mean /write-news?");
     talk.types("/write-news of today\r");
@@ -482,32 +479,6 @@ fn skills_are_run_by_name() {
     assert!(
         asked.contains("Write three lines.") && asked.ends_with("of today"),
         "{asked}"
-    );
-}
-
-#[test]
-fn another_conversation_is_gone_on_with() {
-    let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let home = Home::with(&model.config());
-    home.agent(["-s", "my garden", "-m", "about basil"])
-        .exits(0);
-    let mut talk = conversation(&home, []);
-    talk.types("/sessions\r");
-    talk.wait_for_stdout("about basil");
-    talk.types("/resume nobody\r");
-    talk.wait_for_stdout("there is no conversation \"nobody\"");
-    talk.types("/resume my%20garden\r");
-    talk.wait_for_stdout(
-        "bantam: now in my%20garden, with openai/test-model; you asked last: about basil",
-    );
-    talk.types("and mint?\r");
-    talk.wait_for_stdout("Two.");
-    talk.types("/quit\r");
-    talk.finish().exits(0);
-    assert_eq!(model.request(1).texts("user").len(), 2);
-    assert_eq!(
-        home.session("cli_my%20garden").texts("user"),
-        ["about basil", "and mint?"]
     );
 }
 
@@ -612,30 +583,4 @@ fn several_lines_that_begin_like_a_command_are_not_run() {
             .last("user")
             .ends_with(" /new\nis that right?")
     );
-}
-
-#[test]
-fn a_long_list_of_conversations_ends_with_the_newest() {
-    let model = Model::scripted([]);
-    let home = Home::with(&model.config());
-    let line = |n: usize| json!({ "role": "user", "content": format!("question {n}"), "time": format!("2026-01-01T00:{n:02}:00Z") });
-    for n in 0..60 {
-        home.write(
-            &format!("sessions/cli_talk{n:02}.jsonl"),
-            journal([line(n)]),
-        );
-    }
-    let mut talk = conversation(&home, []);
-    talk.types("/sessions\r");
-    talk.wait_for_next_stdout("question 59\r\nbantam: ");
-    talk.types("/sessions all\r");
-    talk.wait_for_next_stdout("question 0\r\n");
-    talk.wait_for_next_stdout("question 59\r\nbantam: ");
-    talk.types("/quit\r");
-    let run = talk.finish();
-    run.exits(0);
-    let text = seen(&run.stdout);
-    let first = text.split("> /sessions all").next().unwrap();
-    assert!(!first.contains("question 0\n"), "{first}");
-    assert!(first.contains("older ones: /sessions all"), "{first}");
 }
