@@ -519,7 +519,8 @@ fn has_new(request: &Request, kind: MediaKind) -> bool {
         .unwrap_or_default();
     new.iter()
         .flat_map(Message::media)
-        .any(|media| media.kind() == kind)
+        // The text of a PDF stands in for it.
+        .any(|media| media.kind() == kind && media.text.is_empty())
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ fn a_pdf_goes_as_a_file_and_as_its_text_to_a_model_that_takes_none() {
         .prints("Tuesday.\n")
         .says("takes no PDF files");
     for request in [model.request(2), {
-        ask(&[]).exits(0);
+        ask(&[]).exits(0).does_not_say("asked without");
         model.request(3)
     }] {
         let user = request.last("user");
