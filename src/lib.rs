@@ -56,7 +56,7 @@
 // | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one `host`, its refusals (`refusal`, `waits`) and what is remembered of them (`host_facts`), what is `outgoing` in OpenAI's API (`openai`) and Anthropic's (`anthropic`); the way back (`response`, `reply`, `lenient`, `thoughts`, `text_calls`), lists of models and the default of each (`catalog`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
 // | 2 | `http_api` | the agent behind OpenAI's chat API: the listener (`mod`), who may use it (`access`), how many at a time (`connections`), one connection (`connection`), what a client sees of its turn (`output`), HTTP/1.1 (`request`, `response`), the API (`chat`) |
-// | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), those of this program as constants (`built_in`), the registry that checks calls (`registry`, `schema`), what is told of a call and how it runs (`prepared`), long results (`pages`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
+// | 2 | `tool` | the trait (`mod`), tools that are functions (`function`), the registry that finds tools and checks calls (`registry`, `names`, `schema`, `repair`), a checked `call`, its views and its result, long results (`pages`), what the built-in tools share (`workshop`), tools that a `client` runs; one file for each family of tools, and the search of notes by `meaning` |
 // | 1 | `config` | the declaration of all settings (`settings`, `setting`), which JSON text is read straight into (`read`), in four layers (`load`); what each layer says, for those who show it (`report`, `locate`), changes of the file (`edit`), API `keys`, `vendors`, the choice of a model (`models`), the HTTP `proxy` |
 // | 1 | `http` | makes every HTTP request (`client`, `tls`, `half_closed`, `resolver`), and says what failed (`errors`) |
 // | 1 | `mcp` | the tools of other people's servers: one server (`mod`), the protocol (`client`), how messages travel (`stdio`, `http`), what its tools are (`list`), what it may not run (`trust`) |
@@ -92,8 +92,8 @@
 // # Where a new thing goes
 //
 // - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `worker/protocol.rs`, its arm and
-//   file in `files/`, and a row in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//   with a `BuiltIn`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `worker/protocol.rs`, too. Tests
+//   file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
+//   with a function that makes it from the `Workshop`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `worker/protocol.rs`, too. Tests
 //   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 // - **A provider**: a file in `provider/` with a body and a reader, a protocol and its vendors in `config/vendors.rs`, and its
 //   arms in `provider/host.rs`. A vendor that speaks the OpenAI API is one line of that table.

@@ -23,7 +23,7 @@ pub struct Builder {
     pub(crate) prompt: Prompt,
     /// Removes secrets from tool results and errors.
     pub(crate) redactor: Redactor,
-    /// The calls to ask the user about; see [`crate::tool::PreparedCall::is_among`].
+    /// The calls to ask the user about; see [`crate::tool::Call::needs_approval`].
     pub(crate) confirm: Vec<String>,
     /// Allows each request to a model and records it.
     pub(crate) ledger: Option<Arc<Ledger>>,

@@ -22,7 +22,7 @@ use crate::session::{Entry, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
-use crate::tool::{PreparedCall, ToolOutput, Turn};
+use crate::tool::{Audience, Call, ToolOutput, Turn};
 use crate::usage::Account;
 
 /// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
@@ -61,7 +61,7 @@ pub struct CallOutput {
 
 /// A call that may run, or the reason why not.
 struct Admitted<'a> {
-    call: PreparedCall<'a>,
+    call: Call<'a>,
     permission: Permission,
 }
 
@@ -153,7 +153,7 @@ impl<'a> Calls<'a> {
             .append(session, &entries, Durability::Later, now)
     }
 
-    fn admit<'c>(&mut self, call: PreparedCall<'c>, session: &mut Session) -> Result<Admitted<'c>> {
+    fn admit<'c>(&mut self, call: Call<'c>, session: &mut Session) -> Result<Admitted<'c>> {
         let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
         let permission = match self.detector.refuses(&call, is_gone) {
             Some(why) => Permission::Refused(why),
@@ -164,9 +164,9 @@ impl<'a> Calls<'a> {
 
     /// Asks the user about a call, if `tools.confirm` has it. The conversation knows how far this has come, so that a turn that
     /// is resumed asks again and runs nothing twice.
-    fn permission(&self, call: &PreparedCall, session: &mut Session) -> Result<Permission> {
+    fn permission(&self, call: &Call, session: &mut Session) -> Result<Permission> {
         let (turn, tool) = (self.turn, call.name());
-        let is_settled = !call.is_among(&self.agent.confirm)
+        let is_settled = !call.needs_approval(&self.agent.confirm)
             || session.allowed.iter().any(|allowed| allowed == tool)
             || turn.cancel.reason().is_some();
         if is_settled {
@@ -242,8 +242,9 @@ impl<'a> Calls<'a> {
             (None, Permission::Granted | Permission::GrantedByUser) => None,
         };
         let prefix = if why_not.is_some() { "not run: " } else { "" };
+        let view = call.view(Audience::Events);
         (turn.events)(Event::ToolStarted {
-            summary: format!("{prefix}{}", call.summary()),
+            summary: format!("{prefix}{}", view.summary),
         });
         let events = |event| {
             (turn.events)(match event {
@@ -284,11 +285,9 @@ impl<'a> Calls<'a> {
         };
         // Limit it now: the results of parallel calls all stay in memory until the first call has ended.
         self.shown.limit(&mut result);
-        if !result.is_error && !matches!(permission, Permission::GrantedByUser) {
-            let change = call.change();
-            if !change.is_empty() {
-                (turn.events)(Event::FileDiff(change));
-            }
+        let is_news = !result.is_error && !matches!(permission, Permission::GrantedByUser);
+        if is_news && !view.diff.is_empty() {
+            (turn.events)(Event::FileDiff(view.diff));
         }
         let report = CallReport {
             name: call.name().to_owned(),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::tool::{PreparedCall, Risk};
+use crate::tool::{Call, Risk};
 
 /// How many calls of a tool in a row may have arguments that do not fit, and how often another program's tool may be called
 /// that changes something: to press a key twice is not repetition.
@@ -55,7 +55,7 @@ impl LoopDetector {
     /// an id has left the conversation.
     pub(super) fn refuses(
         &mut self,
-        call: &PreparedCall,
+        call: &Call,
         is_gone: impl Fn(&str) -> bool,
     ) -> Option<String> {
         let (name, fits) = (call.name(), call.is_valid());
@@ -137,7 +137,7 @@ mod tests {
     use crate::error::Result;
     use crate::message::ToolCall;
     use crate::redact::Redactor;
-    use crate::tool::{BUILT_IN, Registry, Tool, ToolOutput, ToolSpec, Turn};
+    use crate::tool::{Owner, Registry, Tool, ToolOutput, ToolSpec, Turn};
     use serde_json::{Value, json};
 
     struct SpecOnly(ToolSpec);
@@ -146,6 +146,12 @@ mod tests {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
+        fn owner(&self) -> Owner {
+            match &*self.0.source {
+                "a server" => Owner::Server,
+                _ => Owner::BuiltIn,
+            }
+        }
         fn call(&self, _: &Value, _: &Turn) -> Result<ToolOutput> {
             Ok(ToolOutput::default())
         }
@@ -153,7 +159,7 @@ mod tests {
 
     fn tool(name: &str, risk: Risk) -> Box<dyn Tool> {
         let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
-        let source = if name == "push" { "a server" } else { BUILT_IN };
+        let source = if name == "push" { "a server" } else { "" };
         Box::new(SpecOnly(ToolSpec {
             name: name.to_owned().into(),
             description: "".into(),

@@ -485,7 +485,12 @@ impl Agent {
     }
 
     fn with_tools(self, tools: Registry) -> Self {
-        let offers = offers(&tools);
+        let offer = |(spec, schema): (&ToolSpec, _)| ToolOffer {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            schema,
+        };
+        let offers: Vec<ToolOffer> = tools.declared().map(offer).collect();
         Self {
             offers_weight: history::weight_of_offers(&offers),
             offers,
@@ -517,19 +522,11 @@ pub fn fill<'t>(template: &'t str, values: &BTreeMap<&str, &'t str>) -> Result<S
 /// Estimates the tokens that these messages and tools take in a request, at three bytes per token, which overestimates most
 /// texts; only the host can count exactly. Compaction uses this estimate.
 pub fn count_tokens(messages: &[Message], tools: &[ToolSpec]) -> u64 {
-    history::weight(messages)
-        + history::weight_of_offers(&tools.iter().map(offer).collect::<Vec<_>>())
-}
-
-fn offer(spec: &ToolSpec) -> ToolOffer {
-    ToolOffer {
+    let offer = |spec: &ToolSpec| ToolOffer {
         name: spec.name.clone(),
         description: spec.description.clone(),
-        schema: spec.sent_schema(),
-    }
-}
-
-/// These tools as requests declare them.
-fn offers(tools: &Registry) -> Vec<ToolOffer> {
-    tools.specs().map(offer).collect()
+        schema: spec.schema.clone(),
+    };
+    history::weight(messages)
+        + history::weight_of_offers(&tools.iter().map(offer).collect::<Vec<_>>())
 }

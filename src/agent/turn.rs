@@ -390,7 +390,7 @@ impl Agent {
         for call in &mut reply.calls {
             call.name = self
                 .tools
-                .meant(&self.redactor.redact(std::mem::take(&mut call.name)));
+                .resolve(&self.redactor.redact(std::mem::take(&mut call.name)));
         }
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();

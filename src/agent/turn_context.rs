@@ -9,7 +9,7 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
-use crate::tool::PreparedCall;
+use crate::tool::{Audience, Call};
 
 /// The most subagents for one message, including background ones: the report of each may lead to more.
 const MAX_SUBAGENTS: u32 = 32;
@@ -55,19 +55,20 @@ impl<'a> TurnContext<'a> {
     }
 
     /// Asks the user about a call and waits, however long they take. `None` if nobody can be asked.
-    pub(super) fn ask_user(&self, call: &PreparedCall) -> Option<Decision> {
+    pub(super) fn ask_user(&self, call: &Call) -> Option<Decision> {
         let Some(confirm) = &self.request.confirm else {
             let tool = call.name().to_owned();
             *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tool);
             return None;
         };
         let _pause = self.cancel.pause();
+        let view = call.view(Audience::Approver(&self.cancel));
         Some(confirm(&PendingCall {
             id: call.id().to_owned(),
             tool: call.name().to_owned(),
-            summary: call.asked_summary(),
-            arguments: call.asked_arguments(),
-            change: call.asked_change(&self.cancel),
+            summary: view.summary,
+            arguments: view.arguments,
+            change: view.diff,
         }))
     }
 

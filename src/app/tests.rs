@@ -17,7 +17,7 @@ use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
-use crate::tool::{Registry, ToolSpec};
+use crate::tool::{Audience, Registry, ToolSpec};
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -142,9 +142,13 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
             for (reply, _) in [whole.finish(), streamed.finish()].into_iter().flatten() {
                 for mut call in reply.calls {
                     assert!(!call.name.trim().is_empty());
-                    call.name = tools.meant(&call.name);
+                    call.name = tools.resolve(&call.name);
                     let prepared = tools.prepare(&call);
-                    let told = (prepared.summary(), prepared.identity(), prepared.risk());
+                    let told = (
+                        prepared.view(Audience::Events).summary,
+                        prepared.identity(),
+                        prepared.risk(),
+                    );
                     assert!(told.0.len() < 1000);
                 }
             }

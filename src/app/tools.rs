@@ -39,17 +39,17 @@ use crate::error::{Error, Result};
 use crate::mcp::{Servers, missing_prefix};
 use crate::paths::Home;
 use crate::ssrf::AddressGuard;
-use crate::tool::cron::CRON;
-use crate::tool::exec::EXEC;
-use crate::tool::files::FILES;
+use crate::tool::cron::cron_tool;
+use crate::tool::exec::exec_tool;
+use crate::tool::files::file_tools;
 use crate::tool::meaning::Meaning;
-use crate::tool::memory::MEMORY;
-use crate::tool::message::MESSAGE;
-use crate::tool::skill::SKILL;
-use crate::tool::subagent::{SUBAGENT, SUBAGENT_ALONE};
-use crate::tool::think::THINK;
-use crate::tool::web::{WEB_FETCH, WEB_SEARCH};
-use crate::tool::{BuiltIn, Tool, Workshop};
+use crate::tool::memory::memory_tool;
+use crate::tool::message::message_tool;
+use crate::tool::skill::skill_tool;
+use crate::tool::subagent::{subagent_tool, subagent_tool_without_skills};
+use crate::tool::think::think_tool;
+use crate::tool::web::{web_fetch_tool, web_search_tool};
+use crate::tool::{Function, Tool, Workshop};
 use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers, begun};
 
@@ -151,13 +151,9 @@ impl Policy {
 
 type Tools = Vec<Box<dyn Tool>>;
 
-fn at_work(workshop: Workshop, tools: impl IntoIterator<Item = &'static BuiltIn>) -> Tools {
-    let workshop = Arc::new(workshop);
-    let mut at_work = Tools::new();
-    for tool in tools {
-        at_work.push(Box::new(tool.at_work(&workshop)));
-    }
-    at_work
+fn boxed(tools: Vec<Function>) -> Tools {
+    let tools = tools.into_iter();
+    tools.map(|tool| Box::new(tool) as Box<dyn Tool>).collect()
 }
 
 /// `read_file`, `write_file`, `edit_file`, `append_file`, `list_dir` and `grep`, in the workspace and in the trees of
@@ -171,17 +167,18 @@ pub fn files(policy: &Policy) -> Result<Tools> {
         transcribe,
         ..policy.workshop()
     };
-    Ok(at_work(workshop, &FILES))
+    Ok(boxed(file_tools(&Arc::new(workshop))))
 }
 
 /// `exec`: a command in the sandbox, as `tools.exec` says. Who calls this wants it, so `tools.exec.enabled` counts for [`all`] only.
 pub fn exec(policy: &Policy) -> Tools {
-    at_work(policy.workshop(), [&EXEC])
+    boxed(vec![exec_tool(&Arc::new(policy.workshop()))])
 }
 
 /// `web_fetch` and `web_search`, as `tools.web` says. They connect from this process; what comes is read in the sandbox.
 pub fn web(policy: &Policy) -> Tools {
-    at_work(policy.workshop(), [&WEB_FETCH, &WEB_SEARCH])
+    let workshop = Arc::new(policy.workshop());
+    boxed(vec![web_fetch_tool(&workshop), web_search_tool(&workshop)])
 }
 
 /// `memory`: notes in `workspace/` of the home, wherever tools work. [`Policy::builder`] shows them to the model.
@@ -194,12 +191,12 @@ pub fn memory(policy: &Policy) -> Result<Tools> {
         notes: note_workers(&policy.workers, policy.parts())?,
         ..policy.workshop()
     };
-    Ok(at_work(workshop, [&MEMORY]))
+    Ok(boxed(vec![memory_tool(&Arc::new(workshop))]))
 }
 
 /// `skill`, for the skills in `agent/skills/` of the home. [`Policy::builder`] shows the model their list.
 pub fn skills(policy: &Policy) -> Tools {
-    at_work(policy.workshop(), [&SKILL])
+    boxed(vec![skill_tool(&Arc::new(policy.workshop()))])
 }
 
 /// `subagent`: tasks for agents like this one with a context of their own, side by side. They have its other tools, but for those
@@ -207,12 +204,12 @@ pub fn skills(policy: &Policy) -> Tools {
 /// that the model does not wait for needs the [`background`](crate::agent::Request::background) of the request, which runs it by
 /// [`Agent::perform`]; the model is told so where there is none.
 pub fn subagents() -> Tools {
-    vec![Box::new(SUBAGENT_ALONE.at_work_alone())]
+    boxed(vec![subagent_tool_without_skills()])
 }
 
 /// `think`: room for a thought.
 pub fn think() -> Tools {
-    vec![Box::new(THINK.at_work_alone())]
+    boxed(vec![think_tool()])
 }
 
 /// The tools of an MCP server, called `NAME__TOOL`, whose texts come within a fence of backticks, as data; and what the user should know of them: that their descriptions have changed,
@@ -292,22 +289,9 @@ pub(crate) fn configured(
     let config = parts.config;
     let mut notices = Vec::new();
     let mut workshop = workshop(workers, parts);
-    let mut within: Vec<&BuiltIn> = FILES.iter().collect();
-    within.extend([&SKILL, &SUBAGENT, &WEB_FETCH, &WEB_SEARCH]);
-    if config.tools.exec.enabled && child::has_shell() {
-        within.push(&EXEC);
-    }
-    if !config.channels.telegram.token.is_empty() {
-        within.push(&MESSAGE);
-    }
-    if config.cron.enabled {
-        within.push(&CRON);
-    }
+    let mut has_notes = false;
     match note_workers(workers, parts) {
-        Ok(notes) => {
-            workshop.notes = notes;
-            within.push(&MEMORY);
-        }
+        Ok(notes) => (workshop.notes, has_notes) = (notes, true),
         Err(e) => notices.push(e.message),
     }
     if !config.memory.embedding_model.is_empty() {
@@ -322,8 +306,28 @@ pub(crate) fn configured(
             Err(e) => notices.push(e.message),
         }
     }
-    let mut tools = at_work(workshop, within);
-    tools.push(Box::new(THINK.at_work_alone()));
+    let workshop = Arc::new(workshop);
+    let mut built_in = file_tools(&workshop);
+    built_in.extend([
+        skill_tool(&workshop),
+        subagent_tool(&workshop),
+        think_tool(),
+        web_fetch_tool(&workshop),
+        web_search_tool(&workshop),
+    ]);
+    if has_notes {
+        built_in.push(memory_tool(&workshop));
+    }
+    if config.tools.exec.enabled && child::has_shell() {
+        built_in.push(exec_tool(&workshop));
+    }
+    if !config.channels.telegram.token.is_empty() {
+        built_in.push(message_tool(&workshop));
+    }
+    if config.cron.enabled {
+        built_in.push(cron_tool(&workshop));
+    }
+    let mut tools = boxed(built_in);
     if !config.mcp_servers.is_empty() {
         mcp::add_tools(servers, parts, &mut tools, &mut notices);
     }

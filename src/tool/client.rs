@@ -3,12 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Function, Risk, SUBAGENT, Tool, ToolOutput, ToolSpec};
+use super::{Function, Owner, Risk, SUBAGENT, Tool, ToolOutput, ToolSpec};
 use crate::error::Error;
 use crate::message::ToolCall;
-
-/// The source of tools that a client runs.
-pub(super) const CLIENT: &str = "the client";
 
 /// The calls for the client, in the order in which the model made them.
 pub(crate) type ClientCalls = Arc<Mutex<Vec<ToolCall>>>;
@@ -26,10 +23,10 @@ pub(crate) fn client_tool(
         description: description.into(),
         schema: schema.into(),
         risk: Risk::Writes, // so that calls keep their order
-        source: CLIENT.into(),
+        source: "the client".into(),
     };
     let (calls, request) = (calls.clone(), request.to_owned());
-    let function = Function::of(spec, &[], move |args, turn| {
+    let function = Function::owned(Owner::Client, spec, &[], move |args, turn| {
         if turn.origin.channel == SUBAGENT {
             return Err(Error::failed(
                 "a subagent cannot use the client's tools: report what is needed",
@@ -46,5 +43,5 @@ pub(crate) fn client_tool(
         turn.is_handed_over.store(true, Ordering::SeqCst);
         Ok(ToolOutput::text("[the client runs this tool]"))
     });
-    Box::new(function.takes_any())
+    Box::new(function)
 }

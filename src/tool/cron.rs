@@ -1,10 +1,11 @@
 //! The `cron` tool: a model adds, lists and changes scheduled jobs. The parent process stores them, outside the workspace.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{BuiltIn, JOB, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{Function, JOB, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
@@ -13,28 +14,30 @@ use crate::text::one_line;
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
-pub(crate) static CRON: BuiltIn = BuiltIn::new(
-    ToolSpec::built_in(
+pub(crate) fn cron_tool(workshop: &Arc<Workshop>) -> Function {
+    let spec = ToolSpec::built_in(
         "cron",
         Risk::Writes,
         "Schedule a message to yourself. It comes without this conversation: say all you need.",
-        schema! {
-            required(action)
-            action: OneOf("add", "list", "remove", "enable", "disable");
-            message: Text();
-            every_seconds: AtLeast(60);
-            cron_expr: Text() "minute hour day month weekday";
-            at: Text() "Once: 2026-03-29T02:30, RFC 3339 or +20m";
-            tz: Text() "IANA zone";
-            job_id: Text();
+        concat!(
+            r#"{"type":"object","properties":{"action":{"type":"string","enum":["add","list","remove","enable","disable"]},"#,
+            r#""message":{"type":"string"},"#,
+            r#""every_seconds":{"type":"integer","minimum":60},"#,
+            r#""cron_expr":{"type":"string","description":"minute hour day month weekday"},"#,
+            r#""at":{"type":"string","description":"Once: 2026-03-29T02:30, RFC 3339 or +20m"},"#,
+            r#""tz":{"type":"string","description":"IANA zone"},"#,
+            r#""job_id":{"type":"string"}},"required":["action"]}"#
+        ),
+    );
+    workshop.tool(
+        spec,
+        &["action", "job_id", "message"],
+        |workshop, args, turn| {
+            let jobs = Jobs::new(workshop.home.clone(), &workshop.env);
+            change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
         },
-    ),
-    &["action", "job_id", "message"],
-    |workshop, args, turn| {
-        let jobs = Jobs::new(workshop.home.clone(), &workshop.env);
-        change(&jobs, args, turn, schedule::millis(SystemTime::now())).map(ToolOutput::text)
-    },
-);
+    )
+}
 
 fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));

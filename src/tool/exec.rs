@@ -1,9 +1,11 @@
 //! The `exec` tool: runs a command in the sandbox.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments};
+use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments};
 use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
@@ -21,34 +23,25 @@ struct Args {
     timeout: Option<u64>,
 }
 
-pub(crate) static EXEC: BuiltIn = BuiltIn {
-    adapt: Some(adapt),
-    spec: ToolSpec::built_in(
+/// `exec`, whose description says what the settings decide.
+pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
+    let mut spec = ToolSpec::built_in(
         "exec",
         Risk::Runs,
         "Run a command with /bin/sh in the workspace. Standard input is empty; background processes end with the command.",
-        schema! {
-            required(command)
-            command: Text();
-            working_dir: Text();
-            timeout: Between(1, 600) "Seconds; default TIMEOUT";
-        },
-    ),
-    shown: &["command", "working_dir"],
-    always_parallel: false,
-    is_safe: |_| false,
-    replaces: None,
-    run,
-};
-
-fn adapt(spec: &mut ToolSpec, config: &Config) {
-    let settings = &config.tools.exec;
+        concat!(
+            r#"{"type":"object","properties":{"command":{"type":"string"},"#,
+            r#""working_dir":{"type":"string"},"#,
+            r#""timeout":{"type":"integer","minimum":1,"maximum":600,"description":"Seconds; default TIMEOUT"}},"required":["command"]}"#
+        ),
+    );
+    let settings = &workshop.config.tools.exec;
     let network = if settings.sandbox == Sandbox::Off {
         Network::Full
     } else {
         settings.network
     };
-    let of_network = match network {
+    spec.description += match network {
         Network::None => {
             " Commands have no network: the user can set tools.exec.network in config.json."
         }
@@ -57,9 +50,9 @@ fn adapt(spec: &mut ToolSpec, config: &Config) {
         }
         Network::Full => "",
     };
-    spec.description += of_network;
     let timeout = settings.timeout.to_string();
     spec.schema = spec.schema.replace("TIMEOUT", &timeout).into();
+    workshop.tool(spec, &["command", "working_dir"], run)
 }
 
 /// The environment variables that every command gets: those of the local time zone and of `tools.exec.pass_env`.

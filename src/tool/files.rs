@@ -2,11 +2,11 @@
 //! All of them come from the model; a tool that needs a setting is a file of its own.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::built_in::InWorkshop;
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use super::{Function, Owner, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::access::Tree;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -22,99 +22,87 @@ use crate::worker::protocol::{FileJob, Header, Job};
 const SHOWN: &[&str] = &["pattern", "path"];
 
 /// The prompt says what paths are relative to.
-pub(crate) static FILES: [BuiltIn; 6] = [
-    BuiltIn::new(
-        ToolSpec::built_in(
-            "list_dir",
-            Risk::Safe,
-            "List a directory, up to 200 entries.",
-            schema! {
-                required()
-                path: Text() "Default: the workspace";
-                depth: AtLeast(0) "Levels; default 1";
-            },
+static SPECS: [ToolSpec; 6] = [
+    ToolSpec::built_in(
+        "list_dir",
+        Risk::Safe,
+        "List a directory, up to 200 entries.",
+        concat!(
+            r#"{"type":"object","properties":{"path":{"type":"string","description":"Default: the workspace"},"#,
+            r#""depth":{"type":"integer","minimum":0,"description":"Levels; default 1"}},"required":[]}"#
         ),
-        SHOWN,
-        |workshop, args, turn| run("list_dir", workshop, args, turn),
     ),
-    BuiltIn::new(
-        ToolSpec::built_in(
-            "read_file",
-            Risk::Safe,
-            "Read a text file, up to 2000 lines at once, a PDF or a recording, or view an image.",
-            schema! {
-                required(path)
-                path: Text();
-                offset: AtLeast(0) "From 1";
-                limit: AtLeast(0) "Lines";
-                pages: Text() "Of a PDF: 3-12";
-            },
+    ToolSpec::built_in(
+        "read_file",
+        Risk::Safe,
+        "Read a text file, up to 2000 lines at once, a PDF or a recording, or view an image.",
+        concat!(
+            r#"{"type":"object","properties":{"path":{"type":"string"},"#,
+            r#""offset":{"type":"integer","minimum":0,"description":"From 1"},"#,
+            r#""limit":{"type":"integer","minimum":0,"description":"Lines"},"#,
+            r#""pages":{"type":"string","description":"Of a PDF: 3-12"}},"required":["path"]}"#
         ),
-        SHOWN,
-        |workshop, args, turn| run("read_file", workshop, args, turn),
     ),
-    BuiltIn::new(
-        ToolSpec::built_in(
-            "grep",
-            Risk::Safe,
-            "Search files for lines that match. Skips binary files, links and .git.",
-            schema! {
-                required(pattern)
-                pattern: Text() "Regular expression, no look-around";
-                path: Text() "Default: the workspace";
-                glob: Text() "*.rs by name, src/**/*.rs by path";
-                max: AtLeast(0) "Default 100";
-            },
+    ToolSpec::built_in(
+        "grep",
+        Risk::Safe,
+        "Search files for lines that match. Skips binary files, links and .git.",
+        concat!(
+            r#"{"type":"object","properties":{"pattern":{"type":"string","description":"Regular expression, no look-around"},"#,
+            r#""path":{"type":"string","description":"Default: the workspace"},"#,
+            r#""glob":{"type":"string","description":"*.rs by name, src/**/*.rs by path"},"#,
+            r#""max":{"type":"integer","minimum":0,"description":"Default 100"}},"required":["pattern"]}"#
         ),
-        SHOWN,
-        |workshop, args, turn| run("grep", workshop, args, turn),
     ),
-    BuiltIn::<InWorkshop>::new(
-        ToolSpec::built_in(
-            "write_file",
-            Risk::Writes,
-            "Create a text file, or replace its content.",
-            schema! {
-                required(path, content)
-                path: Text();
-                content: Text();
-            },
+    ToolSpec::built_in(
+        "write_file",
+        Risk::Writes,
+        "Create a text file, or replace its content.",
+        concat!(
+            r#"{"type":"object","properties":{"path":{"type":"string"},"#,
+            r#""content":{"type":"string"}},"required":["path","content"]}"#
         ),
-        SHOWN,
-        |workshop, args, turn| run("write_file", workshop, args, turn),
-    )
-    .replacing(|workshop, args, cancel| replaced(&workshop.workers, text(args, "path"), cancel)),
-    BuiltIn::new(
-        ToolSpec::built_in(
-            "append_file",
-            Risk::Writes,
-            "Append text to a file, or create it.",
-            schema! {
-                required(path, content)
-                path: Text();
-                content: Text();
-            },
-        ),
-        SHOWN,
-        |workshop, args, turn| run("append_file", workshop, args, turn),
     ),
-    BuiltIn::new(
-        ToolSpec::built_in(
-            "edit_file",
-            Risk::Writes,
-            "Replace text in a file.",
-            schema! {
-                required(path, old_text, new_text)
-                path: Text();
-                old_text: Text() "As in the file, where it occurs once";
-                new_text: Text();
-                replace_all: Flag();
-            },
+    ToolSpec::built_in(
+        "append_file",
+        Risk::Writes,
+        "Append text to a file, or create it.",
+        concat!(
+            r#"{"type":"object","properties":{"path":{"type":"string"},"#,
+            r#""content":{"type":"string"}},"required":["path","content"]}"#
         ),
-        SHOWN,
-        |workshop, args, turn| run("edit_file", workshop, args, turn),
+    ),
+    ToolSpec::built_in(
+        "edit_file",
+        Risk::Writes,
+        "Replace text in a file.",
+        concat!(
+            r#"{"type":"object","properties":{"path":{"type":"string"},"#,
+            r#""old_text":{"type":"string","description":"As in the file, where it occurs once"},"#,
+            r#""new_text":{"type":"string"},"#,
+            r#""replace_all":{"type":"boolean"}},"required":["path","old_text","new_text"]}"#
+        ),
     ),
 ];
+
+/// The tools for files, each of which runs the job of its name.
+pub(crate) fn file_tools(workshop: &Arc<Workshop>) -> Vec<Function> {
+    SPECS.iter().map(|spec| file_tool(workshop, spec)).collect()
+}
+
+fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
+    let (own, name) = (workshop.clone(), spec.name.clone());
+    let tool = Function::owned(Owner::BuiltIn, spec.clone(), SHOWN, move |args, turn| {
+        run(&name, &own, args, turn)
+    });
+    if spec.name != "write_file" {
+        return tool;
+    }
+    let workers = workshop.workers.clone();
+    tool.replacing(Box::new(move |args, cancel| {
+        replaced(&workers, text(args, "path"), cancel)
+    }))
+}
 
 /// Transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
@@ -246,8 +234,8 @@ mod tests {
 
     #[test]
     fn what_is_offered_is_a_job() {
-        for tool in &FILES {
-            let schema: Value = serde_json::from_str(&tool.spec.schema).unwrap();
+        for spec in &SPECS {
+            let schema: Value = serde_json::from_str(&spec.schema).unwrap();
             let value = |name: &str| match schema["properties"][name]["type"].as_str().unwrap() {
                 "string" => json!("text"),
                 "boolean" => json!(true),
@@ -256,7 +244,7 @@ mod tests {
             };
             let fields = |names: &[&str]| {
                 let fields = names.iter().map(|name| ((*name).to_owned(), value(name)));
-                json!({ &*tool.spec.name: fields.collect::<Map<_, _>>() })
+                json!({ &*spec.name: fields.collect::<Map<_, _>>() })
             };
             let all: Vec<&str> = schema["properties"]
                 .as_object()
@@ -283,7 +271,7 @@ mod tests {
                 assert!(serde_json::from_value::<FileJob>(fields(&others)).is_err());
             }
         }
-        let schema: Value = serde_json::from_str(&FILES[0].spec.schema).unwrap();
+        let schema: Value = serde_json::from_str(&SPECS[0].schema).unwrap();
         assert_eq!(schema["required"], json!([]));
         assert_eq!(schema["properties"]["depth"]["type"], "integer");
     }

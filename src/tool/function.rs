@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{Owner, Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::one_line;
@@ -32,14 +32,14 @@ pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 /// ```
 pub struct Function {
     pub(super) spec: ToolSpec,
+    owner: Owner,
     /// The arguments that a summary shows; empty: all of them.
-    pub(super) shown: &'static [&'static str],
-    pub(super) always_parallel: bool,
-    pub(super) takes_any: bool,
-    pub(super) is_safe: fn(&Value) -> bool,
+    shown: &'static [&'static str],
+    always_parallel: bool,
+    is_safe: fn(&Value) -> bool,
     /// See [`Tool::replaces`].
-    pub(super) replaces: Option<Box<Replaces>>,
-    pub(super) run: Box<Run>,
+    replaces: Option<Box<Replaces>>,
+    run: Box<Run>,
 }
 
 impl Function {
@@ -59,7 +59,7 @@ impl Function {
             risk: Risk::Writes,
             source: "this program".into(),
         };
-        Self::of(spec, &[], move |args, turn| {
+        Self::owned(Owner::Program, spec, &[], move |args, turn| {
             run(arguments(args)?, turn).map(Into::into)
         })
     }
@@ -70,16 +70,17 @@ impl Function {
         self
     }
 
-    pub(super) fn of(
+    pub(super) fn owned(
+        owner: Owner,
         spec: ToolSpec,
         shown: &'static [&'static str],
         run: impl Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync + 'static,
     ) -> Self {
         Self {
             spec,
+            owner,
             shown,
             always_parallel: false,
-            takes_any: false,
             is_safe: |_| false,
             replaces: None,
             run: Box::new(run),
@@ -87,19 +88,21 @@ impl Function {
     }
 
     /// Makes calls run in parallel whatever their risk.
-    pub(super) fn always_parallel(self) -> Self {
-        Self {
-            always_parallel: true,
-            ..self
-        }
+    pub(super) fn parallel(mut self) -> Self {
+        self.always_parallel = true;
+        self
     }
 
-    /// Passes arguments on that the schema does not name.
-    pub(super) fn takes_any(self) -> Self {
-        Self {
-            takes_any: true,
-            ..self
-        }
+    /// Makes calls with such arguments safe.
+    pub(super) fn safe_if(mut self, is_safe: fn(&Value) -> bool) -> Self {
+        self.is_safe = is_safe;
+        self
+    }
+
+    /// Reads the file that a call would replace.
+    pub(super) fn replacing(mut self, replaces: Box<Replaces>) -> Self {
+        self.replaces = Some(replaces);
+        self
     }
 }
 
@@ -120,8 +123,8 @@ impl Tool for Function {
         self.always_parallel || self.risk(args) == Risk::Safe
     }
 
-    fn takes_any(&self) -> bool {
-        self.takes_any
+    fn owner(&self) -> Owner {
+        self.owner
     }
 
     fn summary(&self, args: &Value) -> String {

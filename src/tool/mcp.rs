@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::function::Function;
 use super::registry::{MAX_NAME, valid_name};
-use super::{Risk, ToolOutput, ToolSpec};
+use super::{Owner, Risk, ToolOutput, ToolSpec};
 use crate::bus::Event;
 use crate::error::Kind;
 use crate::mcp::{RemoteTool, Server};
@@ -38,7 +38,7 @@ pub(crate) fn mcp_tools(
         };
         let (server, remote) = (server.clone(), remote.clone());
         let only_reads = remote.read_only;
-        let function = Function::of(spec, &[], move |args, turn| {
+        let function = Function::owned(Owner::Server, spec, &[], move |args, turn| {
             let tell = |text| (turn.events)(Event::Notice(text));
             match server.call(&remote, args, turn.cancel, &tell) {
                 Ok(result) => Ok(output(&result, &server.definition.redactor)),
@@ -50,9 +50,8 @@ pub(crate) fn mcp_tools(
                 }),
             }
         });
-        let function = function.takes_any();
         if only_reads {
-            function.always_parallel()
+            function.parallel()
         } else {
             function
         }

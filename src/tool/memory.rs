@@ -1,10 +1,11 @@
 //! The tool for what should outlast a conversation: notes in the workspace's `memory/`, one file each.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, SUBAGENT, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use super::{Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
 use crate::error::{Context, Error, Result};
 use crate::session::search::{Found, search_past};
 use crate::template;
@@ -15,28 +16,24 @@ use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
 /// The most characters of a line from a conversation.
 const MAX_LINE: usize = 300;
 
-/// Its arguments are the fields of [`MemoryRequest`].
-pub(crate) static MEMORY: BuiltIn = BuiltIn {
-    adapt: None,
-    spec: ToolSpec::built_in(
-        "memory",
-        Risk::Writes,
-        "Notes (memory/KEY.md) that outlast the conversation. You always see MEMORY, today's and yesterday's.",
-        schema! {
-            required(action)
-            action: OneOf("view", "write", "append", "search", "delete")
-                "view without key lists all; write replaces; append adds a line";
-            key: Text() "A name, MEMORY or today";
-            content: Text();
-            query: Text();
-        },
+/// The arguments are the fields of [`MemoryRequest`].
+const SPEC: ToolSpec = ToolSpec::built_in(
+    "memory",
+    Risk::Writes,
+    "Notes (memory/KEY.md) that outlast the conversation. You always see MEMORY, today's and yesterday's.",
+    concat!(
+        r#"{"type":"object","properties":{"action":{"type":"string","enum":["view","write","append","search","delete"],"description":"view without key lists all; write replaces; append adds a line"},"#,
+        r#""key":{"type":"string","description":"A name, MEMORY or today"},"#,
+        r#""content":{"type":"string"},"#,
+        r#""query":{"type":"string"}},"required":["action"]}"#
     ),
-    shown: &["action", "key", "query"],
-    always_parallel: false,
-    is_safe: only_looks,
-    replaces: None,
-    run,
-};
+);
+
+pub(crate) fn memory_tool(workshop: &Arc<Workshop>) -> Function {
+    workshop
+        .tool(SPEC, &["action", "key", "query"], run)
+        .safe_if(only_looks)
+}
 
 /// With a model for it, a search also compares meanings.
 fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
@@ -117,16 +114,17 @@ fn only_looks(args: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tool::schema::{Unknown, check};
+    use crate::tool::Owner;
+    use crate::tool::schema::check;
     use serde_json::json;
 
     #[test]
     fn what_is_offered_is_asked_of_the_notes_and_looking_is_safe() {
-        let schema: Value = serde_json::from_str(&MEMORY.spec.schema).unwrap();
+        let schema: Value = serde_json::from_str(&SPEC.schema).unwrap();
         let actions = schema["properties"]["action"]["enum"].clone();
         for action in actions.as_array().unwrap() {
             let args = json!({"action": action, "key": "a", "content": "b", "query": "c"});
-            assert_eq!(check(&schema, args.clone(), Unknown::Refuse).unwrap(), args);
+            assert_eq!(check(&schema, args.clone(), Owner::BuiltIn).unwrap(), args);
             let request: MemoryRequest = arguments(&args).unwrap();
             assert_eq!(serde_json::to_value(request).unwrap(), args);
             let safe = matches!(action.as_str(), Some("view" | "search"));

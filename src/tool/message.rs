@@ -2,9 +2,11 @@
 //!
 //! It posts to the outbox and no more: delivery and retries are not its concern.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::error::{Error, Result};
@@ -32,22 +34,20 @@ struct Sender<'a> {
     heartbeat: &'a str,
 }
 
-pub(crate) static MESSAGE: BuiltIn = BuiltIn::new(
-    ToolSpec::built_in(
+pub(crate) fn message_tool(workshop: &Arc<Workshop>) -> Function {
+    let spec = ToolSpec::built_in(
         "message",
         Risk::Writes,
         "Send a message or a file to the user's chat now. Your final answer is delivered automatically: do not repeat in it \
          what you sent, and do not send what it will say.",
-        schema! {
-            required()
-            content: Text() "Markdown; optional with a file";
-            channel: OneOf("telegram");
-            chat_id: Text() "Another chat, by its number; default: where this turn or job replies, else the owner";
-            file: Text() "Path in the workspace, at most 50 MB; images are sent as photos";
-        },
-    ),
-    &["file", "content"],
-    |workshop, args, turn| {
+        concat!(
+            r#"{"type":"object","properties":{"content":{"type":"string","description":"Markdown; optional with a file"},"#,
+            r#""channel":{"type":"string","enum":["telegram"]},"#,
+            r#""chat_id":{"type":"string","description":"Another chat, by its number; default: where this turn or job replies, else the owner"},"#,
+            r#""file":{"type":"string","description":"Path in the workspace, at most 50 MB; images are sent as photos"}},"required":[]}"#
+        ),
+    );
+    workshop.tool(spec, &["file", "content"], |workshop, args, turn| {
         let sender = Sender {
             workers: &workshop.workers,
             home: &workshop.home,
@@ -56,8 +56,8 @@ pub(crate) static MESSAGE: BuiltIn = BuiltIn::new(
             heartbeat: &workshop.config.heartbeat.to,
         };
         sender.send(args, turn)
-    },
-);
+    })
+}
 
 impl Sender<'_> {
     /// The destination of a message, as `telegram:CHAT`.

@@ -2,45 +2,10 @@
 //! arguments that fit the schema, and its [`Turn`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
 //! [`crate::tools`].
 
-// The registry checks calls (`registry`, `schema`), which then run (`prepared`); long results come in pages (`pages`). The tools of
-// this program are constants that work with a `Workshop` (`built_in`). Every other file is a family of tools.
+// The registry finds the tool of a call and checks its arguments (`registry`, `names`, `schema`); the call shows itself and runs
+// (`call`); long results come in pages (`pages`). The built-in tools share a `Workshop`. Every other file is a family of tools.
 
-/// The JSON Schema of a built-in tool's arguments, as text: the names of those that must be given, and what each takes, with a
-/// description where it needs one. No text in it holds what JSON escapes: a test reads every schema.
-macro_rules! schema {
-    (@type Text) => { r#""type":"string""# };
-    (@type Flag) => { r#""type":"boolean""# };
-    (@type AtLeast $least:literal) => { concat!(r#""type":"integer","minimum":"#, $least) };
-    (@type Between $least:literal $most:literal) => {
-        concat!(r#""type":"integer","minimum":"#, $least, r#","maximum":"#, $most)
-    };
-    (@type OneOf $first:literal $($word:literal)*) => {
-        concat!(r#""type":"string","enum":[""#, $first, $(r#"",""#, $word,)* r#""]"#)
-    };
-    (@property $name:ident $kind:ident ($($of:literal),*) $($about:literal)?) => {
-        concat!(
-            r#"""#, stringify!($name), r#"":{"#, schema!(@type $kind $($of)*),
-            $(r#","description":""#, $about, r#"""#,)? "}"
-        )
-    };
-    (
-        required($($required:ident)? $(, $more:ident)*)
-        $name:ident: $kind:ident ($($of:literal),*) $($about:literal)?;
-        $($others:ident: $other_kind:ident ($($other_of:literal),*) $($other_about:literal)?;)*
-    ) => {
-        concat!(
-            r#"{"type":"object","properties":{"#,
-            schema!(@property $name $kind ($($of),*) $($about)?),
-            $(",", schema!(@property $others $other_kind ($($other_of),*) $($other_about)?),)*
-            r#"},"required":["#,
-            $(r#"""#, stringify!($required), r#"""#,)?
-            $(r#",""#, stringify!($more), r#"""#,)*
-            "]}"
-        )
-    };
-}
-
-pub(crate) mod built_in;
+mod call;
 mod change;
 pub(crate) mod client;
 pub(crate) mod cron;
@@ -53,7 +18,6 @@ pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod names;
 pub(crate) mod pages;
-mod prepared;
 mod registry;
 mod repair;
 mod schema;
@@ -61,6 +25,7 @@ pub(crate) mod skill;
 pub(crate) mod subagent;
 pub(crate) mod think;
 pub(crate) mod web;
+mod workshop;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -72,17 +37,16 @@ use serde_json::Value;
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Result};
-use crate::json::parse_json;
 use crate::message::Media;
 use crate::session::Values;
 use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
 use crate::usage::Account;
-pub(crate) use built_in::{BuiltIn, Workshop};
+pub(crate) use call::{Audience, Call, was_not_run};
 pub use function::Function;
 use pages::Pages;
-pub(crate) use prepared::{PreparedCall, was_not_run};
 pub(crate) use registry::Registry;
+pub(crate) use workshop::Workshop;
 
 /// What a tool may do to the world. It decides whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run
 /// at once and again.
@@ -109,8 +73,26 @@ impl Risk {
     }
 }
 
-/// The source of tools that are part of this program.
-pub(crate) const BUILT_IN: &str = "built in";
+/// Who made a tool, which decides how its calls are checked and whether they need approval.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// bantam itself.
+    BuiltIn,
+    /// The program that embeds bantam.
+    Program,
+    /// An MCP server.
+    Server,
+    /// A client of the HTTP endpoint, which also runs the tool.
+    Client,
+}
+
+impl Owner {
+    /// Whether the owner checks arguments that the schema does not name, and patterns.
+    pub(crate) fn checks_arguments(self) -> bool {
+        matches!(self, Self::Server | Self::Client)
+    }
+}
 
 /// Describes a tool to the model and to people.
 #[derive(Clone, Debug)]
@@ -131,7 +113,7 @@ pub struct ToolSpec {
     /// What its calls may do to the world.
     pub risk: Risk,
     /// Where the tool comes from, for people: the name of your program, for example. bantam's own tools have `built in`, and MCP
-    /// tools the name of their server; do not use these for others.
+    /// tools the name of their server.
     pub source: Cow<'static, str>,
 }
 
@@ -147,21 +129,7 @@ impl ToolSpec {
             description: Cow::Borrowed(description),
             schema: Cow::Borrowed(schema),
             risk,
-            source: Cow::Borrowed(BUILT_IN),
-        }
-    }
-
-    /// The schema as requests carry it. Those of this program need no repair.
-    pub(crate) fn sent_schema(&self) -> Cow<'static, str> {
-        if self.source == BUILT_IN {
-            return self.schema.clone();
-        }
-        let schema = parse_json(self.schema.as_bytes()).unwrap_or_default();
-        let repaired = repair::repair(schema.clone());
-        if repaired == schema {
-            self.schema.clone()
-        } else {
-            repaired.to_string().into()
+            source: Cow::Borrowed("built in"),
         }
     }
 
@@ -265,10 +233,10 @@ pub trait Tool: Send + Sync {
         self.risk(args) == Risk::Safe
     }
 
-    /// Whether arguments that the schema does not name are passed on; such a tool checks them itself, and patterns, too.
-    /// Default: no.
-    fn takes_any(&self) -> bool {
-        false
+    /// Who made the tool.
+    #[doc(hidden)]
+    fn owner(&self) -> Owner {
+        Owner::Program
     }
 
     /// One line for a person: what this call is about to do. `args` contains no secrets. Default: the arguments as JSON.

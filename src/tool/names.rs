@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{BUILT_IN, Registry, ToolSpec};
+use super::{Owner, Registry};
 use crate::text::one_line;
 
 /// Tools, and what they are called elsewhere. docs/coming-from.md has the same table.
@@ -239,9 +239,10 @@ fn signature(schema: &Value) -> Vec<String> {
 /// # Errors
 /// An argument that the tool does not have, or two values for one, in a sentence for the model.
 pub(crate) fn rename(
-    tool: &ToolSpec,
+    tool: &str,
     given: Map<String, Value>,
     schema: &Value,
+    owner: Owner,
 ) -> Result<(Map<String, Value>, Vec<String>), String> {
     let properties: Vec<&String> = schema["properties"]
         .as_object()
@@ -256,7 +257,7 @@ pub(crate) fn rename(
         let same = |known: &&&String| has_same_letters(known, &name);
         let meant: Vec<&String> = match properties.iter().find(same) {
             Some(known) => vec![known],
-            None if tool.source == BUILT_IN => properties
+            None if owner == Owner::BuiltIn => properties
                 .iter()
                 .copied()
                 .filter(|known| is_alias(known, &name))
@@ -280,13 +281,12 @@ pub(crate) fn rename(
                 let takes = if takes.is_empty() { "nothing" } else { &takes };
                 let name = one_line(&name, 40);
                 return Err(format!(
-                    "unknown argument \"{name}\": {} takes {takes}; nothing was run",
-                    tool.name
+                    "unknown argument \"{name}\": {tool} takes {takes}; nothing was run"
                 ));
             }
         }
     }
-    if tool.source == BUILT_IN {
+    if owner == Owner::BuiltIn {
         join_words(&mut named);
     }
     Ok((named, ignored))
@@ -324,7 +324,6 @@ pub(super) fn has_same_letters(a: &str, b: &str) -> bool {
 mod tests {
     use serde_json::json;
 
-    use super::super::Risk;
     use super::*;
 
     #[test]
@@ -352,8 +351,10 @@ mod tests {
         let schema = json!({"properties": {
             "path": {}, "content": {}, "max": {}, "limit": {}, "working_dir": {}
         }});
-        let spec = ToolSpec::built_in("try", Risk::Safe, "", "");
-        let read = |given: Value| rename(&spec, given.as_object().cloned().unwrap(), &schema);
+        let read = |given: Value| {
+            let given = given.as_object().cloned().unwrap();
+            rename("try", given, &schema, Owner::BuiltIn)
+        };
         let renamed = |given: Value| read(given).map(|(args, _)| Value::Object(args));
         for (given, args) in [
             (json!({"file_path": "a"}), json!({"path": "a"})),
@@ -391,13 +392,9 @@ mod tests {
         assert_eq!(ignored, ["reason"]);
         let exec = json!({"properties": {"command": {}}});
         let words = json!({"cmd": ["ls", "a b"]}).as_object().cloned().unwrap();
-        let (args, _) = rename(&spec, words.clone(), &exec).unwrap();
+        let (args, _) = rename("try", words.clone(), &exec, Owner::BuiltIn).unwrap();
         assert_eq!(args["command"], "ls 'a b'");
-        let of_program = ToolSpec {
-            source: "program".into(),
-            ..spec.clone()
-        };
-        assert!(rename(&of_program, words, &exec).is_err());
+        assert!(rename("try", words, &exec, Owner::Program).is_err());
     }
 
     #[test]

@@ -5,8 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::built_in::Alone;
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{Function, Owner, Risk, ToolOutput, ToolSpec, Turn, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, fence_of, one_line, size};
 
@@ -135,21 +134,19 @@ fn pages(text: &str) -> Vec<&str> {
 /// The name of the tool that reads pages.
 pub(super) const READ_MORE: &str = "read_more";
 
-/// Every agent that has tools has this one.
-pub(super) static READ_MORE_TOOL: BuiltIn<Alone> = BuiltIn::new(
-    ToolSpec::built_in(
+/// The tool that every agent with tools has.
+pub(super) fn read_more_tool() -> Function {
+    let spec = ToolSpec::built_in(
         READ_MORE,
         Risk::Safe,
         "Get another page of a long result.",
-        schema! {
-            required(result_id, page)
-            result_id: Text();
-            page: AtLeast(1);
-        },
-    ),
-    &["result_id", "page"],
-    read_more,
-);
+        concat!(
+            r#"{"type":"object","properties":{"result_id":{"type":"string"},"#,
+            r#""page":{"type":"integer","minimum":1}},"required":["result_id","page"]}"#
+        ),
+    );
+    Function::owned(Owner::BuiltIn, spec, &["result_id", "page"], read_more)
+}
 
 fn read_more(args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let page = args

@@ -1,14 +1,14 @@
 //! The tools of an agent, by name: finds the one that a call means, and checks the call.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::pages::{READ_MORE, READ_MORE_TOOL};
-use super::prepared::PreparedCall;
-use super::schema::Unknown;
-use super::{BUILT_IN, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, schema};
+use super::call::{Call, Checked};
+use super::pages::{READ_MORE, read_more_tool};
+use super::{Owner, PASSES_WORDS_ON, Risk, Tool, ToolSpec, names, repair, schema};
 use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
@@ -30,7 +30,7 @@ impl Registry {
     /// Adds [`read_more`], unless there are no tools. Fails on a duplicate or invalid name.
     pub(crate) fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
         if !tools.is_empty() {
-            tools.push(Box::new(READ_MORE_TOOL.at_work_alone()));
+            tools.push(Box::new(read_more_tool()));
         }
         let none = Self {
             tools: BTreeMap::new(),
@@ -63,15 +63,8 @@ impl Registry {
         if name != valid_name(&name) {
             return Err(Error::failed(format!("invalid tool name \"{name}\"")));
         }
-        let spec = tool.spec();
-        if spec.source != BUILT_IN {
-            let schema = parse_json(spec.schema.as_bytes())
-                .map_err(|_| Error::failed(format!("the schema of {name} is not JSON")))?;
-            // A tool that takes any arguments has somebody else's schema, which they must fix.
-            if let Some(flaw) = schema::flaw(&schema).filter(|_| !tool.takes_any()) {
-                let why = format!("the schema of {name} does not describe arguments: {flaw}");
-                return Err(Error::failed(why));
-            }
+        if tool.owner() == Owner::Program {
+            check_schema(&name, &tool.spec().schema)?;
         }
         if self.tools.insert(name.clone(), tool.into()).is_some() {
             return Err(Error::failed(format!("two tools are called {name}")));
@@ -87,14 +80,24 @@ impl Registry {
         fewer
     }
 
-    /// Sorted by name: the same order in every request, so that prompt caches hit.
+    /// Sorted by name.
     pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.values().map(|tool| tool.spec())
     }
 
+    /// The tools as requests declare them, with their schemas, in the same order in every request, so that prompt caches hit: the
+    /// built-in ones by name, then the others by name. A host that takes fewer loses the last ones.
+    pub(crate) fn declared(&self) -> impl Iterator<Item = (&ToolSpec, Cow<'static, str>)> {
+        let mut tools: Vec<&dyn Tool> = self.tools.values().map(AsRef::as_ref).collect();
+        tools.sort_by_key(|tool| tool.owner() != Owner::BuiltIn);
+        tools
+            .into_iter()
+            .map(|tool| (tool.spec(), sent_schema(tool)))
+    }
+
     /// The tool that a model means: its name may come in another case or with the prefix of a namespace (`functions.exec`).
     /// If that is none of these, or more than one, it is the name in a form that providers accept.
-    pub(crate) fn meant(&self, name: &str) -> String {
+    pub(crate) fn resolve(&self, name: &str) -> String {
         if self.tools.contains_key(name) {
             return name.to_owned();
         }
@@ -137,67 +140,42 @@ impl Registry {
     }
 
     /// Finds the tool and checks the arguments. Runs nothing.
-    pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> PreparedCall<'a> {
-        let (mut checked, mut ignored) = (self.check(call), Vec::new());
-        if let Ok((_, _, comments)) = &mut checked {
-            ignored = std::mem::take(comments);
-        }
-        PreparedCall {
-            call,
-            checked: checked.map(|(tool, args, _)| (tool, args)),
-            ignored,
+    pub(crate) fn prepare<'a>(&'a self, call: &'a ToolCall) -> Call<'a> {
+        Call {
+            raw: call,
+            checked: self.check(call),
             redactor: &self.redactor,
         }
     }
 
-    /// The tool, its arguments, and the names of comments that are no arguments.
-    fn check(&self, call: &ToolCall) -> Result<(&dyn Tool, Value, Vec<String>)> {
+    fn check(&self, call: &ToolCall) -> Result<Checked<'_>> {
         let Some(tool) = self.tools.get(&call.name) else {
             return Err(Error::failed(self.unknown(&call.name)));
         };
-        let json = if call.arguments.trim().is_empty() {
-            "{}"
-        } else {
-            call.arguments.as_str()
-        };
-        let args: Value = parse_json(json).map_err(|e| {
-            let quoted = clip(json, MAX_QUOTED);
-            Error::failed(format!(
-                "the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"
-            ))
-        })?;
-        let decoded = args.as_str().and_then(|text| parse_json(text).ok());
-        let args = match decoded.filter(Value::is_object).unwrap_or(args) {
-            // Some servers write null for no arguments.
-            Value::Null => Value::Object(Map::new()),
-            args => args,
-        };
+        let (tool, owner) = (tool.as_ref(), tool.owner());
         let invalid =
             |what: String| Error::failed(format!("invalid arguments for {}: {what}", call.name));
         let schema: Value = parse_json(tool.spec().schema.as_bytes())
             .map_err(|e| invalid(format!("schema: {e}")))?;
-        let (mut args, mut ignored) = (args, Vec::new());
-        let unknown = if tool.takes_any() {
-            Unknown::PassOn
-        } else {
-            Unknown::Refuse
-        };
-        let is_ours = unknown == Unknown::Refuse && !schema["properties"].is_null();
-        if let Some(given) = args.as_object_mut().filter(|_| is_ours) {
-            let given = std::mem::take(given);
-            let (named, comments) = names::rename(tool.spec(), given, &schema).map_err(invalid)?;
-            (args, ignored) = (Value::Object(named), comments);
+        let (mut args, mut ignored) = (parse_arguments(&call.arguments)?, Vec::new());
+        if !owner.checks_arguments() && !schema["properties"].is_null() {
+            if let Value::Object(given) = args {
+                let (named, comments) =
+                    names::rename(&call.name, given, &schema, owner).map_err(invalid)?;
+                (args, ignored) = (Value::Object(named), comments);
+            }
         }
         // What is wrong is said in words of the schema, which may be somebody else's.
-        let args = schema::check(&schema, args, unknown).map_err(|what| match unknown {
-            Unknown::Refuse => invalid(what),
-            Unknown::PassOn => invalid(foreign("its schema says:", &what)),
+        let args = schema::check(&schema, args, owner).map_err(|what| {
+            if owner.checks_arguments() {
+                invalid(foreign("its schema says:", &what))
+            } else {
+                invalid(what)
+            }
         })?;
         if !args.is_object() {
-            return Err(invalid(format!(
-                "they must be a JSON object, not {}",
-                clip(json, MAX_QUOTED)
-            )));
+            let quoted = clip(&call.arguments, MAX_QUOTED);
+            return Err(invalid(format!("they must be a JSON object, not {quoted}")));
         }
         if tool.risk(&args) != Risk::Safe && writes_mark(&call.name, &args) {
             return Err(invalid(format!(
@@ -205,8 +183,53 @@ impl Registry {
                  change only the text around it, or ask the user to write the secret"
             )));
         }
-        Ok((tool.as_ref(), args, ignored))
+        Ok(Checked {
+            tool,
+            args,
+            ignored,
+        })
     }
+}
+
+/// The schema of a tool in a request. Those of others are repaired, because hosts refuse a request for one odd schema.
+fn sent_schema(tool: &dyn Tool) -> Cow<'static, str> {
+    let schema = &tool.spec().schema;
+    if tool.owner() == Owner::BuiltIn {
+        return schema.clone();
+    }
+    let schema = parse_json(schema.as_bytes()).unwrap_or_default();
+    repair::repair(schema).to_string().into()
+}
+
+/// The arguments as a model wrote them: JSON, JSON in a string, or nothing.
+fn parse_arguments(text: &str) -> Result<Value> {
+    let json = if text.trim().is_empty() { "{}" } else { text };
+    let args: Value = parse_json(json).map_err(|e| {
+        let quoted = clip(json, MAX_QUOTED);
+        Error::failed(format!(
+            "the arguments are not valid JSON ({e}); send the call again. They were: {quoted}"
+        ))
+    })?;
+    let decoded = args.as_str().and_then(|text| parse_json(text).ok());
+    Ok(match decoded.filter(Value::is_object).unwrap_or(args) {
+        // Some servers write null for no arguments.
+        Value::Null => Value::Object(Map::new()),
+        args => args,
+    })
+}
+
+/// Refuses a schema that does not describe arguments, which are an object.
+fn check_schema(tool: &str, schema: &str) -> Result<()> {
+    let schema: Value = parse_json(schema.as_bytes())
+        .map_err(|_| Error::failed(format!("the schema of {tool} is not JSON")))?;
+    let flaw = match schema.get("type") {
+        Some(kind) if kind != "object" => "its type is not \"object\"",
+        _ if !schema.is_object() => "it is not an object",
+        _ => return Ok(()),
+    };
+    Err(Error::failed(format!(
+        "the schema of {tool} does not describe arguments: {flaw}"
+    )))
 }
 
 /// Whether a call would write the mark of a secret where it does not stand already.
@@ -237,8 +260,8 @@ pub(super) fn valid_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Task;
     use super::super::pages::Pages;
+    use super::super::{Audience, Task};
     use super::super::{ToolOutput, Turn};
     use super::*;
     use crate::bus::Origin;
@@ -338,7 +361,7 @@ mod tests {
             "a/b.ListDir",
             " list_dir ",
         ] {
-            assert_eq!(registry.meant(name), "list_dir", "{name}");
+            assert_eq!(registry.resolve(name), "list_dir", "{name}");
         }
         for (name, same) in [
             ("srv_get", "srv_get"),
@@ -347,7 +370,7 @@ mod tests {
             ("", "unnamed"),
             ("list", "list"),
         ] {
-            assert_eq!(registry.meant(name), same, "{name}");
+            assert_eq!(registry.resolve(name), same, "{name}");
         }
     }
 
@@ -426,7 +449,8 @@ mod tests {
         let summary = |name: &str, arguments: &Value| {
             registry
                 .prepare(&call(name, &arguments.to_string()))
-                .summary()
+                .view(Audience::Events)
+                .summary
         };
         // It would be cut in the middle of the secret.
         let shown = summary(

@@ -6,31 +6,23 @@
 use regex_lite::Regex;
 use serde_json::{Map, Value};
 
+use super::Owner;
 use crate::json::parse_json;
 use crate::text::{nearest, one_line};
 
 /// The sentence has to be short, and one error often causes others.
 const MAX_ERRORS: usize = 3;
 
-/// What to do with arguments that a schema does not name.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unknown {
-    /// They are refused.
-    Refuse,
-    /// They go to the tool as they are, unless the schema excludes them.
-    PassOn,
-}
-
 /// The arguments in the form that the schema asks for, or what is wrong with them.
 ///
 /// Models write `"5"` for 5, one string where a list belongs, `null` for what they leave out, `oldText` for `old_text`, and
 /// objects as strings. All of that is unambiguous, so it is not worth another request.
-pub(super) fn check(schema: &Value, args: Value, unknown: Unknown) -> Result<Value, String> {
-    checked(schema, args, "", unknown)
+pub(super) fn check(schema: &Value, args: Value, owner: Owner) -> Result<Value, String> {
+    checked(schema, args, "", owner)
 }
 
 /// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
-fn checked(schema: &Value, value: Value, path: &str, unknown: Unknown) -> Result<Value, String> {
+fn checked(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Value, String> {
     let types = types(schema);
     let value = if types.is_empty() || types.iter().any(|kind| has_type(&value, kind)) {
         value
@@ -38,12 +30,12 @@ fn checked(schema: &Value, value: Value, path: &str, unknown: Unknown) -> Result
         let coerced = types.iter().find_map(|kind| coerce(&value, kind, schema));
         coerced.ok_or_else(|| mismatch(path, &value, &expected(schema)))?
     };
-    match constrained(schema, value, path, unknown)? {
-        Value::Object(map) => object(schema, map, path, unknown).map(Value::Object),
+    match constrained(schema, value, path, owner)? {
+        Value::Object(map) => object(schema, map, path, owner).map(Value::Object),
         Value::Array(list) => {
             let items = schema.get("items").unwrap_or(&Value::Null);
             let list = list.into_iter().enumerate();
-            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]"), unknown))
+            list.map(|(n, value)| checked(items, value, &format!("{path}[{n}]"), owner))
                 .collect()
         }
         other => Ok(other),
@@ -51,12 +43,7 @@ fn checked(schema: &Value, value: Value, path: &str, unknown: Unknown) -> Result
 }
 
 /// The keywords that restrict a value of the right type. A choice in other letters becomes that choice.
-fn constrained(
-    schema: &Value,
-    value: Value,
-    path: &str,
-    unknown: Unknown,
-) -> Result<Value, String> {
+fn constrained(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Value, String> {
     if let Some(choices) = schema
         .get("enum")
         .and_then(Value::as_array)
@@ -91,12 +78,12 @@ fn constrained(
         (_, Some((max, number))) if number > max => {
             Err(mismatch(path, &value, &format!("at most {max}")))
         }
-        _ => sized(schema, &value, path, unknown).map(|()| value),
+        _ => sized(schema, &value, path, owner).map(|()| value),
     }
 }
 
 /// The keywords that restrict how long a text or a list is, and what a text looks like.
-fn sized(schema: &Value, value: &Value, path: &str, unknown: Unknown) -> Result<(), String> {
+fn sized(schema: &Value, value: &Value, path: &str, owner: Owner) -> Result<(), String> {
     let (length, least, most, unit) = match value {
         Value::String(text) => (text.chars().count(), "minLength", "maxLength", "characters"),
         Value::Array(list) => (list.len(), "minItems", "maxItems", "items"),
@@ -118,7 +105,7 @@ fn sized(schema: &Value, value: &Value, path: &str, unknown: Unknown) -> Result<
         ));
     }
     // A foreign pattern can take minutes with a long text, so the server checks it.
-    let is_own = unknown == Unknown::Refuse;
+    let is_own = !owner.checks_arguments();
     let pattern = schema.get("pattern").and_then(Value::as_str);
     let pattern = pattern.filter(|_| is_own);
     let (Some(pattern), Some(text)) = (pattern, value.as_str()) else {
@@ -140,20 +127,11 @@ pub(super) const TYPES: [&str; 7] = [
     "object", "array", "string", "integer", "number", "boolean", "null",
 ];
 
-/// Why this is no schema of arguments, which are an object.
-pub(super) fn flaw(schema: &Value) -> Option<&'static str> {
-    match schema.get("type") {
-        Some(kind) if kind != "object" => Some("its type is not \"object\""),
-        _ if !schema.is_object() => Some("it is not an object"),
-        _ => None,
-    }
-}
-
 fn object(
     schema: &Value,
     mut given: Map<String, Value>,
     path: &str,
-    unknown: Unknown,
+    owner: Owner,
 ) -> Result<Map<String, Value>, String> {
     let none = Map::new();
     let properties = schema
@@ -175,7 +153,7 @@ fn object(
         let types = types(schema);
         let is_absent = value.is_null() && !types.is_empty() && !types.contains(&"null");
         if !is_absent {
-            taken.insert(name.clone(), checked(schema, value, &join(name), unknown)?);
+            taken.insert(name.clone(), checked(schema, value, &join(name), owner)?);
         }
     }
     let required = schema
@@ -198,10 +176,10 @@ fn object(
         .map(|name| format!("\"{}\" is missing: {}", join(name), expected(name)))
         .collect();
     let more = schema.get("additionalProperties").unwrap_or(&Value::Null);
-    let is_open = more.is_null() && (properties.is_empty() || unknown == Unknown::PassOn);
+    let is_open = more.is_null() && (properties.is_empty() || owner.checks_arguments());
     if more.is_object() || *more == Value::Bool(true) || is_open {
         for (name, value) in given {
-            let value = checked(more, value, &join(&one_line(&name, 40)), unknown)?;
+            let value = checked(more, value, &join(&one_line(&name, 40)), owner)?;
             taken.insert(name, value);
         }
     } else {
@@ -330,7 +308,7 @@ mod tests {
     use serde_json::json;
 
     fn check(schema: &Value, args: Value) -> Result<Value, String> {
-        super::check(schema, args, Unknown::Refuse)
+        super::check(schema, args, Owner::Program)
     }
 
     #[test]
@@ -348,17 +326,17 @@ mod tests {
         }
         let unnamed = json!({"nmae": "x", "deep": {"a": 1}});
         assert_eq!(
-            super::check(&schema, unnamed.clone(), Unknown::PassOn),
+            super::check(&schema, unnamed.clone(), Owner::Server),
             Ok(unnamed)
         );
         let slow = json!({"properties": {"text": {"type": "string", "pattern": "(?:(?:(?:[a-z ]{1,60}){1,60}){1,20})b$"}}});
         let long = json!({"text": "a".repeat(60_000)});
-        assert_eq!(super::check(&slow, long.clone(), Unknown::PassOn), Ok(long));
-        let wrong = super::check(&schema, json!({"name": {}}), Unknown::PassOn);
+        assert_eq!(super::check(&slow, long.clone(), Owner::Server), Ok(long));
+        let wrong = super::check(&schema, json!({"name": {}}), Owner::Server);
         assert!(wrong.unwrap_err().contains("\"name\" must be a string"));
         let mut closed = schema;
         closed["additionalProperties"] = false.into();
-        let refused = super::check(&closed, json!({"why": "x"}), Unknown::PassOn);
+        let refused = super::check(&closed, json!({"why": "x"}), Owner::Server);
         assert!(refused.unwrap_err().contains("unknown argument \"why\""));
     }
 
@@ -563,16 +541,6 @@ mod tests {
         ] {
             let said = check(&schema, bad.clone()).unwrap_err();
             assert!(said.contains(says), "{bad}: {said}");
-        }
-    }
-
-    #[test]
-    fn what_describes_no_object_is_found() {
-        for good in [json!({}), json!({"type": "object"}), schema()] {
-            assert_eq!(flaw(&good), None, "{good}");
-        }
-        for bad in [json!([]), json!({"type": "string"}), json!("object")] {
-            assert!(flaw(&bad).is_some(), "{bad}");
         }
     }
 }

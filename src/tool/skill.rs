@@ -1,6 +1,8 @@
 //! The tool `skill`, which reads a skill.
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Workshop, text};
+use std::sync::Arc;
+
+use super::{Function, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::{Skill, Skills};
 use crate::text::one_line;
@@ -8,19 +10,18 @@ use crate::text::one_line;
 /// The name of the tool that reads a skill.
 pub(crate) const READ_SKILL: &str = "skill";
 
-pub(crate) static SKILL: BuiltIn = BuiltIn::new(
-    ToolSpec::built_in(
+pub(crate) fn skill_tool(workshop: &Arc<Workshop>) -> Function {
+    let spec = ToolSpec::built_in(
         READ_SKILL,
         Risk::Safe,
         "Read a skill.",
-        schema! { required(name) name: Text(); },
-    ),
-    &["name"],
-    |workshop, args, _| {
+        r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#,
+    );
+    workshop.tool(spec, &["name"], |workshop, args, _| {
         let skill = find_skill(workshop, text(args, "name"))?;
         Ok(ToolOutput::text(skill.prompt_text()))
-    },
-);
+    })
+}
 
 /// The skill of that name, if models may use it.
 pub(super) fn find_skill(workshop: &Workshop, name: &str) -> Result<Skill> {

@@ -1,10 +1,11 @@
 //! The tool that gives a task to another agent.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::built_in::{Alone, InWorkshop};
 use super::skill::find_skill;
-use super::{BuiltIn, JOB, Risk, Task, ToolOutput, ToolSpec, Turn, text};
+use super::{Function, JOB, Owner, Risk, Task, ToolOutput, ToolSpec, Turn, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::Skill;
 use crate::text::one_line;
@@ -17,29 +18,29 @@ const SPEC: ToolSpec = ToolSpec::built_in(
     Risk::Runs,
     "Give a task to a subagent and wait for its report. It does not see this conversation: say all it needs. Several in one \
      reply run in parallel.",
-    schema! {
-        required(task)
-        task: Text();
-        skill: Text();
-        background: Flag() "Do not wait; the report is a message";
-    },
+    concat!(
+        r#"{"type":"object","properties":{"task":{"type":"string"},"#,
+        r#""skill":{"type":"string"},"#,
+        r#""background":{"type":"boolean","description":"Do not wait; the report is a message"}},"required":["task"]}"#
+    ),
 );
 const SHOWN: &[&str] = &["task", "skill"];
 
-pub(crate) static SUBAGENT: BuiltIn =
-    BuiltIn::<InWorkshop>::new(SPEC, SHOWN, |workshop, args, turn| {
+pub(crate) fn subagent_tool(workshop: &Arc<Workshop>) -> Function {
+    let give = |workshop: &Workshop, args: &Value, turn: &Turn| {
         give_task(args, turn, &|name| find_skill(workshop, name))
-    })
-    .parallel();
+    };
+    workshop.tool(SPEC, SHOWN, give).parallel()
+}
 
 /// The same where there is no home, and so no skill.
-pub(crate) static SUBAGENT_ALONE: BuiltIn<Alone> =
-    BuiltIn::<Alone>::new(SPEC, SHOWN, |args, turn| {
-        give_task(args, turn, &|_| {
-            Err(Error::failed("there are no skills here"))
-        })
+pub(crate) fn subagent_tool_without_skills() -> Function {
+    let no_skills = |_: &str| Err(Error::failed("there are no skills here"));
+    Function::owned(Owner::BuiltIn, SPEC, SHOWN, move |args, turn| {
+        give_task(args, turn, &no_skills)
     })
-    .parallel();
+    .parallel()
+}
 
 fn give_task(
     args: &Value,

@@ -1,15 +1,15 @@
 //! The tool that does nothing: room for a model to think between its calls.
 
-use super::built_in::Alone;
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec};
+use super::{Function, Owner, Risk, ToolOutput, ToolSpec};
 
-pub(crate) static THINK: BuiltIn<Alone> = BuiltIn::new(
-    ToolSpec::built_in(
+pub(crate) fn think_tool() -> Function {
+    let spec = ToolSpec::built_in(
         "think",
         Risk::Safe,
         "Write down a thought.",
-        schema! { required(thought) thought: Text(); },
-    ),
-    &["thought"],
-    |_, _| Ok(ToolOutput::text("Noted.")),
-);
+        r#"{"type":"object","properties":{"thought":{"type":"string"}},"required":["thought"]}"#,
+    );
+    Function::owned(Owner::BuiltIn, spec, &["thought"], |_, _| {
+        Ok(ToolOutput::text("Noted."))
+    })
+}

@@ -1,10 +1,11 @@
 //! The tools that reach the web: one fetches a page, one searches.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{BuiltIn, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
+use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
 use crate::config::keys;
 use crate::config::proxy::http_settings;
 use crate::error::Result;
@@ -17,21 +18,19 @@ use crate::web::{self, Content, Extent, Page, Search, keys_in};
 /// The most results that a search may be asked for.
 const MAX_RESULTS: u64 = 20;
 
-pub(crate) static WEB_FETCH: BuiltIn = BuiltIn::new(
-    ToolSpec::built_in(
+pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
+    let spec = ToolSpec::built_in(
         "web_fetch",
         Risk::Safe,
         "Fetch a web page as Markdown, or another text.",
-        schema! {
-            required(url)
-            url: Text();
-            max_chars: AtLeast(1);
-            pages: Text();
-        },
-    ),
-    &["url"],
-    fetch,
-);
+        concat!(
+            r#"{"type":"object","properties":{"url":{"type":"string"},"#,
+            r#""max_chars":{"type":"integer","minimum":1},"#,
+            r#""pages":{"type":"string"}},"required":["url"]}"#
+        ),
+    );
+    workshop.tool(spec, &["url"], fetch)
+}
 
 /// A page is cut after `tools.web.fetch.max_chars` characters.
 fn fetch(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
@@ -114,27 +113,20 @@ fn describe(page: Page) -> ToolOutput {
     output
 }
 
-pub(crate) static WEB_SEARCH: BuiltIn = BuiltIn {
-    adapt: Some(|spec, config| {
-        let count = config.tools.web.search.max_results.to_string();
-        spec.schema = spec.schema.replace("COUNT", &count).into();
-    }),
-    spec: ToolSpec::built_in(
+pub(crate) fn web_search_tool(workshop: &Arc<Workshop>) -> Function {
+    let mut spec = ToolSpec::built_in(
         "web_search",
         Risk::Safe,
         "Search the web. Read a page with web_fetch.",
-        schema! {
-            required(query)
-            query: Text();
-            count: AtLeast(1) "Default COUNT";
-        },
-    ),
-    shown: &["query"],
-    always_parallel: false,
-    is_safe: |_| false,
-    replaces: None,
-    run: search,
-};
+        concat!(
+            r#"{"type":"object","properties":{"query":{"type":"string"},"#,
+            r#""count":{"type":"integer","minimum":1,"description":"Default COUNT"}},"required":["query"]}"#
+        ),
+    );
+    let count = workshop.config.tools.web.search.max_results.to_string();
+    spec.schema = spec.schema.replace("COUNT", &count).into();
+    workshop.tool(spec, &["query"], search)
+}
 
 fn search(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
     let settings = &workshop.config.tools.web.search;

@@ -1,0 +1,252 @@
+//! A checked call: its views for people, and its result.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::Value;
+
+use super::{Owner, Risk, Tool, ToolOutput, Turn, change, pages};
+use crate::cancel::Cancel;
+use crate::error::{Result, contained};
+use crate::message::{ToolCall, ToolResult};
+use crate::redact::Redactor;
+use crate::text::{clip, one_line, spelled_out};
+
+/// Maximum size of one argument in a summary, in bytes.
+const MAX_SUMMARIZED: usize = 16 << 10;
+/// Arguments that the diff of an approval already shows.
+const IN_DIFF: [&str; 3] = ["content", "old_text", "new_text"];
+/// The beginning of the result of a call that does not run.
+const NOT_RUN: &str = "not run: ";
+
+/// A call after its checks. It gets exactly one result.
+pub(crate) struct Call<'a> {
+    pub(super) raw: &'a ToolCall,
+    /// The error is for the model.
+    pub(super) checked: Result<Checked<'a>>,
+    pub(super) redactor: &'a Redactor,
+}
+
+/// The tool of a call and arguments that fit its schema.
+pub(super) struct Checked<'a> {
+    pub tool: &'a dyn Tool,
+    pub args: Value,
+    /// Names of arguments that were comments.
+    pub ignored: Vec<String>,
+}
+
+/// The person who sees a call.
+#[derive(Clone, Copy)]
+pub(crate) enum Audience<'a> {
+    /// Sees it happen: everything that looks like a secret is removed.
+    Events,
+    /// Decides about it: a text that looks like a secret may be what the call does, so only known secrets are removed. The file
+    /// that the call would replace is read, until this is cancelled.
+    Approver(&'a Cancel),
+}
+
+/// A call as a person sees it, without control characters.
+pub(crate) struct CallView {
+    /// One line.
+    pub summary: String,
+    /// The arguments in full, for an approver only.
+    pub arguments: Vec<String>,
+    /// The lines that the call removes from a file (`-`) and adds to it (`+`).
+    pub diff: Vec<String>,
+}
+
+impl Call<'_> {
+    pub(crate) fn name(&self) -> &str {
+        &self.raw.name
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.raw.id
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        self.checked.is_ok()
+    }
+
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.owner() == Some(Owner::BuiltIn)
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.checked.as_ref().ok().map(|call| call.tool.owner())
+    }
+
+    /// An invalid call does nothing.
+    pub(crate) fn risk(&self) -> Risk {
+        let checked = self.checked.as_ref();
+        checked.map_or(Risk::Safe, |call| call.tool.risk(&call.args))
+    }
+
+    /// Whether it may run in parallel with others for which this holds.
+    pub(crate) fn is_parallel(&self) -> bool {
+        let checked = self.checked.as_ref();
+        checked.map_or(true, |call| call.tool.is_parallel(&call.args))
+    }
+
+    /// Equal for calls of the same tool with the same arguments, however they are written.
+    pub(crate) fn identity(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.raw.name.hash(&mut hasher);
+        match &self.checked {
+            // Keys are sorted and spaces gone.
+            Ok(call) => call.args.to_string().hash(&mut hasher),
+            Err(_) => self.raw.arguments.hash(&mut hasher),
+        }
+        hasher.finish()
+    }
+
+    /// Whether `confirm` (tools, MCP servers, `writes`, `runs`) includes this call, so that the user is asked first. A client
+    /// decides about its own tools.
+    pub(crate) fn needs_approval(&self, confirm: &[String]) -> bool {
+        if matches!(self.owner(), None | Some(Owner::Client)) {
+            return false;
+        }
+        let tool = self.raw.name.as_str();
+        let server = tool.split_once("__").map(|(server, _)| server);
+        let risk = match self.risk() {
+            Risk::Safe => "",
+            Risk::Writes => "writes",
+            Risk::Runs => "runs",
+        };
+        let mut names = confirm.iter().map(String::as_str);
+        names.any(|name| name == tool || name == risk || Some(name) == server)
+    }
+
+    /// What a person sees of the call before it runs.
+    pub(crate) fn view(&self, audience: Audience) -> CallView {
+        let summary = self.summarize(audience);
+        let (arguments, diff) = match (&self.checked, audience) {
+            (Err(_), _) => (Vec::new(), Vec::new()),
+            (Ok(call), Audience::Events) => (Vec::new(), self.diff(call, None)),
+            (Ok(call), Audience::Approver(cancel)) => (
+                self.arguments(call),
+                self.diff(call, call.replaced_lines(cancel)),
+            ),
+        };
+        let shown = |line: String| match audience {
+            Audience::Events => self.redactor.redact_output(line, ""),
+            Audience::Approver(_) => spelled_out(&self.redactor.redact_known(line)),
+        };
+        CallView {
+            summary,
+            arguments: arguments.into_iter().map(shown).collect(),
+            diff: diff.into_iter().map(shown).collect(),
+        }
+    }
+
+    /// Secrets are removed before anything is cut, because half of a secret is not recognized.
+    fn summarize(&self, audience: Audience) -> String {
+        let short = |text: &str| {
+            let text = clip(text, MAX_SUMMARIZED).to_owned();
+            match audience {
+                Audience::Events => self.redactor.redact_output(text, ""),
+                Audience::Approver(_) => self.redactor.redact_known(text),
+            }
+        };
+        let summary = match &self.checked {
+            Ok(call) => call.tool.summary(&change_texts(&call.args, &short)),
+            Err(e) => self.redactor.redact(format!("cannot run: {e}")),
+        };
+        one_line(&format!("{} {summary}", self.raw.name), 160)
+    }
+
+    fn arguments(&self, call: &Checked) -> Vec<String> {
+        let has_diff = !self.diff(call, None).is_empty();
+        let args = call.args.as_object().into_iter().flatten();
+        args.filter(|(name, _)| !has_diff || !IN_DIFF.contains(&name.as_str()))
+            .map(|(name, value)| match value.as_str() {
+                Some(text) => format!("{name}: {text}"),
+                None => format!("{name}: {value}"),
+            })
+            .collect()
+    }
+
+    /// The lines of the file that is replaced if they are known, else those of the arguments.
+    fn diff(&self, call: &Checked, replaced: Option<Vec<String>>) -> Vec<String> {
+        match replaced {
+            Some(lines) => lines,
+            None if self.is_built_in() => change::lines(&self.raw.name, &call.args),
+            None => Vec::new(),
+        }
+    }
+
+    /// Runs the call. An error becomes a result that says what went wrong.
+    pub(crate) fn run(&self, turn: &Turn) -> ToolResult {
+        let output = match &self.checked {
+            Ok(call) => contained("the tool", || call.run(turn)),
+            Err(e) => Err(e.clone()),
+        };
+        let output = output.unwrap_or_else(|e| fail(format!("error: {e}")));
+        self.result(output, turn.said)
+    }
+
+    /// The result of a call that does not run.
+    pub(crate) fn not_run(&self, why: &str) -> ToolResult {
+        self.result(fail(format!("{NOT_RUN}{why}")), "")
+    }
+
+    fn result(&self, output: ToolOutput, said: &str) -> ToolResult {
+        let strike = |text| self.redactor.redact_output(text, said);
+        let mut content = pages::bounded(output.text, strike);
+        // Some servers refuse it.
+        content.retain(|c| c != '\0');
+        ToolResult {
+            call_id: self.raw.id.clone(),
+            content,
+            is_error: output.failed,
+            images: output.images,
+        }
+    }
+}
+
+impl Checked<'_> {
+    fn run(&self, turn: &Turn) -> Result<ToolOutput> {
+        let mut output = self.tool.call(&self.args, turn)?;
+        if !self.ignored.is_empty() {
+            let ignored = self.ignored.join(", ");
+            output.text.push_str(&format!("\n[ignored: {ignored}]"));
+        }
+        Ok(output)
+    }
+
+    /// The changes to the file that the call replaces; `None` if it replaces none.
+    fn replaced_lines(&self, cancel: &Cancel) -> Option<Vec<String>> {
+        if self.tool.owner() != Owner::BuiltIn {
+            return None;
+        }
+        Some(match self.tool.replaces(&self.args, cancel)? {
+            Ok(old) => change::replacing(&old, &self.args),
+            Err(why) => change::unseen(&why, &self.args),
+        })
+    }
+}
+
+/// Whether this is the result of a call that did not run.
+pub(crate) fn was_not_run(result: &ToolResult) -> bool {
+    result.is_error && result.content.starts_with(NOT_RUN)
+}
+
+fn fail(text: String) -> ToolOutput {
+    ToolOutput {
+        failed: true,
+        ..ToolOutput::text(text)
+    }
+}
+
+/// `args` with each text changed.
+fn change_texts(args: &Value, change: &dyn Fn(&str) -> String) -> Value {
+    let inner = |value: &Value| change_texts(value, change);
+    match args {
+        Value::String(text) => change(text).into(),
+        Value::Array(list) => list.iter().map(inner).collect(),
+        Value::Object(map) => map
+            .iter()
+            .map(|(key, value)| (key.clone(), inner(value)))
+            .collect(),
+        other => other.clone(),
+    }
+}
