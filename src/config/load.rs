@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use serde_path_to_error::{Path, Segment, Track};
 
 use super::path::{self, correct_names, find_variable, parse_at, shape, suggest};
 use super::{Config, Env, check};
@@ -133,14 +132,11 @@ impl Layers<'_> {
             let merged = merged.get_or_insert_with(|| file.clone());
             path::set(merged, &set.path, set.value.clone());
         }
-        let (mut track, mut has_unknown) = (Track::new(), false);
         let json = merged.as_ref().unwrap_or(file);
-        let json = serde_path_to_error::Deserializer::new(json, &mut track);
-        let read: serde_json::Result<Config> =
-            serde_ignored::deserialize(json, |_| has_unknown = true);
-        let config = read.map_err(|e| {
+        let (config, has_unknown) = deserialize(json).map_err(|e| {
             let (what, hint) = explain(&e.to_string());
-            self.wrong(&names(&track.path()), &what, &hint)
+            let path = find_refused(json, &|json| json).unwrap_or_default();
+            self.wrong(&path, &what, &hint)
         })?;
         check::out_of_range(&config).map_or(Ok(()), |(path, what, hint)| {
             Err(self.wrong(&path::split(&path), &what, &hint))
@@ -247,13 +243,36 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
     }
 }
 
-fn names(path: &Path) -> Vec<String> {
-    let name = |segment: &Segment| match segment {
-        Segment::Seq { index } => Some(index.to_string()),
-        Segment::Map { key } => Some(key.clone()),
-        Segment::Enum { .. } | Segment::Unknown => None,
+/// Reads the settings. Returns whether the value has names that are no settings.
+fn deserialize(json: &Value) -> serde_json::Result<(Config, bool)> {
+    let mut has_unknown = false;
+    let config = serde_ignored::deserialize(json, |_| has_unknown = true)?;
+    Ok((config, has_unknown))
+}
+
+/// The path of the innermost value that is refused even alone, if one is. `embed` makes settings that have only this value. A
+/// library that tracks the path while it reads makes each setting's code longer: the binary by 41 KB.
+fn find_refused(value: &Value, embed: &dyn Fn(Value) -> Value) -> Option<Vec<String>> {
+    deserialize(&embed(value.clone())).err()?;
+    let below = |name: String, path: Option<Vec<String>>| {
+        let mut path = path?;
+        path.insert(0, name);
+        Some(path)
     };
-    path.iter().filter_map(name).collect()
+    let inner = match value {
+        Value::Object(_) if deserialize(&embed(json!({}))).is_err() => None,
+        Value::Array(_) if deserialize(&embed(json!([]))).is_err() => None,
+        Value::Object(map) => map.iter().find_map(|(name, value)| {
+            let path = find_refused(value, &|value| embed(json!({name: value})));
+            below(name.clone(), path)
+        }),
+        Value::Array(list) => list.iter().enumerate().find_map(|(n, value)| {
+            let path = find_refused(value, &|value| embed(json!([value])));
+            below(n.to_string(), path)
+        }),
+        _ => None,
+    };
+    Some(inner.unwrap_or_default())
 }
 
 /// What serde says of a value, for people: what is wrong, and what to write. The value itself is left out.
