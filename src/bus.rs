@@ -61,12 +61,12 @@ impl Inbound {
     /// made from both names, escaped so that no two chats share one.
     ///
     /// ```
-    /// use bantam::bus::{Inbound, Kind};
+    /// use bantam::{Inbound, InboundKind};
     ///
     /// let message = Inbound::line("tcp", "ada", "/stop")?;
-    /// assert_eq!((message.session.as_str(), message.kind), ("tcp_ada", Kind::Stop));
+    /// assert_eq!((message.session.as_str(), message.kind), ("tcp_ada", InboundKind::Stop));
     /// assert_eq!(Inbound::line("tcp", "../ada", "Hello!")?.session, "tcp_%2E%2E%2Fada");
-    /// # Ok::<(), bantam::error::Error>(())
+    /// # Ok::<(), bantam::Error>(())
     /// ```
     ///
     /// # Errors

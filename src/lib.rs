@@ -1,47 +1,39 @@
 //! bantam: a personal AI agent in one small program, and the library that it is made of.
 //!
 //! ```no_run
-//! use bantam::agent::Agent;
-//! use bantam::provider::OpenAi;
-//! use bantam::tools::{self, Policy};
+//! use bantam::{Agent, Home, OpenAi};
 //! use serde_json::json;
 //!
-//! fn main() -> bantam::error::Result<()> {
+//! fn main() -> bantam::Result<()> {
 //!     bantam::init(); // the tools below run in processes of this program
-//!     let policy = Policy::with("agent-home", &json!({}))?;
+//!     let home = Home::at("agent-home", &json!({}))?;
 //!     let agent = Agent::builder()
 //!         .provider(OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b"))
-//!         .tools(tools::files(&policy)?)
-//!         .tools(tools::exec(&policy))
+//!         .tools(home.files()?)
+//!         .tools(home.exec()?)
 //!         .build()?;
 //!     println!("{}", agent.ask("What is in my workspace?")?);
 //!     Ok(())
 //! }
 //! ```
 //!
-//! In Cargo.toml: `bantam`, `serde_json` for settings and schemas, and `serde` with `derive` for the arguments of your own
-//! tools. Any model works whose host speaks OpenAI's or Anthropic's API; [`provider::demo::Demo`] needs neither a model nor a
-//! network.
+//! In Cargo.toml: `bantam`, `serde_json` for settings and schemas, and `serde` with `derive` for the arguments of custom tools. Any
+//! model works whose host speaks OpenAI's or Anthropic's API; [`Demo`] needs neither a model nor a network.
 //!
-//! - [`agent::Agent`] runs turns: [`agent::Builder`] builds one, an [`agent::Request`] goes in, a [`bus::Response`] comes out,
-//!   and [`bus::Event`]s report progress.
-//! - [`provider`] has models ([`provider::OpenAi`], [`provider::Anthropic`]) and the trait for your own.
-//! - [`tool::Function`] makes a tool from a function, and [`tools`] has the tools of `bantam`, in their sandbox.
-//!   [`agent::Agent::call`] tests a tool. [`tools::Policy`] says what the built-in ones may reach.
-//! - [`session`] keeps conversations: [`session::Files`], [`session::Memory`], or [`session::Lines`] of your own.
-//!   [`agent::Agent::sessions`] lists them.
-//! - [`serve()`] answers the messages of channels; [`bus::channel`] makes one from two functions.
-//! - [`error::Error`] has a message for people, and an [`error::Kind`] for code.
+//! - An [`Agent`], made by a [`Builder`], runs turns: a [`Request`] goes in, a [`Response`] comes out, [`Event`]s report progress.
+//! - [`OpenAi`] and [`Anthropic`] are models; [`Provider`] is the trait of custom ones.
+//! - A [`Function`] is a custom tool, [`Tool`] its trait, a [`Registry`] a set of tools. A [`Home`] has the built-in tools in their
+//!   sandbox.
+//! - [`session`] keeps conversations: on disk, in memory, or in a custom store.
+//! - [`serve()`] answers the messages of channels; [`channel`] makes one from two functions.
+//! - An [`Error`] has a message for people and an [`ErrorKind`] for code.
 //!
-//! `docs/embedding.md` says more, including what a process shares, and has a table for people who come from another library.
-//! `docs/examples` has a program for each thing: a question, a stream, a tool and its test, the sandbox, MCP, stores, a turn that
-//! resumes after a crash, events, limits, conversations, subagents, channels. Nothing here is asynchronous: a turn runs on the
-//! thread that calls it.
+//! `docs/embedding.md` says more and has a table for people who come from another library. `docs/examples` has a short program for each
+//! task. Nothing here is asynchronous: a turn runs on the thread that calls it.
 
 // # Code map
 //
-// For people who change bantam itself. Embedding programs use `agent`, `bus`, `error`, `message`, `provider`,
-// `session`, `tool` and `tools`. The rest is private.
+// For people who change bantam itself. Embedding programs use the items that are exported below, and `session`.
 //
 // Each file or folder is a module with one job. A module uses only modules of lower ranks; those of ranks 0 and 1 also use one another,
 // never in a circle (`tests/house.rs` proves it).
@@ -49,7 +41,7 @@
 // | rank | module | job |
 // |---|---|---|
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); a question and what follows from it (`terminal`, `background`), a conversation at the terminal (`repl`, `commands`, `actions`, `signals`, `printer`, `screen`), its line `editor`, the modes of the terminal (`tty`); a question with its files (`question`, `attach`); what onboarding asks (`onboard_model`, `onboard_access`, `onboard_telegram`, `onboard_http`) |
-// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the built-in `tools` |
+// | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
 // | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `kernel`, `sandbox`), and tries to break out of the sandbox (`canary`) |
@@ -93,7 +85,7 @@
 //
 // - **A tool**: one that works on files, with all its arguments from the model, is a variant of `FileJob` in `worker/protocol.rs`, its arm and
 //   file in `files/`, and a spec in `tool/files.rs` under the variant's name in `snake_case`; no more. Any other is a file in `tool/`
-//   with a function that makes it from the `Workshop`, and a line in `configured` of `app/tools.rs`; what it does in the workspace is a job in `worker/protocol.rs`, too. Tests
+//   with a function that makes it from the `Workshop`, and a line in `configured` of `app/home.rs`; what it does in the workspace is a job in `worker/protocol.rs`, too. Tests
 //   that list all tools: `tests/it/discipline.rs` and, for one that takes a path, `tests/jail/refusal.rs`.
 // - **A provider**: a file in `provider/` with a body and a reader, a protocol and its vendors in `config/vendors.rs`, and its
 //   arms in `provider/host.rs`. A vendor that speaks the OpenAI API is one line of that table.
@@ -107,16 +99,16 @@
 #![cfg_attr(not(test), deny(unreachable_pub))]
 
 mod access;
-pub mod agent;
+mod agent;
 mod app;
-pub mod bus;
+mod bus;
 mod cancel;
 mod child;
 mod cli;
 mod config;
 mod cron;
 mod doctor;
-pub mod error;
+mod error;
 mod files;
 mod gateway;
 mod http;
@@ -126,11 +118,11 @@ mod json;
 mod log;
 mod markdown;
 mod mcp;
-pub mod message;
+mod message;
 mod notify;
 mod outbox;
 mod paths;
-pub mod provider;
+mod provider;
 mod proxy;
 mod redact;
 mod sandbox;
@@ -146,14 +138,30 @@ mod template;
 mod test_speed;
 mod text;
 mod timezone;
-pub mod tool;
+mod tool;
 mod usage;
 mod web;
 mod worker;
 
-pub use app::{serve, tools};
+pub use agent::{
+    Agent, Background, Builder, CallOutput, Cancel, CancelReason, Confirm, Decision, History, Hook,
+    Limits, PendingCall, ReceivedMessage, Request, Spending, Steering, count_tokens, fill,
+};
+pub use app::{Home, serve};
+pub use bus::{
+    CallReport, Channel, Event, EventLog, Inbound, Kind as InboundKind, Origin, Outbound, Response,
+    Status as StreamStatus, TurnStop, channel,
+};
 #[doc(hidden)]
 pub use cli::main;
+pub use error::{Context, Error, Kind as ErrorKind, Result};
+pub use message::{Media, Message, Price, Reply, Stop, ToolCall, ToolResult, Usage, User};
+pub use provider::demo::Demo;
+pub use provider::{
+    Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,
+    Request as ModelRequest, Retry, Sampling, System, ToolOffer,
+};
+pub use tool::{Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec, Turn as CallContext};
 pub use worker::init;
 
 // What fuzz tests and bounds on time need.

@@ -167,7 +167,7 @@ pub(crate) fn shown_key(key: &str) -> &str {
 /// ```
 /// let key = bantam::session::key("web", "ada@example.com")?;
 /// assert_eq!(key, "web_ada@example%2Ecom");
-/// # Ok::<(), bantam::error::Error>(())
+/// # Ok::<(), bantam::Error>(())
 /// ```
 ///
 /// # Errors

@@ -1,8 +1,6 @@
 //! Asks a model, once.
 
-use bantam::agent::Agent;
-use bantam::error::Result;
-use bantam::provider::OpenAi;
+use bantam::{Agent, OpenAi, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());

@@ -10,9 +10,8 @@
 use std::env::args;
 use std::path::Path;
 
-use bantam::agent::{Builder, Request};
-use bantam::error::{Context, Error, Result};
-use bantam::session::Files;
+use bantam::{Builder, Context, Error, Request, Result};
+use bantam::{Home, session::Files};
 
 /// Returns `ID,ok|failed,ANSWER` for each line, with quotes around the answer. One failure does not end the batch.
 pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<String>> {
@@ -44,7 +43,7 @@ fn main() -> Result<()> {
         ));
     };
     let questions = std::fs::read_to_string(&file).doing(&file)?;
-    for row in answer(Builder::from_home()?, &questions, Path::new(&folder))? {
+    for row in answer(Home::user()?.agent()?, &questions, Path::new(&folder))? {
         println!("{row}");
     }
     Ok(())

@@ -7,12 +7,10 @@
 use std::env::args;
 use std::time::Duration;
 
-use bantam::agent::{Agent, Request};
-use bantam::bus::{Event, EventLog};
-use bantam::error::{Error, Result};
-use bantam::message::{Message, Reply, ToolCall};
-use bantam::provider::{self, Provider, ProviderError};
-use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use bantam::{
+    Agent, CallContext, Error, Event, EventLog, Message, ModelRequest, Provider, ProviderError,
+    Reply, Request, Result, Risk, Tool, ToolCall, ToolOutput, ToolSpec,
+};
 use serde_json::{Value, json};
 
 struct SumReader;
@@ -25,7 +23,7 @@ impl Provider for SumReader {
     /// One step: what a host would be asked with these messages. The agent calls it again with the result of the call.
     fn chat(
         &self,
-        request: &provider::Request,
+        request: &ModelRequest,
         on_delta: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let text = match request.messages.last() {
@@ -94,7 +92,7 @@ impl Tool for Calculator {
         &self.0
     }
 
-    fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
+    fn call(&self, args: &Value, _: &CallContext) -> Result<ToolOutput> {
         let number = |name: &str| args[name].as_f64().unwrap_or_default();
         let (a, b) = (number("a"), number("b"));
         let result = match args["operator"].as_str() {

@@ -3,11 +3,8 @@
 use std::io::stdin;
 use std::sync::mpsc::Sender;
 
-use bantam::agent::{Agent, Cancel};
-use bantam::bus::{self, Inbound, Outbound};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::Files;
+use bantam::{Agent, Cancel, Inbound, OpenAi, Outbound, Result};
 
 fn read(inbound: &Sender<Inbound>) {
     for line in stdin().lines().map_while(std::io::Result::ok) {
@@ -28,6 +25,6 @@ pub fn main() -> Result<()> {
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .store(Files::at("agent-home"))
         .build()?;
-    let terminal = bus::channel(read, show);
+    let terminal = bantam::channel(read, show);
     bantam::serve(agent, "agent-home", vec![terminal], &Cancel::new(None))
 }

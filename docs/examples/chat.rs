@@ -9,11 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::agent::{Agent, Cancel};
-use bantam::bus::{Channel, Inbound, Outbound};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::Files;
+use bantam::{Agent, Cancel, Channel, Inbound, OpenAi, Outbound, Result};
 
 struct TcpChat {
     listener: TcpListener,

@@ -2,10 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use bantam::agent::{Agent, Request};
-use bantam::bus::{Event, EventLog};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
+use bantam::{Agent, Event, EventLog, OpenAi, Request, Result};
 
 /// The answer, from the numbered events of a stream.
 pub fn follow(log: &EventLog, stream: &str) -> String {

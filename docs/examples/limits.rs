@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use bantam::agent::{Agent, Limits, Request};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
+use bantam::{Agent, Limits, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());

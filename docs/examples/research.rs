@@ -1,10 +1,6 @@
 //! A research assistant: it searches the web, reads pages and keeps notes, in at most ten steps and by rules of its own.
 
-use bantam::agent::{Agent, Limits, Request};
-use bantam::bus::Event;
-use bantam::error::Result;
-use bantam::provider::OpenAi;
-use bantam::tools::{self, Policy};
+use bantam::{Agent, Event, Home, Limits, OpenAi, Request, Result};
 
 const RULES: &str = "You are a research assistant. Search first, then read at least two sources. \
     Name the address of each source that you use, and say what you could not find.";
@@ -14,12 +10,12 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     // The settings of docs/settings.md, from a file here.
     let settings = std::fs::read("research.json").unwrap_or("{}".into());
-    let policy = Policy::with("agent-home", &serde_json::from_slice(&settings)?)?;
+    let home = Home::at("agent-home", &serde_json::from_slice(&settings)?)?;
+    let write = home.files()?.only(&["write_file"])?;
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .tools(tools::web(&policy))
-        .tools(tools::files(&policy)?)
-        .only(["web_search", "web_fetch", "write_file"])
+        .tools(home.web()?)
+        .tools(write)
         .context("RESEARCH", || RULES.to_owned())
         .limits(Limits {
             max_steps: 10,

@@ -1,10 +1,7 @@
 //! A turn that survives a crash: run again, this goes on where it stopped, and repeats no tool call that has ended.
 
-use bantam::agent::{Agent, Request};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::Files;
-use bantam::tool::Function;
+use bantam::{Agent, Function, OpenAi, Request, Result};
 use serde_json::Value;
 
 pub fn main() -> Result<()> {

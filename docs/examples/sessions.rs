@@ -2,10 +2,8 @@
 
 use std::thread;
 
-use bantam::agent::{Agent, Request};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::Files;
+use bantam::{Agent, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());

@@ -5,10 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bantam::agent::Agent;
-use bantam::error::{Error, Result};
-use bantam::provider::OpenAi;
 use bantam::session::{Line, LineStore, Lines};
+use bantam::{Agent, Error, OpenAi, Result};
 use rusqlite::{Connection, ErrorCode, params};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS lines (key, n, line, PRIMARY KEY (key, n))";

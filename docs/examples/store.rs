@@ -3,10 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bantam::agent::Agent;
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::{Line, LineStore, Lines};
+use bantam::{Agent, OpenAi, Result};
 
 pub struct Folder(pub PathBuf);
 

@@ -2,10 +2,7 @@
 
 use std::io::Write;
 
-use bantam::agent::{Agent, Request};
-use bantam::bus::Event;
-use bantam::error::Result;
-use bantam::provider::OpenAi;
+use bantam::{Agent, Event, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());

@@ -1,16 +1,12 @@
 //! Subagents: the model hands out tasks, which run side by side, each with a context of its own.
 
-use bantam::agent::{Agent, Request};
-use bantam::bus::Event;
-use bantam::error::Result;
-use bantam::provider::OpenAi;
-use bantam::tools;
+use bantam::{Agent, Event, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .tools(tools::subagents())
+        .subagents()
         .build()?;
     let question = "Have one subagent argue for tea and one for coffee, then decide.";
     let response = agent.run(&Request::new(question, "drinks"), &|event| {

@@ -1,9 +1,6 @@
 //! A tool of your own: a function, whose arguments are a type.
 
-use bantam::agent::Agent;
-use bantam::error::{Error, Result};
-use bantam::provider::OpenAi;
-use bantam::tool::{Function, Risk};
+use bantam::{Agent, Error, Function, OpenAi, Result, Risk};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

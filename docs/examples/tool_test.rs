@@ -1,9 +1,6 @@
 //! A test of a tool of your own, without a model and a network: it is called as a model would call it.
 
-use bantam::agent::Agent;
-use bantam::error::{Error, Result};
-use bantam::provider::demo::Demo;
-use bantam::tool::{Function, Turn};
+use bantam::{Agent, CallContext, Demo, Error, Function, Result};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -20,7 +17,7 @@ fn order() -> Function {
         "order",
         "The state of an order.",
         SCHEMA,
-        |order: Order, turn: &Turn| {
+        |order: Order, turn: &CallContext| {
             turn.values.set("last", order.number);
             match order.number {
                 7 => Ok("It was sent on Monday."),

@@ -1,10 +1,6 @@
 //! A conversation with several tools, and what each answer took.
 
-use bantam::agent::{Agent, Request};
-use bantam::error::Result;
-use bantam::message::Price;
-use bantam::provider::{OpenAi, Options};
-use bantam::tool::{Function, Risk, Turn};
+use bantam::{Agent, CallContext, Function, ModelOptions, OpenAi, Price, Request, Result, Risk};
 use serde_json::{Value, json};
 
 const NONE: &str = r#"{"type":"object","properties":{}}"#;
@@ -20,7 +16,7 @@ pub fn main() -> Result<()> {
         "buy",
         "Puts one item on the list.",
         ITEM,
-        |item: Value, turn: &Turn| {
+        |item: Value, turn: &CallContext| {
             let mut list = turn.values.get("list").unwrap_or(json!([])); // kept with the conversation
             list.as_array_mut()
                 .expect("a list")
@@ -35,9 +31,9 @@ pub fn main() -> Result<()> {
         output: Some(0.8),
         cached: None,
     };
-    let options = Options {
+    let options = ModelOptions {
         price,
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let agent = Agent::builder()
         .provider(OpenAi::with(&api, "", "qwen3:4b", options))

@@ -6,9 +6,7 @@
 
 use std::env::args;
 
-use bantam::agent::Builder;
-use bantam::error::{Error, Result};
-use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use bantam::{Builder, CallContext, Error, Home, Result, Risk, Tool, ToolOutput, ToolSpec};
 use serde_json::Value;
 
 const TABLE: &[(&str, &str)] = &[
@@ -39,7 +37,7 @@ impl Tool for Weather {
     }
 
     /// The arguments match the schema. An error is for the model, which can try again.
-    fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
+    fn call(&self, args: &Value, _: &CallContext) -> Result<ToolOutput> {
         let city = args["city"].as_str().unwrap_or_default();
         match TABLE
             .iter()
@@ -62,6 +60,6 @@ fn main() -> Result<()> {
     let question = args()
         .nth(1)
         .unwrap_or_else(|| "Where does it rain: in Aswan, Bergen or Quito?".into());
-    println!("{}", ask(Builder::from_home()?, &question)?);
+    println!("{}", ask(Home::user()?.agent()?, &question)?);
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::provider::chain::Chain;
 use crate::redact::Redactor;
 use crate::secret::Secret;
 use crate::session::{Memory, Session, Store};
+use crate::tool::subagent::subagent_tool_without_skills;
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
 
@@ -29,8 +30,9 @@ pub struct Builder {
     pub(crate) ledger: Option<Arc<Ledger>>,
     /// Where the files of turns are kept, and what the names of the conversations begin with whose user may take turns back.
     pub(crate) undo_in: Option<(Home, &'static str)>,
-    tools: Vec<Box<dyn Tool>>,
-    only: Option<Vec<String>>,
+    tools: Registry,
+    /// Why a tool cannot be added.
+    refused: Option<Error>,
     store: Option<Arc<dyn Store>>,
     limits: Limits,
     history: History,
@@ -54,19 +56,26 @@ impl Builder {
 
     /// Adds a tool, which is offered to the model under the name in its spec.
     pub fn tool(mut self, tool: impl Tool + 'static) -> Self {
-        self.tools.push(Box::new(tool));
-        self
+        let added = self.tools.add(tool);
+        self.note_refusal(added)
     }
 
     /// Adds tools.
-    pub fn tools(mut self, tools: Vec<Box<dyn Tool>>) -> Self {
-        self.tools.extend(tools);
-        self
+    pub fn tools(mut self, tools: Registry) -> Self {
+        let added = self.tools.merge(tools);
+        self.note_refusal(added)
     }
 
-    /// Offers only the tools with these names; none if the list is empty.
-    pub fn only(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.only = Some(names.into_iter().map(Into::into).collect());
+    /// Adds `subagent`: tasks for agents like this one with their own context, which run in parallel. They have its other tools,
+    /// but for those that start more. The same task given twice, with nothing done in between, runs once: for several opinions,
+    /// tasks differ. A task in the background needs [`Request::background`], which runs it by [`Agent::perform`].
+    pub fn subagents(self) -> Self {
+        self.tool(subagent_tool_without_skills())
+    }
+
+    /// Keeps the first error for [`Builder::build`].
+    fn note_refusal(mut self, added: Result<()>) -> Self {
+        self.refused = self.refused.or(added.err());
         self
     }
 
@@ -139,8 +148,7 @@ impl Builder {
     }
 
     /// # Errors
-    /// No provider, two tools of the same name, or a name in [`Builder::only`] that no tool has (of the kind
-    /// [`crate::error::Kind::Usage`]).
+    /// No provider, or one of [`Registry::add`] for a tool.
     pub fn build(self) -> Result<Agent> {
         if self.chain.first().is_none() {
             return Err(Error::failed("an agent needs a provider"));
@@ -148,9 +156,8 @@ impl Builder {
         for secret in self.chain.secrets() {
             self.redactor.learn(Secret::new(secret));
         }
-        let mut tools = Registry::new(self.tools, self.redactor.clone())?;
-        if let Some(names) = &self.only {
-            tools.select(names)?;
+        if let Some(e) = self.refused {
+            return Err(e);
         }
         let filter = if self.without_times {
             Some(without_times(self.filter))
@@ -174,7 +181,7 @@ impl Builder {
             ledger: self.ledger,
             undo_in: self.undo_in,
         };
-        Ok(agent.with_tools(tools))
+        Ok(agent.with_tools(self.tools))
     }
 }
 

@@ -340,9 +340,7 @@ impl Agent {
     /// would read, including errors, but all of it where the model would get a first page.
     ///
     /// ```
-    /// use bantam::agent::Agent;
-    /// use bantam::provider::demo::Demo;
-    /// use bantam::tool::Function;
+    /// use bantam::{Agent, Demo, Function};
     /// use serde_json::{Value, json};
     ///
     /// let schema = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
@@ -353,7 +351,7 @@ impl Agent {
     /// assert_eq!(agent.call("double", &json!({"n": 21}))?.text, "42");
     /// let refused = agent.call("double", &json!({"n": "a few"}))?;
     /// assert!(refused.failed && refused.text.contains("\"n\" must be an integer"));
-    /// # Ok::<(), bantam::error::Error>(())
+    /// # Ok::<(), bantam::Error>(())
     /// ```
     ///
     /// # Errors

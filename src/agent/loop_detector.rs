@@ -136,7 +136,6 @@ mod tests {
     use super::*;
     use crate::error::Result;
     use crate::message::ToolCall;
-    use crate::redact::Redactor;
     use crate::tool::{Owner, Registry, Tool, ToolOutput, ToolSpec, Turn};
     use serde_json::{Value, json};
 
@@ -157,16 +156,24 @@ mod tests {
         }
     }
 
-    fn tool(name: &str, risk: Risk) -> Box<dyn Tool> {
+    fn tool(name: &str, risk: Risk) -> SpecOnly {
         let schema = r#"{"type":"object","properties":{"x":{"type":"string"}}}"#;
         let source = if name == "push" { "a server" } else { "" };
-        Box::new(SpecOnly(ToolSpec {
+        SpecOnly(ToolSpec {
             name: name.to_owned().into(),
             description: "".into(),
             schema: schema.into(),
             risk,
             source: source.into(),
-        }))
+        })
+    }
+
+    fn registry(tools: impl IntoIterator<Item = SpecOnly>) -> Registry {
+        let mut registry = Registry::new();
+        for tool in tools {
+            registry.add(tool).unwrap();
+        }
+        registry
     }
 
     /// Which of these calls are refused, each in a reply of its own, `R` for one too many and `S` when it is stuck then.
@@ -178,7 +185,7 @@ mod tests {
             tool("test", Risk::Runs),
             tool("push", Risk::Writes),
         ];
-        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let registry = registry(tools);
         let mut detector = LoopDetector::default();
         let mut out = String::new();
         for word in calls.split_whitespace() {
@@ -246,8 +253,7 @@ mod tests {
 
     #[test]
     fn a_call_that_failed_may_be_made_again_a_few_times() {
-        let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
-        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let registry = registry([tool("look", Risk::Safe)]);
         let mut detector = LoopDetector::default();
         let calls = [("a", false), ("b", false), ("c", false), ("d", true)];
         for (id, is_refused) in calls {
@@ -264,8 +270,7 @@ mod tests {
 
     #[test]
     fn a_result_that_is_gone_is_fetched_again() {
-        let tools: Vec<Box<dyn Tool>> = vec![tool("look", Risk::Safe)];
-        let registry = Registry::new(tools, Redactor::default()).unwrap();
+        let registry = registry([tool("look", Risk::Safe)]);
         let mut detector = LoopDetector::default();
         let call = |id: &str| ToolCall {
             id: id.into(),

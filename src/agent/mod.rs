@@ -3,13 +3,12 @@
 //! An embedding program builds one:
 //!
 //! ```
-//! use bantam::agent::{Agent, Request};
-//! use bantam::provider::demo::Demo;
+//! use bantam::{Agent, Demo, Request};
 //!
 //! let agent = Agent::builder().provider(Demo).context("HOUSE", || "Answer in one line.".into()).build()?;
 //! let response = agent.run(&Request::new("time", "a-session"), &|_event| ());
 //! assert!(response.output.starts_with("It is"));
-//! # Ok::<(), bantam::error::Error>(())
+//! # Ok::<(), bantam::Error>(())
 //! ```
 
 mod ask;
@@ -50,7 +49,7 @@ use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::redact::Redactor;
 use crate::session::{Durability, Entry, MAX_TITLE, Session, Store, Summary};
 use crate::text::{one_line, rfc3339};
-use crate::tool::{Registry, Tool, ToolSpec};
+use crate::tool::{Registry, ToolSpec};
 use crate::usage::Ledger;
 use prompt::Prompt;
 
@@ -362,15 +361,14 @@ impl Agent {
     /// All conversations of its store, the one used last first, without locking any: what a list or a menu shows.
     ///
     /// ```
-    /// use bantam::agent::{Agent, Request};
-    /// use bantam::provider::demo::Demo;
+    /// use bantam::{Agent, Demo, Request};
     ///
     /// let agent = Agent::builder().provider(Demo).build()?;
     /// agent.run(&Request::new("time", "notes"), &|_event| ());
     /// let all = agent.sessions()?;
     /// assert_eq!((all[0].key.as_str(), all[0].title.as_str(), all[0].messages), ("notes", "time", 2));
     /// assert!(agent.erase("notes")? && agent.sessions()?.is_empty());
-    /// # Ok::<(), bantam::error::Error>(())
+    /// # Ok::<(), bantam::Error>(())
     /// ```
     ///
     /// # Errors
@@ -437,30 +435,27 @@ impl Agent {
         old.map(drop)
     }
 
-    /// The tools that it offers to the model, by name. An agent that has some also has `read_more`, for results of more than 30,000
-    /// bytes, which come in pages.
-    pub fn tools(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.tools.specs()
+    /// The tools that it offers to the model. An agent that has some also has `read_more`, for results of more than 30,000 bytes,
+    /// which come in pages.
+    pub fn tools(&self) -> &Registry {
+        &self.tools
     }
 
-    /// The same agent with only these tools.
-    ///
-    /// # Errors
-    /// Of the kind [`crate::error::Kind::Usage`]: no tool has one of these names.
-    pub fn with_only(&self, names: &[&str]) -> Result<Self> {
-        let mut tools = self.tools.clone();
-        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        tools.select(&names)?;
-        Ok(self.clone().with_tools(tools))
-    }
-
-    /// The same agent with these tools in addition.
-    ///
-    /// # Errors
-    /// A tool's name or schema is not valid, or its name is taken.
-    pub fn with_more(&self, tools: Vec<Box<dyn Tool>>) -> Result<Self> {
-        let tools = self.tools.with(tools)?;
-        Ok(self.clone().with_tools(tools))
+    /// The same agent with these tools in place of its own.
+    pub fn with_tools(&self, tools: Registry) -> Self {
+        let tools = tools.for_agent(self.redactor.clone());
+        let offer = |(spec, schema): (&ToolSpec, _)| ToolOffer {
+            name: spec.name.clone(),
+            description: spec.description.clone(),
+            schema,
+        };
+        let offers: Vec<ToolOffer> = tools.declared().map(offer).collect();
+        Self {
+            offers_weight: history::weight_of_offers(&offers),
+            offers,
+            tools,
+            ..self.clone()
+        }
     }
 
     /// How much of the model's window a conversation fills: "about 3100 of 131072 tokens (2 %)".
@@ -483,21 +478,6 @@ impl Agent {
             ..self.clone()
         }
     }
-
-    fn with_tools(self, tools: Registry) -> Self {
-        let offer = |(spec, schema): (&ToolSpec, _)| ToolOffer {
-            name: spec.name.clone(),
-            description: spec.description.clone(),
-            schema,
-        };
-        let offers: Vec<ToolOffer> = tools.declared().map(offer).collect();
-        Self {
-            offers_weight: history::weight_of_offers(&offers),
-            offers,
-            tools,
-            ..self
-        }
-    }
 }
 
 /// Fills a prompt template: replaces `{{name}}` with the value of that name, and `{{name:default}}` with the default if there
@@ -507,9 +487,9 @@ impl Agent {
 /// use std::collections::BTreeMap;
 ///
 /// let values = BTreeMap::from([("city", "Bergen")]);
-/// let text = bantam::agent::fill("The weather in {{city}}, in {{unit:°C}}.", &values)?;
+/// let text = bantam::fill("The weather in {{city}}, in {{unit:°C}}.", &values)?;
 /// assert_eq!(text, "The weather in Bergen, in °C.");
-/// # Ok::<(), bantam::error::Error>(())
+/// # Ok::<(), bantam::Error>(())
 /// ```
 ///
 /// # Errors

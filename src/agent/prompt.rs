@@ -482,7 +482,7 @@ mod tests {
         let session = Session::read("cli_x", Vec::new()).unwrap();
         let mut request = Request::new("", "cli_x");
         request.origin.channel = "cli".into();
-        let tools = Registry::new(Vec::new(), crate::redact::Redactor::default()).unwrap();
+        let tools = Registry::new();
         let built = prompt
             .build(&tools, &session, &request, &prompt.hold_workspace())
             .unwrap();
@@ -543,7 +543,7 @@ mod tests {
         let session = Session::read("cli_x", Vec::new()).unwrap();
         let mut request = Request::new("", "cli_x");
         request.origin.channel = "cli".into();
-        let tools = Registry::new(Vec::new(), crate::redact::Redactor::default()).unwrap();
+        let tools = Registry::new();
         let built = prompt
             .build(&tools, &session, &request, &prompt.hold_workspace())
             .unwrap();

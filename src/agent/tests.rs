@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
 use crate::session::Memory;
-use crate::tool::{Function, Risk, Tool, ToolOutput, ToolSpec, Turn};
+use crate::tool::{Function, Registry, Risk, Tool, ToolOutput, ToolSpec, Turn};
 use crate::usage::Call;
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
@@ -422,14 +422,13 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
 #[test]
 fn a_call_is_made_as_in_a_turn() {
     let (store, log) = (Memory::default(), Log::default());
-    let look = |name: &str| -> Box<dyn Tool> { Box::new(Watched::new(name, Risk::Safe, 1, &log)) };
     let keep = Function::new("keep", "", r#"{"type":"object"}"#, |_: Value, turn| {
         turn.values.set("kept", json!(7));
         Ok("kept")
     });
     let agent = Agent::builder()
         .provider(ScriptedProvider::default())
-        .tools(vec![look("look")])
+        .tool(Watched::new("look", Risk::Safe, 1, &log))
         .tool(keep)
         .store(store.clone())
         .build()
@@ -446,33 +445,25 @@ fn a_call_is_made_as_in_a_turn() {
 
 #[test]
 fn only_the_chosen_tools_are_offered() {
-    let look = || Watched::new("look", Risk::Safe, 1, &Log::default());
-    let write = || Watched::new("write", Risk::Writes, 1, &Log::default());
-    let offered = |names: &[&str]| {
-        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        run(vec![says("done")], |b| {
-            b.tool(look()).tool(write()).only(names)
-        })
-        .2[0]
-    };
+    let mut tools = Registry::new();
+    for (name, risk) in [("look", Risk::Safe), ("write", Risk::Writes)] {
+        let tool = Watched::new(name, risk, 1, &Log::default());
+        tools.add(tool).unwrap();
+    }
+    let chosen = |names: &[&str]| tools.only(names).unwrap();
+    let offered = |names: &[&str]| run(vec![says("done")], |b| b.tools(chosen(names))).2[0];
     assert_eq!(offered(&["look", "write"]), 3);
     assert_eq!(offered(&["write"]), 2, "and read_more");
     assert_eq!(offered(&[]), 0);
     // A call of a tool that was not chosen is one of a tool that is not there.
     let (_, kept, _) = run(vec![calls(&["write"]), says("done")], |b| {
-        b.tool(look()).tool(write()).only(["look"])
+        b.tools(chosen(&["look"]))
     });
     assert!(
         results(&kept)[0].1.contains("no tool named \"write\""),
         "{kept:?}"
     );
-    let e = Agent::builder()
-        .provider(ScriptedProvider::default())
-        .tool(look())
-        .only(["lok"])
-        .build()
-        .err()
-        .unwrap();
+    let e = tools.only(&["lok"]).err().unwrap();
     assert_eq!(
         (e.kind, e.message.as_str()),
         (Kind::Usage, "no tool named \"lok\"; did you mean look?")

@@ -22,7 +22,7 @@ use crate::secret::Secret;
 use crate::ssrf::AddressGuard;
 use crate::storage;
 use crate::text::{one_line, size as human_size};
-use crate::tool::Tool;
+use crate::tool::Registry;
 use crate::tool::mcp::mcp_tools;
 use crate::worker::protocol::{ServeJob, Setup};
 use crate::worker::{Confinement, Workers};
@@ -32,7 +32,7 @@ use crate::worker::{Confinement, Workers};
 pub(super) fn add_tools(
     servers: &Servers,
     parts: Parts,
-    tools: &mut Vec<Box<dyn Tool>>,
+    tools: &mut Registry,
     notices: &mut Vec<String>,
 ) {
     let mut enabled = Vec::new();
@@ -67,13 +67,11 @@ pub(super) fn add_tools(
         }
     }
     notices.extend(shorten(&mut offers, parts.config.tools.mcp_kb << 10));
-    let mut taken = tools
-        .iter()
-        .map(|tool| tool.spec().name.to_string())
-        .collect();
+    let mut taken = tools.specs().map(|spec| spec.name.to_string()).collect();
     for (server, list) in &offers {
         for tool in mcp_tools(server, list, &mut taken) {
-            tools.push(Box::new(tool));
+            let added = tools.add(tool);
+            notices.extend(added.err().map(|e| e.message));
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod bot;
 mod checks;
 pub(crate) mod factory;
 pub(crate) mod gateway;
+mod home;
 mod layout;
 pub(crate) mod mcp;
 pub(crate) mod media;
@@ -12,7 +13,6 @@ pub(crate) mod pool;
 mod serving;
 #[cfg(test)]
 mod tests;
-pub mod tools;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ use crate::config::proxy::http_settings;
 use crate::config::{Config, Env};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Servers;
-use crate::paths::Home;
+use crate::paths;
 use crate::provider::{Chain, Retry};
 use crate::redact::Redactor;
 use crate::session::{self, Files};
@@ -41,6 +41,8 @@ use crate::usage::Ledger;
 use crate::worker::protocol::Setup;
 use crate::worker::{Confinement, Workers};
 pub(crate) use checks::check_command;
+pub use home::Home;
+pub(crate) use home::configured;
 pub(crate) use layout::{layout, own_workspace, setting, workspace};
 pub(crate) use models::chain;
 pub use serving::serve;
@@ -193,12 +195,12 @@ pub(crate) fn build(parts: Parts, options: &Options) -> Result<Ready> {
     let workers = Arc::new(workers(parts)?);
     let mut notices = Vec::new();
     let mut builder = builder(parts, options, &workers, &mut notices)?;
-    let (tools, missing) = tools::configured(&workers, parts, &options.servers);
+    let (mut tools, missing) = configured(&workers, parts, &options.servers)?;
     notices.extend(missing);
-    builder = builder.tools(tools);
     if let Some(names) = &options.tools {
-        builder = builder.only(names);
+        tools = tools.only(names)?;
     }
+    builder = builder.tools(tools);
     Ok(Ready {
         agent: builder.build()?,
         notices,
@@ -331,7 +333,7 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
 }
 
 /// The skills of a home.
-pub(crate) fn skills(home: &Home, config: &Config) -> Skills {
+pub(crate) fn skills(home: &paths::Home, config: &Config) -> Skills {
     Skills::new(home.agent(), config.tools.exec.pass_env.clone())
 }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::factory::AgentFactory;
-use super::tools::of_home;
 use super::*;
 use crate::cancel::Cancel;
 use crate::provider::ToolOffer;
@@ -17,7 +16,7 @@ use crate::provider::reply::{Read, ReplyBuilder};
 use crate::provider::{anthropic, openai};
 use crate::rng::Rng;
 use crate::sse;
-use crate::tool::{Audience, Registry, ToolSpec};
+use crate::tool::{Audience, ToolSpec};
 
 /// Replies as hosts send them, to begin with, and calls as models write them into their text.
 fn corpus() -> Vec<Vec<u8>> {
@@ -100,7 +99,7 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
     println!("BANTAM_FUZZ_SEED={seed}");
     let until = Instant::now() + Duration::from_secs(number("BANTAM_FUZZ_SECONDS").unwrap_or(2));
     let (mut chance, corpus) = (Rng(seed), corpus());
-    let home = Home::new(std::env::temp_dir());
+    let home = crate::paths::Home::new(std::env::temp_dir());
     let config = Config::load(Some(("c", "{}")), &Env::new(), Vec::new())
         .unwrap()
         .config;
@@ -110,8 +109,8 @@ fn no_bytes_of_a_host_make_reading_them_panic() {
         env: &Env::new(),
     };
     let workers = Arc::new(workers(parts).unwrap());
-    let (tools, _) = tools::configured(&workers, parts, &Servers::default());
-    let tools = Registry::new(tools, Redactor::default()).unwrap();
+    let (tools, _) = configured(&workers, parts, &Servers::default()).unwrap();
+    let tools = tools.for_agent(Redactor::default());
     let offer = |spec: &ToolSpec| ToolOffer {
         name: spec.name.clone(),
         description: "".into(),
@@ -255,7 +254,7 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
 #[test]
 fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     let dir = std::env::temp_dir().join(format!("bantam-home-{}", std::process::id()));
-    let (home, env) = (Home::new(dir.clone()), Env::new());
+    let (home, env) = (crate::paths::Home::new(dir.clone()), Env::new());
     fs_err::create_dir_all(home.workspace()).unwrap();
     fs_err::write(
         home.config(),
@@ -263,7 +262,12 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     )
     .unwrap();
     fs_err::write(home.workspace().join("USER.md"), "likes tea").unwrap();
-    let agent = of_home(&home, &env).unwrap().build().unwrap();
+    let agent = super::Home::of_user(&home, &env)
+        .unwrap()
+        .agent()
+        .unwrap()
+        .build()
+        .unwrap();
     let preview = agent
         .preview(&crate::agent::Request::new("hello", "library_x"))
         .unwrap();
@@ -283,8 +287,12 @@ fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
 fn an_agent_from_a_home_without_a_model_is_an_error() {
     let dir = std::env::temp_dir().join(format!("bantam-bare-{}", std::process::id()));
     let nobody = ("OLLAMA_HOST".to_owned(), "127.0.0.1:1".to_owned());
-    let (home, env) = (Home::new(dir.clone()), Env::from([nobody]));
-    let e = of_home(&home, &env).err().unwrap();
+    let (home, env) = (crate::paths::Home::new(dir.clone()), Env::from([nobody]));
+    let e = super::Home::of_user(&home, &env)
+        .unwrap()
+        .agent()
+        .err()
+        .unwrap();
     assert_eq!(e.kind, crate::error::Kind::Config);
     assert!(e.message.contains("no model"), "{e}");
     assert!(e.hint.unwrap().contains("bantam onboard model"));
@@ -293,7 +301,7 @@ fn an_agent_from_a_home_without_a_model_is_an_error() {
 
 #[test]
 fn every_built_in_schema_names_what_it_requires() {
-    let home = Home::new(std::env::temp_dir());
+    let home = crate::paths::Home::new(std::env::temp_dir());
     let settings = r#"{"channels": {"telegram": {"token": "1:a"}}}"#;
     let loaded = Config::load(Some(("c", settings)), &Env::new(), Vec::new()).unwrap();
     let parts = Parts {
@@ -302,10 +310,13 @@ fn every_built_in_schema_names_what_it_requires() {
         env: &Env::new(),
     };
     let workers = Arc::new(workers(parts).unwrap());
-    let (tools, notices) = tools::configured(&workers, parts, &Servers::default());
-    assert!(tools.len() == 15 && notices.is_empty(), "{notices:?}");
-    for tool in tools {
-        let schema: serde_json::Value = serde_json::from_str(&tool.spec().schema).unwrap();
+    let (tools, notices) = configured(&workers, parts, &Servers::default()).unwrap();
+    assert!(
+        tools.specs().count() == 15 && notices.is_empty(),
+        "{notices:?}"
+    );
+    for spec in tools.specs() {
+        let schema: serde_json::Value = serde_json::from_str(&spec.schema).unwrap();
         for name in schema["required"].as_array().unwrap() {
             assert!(schema["properties"][name.as_str().unwrap()].is_object());
         }
@@ -314,7 +325,7 @@ fn every_built_in_schema_names_what_it_requires() {
 
 #[test]
 fn no_call_enters_a_sandbox_that_would_show_the_home() {
-    let home = Home::new("/usr/lib/bantam-home".into());
+    let home = crate::paths::Home::new("/usr/lib/bantam-home".into());
     let env = Env::new();
     let factory = AgentFactory::new(&home, &env).unwrap();
     let config = factory.load(None).unwrap().config;

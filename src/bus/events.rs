@@ -14,17 +14,15 @@ use super::{Event, Response};
 /// ```
 /// use std::time::Duration;
 ///
-/// use bantam::agent::{Agent, Request};
-/// use bantam::bus::{Event, EventLog, Status};
-/// use bantam::provider::demo::Demo;
+/// use bantam::{Agent, Demo, Event, EventLog, Request, StreamStatus};
 ///
 /// let log = EventLog::new(Duration::from_secs(60));
 /// let agent = Agent::builder().provider(Demo).build()?;
 /// let response = agent.run(&Request::new("time", "notes"), &log.writer("turn-1"));
 /// log.end("turn-1", &response);
-/// assert_eq!(log.status("turn-1"), Some(Status::Done));
+/// assert_eq!(log.status("turn-1"), Some(StreamStatus::Done));
 /// assert!(matches!(log.after("turn-1", 0).pop(), Some((_, Event::Done(_)))));
-/// # Ok::<(), bantam::error::Error>(())
+/// # Ok::<(), bantam::Error>(())
 /// ```
 pub struct EventLog {
     keep: Duration,

@@ -20,9 +20,7 @@ struct Pair<R, S> {
 /// [`Cancel::on_stop`](crate::agent::Cancel::on_stop) runs a hook that wakes it.
 ///
 /// ```
-/// use bantam::agent::{Agent, Cancel};
-/// use bantam::bus::{self, Inbound, Outbound};
-/// use bantam::provider::demo::Demo;
+/// use bantam::{Agent, Cancel, Demo, Inbound, Outbound};
 ///
 /// # let home = std::env::temp_dir().join(format!("bantam-channel-{}", std::process::id()));
 /// let agent = Agent::builder().provider(Demo).build()?;
@@ -35,9 +33,9 @@ struct Pair<R, S> {
 ///         assert!(text.starts_with("It is"), "{text}");
 ///     }
 /// };
-/// bantam::serve(agent, &home, vec![bus::channel(read, show)], &Cancel::new(None))?;
+/// bantam::serve(agent, &home, vec![bantam::channel(read, show)], &Cancel::new(None))?;
 /// # std::fs::remove_dir_all(home)?;
-/// # Ok::<(), bantam::error::Error>(())
+/// # Ok::<(), bantam::Error>(())
 /// ```
 pub fn channel(
     read: impl FnOnce(&Sender<Inbound>) + Send + 'static,

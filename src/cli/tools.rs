@@ -9,7 +9,7 @@ use crate::config::Env;
 use crate::error::Result;
 use crate::mcp::Servers;
 use crate::redact::Redactor;
-use crate::tool::{Registry, ToolSpec};
+use crate::tool::ToolSpec;
 
 pub(super) const COMMAND: Command = Command::row(
     "tools",
@@ -26,13 +26,13 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
         env,
     };
     let (tools, missing) =
-        app::tools::configured(&Arc::new(app::workers(parts)?), parts, &Servers::default());
+        app::configured(&Arc::new(app::workers(parts)?), parts, &Servers::default())?;
     loaded
         .warnings
         .iter()
         .chain(&missing)
         .for_each(|line| notice(line));
-    let tools = Registry::new(tools, Redactor::default())?;
+    let tools = tools.for_agent(Redactor::default());
     let row = |spec: &ToolSpec| {
         [&spec.name, spec.risk.name(), &spec.source, spec.purpose()].map(str::to_owned)
     };

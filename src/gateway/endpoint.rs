@@ -20,8 +20,8 @@ use crate::session::{Entry, Memory, Store};
 use crate::storage::Durability;
 use crate::test_speed::paced;
 use crate::text::rfc3339;
-use crate::tool::Tool;
 use crate::tool::client::{ClientCalls, client_tool};
+use crate::tool::{Function, Tool};
 
 /// The channel of requests, and the prefix of their conversations.
 const CHANNEL: &str = "http";
@@ -194,16 +194,25 @@ fn sampling(options: Options) -> Sampling {
     }
 }
 
-fn client_tools(tools: Vec<ClientTool>, request: &str, calls: &ClientCalls) -> Vec<Box<dyn Tool>> {
+fn client_tools(tools: Vec<ClientTool>, request: &str, calls: &ClientCalls) -> Vec<Function> {
     let tool =
         |tool: ClientTool| client_tool(tool.name, tool.description, tool.schema, request, calls);
     tools.into_iter().map(tool).collect()
 }
 
 /// The agent with a client's tools besides its own, which win where two have the same name.
-fn with_client_tools(agent: &Agent, mut tools: Vec<Box<dyn Tool>>) -> Result<Agent> {
-    tools.retain(|new| agent.tools().all(|own| own.name != new.spec().name));
-    agent.with_more(tools)
+fn with_client_tools(agent: &Agent, tools: Vec<Function>) -> Result<Agent> {
+    let mut all = agent.tools().clone();
+    for tool in tools {
+        if agent
+            .tools()
+            .specs()
+            .all(|own| own.name != tool.spec().name)
+        {
+            all.add(tool)?;
+        }
+    }
+    Ok(agent.with_tools(all))
 }
 
 fn origin(key: &str) -> Origin {

@@ -64,13 +64,12 @@ fn whole_seconds(time: Duration) -> u64 {
 /// A model behind OpenAI's chat completions API, which nearly all hosts and local servers speak.
 ///
 /// ```no_run
-/// use bantam::agent::Agent;
-/// use bantam::provider::OpenAi;
+/// use bantam::{Agent, OpenAi};
 ///
 /// let model = OpenAi::new("http://localhost:11434/v1", "", "qwen3:4b");
 /// let agent = Agent::builder().provider(model).build()?;
 /// println!("{}", agent.ask("Why is the sky blue?")?);
-/// # Ok::<(), bantam::error::Error>(())
+/// # Ok::<(), bantam::Error>(())
 /// ```
 pub struct OpenAi(Named);
 

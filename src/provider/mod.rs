@@ -8,7 +8,7 @@ pub(crate) mod anthropic;
 pub(crate) mod catalog;
 pub(crate) mod chain;
 mod code;
-pub mod demo;
+pub(crate) mod demo;
 pub(crate) mod endpoint;
 pub(crate) mod host;
 pub(crate) mod host_facts;

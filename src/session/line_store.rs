@@ -77,8 +77,8 @@ pub trait Lines: Send + Sync {
 /// use std::collections::BTreeMap;
 /// use std::sync::{Arc, Mutex};
 ///
-/// use bantam::error::Result;
-/// use bantam::session::{Line, Lines, LineStore, check_store};
+/// use bantam::Result;
+/// use bantam::session::{Line, LineStore, Lines, check_store};
 ///
 /// #[derive(Clone, Default)]
 /// struct Map(Arc<Mutex<BTreeMap<String, Vec<Line>>>>);

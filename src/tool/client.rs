@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Function, Owner, Risk, SUBAGENT, Tool, ToolOutput, ToolSpec};
+use super::{Function, Owner, Risk, SUBAGENT, ToolOutput, ToolSpec};
 use crate::error::Error;
 use crate::message::ToolCall;
 
@@ -17,7 +17,7 @@ pub(crate) fn client_tool(
     schema: String,
     request: &str,
     calls: &ClientCalls,
-) -> Box<dyn Tool> {
+) -> Function {
     let spec = ToolSpec {
         name: name.clone().into(),
         description: description.into(),
@@ -26,7 +26,7 @@ pub(crate) fn client_tool(
         source: "the client".into(),
     };
     let (calls, request) = (calls.clone(), request.to_owned());
-    let function = Function::owned(Owner::Client, spec, &[], move |args, turn| {
+    Function::owned(Owner::Client, spec, &[], move |args, turn| {
         if turn.origin.channel == SUBAGENT {
             return Err(Error::failed(
                 "a subagent cannot use the client's tools: report what is needed",
@@ -42,6 +42,5 @@ pub(crate) fn client_tool(
         });
         turn.is_handed_over.store(true, Ordering::SeqCst);
         Ok(ToolOutput::text("[the client runs this tool]"))
-    });
-    Box::new(function)
+    })
 }

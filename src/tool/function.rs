@@ -16,7 +16,7 @@ pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 /// A tool made from a function.
 ///
 /// ```
-/// use bantam::tool::{Function, Risk};
+/// use bantam::{Function, Risk};
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

@@ -45,7 +45,7 @@ use crate::usage::Account;
 pub(crate) use call::{Audience, Call, was_not_run};
 pub use function::Function;
 use pages::Pages;
-pub(crate) use registry::Registry;
+pub use registry::Registry;
 pub(crate) use workshop::Workshop;
 
 /// What a tool may do to the world. It decides whether the user is asked ([`crate::agent::Builder::confirm`]), and which calls run

@@ -20,59 +20,69 @@ pub(super) const MAX_NAME: usize = 64;
 /// How much of invalid arguments is quoted back to the model, in bytes.
 const MAX_QUOTED: usize = 500;
 
+/// The tools of an agent, by name. Clones share the tools.
 #[derive(Clone, Default)]
-pub(crate) struct Registry {
+pub struct Registry {
     tools: BTreeMap<String, Arc<dyn Tool>>,
     redactor: Redactor,
 }
 
 impl Registry {
-    /// Adds [`read_more`], unless there are no tools. Fails on a duplicate or invalid name.
-    pub(crate) fn new(mut tools: Vec<Box<dyn Tool>>, redactor: Redactor) -> Result<Self> {
-        if !tools.is_empty() {
-            tools.push(Box::new(read_more_tool()));
-        }
-        let none = Self {
-            tools: BTreeMap::new(),
-            redactor,
-        };
-        none.with(tools)
+    /// A registry without tools.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Keeps the tools with these names; `read_more` stays with them.
-    pub(crate) fn select(&mut self, names: &[String]) -> Result<()> {
-        if let Some(name) = names.iter().find(|name| !self.tools.contains_key(*name)) {
-            return Err(Error::usage(self.unknown(name)).hint("run `bantam tools`"));
-        }
-        self.tools
-            .retain(|name, _| names.contains(name) || (!names.is_empty() && name == READ_MORE));
-        Ok(())
+    /// Adds a tool.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`]: the name is taken or none that providers accept, or the schema does not describe an object.
+    pub fn add(&mut self, tool: impl Tool + 'static) -> Result<()> {
+        self.insert(Arc::new(tool))
     }
 
-    /// The same, with these besides. Fails on a duplicate or invalid name.
-    pub(crate) fn with(&self, tools: Vec<Box<dyn Tool>>) -> Result<Self> {
-        let mut more = self.clone();
-        for tool in tools {
-            more.add(tool)?;
-        }
-        Ok(more)
+    /// Adds the tools of another registry.
+    ///
+    /// # Errors
+    /// Those of [`Registry::add`].
+    pub fn merge(&mut self, other: Self) -> Result<()> {
+        other
+            .tools
+            .into_values()
+            .try_for_each(|tool| self.insert(tool))
     }
 
-    fn add(&mut self, tool: Box<dyn Tool>) -> Result<()> {
+    fn insert(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
         let name = tool.spec().name.to_string();
         if name != valid_name(&name) {
-            return Err(Error::failed(format!("invalid tool name \"{name}\"")));
+            return Err(Error::usage(format!("invalid tool name \"{name}\"")));
         }
         if tool.owner() == Owner::Program {
             check_schema(&name, &tool.spec().schema)?;
         }
-        if self.tools.insert(name.clone(), tool.into()).is_some() {
-            return Err(Error::failed(format!("two tools are called {name}")));
+        if self.tools.insert(name.clone(), tool).is_some() {
+            return Err(Error::usage(format!("two tools are called {name}")));
         }
         Ok(())
     }
 
-    pub(crate) fn without(&self, names: &[&str]) -> Self {
+    /// The tools with these names. `read_more` stays with them.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Usage`]: no tool has one of the names.
+    pub fn only(&self, names: &[impl AsRef<str>]) -> Result<Self> {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        if let Some(name) = names.iter().find(|name| !self.tools.contains_key(**name)) {
+            return Err(Error::usage(self.unknown(name)).hint("run `bantam tools`"));
+        }
+        let stays = |name: &str| names.contains(&name) || !names.is_empty() && name == READ_MORE;
+        let mut fewer = self.clone();
+        fewer.tools.retain(|name, _| stays(name));
+        Ok(fewer)
+    }
+
+    /// The tools without those of these names.
+    pub fn without(&self, names: &[&str]) -> Self {
         let mut fewer = self.clone();
         fewer
             .tools
@@ -80,8 +90,18 @@ impl Registry {
         fewer
     }
 
-    /// Sorted by name.
-    pub(crate) fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
+    /// The tools of an agent, whose results lose their secrets and come in pages, which `read_more` reads.
+    pub(crate) fn for_agent(mut self, redactor: Redactor) -> Self {
+        if !self.tools.is_empty() {
+            let tool = Arc::new(read_more_tool());
+            self.tools.insert(READ_MORE.to_owned(), tool);
+        }
+        self.redactor = redactor;
+        self
+    }
+
+    /// Descriptions of the tools, by name.
+    pub fn specs(&self) -> impl Iterator<Item = &ToolSpec> {
         self.tools.values().map(|tool| tool.spec())
     }
 
@@ -221,13 +241,13 @@ fn parse_arguments(text: &str) -> Result<Value> {
 /// Refuses a schema that does not describe arguments, which are an object.
 fn check_schema(tool: &str, schema: &str) -> Result<()> {
     let schema: Value = parse_json(schema.as_bytes())
-        .map_err(|_| Error::failed(format!("the schema of {tool} is not JSON")))?;
+        .map_err(|_| Error::usage(format!("the schema of {tool} is not JSON")))?;
     let flaw = match schema.get("type") {
         Some(kind) if kind != "object" => "its type is not \"object\"",
         _ if !schema.is_object() => "it is not an object",
         _ => return Ok(()),
     };
-    Err(Error::failed(format!(
+    Err(Error::usage(format!(
         "the schema of {tool} does not describe arguments: {flaw}"
     )))
 }
@@ -275,16 +295,16 @@ mod tests {
     struct Echo(ToolSpec);
 
     impl Echo {
-        fn named(name: &str) -> Box<dyn Tool> {
+        fn named(name: &str) -> Self {
             let schema = r#"{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}"#;
             let (name, risk) = (name.to_owned().into(), Risk::Writes);
-            Box::new(Self(ToolSpec {
+            Self(ToolSpec {
                 name,
                 description: "".into(),
                 schema: schema.into(),
                 risk,
                 source: "".into(),
-            }))
+            })
         }
     }
 
@@ -299,7 +319,11 @@ mod tests {
 
     fn registry(names: &[&str]) -> Result<Registry> {
         let redactor = Redactor::new([crate::secret::Secret::new("hunter2-hunter2")]);
-        Registry::new(names.iter().map(|n| Echo::named(n)).collect(), redactor)
+        let mut tools = Registry::new();
+        names
+            .iter()
+            .try_for_each(|name| tools.add(Echo::named(name)))?;
+        Ok(tools.for_agent(redactor))
     }
 
     fn call(name: &str, arguments: &str) -> ToolCall {
@@ -340,7 +364,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_such_as_providers_take() {
         assert!(registry(&["a", "b"]).is_ok());
-        for bad in [&["a", "a"][..], &[""], &["with space"], &["read_more"]] {
+        for bad in [&["a", "a"][..], &[""], &["with space"]] {
             assert!(registry(bad).is_err(), "{bad:?}");
         }
         assert_eq!(valid_name("functions/exec now"), "functions_exec_now");
@@ -477,8 +501,7 @@ mod tests {
     #[test]
     fn tools_are_chosen_by_name_and_long_results_stay_readable() {
         let chosen = |names: &[&str]| {
-            let mut registry = registry(&["echo", "exec", "grep"]).unwrap();
-            registry.select(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
+            let registry = registry(&["echo", "exec", "grep"]).unwrap().only(names)?;
             Ok::<_, Error>(
                 registry
                     .specs()

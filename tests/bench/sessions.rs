@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use bantam::agent::{Agent, Cancel, Request};
-use bantam::message::{Message, Reply, ToolCall, Usage};
-use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};
-use bantam::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use bantam::{
+    Agent, CallContext, Cancel, Message, ModelRequest, Provider, ProviderError, Reply, Request,
+    Risk, Tool, ToolCall, ToolOutput, ToolSpec, Usage,
+};
 
 /// Where turns are measured, in messages. A turn has four of them.
 const MARKS: [usize; 4] = [20, 200, 2_000, 20_000];
@@ -35,7 +35,7 @@ impl Provider for Model {
 
     fn chat(
         &self,
-        request: &provider::Request,
+        request: &ModelRequest,
         _: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         // What a provider does with all of it: the body is made.
@@ -92,7 +92,7 @@ impl Tool for Think {
         &self.0
     }
 
-    fn call(&self, _: &serde_json::Value, _: &Turn) -> bantam::error::Result<ToolOutput> {
+    fn call(&self, _: &serde_json::Value, _: &CallContext) -> bantam::Result<ToolOutput> {
         Ok(ToolOutput::text("Noted."))
     }
 }

@@ -5,9 +5,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::SystemTime;
 
-use bantam::agent::Cancel;
-use bantam::message::{Message, User};
 use bantam::session::{Durability, Entry, Files, Store};
+use bantam::{Cancel, Message, User};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};

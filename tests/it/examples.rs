@@ -3,10 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bantam::agent::Agent;
-use bantam::bus::Event;
-use bantam::message::{Message, Reply, ToolCall};
-use bantam::provider::{Provider, ProviderError, Request};
+use bantam::{Agent, Event, Message, ModelRequest, Provider, ProviderError, Reply, ToolCall};
 use serde_json::json;
 
 use crate::harness::Home;
@@ -29,7 +26,11 @@ impl Provider for Scripted {
         "script/x"
     }
 
-    fn chat(&self, request: &Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(
+        &self,
+        request: &ModelRequest,
+        _: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         Ok(match request.messages.last() {
             Some(Message::User(user))

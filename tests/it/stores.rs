@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::agent::{Agent, Request};
-use bantam::error::{Error, Kind, Result};
-use bantam::message::{Message, Reply};
-use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Line, LineStore, Lines, Memory, Store, check_store};
+use bantam::{
+    Agent, Error, ErrorKind, Message, ModelRequest, Provider, ProviderError, Reply, Request, Result,
+};
 
 use crate::harness::Home;
 
@@ -31,7 +30,7 @@ impl Provider for Refusing {
         "script/x"
     }
 
-    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(&self, _: &ModelRequest, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         if self.0.fetch_add(1, Ordering::SeqCst) == 3 {
             return Err(ProviderError::AuthFailed {
                 message: "no such key".into(),
@@ -63,7 +62,9 @@ fn a_refused_key_takes_back_its_turn_and_nothing_before_it() {
     let agent = builder.store(store.clone()).build().unwrap();
     for n in 0..4 {
         let response = agent.run(&Request::new(format!("question {n}"), "notes"), &|_| {});
-        let refused = response.error.is_some_and(|error| error.kind == Kind::Auth);
+        let refused = response
+            .error
+            .is_some_and(|error| error.kind == ErrorKind::Auth);
         assert_eq!(refused, n == 3);
     }
     assert_eq!(order(&store), "uauaua");

@@ -5,13 +5,11 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use bantam::agent::{Agent, Cancel, Request};
-use bantam::bus::{Event, EventLog, Response, Status};
-use bantam::error::Kind;
-use bantam::message::Message;
-use bantam::provider::demo::Demo;
-use bantam::provider::{OpenAi, Options};
 use bantam::session::{Durability, Entry, Files, Memory, Store};
+use bantam::{
+    Agent, Cancel, Demo, ErrorKind, Event, EventLog, Message, ModelOptions, OpenAi, Request,
+    Response, StreamStatus,
+};
 use serde_json::json;
 
 use crate::Test;
@@ -83,7 +81,7 @@ fn a_key_leads_to_no_other_file() {
         ];
         for (n, refused) in refused.into_iter().enumerate() {
             let kind = refused.map(|e| e.kind);
-            assert_eq!(kind, Some(Kind::Usage), "{key:?} {n}");
+            assert_eq!(kind, Some(ErrorKind::Usage), "{key:?} {n}");
         }
     }
     let below = |dir: &str| fs::read_dir(home.path(dir)).map_or(0, Iterator::count);
@@ -169,7 +167,7 @@ fn a_stream_that_runs_is_not_forgotten() {
     let log = EventLog::new(Duration::ZERO);
     assert_eq!(log.add("a", Event::Notice("one".to_owned())), 1);
     thread::sleep(Duration::from_millis(5));
-    assert_eq!(log.status("a"), Some(Status::Running));
+    assert_eq!(log.status("a"), Some(StreamStatus::Running));
     assert_eq!(log.add("a", Event::Notice("two".to_owned())), 2);
     assert_eq!(log.after("a", 1).len(), 1);
     assert_eq!(log.end("a", &Response::default()), 3);
@@ -193,15 +191,15 @@ fn any_duration_can_be_waited() {
 
 fn half_a_second_is_not_none() {
     let model = Model::answering(|_, _| Reply::text("Late.").held());
-    let options = Options {
+    let options = ModelOptions {
         silence: Duration::from_millis(500),
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let agent = Agent::builder().provider(OpenAi::with(&model.base(), "", "x", options));
-    let limits = bantam::agent::Limits {
-        retry: bantam::provider::Retry {
+    let limits = bantam::Limits {
+        retry: bantam::Retry {
             max: 0,
-            ..bantam::agent::Limits::default().retry
+            ..bantam::Limits::default().retry
         },
         ..Default::default()
     };

@@ -2,11 +2,8 @@
 
 use std::thread;
 
-use bantam::agent::{Agent, Request};
-use bantam::error::Result;
-use bantam::provider::OpenAi;
 use bantam::session::Files;
-use bantam::tools::{self, Policy};
+use bantam::{Agent, Home, OpenAi, Request, Result};
 use serde_json::json;
 
 use crate::Test;
@@ -27,11 +24,11 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or_default();
     let mut agents = Vec::new();
     for name in ["ada", "ben"] {
-        let policy = Policy::with(name, &json!({}))?;
+        let home = Home::at(name, &json!({}))?;
         let agent = Agent::builder()
             .provider(OpenAi::new(&api, "", name))
-            .tools(tools::files(&policy)?)
-            .tools(tools::exec(&policy))
+            .tools(home.files()?)
+            .tools(home.exec()?)
             .store(Files::at(name))
             .build()?;
         agents.push((name, agent));

@@ -62,7 +62,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use bantam::error::Result;
+use bantam::Result;
 
 type Program = (&'static str, fn() -> Result<()>);
 

@@ -3,12 +3,11 @@
 use std::panic;
 use std::path::PathBuf;
 
-use bantam::agent::{Agent, Cancel, Request};
-use bantam::error::Result;
-use bantam::message::{Message, Reply};
-use bantam::provider::{self, OpenAi, Provider, ProviderError};
 use bantam::session::{Durability, Line, Memory, Session, Store};
-use bantam::tool::Function;
+use bantam::{
+    Agent, Cancel, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply,
+    Request, Result,
+};
 use serde_json::{Value, json};
 
 use crate::Test;
@@ -57,7 +56,7 @@ impl Provider for Panicking {
 
     fn chat(
         &self,
-        request: &provider::Request,
+        request: &ModelRequest,
         _: &mut dyn FnMut(&str),
     ) -> Result<Reply, ProviderError> {
         let text = match request.messages.last() {

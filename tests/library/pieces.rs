@@ -1,12 +1,10 @@
 //! The agent's pieces, as a program sees them.
 
-use bantam::agent::{self, Agent, Cancel, Limits, Request};
-use bantam::error::{Kind, Result};
-use bantam::message::{Message, Price};
-use bantam::provider::{Anthropic, Chain, OpenAi, Options, Retry, Sampling};
 use bantam::session::{Memory, Store};
-use bantam::tool::{Function, Risk, Turn};
-use bantam::tools::Policy;
+use bantam::{
+    Agent, Anthropic, CallContext, Cancel, Chain, ErrorKind, Function, Limits, Message,
+    ModelOptions, OpenAi, Price, Request, Result, Retry, Risk, Sampling,
+};
 use serde_json::{Value, json};
 
 use crate::Test;
@@ -73,7 +71,7 @@ const EMPTY: &str = r#"{"type":"object","properties":{}}"#;
 
 fn a_model_is_asked_as_the_code_says() {
     let model = Model::scripted([Reply::text("One."), Reply::text("Two.")]);
-    let options = Options {
+    let options = ModelOptions {
         name: "acme/x".to_owned(),
         headers: [("x-team".to_owned(), "blue".to_owned())].into(),
         extra_body: json!({"top_k": 7}).as_object().unwrap().clone(),
@@ -84,7 +82,7 @@ fn a_model_is_asked_as_the_code_says() {
             output: Some(10.0),
             cached: None,
         },
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let key = "not-a-real-key-0001";
     let model_x = OpenAi::with(&model.base(), key, "x", options);
@@ -122,13 +120,13 @@ fn a_model_is_asked_as_the_code_says() {
 /// The host counts at the end.
 fn a_reply_that_is_cut_has_no_known_cost() {
     let model = Model::scripted([Reply::text("One two three.").cut_after(2)]);
-    let options = Options {
+    let options = ModelOptions {
         price: Price {
             input: Some(1.0),
             output: Some(10.0),
             cached: None,
         },
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let limits = Limits {
         retry: Retry {
@@ -154,7 +152,7 @@ fn the_next_model_answers_when_the_first_fails() {
     let agent = Agent::builder().chain(chain).build().unwrap();
     let warnings = std::sync::Mutex::new(Vec::new());
     let response = agent.run(&Request::new("Go!", "notes"), &|event| {
-        if let bantam::bus::Event::Warning(text) = event {
+        if let bantam::Event::Warning(text) = event {
             warnings.lock().unwrap().push(text);
         }
     });
@@ -182,9 +180,9 @@ fn a_model_has_several_keys_and_a_proxy() {
         _ => Reply::error(401, "no"),
     });
     let proxy = Proxy::to(&model);
-    let options = Options {
+    let options = ModelOptions {
         proxy: proxy.url(),
-        ..Options::default()
+        ..ModelOptions::default()
     };
     let keys = ["not-a-real-key-0004", "not-a-real-key-0005"];
     let models =
@@ -235,7 +233,7 @@ fn what_cannot_be_asked_is_an_error_of_the_first_request() {
     };
     let public = ask(OpenAi::new("http://models.example.com/v1", "", "x"));
     assert!(
-        public.kind == Kind::Config && public.message.contains("public host"),
+        public.kind == ErrorKind::Config && public.message.contains("public host"),
         "{public}"
     );
     let spaced = ask(OpenAi::new("http://127.0.0.1:9/v1", "not a key", "x"));
@@ -259,7 +257,7 @@ fn counter() -> Function {
         "count",
         "Counts.",
         EMPTY,
-        |_: Value, turn: &Turn| -> Result<String> {
+        |_: Value, turn: &CallContext| -> Result<String> {
             let calls = turn
                 .values
                 .get("calls")
@@ -313,7 +311,8 @@ fn a_session_has_values_and_a_title() {
 }
 
 fn tools_are_listed_chosen_and_added() {
-    let named = |name: &'static str| Function::new(name, "x", EMPTY, |_: Value, _: &Turn| Ok(""));
+    let named =
+        |name: &'static str| Function::new(name, "x", EMPTY, |_: Value, _: &CallContext| Ok(""));
     let builder = Agent::builder().provider(OpenAi::new("http://127.0.0.1:9", "", "x"));
     let agent = builder
         .tool(named("a"))
@@ -323,28 +322,32 @@ fn tools_are_listed_chosen_and_added() {
     let names = |agent: &Agent| {
         agent
             .tools()
+            .specs()
             .map(|spec| spec.name.to_string())
             .collect::<Vec<_>>()
     };
     assert_eq!(names(&agent), ["a", "b", "read_more"]);
-    let fewer = agent.with_only(&["b"]).unwrap();
-    assert_eq!(names(&fewer), ["b", "read_more"]);
-    let more = fewer.with_more(vec![Box::new(named("c"))]).unwrap();
-    assert_eq!(names(&more), ["b", "c", "read_more"]);
-    assert!(agent.with_only(&["z"]).is_err());
-    assert!(agent.with_more(vec![Box::new(named("a"))]).is_err());
-    let specs: Vec<_> = agent.tools().cloned().collect();
+    let mut tools = agent.tools().only(&["b"]).unwrap();
+    assert_eq!(names(&agent.with_tools(tools.clone())), ["b", "read_more"]);
+    tools.add(named("c")).unwrap();
+    assert_eq!(
+        names(&agent.with_tools(tools.without(&["b"]))),
+        ["c", "read_more"]
+    );
+    assert!(agent.tools().only(&["z"]).is_err());
+    assert_eq!(tools.add(named("c")).unwrap_err().kind, ErrorKind::Usage);
+    let specs: Vec<_> = agent.tools().specs().cloned().collect();
     assert_eq!(
         (specs[1].risk, &*specs[1].source),
         (Risk::Safe, "this program")
     );
-    let tokens = agent::count_tokens(&[Message::user("Why is the sky blue?")], &specs);
+    let tokens = bantam::count_tokens(&[Message::user("Why is the sky blue?")], &specs);
     assert!((20..400).contains(&tokens), "{tokens}");
     for (schema, says) in [
         ("{", "not JSON"),
         (r#"{"type":"string"}"#, "its type is not"),
     ] {
-        let bad = Function::new("bad", "x", schema, |_: Value, _: &Turn| Ok(""));
+        let bad = Function::new("bad", "x", schema, |_: Value, _: &CallContext| Ok(""));
         let refused = Agent::builder()
             .provider(OpenAi::new("", "", "x"))
             .tool(bad)
@@ -426,8 +429,9 @@ fn a_turn_runs_in_a_conversation_that_is_loaded() {
 
 fn sandboxed_tools_need_init() {
     let home = Home::empty();
-    let refused = Policy::with(home.path(""), &json!({})).err().unwrap();
-    assert_eq!(refused.kind, Kind::Config);
+    let tools = bantam::Home::at(home.path(""), &json!({})).unwrap();
+    let refused = tools.exec().err().unwrap();
+    assert_eq!(refused.kind, ErrorKind::Config);
     assert_eq!(
         refused.hint.unwrap(),
         "write bantam::init(); as the first line of main"

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bantam::agent::{Agent, Decision, PendingCall, Request};
-use bantam::error::{Kind, Result};
-use bantam::provider::OpenAi;
-use bantam::tool::{Function, Turn};
-use bantam::tools::{self, Policy};
+use bantam::{
+    Agent, CallContext, Decision, ErrorKind, Function, Home, OpenAi, PendingCall, Request, Result,
+};
 use serde_json::{Value, json};
 
 use crate::Test;
@@ -27,27 +25,27 @@ pub const TESTS: &[Test] = &[
 
 pub fn main() -> Result<()> {
     bantam::init();
-    let policy = Policy::with("agent-home", &json!({"cron": {"enabled": true}}))?;
+    let home = Home::at("agent-home", &json!({"cron": {"enabled": true}}))?;
     let api = std::env::var("MODEL_API").unwrap_or_default();
     std::fs::create_dir_all("agent-home/agent/skills/tea")?;
     let skill = "---\nname: tea\ndescription: Makes tea.\n---\nBoil water.\n";
     std::fs::write("agent-home/agent/skills/tea/SKILL.md", skill)?;
-    let agent = policy.builder()?.tools(tools::memory(&policy)?);
-    let agent = agent.tools(tools::skills(&policy));
+    let agent = home.agent()?.tools(home.memory()?);
+    let agent = agent.tools(home.skills()?);
     let agent = agent.provider(OpenAi::new(&api, "", "x")).build()?;
     assert_eq!(agent.model(), "x");
     let skill = agent.call("skill", &json!({"name": "tea"}))?;
     assert!(skill.text.contains("Boil water."), "{}", skill.text);
     println!("{}", agent.ask("Who are you?")?);
-    assert!(policy.builder()?.build().is_err());
+    assert!(home.agent()?.build().is_err());
 
-    let (all, notices) = tools::all(&policy);
-    let names: Vec<&str> = all.iter().map(|tool| &*tool.spec().name).collect();
+    let (all, notices) = home.all()?;
+    let names: Vec<&str> = all.specs().map(|spec| &*spec.name).collect();
     assert!(names.contains(&"exec") && names.contains(&"subagent"));
     assert!(!names.contains(&"cron"));
     assert!(notices.is_empty(), "{notices:?}");
 
-    let refused = |entry: &Value| tools::mcp(&policy, "bricks", entry).err().unwrap().message;
+    let refused = |entry: &Value| home.mcp("bricks", entry).err().unwrap().message;
     let dead = json!({"command": "/nowhere/server"});
     // The second time, the failure is known.
     for _ in 0..2 {
@@ -81,11 +79,11 @@ pub fn main() -> Result<()> {
         ),
         (json!([]), "the settings are not a JSON object"),
     ] {
-        let e = Policy::with("agent-home", &settings).err().unwrap();
-        assert_eq!((e.kind, e.message.as_str()), (Kind::Config, why));
+        let e = Home::at("agent-home", &settings).err().unwrap();
+        assert_eq!((e.kind, e.message.as_str()), (ErrorKind::Config, why));
     }
     assert!(
-        Policy::from_home().is_ok(),
+        Home::user().is_ok(),
         "it warns of a setting that it does not know"
     );
     Ok(())
@@ -110,7 +108,7 @@ fn a_program_asks_before_a_call() {
     let pay = {
         let paid = paid.clone();
         let schema = r#"{"type":"object","properties":{}}"#;
-        Function::new("pay", "Pays.", schema, move |_: Value, _: &Turn| {
+        Function::new("pay", "Pays.", schema, move |_: Value, _: &CallContext| {
             paid.fetch_add(1, Ordering::SeqCst);
             Ok("paid")
         })

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use bantam::bus::{EventLog, Response};
+use bantam::{EventLog, Response};
 use serde_json::json;
 
 use crate::support::harness::Home;

@@ -5,13 +5,11 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bantam::agent::{Agent, Cancel};
-use bantam::bus::{self, Channel, Event, Inbound, Outbound};
-use bantam::error::Result;
-use bantam::message::Reply;
-use bantam::provider::demo::Demo;
-use bantam::provider::{self, Provider, ProviderError};
 use bantam::session::{Files, Store};
+use bantam::{
+    Agent, Cancel, Channel, Demo, Event, Inbound, ModelRequest, Outbound, Provider, ProviderError,
+    Reply, Result,
+};
 
 use crate::Test;
 use crate::programs::Place;
@@ -49,7 +47,7 @@ impl Provider for Fatal {
         "script/fatal"
     }
 
-    fn chat(&self, _: &provider::Request, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
+    fn chat(&self, _: &ModelRequest, _: &mut dyn FnMut(&str)) -> Result<Reply, ProviderError> {
         println!("asked");
         std::process::exit(7)
     }
@@ -68,7 +66,7 @@ pub fn main() -> Result<()> {
             println!("{text}");
         }
     };
-    let channels = vec![bus::channel(asks, shows)];
+    let channels = vec![bantam::channel(asks, shows)];
     bantam::serve(agent.build()?, ".", channels, &Cancel::new(None))
 }
 
@@ -102,7 +100,7 @@ fn answer(event: &Outbound) -> Option<&str> {
 /// A channel that sends nothing until serving is stopped.
 fn idle(cancel: &Cancel) -> Box<dyn Channel> {
     let cancel = cancel.clone();
-    bus::channel(
+    bantam::channel(
         move |_| assert!(cancel.sleep(Duration::MAX).is_err()),
         |_: &Outbound| (),
     )
@@ -122,7 +120,7 @@ fn a_panic_in_show_ends_it_with_an_error() {
         }
         shown.send(chat.to_owned()).unwrap();
     };
-    let channels = vec![bus::channel(asks, shows), idle(&cancel)];
+    let channels = vec![bantam::channel(asks, shows), idle(&cancel)];
     let e = serve(&home, channels, &cancel).unwrap_err();
     assert_eq!(
         e.message,
@@ -140,7 +138,7 @@ fn a_panic_in_read_ends_it_with_an_error() {
         ask(inbound, "ada");
         panic::resume_unwind(Box::new("no keyboard"));
     };
-    let channels = vec![bus::channel(asks, |_: &Outbound| ()), idle(&cancel)];
+    let channels = vec![bantam::channel(asks, |_: &Outbound| ()), idle(&cancel)];
     let e = serve(&home, channels, &cancel).unwrap_err();
     assert_eq!(
         e.message,
@@ -163,7 +161,7 @@ fn a_show_that_never_returns_ends_with_an_error() {
         }
     };
     let asks = |inbound: &Sender<Inbound>| ask(inbound, "ada");
-    let e = serve(&home, vec![bus::channel(asks, shows)], &cancel).unwrap_err();
+    let e = serve(&home, vec![bantam::channel(asks, shows)], &cancel).unwrap_err();
     assert_eq!(
         e.message,
         "a channel did not show its last events within 30 seconds"
@@ -187,14 +185,18 @@ fn the_end_stops_what_reads() {
             thread::yield_now();
         }
     };
-    let served = serve(&home, vec![bus::channel(asks, |_: &Outbound| ())], &cancel);
+    let served = serve(
+        &home,
+        vec![bantam::channel(asks, |_: &Outbound| ())],
+        &cancel,
+    );
     served.unwrap();
     told.recv_timeout(HANG).expect("the reader is never told");
     // One that nobody stopped is stopped by the end of serving, for what reads on a thread of its own.
     let ended = Cancel::new(None);
     serve(
         &home,
-        vec![bus::channel(|_: &Sender<Inbound>| (), |_: &Outbound| ())],
+        vec![bantam::channel(|_: &Sender<Inbound>| (), |_: &Outbound| ())],
         &ended,
     )
     .unwrap();

@@ -2,10 +2,8 @@
 
 use std::fs;
 
-use bantam::agent::{Agent, Request};
-use bantam::error::Kind;
-use bantam::provider::demo::Demo;
 use bantam::session::{Files, LineStore, Memory, Store, check_store};
+use bantam::{Agent, Demo, ErrorKind, Request};
 
 use crate::Test;
 use crate::programs::Place;
@@ -46,7 +44,7 @@ fn a_program_lists_conversations_and_erases_them() {
     let left: Vec<_> = left.collect();
     assert!(left.len() == 1 && left[0].ends_with("b.jsonl"), "{left:?}");
     let e = Files::at(place.path("home")).erase("../home/sessions/b");
-    assert_eq!(e.unwrap_err().kind, Kind::Usage);
+    assert_eq!(e.unwrap_err().kind, ErrorKind::Usage);
     let folder = LineStore::new(Folder(place.path("kept")));
     let agent = Agent::builder().provider(Demo).store(folder);
     let e = agent.build().unwrap().sessions().unwrap_err();

@@ -12,9 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bantam::agent::Cancel;
-use bantam::message::{Message, User};
 use bantam::session::{Durability, Entry, Files, Store};
+use bantam::{Cancel, Message, User};
 use serde_json::{Value, json};
 
 use crate::bot::{config, ends, start};
