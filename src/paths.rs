@@ -247,7 +247,7 @@ pub(crate) fn telegram_chat(to: &str) -> Result<&str> {
         .filter(is_chat)
         .ok_or_else(|| {
             Error::usage(format!("invalid destination \"{}\"", one_line(to, 40)))
-                .hint("for example telegram:123456789")
+                .hint("write a chat, such as `telegram:123456789`")
         })
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::error::Error;
 use crate::timezone;
 
 /// The longest prefix of `text` of at most `max` bytes that ends on a character boundary.
@@ -260,6 +261,26 @@ pub(crate) fn nearest<'a>(
         .filter(|(d, _)| *d <= allowed)
         .min_by_key(|(d, _)| *d)
         .map(|(_, candidate)| candidate)
+}
+
+/// The error for a name that leads nowhere, with the nearest of the known ones, or the command that lists them. Kind Usage: whoever
+/// reads the name from a file says so.
+pub(crate) fn not_found<'a>(
+    kind: &str,
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    list: &str,
+) -> Error {
+    not_found_near(kind, name, nearest(name, known), list)
+}
+
+/// [`not_found`], with the name that is meant.
+pub(crate) fn not_found_near(kind: &str, name: &str, near: Option<&str>, list: &str) -> Error {
+    let hint = match near {
+        Some(near) => format!("did you mean `{}`?", one_line(near, 80)),
+        None => format!("run `{list}`"),
+    };
+    Error::usage(format!("no {kind} named \"{}\"", one_line(name, 80))).hint(hint)
 }
 
 /// Edit distance (optimal string alignment: swapped neighbours count once), ignoring ASCII case.

@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::{Parts, ledger};
 use crate::cancel::Cancel;
-use crate::config::vendors::Protocol;
+use crate::config::{in_config, vendors::Protocol};
+
 use crate::error::{Context, Error, Result};
 use crate::message::{Media, MediaKind};
 use crate::provider::endpoint::Endpoint;
@@ -31,7 +32,8 @@ pub(super) fn endpoint(
     if name.is_empty() {
         return Ok(None);
     }
-    let model = parts.config.named(name, parts.env).doing(setting)?;
+    let model = parts.config.named(name, parts.env);
+    let model = model.map_err(in_config).doing(setting)?;
     if model.id.is_empty() {
         return Err(
             Error::config(format!("{setting}: \"{name}\" names no model"))

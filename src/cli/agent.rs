@@ -29,6 +29,7 @@ use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
 use crate::session::{Memory, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
+use crate::text::not_found_near;
 
 pub(super) const COMMAND: Command = Command::row(
     "agent",
@@ -346,9 +347,8 @@ fn tools(args: &Args) -> Result<Option<Vec<String>>> {
         .filter(|name| !name.is_empty());
     let names: Vec<String> = names.map(str::to_owned).collect();
     if args.has("tools") && names.is_empty() {
-        return Err(
-            Error::usage("--tools names no tool").hint("--tools read_file,list_dir, or --no-tools")
-        );
+        return Err(Error::usage("--tools names no tool")
+            .hint("name tools, such as `--tools read_file,list_dir`"));
     }
     Ok((args.has("tools") || args.has("no-tools")).then_some(names))
 }
@@ -366,10 +366,8 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
                         .hint("name a directory; -a attaches a file"),
                 );
             }
-            return Err(
-                Error::usage(format!("--workspace: there is no directory {shown}"))
-                    .hint(format!("mkdir -p {}", shell_words::quote(&shown))),
-            );
+            let list = format!("mkdir -p {}", shell_words::quote(&shown));
+            return Err(not_found_near("directory", &shown, None, &list).doing("--workspace"));
         }
         let dir = dir
             .to_str()
@@ -400,7 +398,7 @@ fn overrides(args: &Args) -> Result<Vec<Override>> {
             .filter(|number| (0.0..=10.0).contains(number))
             .ok_or_else(|| {
                 Error::usage(format!("--temperature {text}: must be a number from 0"))
-                    .hint("for example --temperature 0.2")
+                    .hint("write a number, such as `--temperature 0.2`")
             })?;
         overrides.push(Override::flag(
             "--temperature",

@@ -7,7 +7,7 @@ use lexopt::Arg;
 
 use crate::config::Env;
 use crate::error::{Error, Result};
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, not_found_near, one_line};
 
 pub(super) struct Command {
     /// `agent`, or a group and its subcommand: `sessions list`.
@@ -113,7 +113,7 @@ impl Args {
             Error::usage(format!(
                 "--{flag} {shown}: must be a whole number of at least 1"
             ))
-            .hint(format!("for example --{flag} {example}"))
+            .hint(format!("write a number, such as `--{flag} {example}`"))
         })
     }
 
@@ -134,7 +134,6 @@ pub(super) fn parse(
     command: &Command,
     args: impl Iterator<Item = OsString>,
 ) -> Result<Option<Args>> {
-    let help = || format!("bantam help {}", command.name);
     let utf8 = |word: OsString| {
         word.into_string().map_err(|_| {
             Error::usage("an argument is not UTF-8").hint("pass such text through standard input")
@@ -144,10 +143,9 @@ pub(super) fn parse(
     let mut parser = lexopt::Parser::from_args(args);
     let misplaced = |e: lexopt::Error| match e {
         lexopt::Error::UnexpectedValue { option, .. } => {
-            Error::usage(format!("{option} takes no value"))
-                .hint(format!("{option} alone, without ="))
+            Error::usage(format!("{option} takes no value")).hint(format!("write `{option}` alone"))
         }
-        e => Error::usage(e.to_string()).hint(help()),
+        e => Error::usage(e.to_string()).hint(format!("run `bantam help {}`", command.name)),
     };
     while let Some(arg) = parser.next().map_err(misplaced)? {
         let (flag, shown) = match arg {
@@ -172,29 +170,14 @@ pub(super) fn parse(
             ),
         };
         let Some(flag) = flag else {
-            let known: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
-            let version = "--version";
-            let known = known.iter().map(String::as_str).chain([version]);
-            let hint = match nearest(&shown, known) {
-                // It is of no command.
-                Some(near) if near == version => "did you mean bantam --version?".to_owned(),
-                Some(near) => format!("did you mean {near}?"),
-                None if command.words.contains("...") => {
-                    format!(
-                        "put -- before text that starts with -; {} lists the flags",
-                        help()
-                    )
-                }
-                None => help(),
-            };
-            return Err(Error::usage(format!("unknown flag {shown}")).hint(hint));
+            return Err(unknown_flag(command, &shown));
         };
         let value = if flag.value.is_empty() {
             String::new()
         } else {
             let missing = |_| {
                 Error::usage(format!("{shown} needs a value"))
-                    .hint(format!("{shown} {}", flag.value))
+                    .hint(format!("write `{shown} {}`", flag.value))
             };
             utf8(parser.value().map_err(missing)?)?
         };
@@ -204,19 +187,32 @@ pub(super) fn parse(
     Ok(Some(parsed))
 }
 
+fn unknown_flag(command: &Command, shown: &str) -> Error {
+    let flags: Vec<String> = command.flags().map(|f| format!("--{}", f.long)).collect();
+    let known = flags.iter().map(String::as_str).chain(["--version"]);
+    let list = format!("bantam help {}", command.name);
+    match nearest(shown, known) {
+        // It is of no command.
+        Some("--version") => not_found_near("flag", shown, Some("bantam --version"), &list),
+        None if command.words.contains("...") => not_found_near("flag", shown, None, &list)
+            .hint("put `--` before text that starts with -"),
+        near => not_found_near("flag", shown, near, &list),
+    }
+}
+
 fn check_words(command: &Command, given: &[String]) -> Result<()> {
     let Command { name, words, .. } = command;
     let declared: Vec<&str> = words.split_whitespace().collect();
     match (declared.get(given.len()), given.get(declared.len())) {
         (Some(missing), _) if !missing.starts_with('[') => {
             Err(Error::usage(format!("bantam {name} needs {missing}"))
-                .hint(format!("bantam {name} {words}")))
+                .hint(format!("write `bantam {name} {words}`")))
         }
         (_, Some(extra)) if !words.contains("...") => {
             let extra = one_line(extra, 40);
             Err(
                 Error::usage(format!("bantam {name} does not take \"{extra}\""))
-                    .hint(format!("bantam help {name}")),
+                    .hint(format!("run `bantam help {name}`")),
             )
         }
         _ => Ok(()),
@@ -264,25 +260,25 @@ mod tests {
         for (args, message, hint) in [
             (
                 &["--mesage", "x"][..],
-                "unknown flag --mesage",
-                "did you mean --message?",
+                "no flag named \"--mesage\"",
+                "did you mean `--message`?",
             ),
             (
                 &["--verison"],
-                "unknown flag --verison",
-                "did you mean bantam --version?",
+                "no flag named \"--verison\"",
+                "did you mean `bantam --version`?",
             ),
-            (&[], "bantam test needs A", "bantam test A [B...]"),
+            (&[], "bantam test needs A", "write `bantam test A [B...]`"),
             (
                 &["-z"],
-                "unknown flag -z",
-                "put -- before text that starts with -; bantam help test lists the flags",
+                "no flag named \"-z\"",
+                "put `--` before text that starts with -",
             ),
-            (&["-m"], "-m needs a value", "-m TEXT"),
+            (&["-m"], "-m needs a value", "write `-m TEXT`"),
             (
                 &["--json=1"],
                 "--json takes no value",
-                "--json alone, without =",
+                "write `--json` alone",
             ),
         ] {
             let error = parsed(args).unwrap_err();

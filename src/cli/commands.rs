@@ -2,7 +2,7 @@
 
 use super::repl::Conversation;
 use crate::error::{Error, Result};
-use crate::text::{nearest, one_line};
+use crate::text::not_found;
 
 /// A command of a conversation.
 pub(super) struct Command {
@@ -100,8 +100,8 @@ pub(super) enum Input {
     Message(String),
     /// A command, and the text behind it.
     Command(&'static Command, String),
-    /// Looks like a command; a hint.
-    Unknown(String, String),
+    /// Looks like a command.
+    Unknown(Error),
     /// Several lines, probably pasted, of which the first would be a command: its name.
     Lines(String),
     Empty,
@@ -143,11 +143,8 @@ pub(super) fn parse(line: &str, skills: &[String]) -> Input {
     }
     let skills = skills.iter().map(|name| format!("/{name}"));
     let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
-    let near = nearest(first, known.iter().map(String::as_str));
-    let hint = near.map_or("/help lists them".to_owned(), |near| {
-        format!("did you mean {near}?")
-    });
-    Input::Unknown(first.to_owned(), hint)
+    let known = known.iter().map(String::as_str);
+    Input::Unknown(not_found("command", first, known, "/help"))
 }
 
 /// The command in a line.
@@ -200,10 +197,7 @@ fn help_on(name: &str) -> Result<String> {
         is_meant(command.name) || command.aliases.iter().any(|name| is_meant(name))
     });
     let line = command.map(|command| command.line().trim_end().to_owned());
-    line.ok_or_else(|| {
-        Error::usage(format!("there is no command /{}", one_line(bare, 40)))
-            .hint("/help lists the commands")
-    })
+    line.ok_or_else(|| not_found("command", &format!("/{bare}"), names(), "/help"))
 }
 
 #[cfg(test)]
@@ -215,7 +209,7 @@ mod tests {
         match parse(line, skills) {
             Input::Message(text) => format!("message {text}"),
             Input::Command(command, rest) => format!("{} {rest}", command.name),
-            Input::Unknown(word, hint) => format!("unknown {word}: {hint}"),
+            Input::Unknown(e) => format!("{}: {}", e.message, e.hint.unwrap()),
             Input::Lines(word) => format!("lines after {word}"),
             Input::Empty => String::new(),
         }
@@ -252,12 +246,13 @@ mod tests {
             );
         }
         for (line, hint) in [
-            ("/modle x", "did you mean /model?"),
-            ("/wether", "did you mean /weather?"),
-            ("/zzzzz", "/help lists them"),
+            ("/modle x", "did you mean `/model`?"),
+            ("/wether", "did you mean `/weather`?"),
+            ("/zzzzz", "run `/help`"),
         ] {
             let word = line.split(' ').next().unwrap();
-            assert_eq!(kind(line, &skills), format!("unknown {word}: {hint}"));
+            let expected = format!("no command named \"{word}\": {hint}");
+            assert_eq!(kind(line, &skills), expected);
         }
         for (lines, expected) in [
             ("/clear\nwhat now?", "lines after /new"),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::args::{Args, Command};
 use super::{commands, help, print};
 use crate::config::Env;
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::text::not_found;
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -70,8 +71,8 @@ fn completions(given: &Args, _: &Env) -> Result<u8> {
         ),
         "fish" => FISH.replace("{cases}", &fish()),
         other => {
-            return Err(Error::usage(format!("no completions for \"{other}\""))
-                .hint("bantam completions bash, or zsh or fish"));
+            let shells = ["bash", "zsh", "fish"];
+            return Err(not_found("shell", other, shells, "bantam help completions"));
         }
     };
     print(&script).map(|()| 0)

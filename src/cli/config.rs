@@ -16,7 +16,7 @@ use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, of_user};
 use crate::redact::Redactor;
 use crate::storage;
-use crate::text::one_line;
+use crate::text::{not_found, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -63,10 +63,8 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
     let names = path::resolve(path)?;
     let redactor = Redactor::new(loaded.config.secrets(env));
     let config = serde_json::to_value(&*loaded.config).doing("reading the settings")?;
-    let value = path::get(&config, &names).ok_or_else(|| {
-        Error::failed(format!("config.json has no {}", path::join(&names)))
-            .hint("run `bantam config get` to see what is set")
-    })?;
+    let value = path::get(&config, &names)
+        .ok_or_else(|| not_found("entry", &path::join(&names), [], "bantam config get"))?;
     match value {
         Value::Object(_) => print(&format!("{:#}\n", redacted(&redactor, value))),
         value => print(&format!("{}\n", plain(&redacted(&redactor, value)))),
@@ -220,7 +218,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
     let home = config::home(env)?;
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Error::usage("bantam config edit needs a terminal")
-            .hint("bantam config set PATH VALUE"));
+            .hint("run `bantam config set PATH VALUE`"));
     }
     let draft = home.root().join("config.json.draft");
     let before = config::read(&home)?.unwrap_or("{\n}\n".to_owned());

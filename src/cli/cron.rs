@@ -25,7 +25,7 @@ use crate::outbox::Outbox;
 use crate::paths::{Home, session_name, telegram_chat};
 use crate::session::{Files, Store};
 use crate::telegram::deliver::Delivery;
-use crate::text::{one_line, printable};
+use crate::text::{not_found, one_line, printable};
 use crate::timezone::Zone;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -145,7 +145,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         (None, None, Some(at)) => When::At(at.to_owned()),
         _ => {
             return Err(Error::usage("a job needs exactly one time")
-                .hint("-e 5m, -c \"30 7 * * *\" or --at 18:00"));
+                .hint("use one of `-e 5m`, `-c \"30 7 * * *\"` and `--at 18:00`"));
         }
     };
     if given.has("message") && !given.words.is_empty() {
@@ -484,11 +484,8 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
             .map_or(wanted.as_str(), Job::id);
         runs.retain(|run| [&run.job, &run.name].contains(&wanted) || run.job == named);
         if runs.is_empty() && !list.iter().any(|job| job.id() == named) {
-            return Err(Error::failed(format!(
-                "there is no job \"{}\" and no record of one",
-                one_line(wanted, 40)
-            ))
-            .hint("bantam cron list shows the jobs, bantam cron history all runs"));
+            let known = list.iter().flat_map(|job| [job.id(), job.name()]);
+            return Err(not_found("job", wanted, known, "bantam cron history"));
         }
     }
     if given.has("json") {

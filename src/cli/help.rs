@@ -5,8 +5,8 @@ use std::io::{self, IsTerminal};
 use super::args::{Args, Command};
 use super::{commands, find, print, topics, tty};
 use crate::config::Env;
-use crate::error::{Error, Result};
-use crate::text::{nearest, one_line};
+use crate::error::Result;
+use crate::text::{nearest, not_found_near};
 
 pub(super) const COMMAND: Command = Command::row(
     "help",
@@ -85,11 +85,8 @@ fn found(name: &str) -> Result<Vec<&'static Command>> {
             .flat_map(|c| [Some(c.name), c.group()])
             .flatten()
             .chain(topics::names());
-        let hint = match nearest(name, names) {
-            Some(near) => format!("did you mean `bantam help {near}`?"),
-            None => "bantam help lists the commands and topics".to_owned(),
-        };
-        Error::usage(format!("no help for \"{}\"", one_line(name, 40))).hint(hint)
+        let near = nearest(name, names).map(|near| format!("bantam help {near}"));
+        not_found_near("command or topic", name, near.as_deref(), "bantam help")
     })
 }
 

@@ -19,7 +19,7 @@ use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::storage;
-use crate::text::{counted, nearest, one_line};
+use crate::text::{counted, not_found, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -188,7 +188,7 @@ fn network(entry: &McpServer) -> (&'static str, &'static str) {
 fn test(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
     let (home, loaded) = load(env)?;
-    let entry = known(&loaded.config, name, "test")?;
+    let entry = known(&loaded.config, name)?;
     let parts = parts(&home, &loaded.config, env);
     app::make_workspace(parts)?;
     let tools = list_server(parts, name, entry).map_err(show_last_words)?;
@@ -198,22 +198,19 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     print(&super::list(["tool", "purpose"], rows.collect())).map(|()| 0)
 }
 
-/// The entry of that name, which `bantam mcp COMMAND` was given.
-fn known<'a>(config: &'a Config, name: &str, command: &str) -> Result<&'a McpServer> {
+/// The entry of that name.
+fn known<'a>(config: &'a Config, name: &str) -> Result<&'a McpServer> {
     let servers = &config.mcp_servers;
-    servers.get(name).ok_or_else(|| {
-        let near = nearest(name, servers.keys().map(String::as_str));
-        let hint = near.map_or("bantam mcp list".to_owned(), |near| {
-            format!("bantam mcp {command} {near}")
-        });
-        Error::usage(format!("no MCP server is called {}", one_line(name, 80))).hint(hint)
-    })
+    let known = || servers.keys().map(String::as_str);
+    servers
+        .get(name)
+        .ok_or_else(|| not_found("MCP server", name, known(), "bantam mcp list"))
 }
 
 fn remove(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
     let (home, loaded) = load(env)?;
-    known(&loaded.config, name, "remove")?;
+    known(&loaded.config, name)?;
     let question = format!("Remove the MCP server {name} and its directory?");
     if !confirm(args, &question)? {
         return print("Nothing removed\n").map(|()| 0);
@@ -285,8 +282,9 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
     let (home, loaded) = load(env)?;
     if loaded.config.mcp_servers.contains_key(name) {
         return Err(
-            Error::usage(format!("config.json has a server {name} already"))
-                .hint(format!("bantam mcp remove {name}, or choose another name")),
+            Error::usage(format!("config.json has a server {name} already")).hint(format!(
+                "choose another name, or run `bantam mcp remove {name}`"
+            )),
         );
     }
     // As it would be read from the file.
@@ -400,7 +398,9 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
         (&["header"][..], "a command")
     };
     if let Some(flag) = of_other.iter().find(|flag| args.has(flag)) {
-        return Err(Error::usage(format!("--{flag} is not for {what}")).hint("bantam help mcp add"));
+        return Err(
+            Error::usage(format!("--{flag} is not for {what}")).hint("run `bantam help mcp add`")
+        );
     }
     let mut entry = if is_url {
         json!({"url": words[0]})
@@ -420,7 +420,7 @@ fn entry(args: &Args, words: &[String]) -> Result<Value> {
             None => {
                 return Err(
                     Error::usage(format!("--{flag} needs a {separator} in its value"))
-                        .hint("bantam help mcp add"),
+                        .hint("run `bantam help mcp add`"),
                 );
             }
             Some(pairs) if pairs.is_empty() => {}

@@ -53,7 +53,7 @@ use crate::markdown;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::sys;
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, not_found_near, one_line};
 use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command};
@@ -233,31 +233,17 @@ fn nearest_command(name: &str) -> Option<&'static str> {
     nearest(name, names)
 }
 
-/// The error of a command that is none. The words behind it belong to the question that may be meant.
+/// The error for a command that does not exist. The words after it belong to the question that may be meant.
 fn unknown_command(name: &str, rest: &[String]) -> Error {
-    let shown = one_line(name, 40);
+    let near = nearest_command(name).map(|near| format!("bantam {near}"));
+    let group = name.split_once(' ').map(|(group, _)| group);
     let question = one_line(&format!("{name} {}", rest.join(" ")), 60);
-    let ask = match question.trim() {
-        words if words.contains(' ') => format!("bantam {}", shell_words::quote(words)),
-        word => format!("bantam agent {word}"),
+    let list = match group {
+        Some(group) if find(group).is_ok() => format!("bantam help {group}"),
+        None if !rest.is_empty() => format!("bantam {}", shell_words::quote(question.trim())),
+        _ => "bantam help".to_owned(),
     };
-    let hint = match (nearest_command(name), name.split_once(' ')) {
-        _ if name.trim().is_empty() => "bantam \"What is in my workspace?\"".to_owned(),
-        (Some(near), None) => format!("did you mean `bantam {near}`? To ask: {ask}"),
-        (Some(near), Some(_)) => format!("did you mean `bantam {near}`?"),
-        (None, Some((group, _))) => match find(group) {
-            Ok(found) => format!("bantam {group} has {}", subcommands(&found)),
-            Err(_) => "bantam help lists the commands".to_owned(),
-        },
-        (None, None) => format!("bantam help lists the commands; to ask: {ask}"),
-    };
-    Error::usage(format!("unknown command \"{shown}\"")).hint(hint)
-}
-
-/// `list, show, reset`
-fn subcommands(commands: &[&Command]) -> String {
-    let names = commands.iter().filter_map(|c| c.name.split_once(' '));
-    names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
+    not_found_near("command", name, near.as_deref(), &list)
 }
 
 /// Writes to standard output. A closed pipe is no error: its reader has read enough.

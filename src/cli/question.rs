@@ -16,7 +16,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::one_line;
+use crate::text::{nearest, not_found, one_line};
 
 /// Silence on standard input after which the user is told that it is read.
 const SILENCE: Timespec = Timespec {
@@ -153,10 +153,11 @@ fn find_template(name: &str, home: &Home) -> Result<String> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    Err(
-        Error::usage(format!("no template named \"{}\"", one_line(name, 40)))
-            .hint(format!("templates: {}", names.join(", "))),
-    )
+    let error = not_found("template", name, names.iter().copied(), "");
+    Err(match nearest(name, names.iter().copied()) {
+        Some(_) => error,
+        None => error.hint(format!("use one of: {}", names.join(", "))),
+    })
 }
 
 /// Fills in the values once: a value that holds `{{key}}` stays as it is.

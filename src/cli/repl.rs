@@ -152,10 +152,7 @@ impl Conversation {
                         None => return 0,
                     }
                 }
-                Input::Unknown(name, hint) => Ok(format!(
-                    "bantam: unknown command {}: {hint}",
-                    one_line(&name, 40)
-                )),
+                Input::Unknown(e) => Err(e),
                 Input::Lines(name) => Ok(format!(
                     "bantam: {} was not run, because more lines follow it: type it alone, or put a space before it to send it all as a message",
                     one_line(&name, 40)

@@ -28,13 +28,12 @@ fn send(args: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     let owner = bot::owner(&loaded);
     let Some(to) = args.value("to").or(owner.as_deref()) else {
-        return Err(Error::usage("no chat to send to")
-            .hint("--to telegram:CHAT, or a bot whose allow_from names its owner"));
+        return Err(Error::usage("no chat to send to").hint("use `--to telegram:CHAT`"));
     };
     let chat = telegram_chat(to)?;
     let text = text(args)?;
     let Some(delivery) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice)? else {
-        return Err(Error::config("there is no bot").hint("bantam onboard telegram"));
+        return Err(Error::config("there is no bot").hint("run `bantam onboard telegram`"));
     };
     delivery.send(chat, &text).map(|()| 0)
 }
@@ -51,7 +50,9 @@ fn text(args: &Args) -> Result<String> {
             .doing("reading standard input")?;
     }
     if text.trim().is_empty() {
-        return Err(Error::usage("no text to send").hint("bantam send \"The backup is done\""));
+        return Err(
+            Error::usage("no text to send").hint("write `bantam send \"The backup is done\"`")
+        );
     }
     if text.len() as u64 > MAX_TEXT {
         return Err(

@@ -212,7 +212,7 @@ fn show(args: &Args, env: &Env) -> Result<u8> {
         None => None,
         Some(text) => Some(text.parse::<u64>().map_err(|_| {
             Error::usage(format!("--after {text}: must be a line number"))
-                .hint("for example --after 12; bantam sessions show KEY prints the numbers")
+                .hint("write a number, such as `--after 12`")
         })?),
     };
     let mut transcript = archive::read(&home, &key, after)?;

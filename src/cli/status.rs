@@ -252,7 +252,7 @@ pub(super) fn chosen_model(
             Ok((name, key))
         }
         None if has_config => Err(Error::config("no model is configured and no key was found")
-            .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")),
+            .hint("run `bantam onboard model`, or export a vendor's key")),
         None => Ok((
             "Ollama if it answers, else the built-in demo".to_owned(),
             "none is set; for a real model: bantam onboard".to_owned(),

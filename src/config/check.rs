@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use super::models::check_base;
+use super::models::{check_base, in_config};
 use super::{Config, keys, user_id};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::telegram_chat;
@@ -140,7 +140,7 @@ impl Config {
         ];
         for name in chosen.into_iter().chain(&defaults.model_fallbacks) {
             if !name.trim().is_empty() {
-                check(self.entry(name.trim()).map(drop));
+                check(self.entry(name.trim()).map(drop).map_err(in_config));
             }
         }
         let telegram = &self.channels.telegram;

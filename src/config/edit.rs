@@ -13,6 +13,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability, Lock};
+use crate::text::not_found;
 
 /// Finds what can never work in a configuration that can be loaded.
 pub(crate) type Check<'a> = &'a dyn Fn(&Arc<Config>) -> Vec<Error>;
@@ -34,10 +35,8 @@ pub(crate) fn set_in(file: &mut Value, path: &[impl AsRef<str>], value: Value) -
 
 /// Removes the value at `path` of a file.
 pub(crate) fn remove_from(file: &mut Value, path: &[impl AsRef<str>]) -> Result<()> {
-    path::remove(file, path).ok_or_else(|| {
-        Error::failed(format!("config.json does not set {}", path::join(path)))
-            .hint("run `bantam config get` to see what is set")
-    })
+    path::remove(file, path)
+        .ok_or_else(|| not_found("entry", &path::join(path), [], "bantam config get"))
 }
 
 /// Changes config.json. What is wrong with the file already is no fault of the change.

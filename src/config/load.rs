@@ -91,6 +91,7 @@ impl Config {
             config = layers.read(&value)?.0;
         }
         config.has_file = file.is_some();
+        check_typed_model(&config, &overrides)?;
         // A flag wins over a model's own entry, too.
         let is_flag = |path: &str| {
             overrides
@@ -115,6 +116,17 @@ impl Config {
             overrides,
             file: value,
         })
+    }
+}
+
+/// A model that a flag names is looked up at once: whoever typed it made the mistake, not config.json.
+fn check_typed_model(config: &Config, overrides: &[Override]) -> Result<()> {
+    let path = path::split("agents.defaults.model_name");
+    match find_override(overrides, &path) {
+        Some(set) if matches!(set.origin, Origin::Flag(_)) => config
+            .entry(set.value.as_str().unwrap_or_default().trim())
+            .map(drop),
+        _ => Ok(()),
     }
 }
 
@@ -343,7 +355,7 @@ mod tests {
         );
         let text = r#"{"agents":{"defaults":{"max_tokens":5,"max_retries":1}},"session":null,"model_list":[{},{}]}"#;
         let flags = vec![
-            Override::flag("--model", "agents.defaults.model_name", "fast"),
+            Override::flag("--model", "agents.defaults.model_name", "openai/fast"),
             Override::flag("--max-tokens", "agents.defaults.max_tokens", 8),
         ];
         let loaded = Config::load(Some(("c", text)), &env, flags).unwrap();
@@ -352,7 +364,7 @@ mod tests {
         assert_eq!((defaults.max_tokens, defaults.max_retries), (8, 1));
         assert_eq!(
             (defaults.timeout, defaults.model_name.as_str()),
-            (600, "fast")
+            (600, "openai/fast")
         );
         assert_eq!(config.channels.telegram.allow_from, ["1", "2"]);
         assert_eq!(config.model_list.len(), 1);

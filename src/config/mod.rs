@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) use load::{Loaded, Origin, Override};
-pub(crate) use models::{Model, check_base};
+pub(crate) use models::{Model, check_base, in_config};
 pub(crate) use settings::{Budget, Config, Exec, GroupTrigger, McpServer, ModelEntry, Telegram};
 
 use crate::error::{Context, Error, Result};

@@ -6,9 +6,10 @@ use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
 use super::{Config, Env, ModelEntry};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 use crate::ssrf;
+use crate::text::{nearest, not_found_near};
 
 /// A model, ready to be asked.
 #[derive(Clone)]
@@ -65,12 +66,20 @@ fn fail(what: impl std::fmt::Display) -> Error {
     Error::config(format!("choosing the model: {what}"))
 }
 
+/// The error for a name that stands in a configuration.
+pub(crate) fn in_config(e: Error) -> Error {
+    Error {
+        kind: Kind::Config,
+        ..e
+    }
+}
+
 impl Config {
     /// The configured model, else that of the first vendor whose key is set. `None`: a local server or the demo.
     pub(crate) fn choose_model(&self, env: &Env) -> Result<Option<Model>> {
         let wanted = self.agents.defaults.model_name.trim();
         if !wanted.is_empty() {
-            return self.named(wanted, env).map(Some);
+            return self.named(wanted, env).map(Some).map_err(in_config);
         }
         if let Some(entry) = self.model_list.first() {
             return self.resolve(entry, &entry.model, env).map(Some);
@@ -186,18 +195,23 @@ impl Config {
 
     /// The error for a name that leads to no model.
     fn unknown(&self, name: &str) -> Error {
-        let error = fail(format!("no model named \"{name}\""));
-        let mut names = self.whole_names();
-        names.extend(self.host_names().iter().map(|host| format!("{host}/MODEL")));
-        error.hint(if name.contains(':') && !name.contains('/') {
+        let names = self.whole_names();
+        let known = || names.iter().map(String::as_str);
+        let near = match name.split_once('/') {
             // Ollama writes a tag so.
-            format!("did you mean ollama/{name}?")
-        } else if names.is_empty() {
-            "write vendor/model, openai/NAME say; or add it to model_list with an api_base"
-                .to_owned()
-        } else {
-            format!("config.json has: {}", names.join(", "))
-        })
+            None if name.contains(':') => Some(format!("ollama/{name}")),
+            None => known()
+                .find(|known| known.starts_with(name))
+                .or_else(|| nearest(name, known()))
+                .map(str::to_owned),
+            Some((vendor, id)) => nearest(vendor, VENDORS.iter().map(|vendor| vendor.name))
+                .map(|vendor| format!("{vendor}/{id}")),
+        };
+        let error = not_found_near("model", name, near.as_deref(), "bantam models");
+        if near.is_none() && names.is_empty() {
+            return error.hint("write vendor/model, such as `openai/gpt-5-mini`");
+        }
+        error
     }
 
     /// `model` with the settings of `entry`.
@@ -420,14 +434,28 @@ mod tests {
         let of_vendor = config(list).named("qwen/qwen-plus", &env(&[("DASHSCOPE_API_KEY", "k")]));
         assert!(of_vendor.unwrap().base.contains("dashscope"));
         let error = config("{}").named("opnai/gpt", &env(&[])).err().unwrap();
-        assert!(error.hint.unwrap().contains("write vendor/model"));
+        assert_eq!(error.hint.unwrap(), "did you mean `openai/gpt`?");
     }
 
     #[test]
     fn unknown_name_is_answered_with_the_known_ones() {
         let list = r#"{"model_list":[{"model_name":"fake","model":"openai/x"},{"model":"box/*","api_base":"http://h"}]}"#;
-        let error = config(list).named("fast", &env(&[])).err().unwrap();
-        assert_eq!(error.hint.unwrap(), "config.json has: fake, box/MODEL");
+        for (config, name, hint) in [
+            (config(list), "fak", "did you mean `fake`?"),
+            (config(list), "zzz", "run `bantam models`"),
+            (config("{}"), "qwen3:4b", "did you mean `ollama/qwen3:4b`?"),
+            (
+                config("{}"),
+                "zzz",
+                "write vendor/model, such as `openai/gpt-5-mini`",
+            ),
+        ] {
+            let error = config.named(name, &env(&[])).err().unwrap();
+            assert_eq!(
+                (error.kind, error.hint.as_deref()),
+                (Kind::Usage, Some(hint))
+            );
+        }
     }
 
     #[test]

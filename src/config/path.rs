@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::settings::{Config, McpServer, ModelEntry};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::json::parse_json;
 use crate::secret::Secret;
-use crate::text::{nearest, one_line};
+use crate::text::{nearest, not_found_near};
 
 /// The default configuration as JSON with an entry in each list and map: every path, and by its value the type of each setting.
 /// `*` stands for names of the user's own, null for any JSON.
@@ -94,12 +94,9 @@ pub(crate) fn resolve(path: &str) -> Result<Vec<String>> {
     let mut resolved = Vec::new();
     for name in &names {
         let Some((name, next)) = step(at, name) else {
-            let hint = match suggest(&shape, &names) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => "run `bantam help settings`".to_owned(),
-            };
-            let path = one_line(path, 60);
-            return Err(Error::usage(format!("no setting named \"{path}\"")).hint(hint));
+            let near = suggest(&shape, &names);
+            let list = "bantam help settings";
+            return Err(not_found_near("setting", path, near.as_deref(), list));
         };
         resolved.push(name.to_owned());
         at = next;

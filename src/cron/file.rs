@@ -9,7 +9,7 @@ use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
 use crate::paths::Home;
 use crate::storage::{self, Durability};
-use crate::text::{nearest, one_line, size};
+use crate::text::{not_found, one_line, size};
 
 /// The most bytes of the file: a value of JSON may take many times its own size in memory.
 const MAX_FILE: u64 = 8 << 20;
@@ -93,16 +93,12 @@ impl JobsFile {
             (Some(at), _) | (None, &[at]) => Ok(&mut self.jobs[at]),
             (None, []) => {
                 let known = self.jobs.iter().flat_map(|job| [job.id(), job.name()]);
-                let hint = match nearest(id, known) {
-                    Some(near) => format!("did you mean {}?", one_line(near, 80)),
-                    None => "bantam cron list shows the jobs".to_owned(),
-                };
-                Err(Error::failed(format!("there is no job \"{shown}\"")).hint(hint))
+                Err(not_found("job", id, known, "bantam cron list"))
             }
             (None, several) => {
                 let ids: Vec<&str> = several.iter().map(|at| self.jobs[*at].id()).collect();
                 Err(
-                    Error::failed(format!("several jobs have the name \"{shown}\""))
+                    Error::usage(format!("several jobs have the name \"{shown}\""))
                         .hint(format!("use an id: {}", ids.join(", "))),
                 )
             }

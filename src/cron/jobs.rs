@@ -132,8 +132,11 @@ impl Jobs {
             let is_taken = |job: &Job| !new.name.trim().is_empty() && fields["name"] == job.name();
             if file.jobs.iter().any(is_taken) {
                 let name = one_line(&new.name, 60);
-                return Err(Error::usage(format!("there is a job {name} already"))
-                    .hint(format!("bantam cron remove {name}, or choose another name")));
+                return Err(
+                    Error::usage(format!("there is a job {name} already")).hint(format!(
+                        "choose another name, or run `bantam cron remove {name}`"
+                    )),
+                );
             }
             let mut ids =
                 (0..).map(|n: u64| format!("{:06x}", RandomState::new().hash_one(n) & 0xff_ffff));

@@ -26,7 +26,7 @@ use crate::message::Message;
 use crate::paths::{Home, UNNAMED, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock};
-use crate::text::rfc3339;
+use crate::text::{not_found, rfc3339};
 
 /// A conversation in a list.
 #[derive(Clone, Debug)]
@@ -327,8 +327,7 @@ pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
         return Ok(percent_decoded(name));
     }
     if name.starts_with(UNNAMED) {
-        return Err(Error::usage(format!("there is no conversation {shown}"))
-            .hint("bantam sessions list shows all; names do not begin with +"));
+        return Err(not_found("session", typed, [], "bantam sessions list"));
     }
     Ok(name.to_owned())
 }
@@ -358,13 +357,8 @@ pub(crate) fn find(home: &Home, wanted: &str) -> Result<String> {
             return Ok(key);
         }
     }
-    let near = crate::text::nearest(wanted, files.keys().map(|key| shown_key(key)));
-    let hint = near.map(|near| format!("did you mean {near}?"));
-    Err(Error::failed(format!(
-        "there is no conversation \"{}\"",
-        crate::text::one_line(wanted, 80)
-    ))
-    .hint(hint.unwrap_or_else(|| "bantam sessions list shows all".to_owned())))
+    let known = files.keys().map(|key| shown_key(key));
+    Err(not_found("session", wanted, known, "bantam sessions list"))
 }
 
 /// Begins an empty segment, without a chosen model, and returns the path of the one before it. `None` when the conversation is empty

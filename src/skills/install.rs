@@ -12,7 +12,7 @@ use super::{FILES, NAME_RULE, Skills, file_in, first_line, front, is_valid_name}
 use crate::access::{Dir, Links};
 use crate::error::{Error, Result};
 use crate::storage::{self, copy_new};
-use crate::text::{counted, nearest, one_line, size};
+use crate::text::{counted, not_found, one_line, size};
 
 /// The limits on a skill: somebody else wrote it.
 const MAX_FILES: usize = 500;
@@ -258,12 +258,8 @@ impl Copying {
 
 pub(crate) fn unknown(skills: &Skills, name: &str) -> Error {
     let found = skills.all().skills;
-    let near = nearest(name, found.iter().map(|skill| skill.name.as_str()));
-    let hint = near.map_or_else(
-        || "bantam skills list prints their names".to_owned(),
-        |near| format!("did you mean {near}?"),
-    );
-    Error::failed(format!("no skill named \"{}\"", one_line(name, 64))).hint(hint)
+    let known = found.iter().map(|skill| skill.name.as_str());
+    not_found("skill", name, known, "bantam skills list")
 }
 
 /// Deletes a skill with all its files. The caller holds a lock.

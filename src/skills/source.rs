@@ -9,7 +9,7 @@ use crate::config::Parts;
 use crate::error::{Context, Error, Result};
 use crate::ssrf::AddressGuard;
 use crate::storage;
-use crate::text::one_line;
+use crate::text::{not_found, one_line};
 use crate::worker::protocol::{ExecJob, Header, Job, Setup, Termination};
 use crate::worker::{Confinement, Workers};
 
@@ -51,10 +51,9 @@ pub(crate) fn fetch(parts: Parts, source: &str) -> Result<Fetched> {
         return Err(Error::usage("repositories are cloned over https only").hint(hint));
     }
     let folder = Path::new(source).canonicalize().ok();
-    let folder = folder.filter(|path| path.is_dir()).ok_or_else(|| {
-        Error::failed(format!("there is no folder {}", one_line(source, 200)))
-            .hint("name the folder of a skill, or the https address of a git repository")
-    })?;
+    let folder = folder
+        .filter(|path| path.is_dir())
+        .ok_or_else(|| not_found("folder", source, [], "bantam help skills install"))?;
     Ok(Fetched {
         called: None,
         folder,

@@ -98,7 +98,7 @@ fn what_is_no_zone_is_named() {
             Zone::named(path, &env(&[]))
                 .unwrap_err()
                 .message
-                .starts_with("there is no time zone")
+                .starts_with("no time zone named")
         );
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::json::parse_json;
 use crate::message::ToolCall;
 use crate::redact::{REMOVED, Redactor};
-use crate::text::{clip, foreign, nearest, one_line};
+use crate::text::{clip, foreign, nearest, not_found_near, one_line};
 
 /// The longest name that providers accept.
 pub(super) const MAX_NAME: usize = 64;
@@ -73,7 +73,9 @@ impl Registry {
     pub fn only(&self, names: &[impl AsRef<str>]) -> Result<Self> {
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         if let Some(name) = names.iter().find(|name| !self.tools.contains_key(**name)) {
-            return Err(Error::usage(self.unknown(name)).hint("run `bantam tools`"));
+            let known = self.tools.keys().map(String::as_str);
+            let near = names::known_elsewhere(name).or_else(|| nearest(name, known));
+            return Err(not_found_near("tool", name, near, "bantam tools"));
         }
         let stays = |name: &str| names.contains(&name) || !names.is_empty() && name == READ_MORE;
         let mut fewer = self.clone();
@@ -515,10 +517,7 @@ mod tests {
         );
         assert_eq!(chosen(&[]).unwrap(), [""; 0]);
         let e = chosen(&["echo", "exce"]).unwrap_err();
-        assert_eq!(
-            (e.kind, e.message.as_str()),
-            (Kind::Usage, "no tool named \"exce\"; did you mean exec?")
-        );
-        assert_eq!(e.hint.as_deref(), Some("run `bantam tools`"));
+        assert_eq!(e.kind, Kind::Usage);
+        assert_eq!(e.hint.as_deref(), Some("did you mean `exec`?"));
     }
 }

@@ -144,6 +144,7 @@ fn runs() -> Vec<Run> {
         asked(vec![], &[]),
         asked(vec![], &["--max-steps", "many", "-m", "hi"]),
         asked(vec![], &["--model", "nobody", "-m", "hi"]),
+        asked(vec![], &["--model", "groq/x", "-m", "hi"]),
         asked(vec![Reply::error(401, "no such key")], &hi),
         asked(vec![Reply::error(503, "overloaded")], &hi),
         asked(

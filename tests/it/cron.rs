@@ -112,10 +112,10 @@ fn a_job_is_added_listed_switched_and_removed() {
         Some(next)
     );
     cron(&home, ["remove", "nws"])
-        .exits(1)
+        .exits(2)
         .fails_with_a_hint()
-        .says("there is no job \"nws\"")
-        .says("did you mean news?");
+        .says("no job named \"nws\"")
+        .says("did you mean `news`?");
     cron(&home, ["remove", &id]).exits(0);
     assert_eq!(stored(&home)["jobs"], json!([]));
     cron(&home, ["history"])
@@ -123,7 +123,7 @@ fn a_job_is_added_listed_switched_and_removed() {
         .prints("")
         .says("nothing has run yet");
     cron(&home, ["history", "news"])
-        .exits(1)
+        .exits(2)
         .fails_with_a_hint();
 }
 
@@ -400,7 +400,7 @@ fn a_job_is_run_now_with_nothing_in_the_environment() {
         (&object["runs"][1]["job"], &object["runs"][1]["status"]),
         (&json!(id), &json!("ok"))
     );
-    cron(&home, ["run", "nobody"]).exits(1).fails_with_a_hint();
+    cron(&home, ["run", "nobody"]).exits(2).fails_with_a_hint();
 }
 
 #[test]
@@ -699,7 +699,7 @@ fn the_runs_of_a_job_that_is_gone_are_found_by_its_name() {
             history.stdout
         );
     }
-    cron(&home, ["history", "nobody"]).exits(1);
+    cron(&home, ["history", "nobody"]).exits(2);
 }
 
 #[test]
@@ -882,7 +882,7 @@ fn a_gateway_asks_only_when_a_check_says_so_and_with_the_jobs_model() {
         .filter_map(|request| request.body["model"].as_str().map(str::to_owned))
         .collect();
     assert_eq!(asked, ["second-model"]);
-    cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(3);
+    cron(&home, ["add", "--model", "nosuch", "-e", "1h", "x"]).exits(2);
 }
 
 /// An hourly look must not ring a phone each hour.

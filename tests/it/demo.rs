@@ -262,6 +262,6 @@ fn an_ollama_that_is_used_is_known_to_models_and_doctor() {
         doctor.stdout
     );
     run(&["agent", "--model", "qwen3:4b", "-m", "hi"])
-        .exits(3)
-        .says("did you mean ollama/qwen3:4b?");
+        .exits(2)
+        .says("did you mean `ollama/qwen3:4b`?");
 }

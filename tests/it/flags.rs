@@ -286,8 +286,8 @@ fn a_workspace_that_does_not_exist_is_not_made() {
         .run();
     run.exits(2)
         .prints("")
-        .says("there is no directory")
-        .says("hint: mkdir -p ");
+        .says("no directory named")
+        .says("hint: run `mkdir -p ");
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn a_text_with_a_space_is_a_question_and_a_pipe_too() {
         .arg("statsu")
         .run()
         .exits(2)
-        .says("did you mean `bantam status`? To ask: bantam agent statsu");
+        .says("did you mean `bantam status`?");
     // One word asks about what is piped in.
     let run = home.bantam().arg("Summarize").stdin("three notes\n").run();
     let asked = &run.exits(0).stdout;

@@ -47,7 +47,7 @@ fn json_prints_an_object_for_wrong_usage_too() {
         .bantam()
         .args(["sessions", "show", "nobody", "--json"])
         .run();
-    assert_eq!(run.exits(1).json()["error"]["kind"], "failed");
+    assert_eq!(run.exits(2).json()["error"]["kind"], "usage");
     // It is not an object that was asked for here.
     home.bantam()
         .args(["agent", "-m", "hi", "--", "--json"])
@@ -210,10 +210,10 @@ fn onboarding_claims_no_more_than_it_has_tried() {
 fn a_skill_that_is_not_there_is_named_without_the_systems_words() {
     let home = Home::empty();
     let run = home.bantam().args(["skills", "install", "sk/nosuch"]).run();
-    run.exits(1)
+    run.exits(2)
         .prints("")
         .fails_with_a_hint()
-        .says("there is no folder sk/nosuch")
+        .says("no folder named \"sk/nosuch\"")
         .does_not_say("os error");
 }
 

@@ -158,7 +158,7 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.types("/help\n");
     talk.wait_for_stdout("/model [NAME]");
     talk.types("/usgae\n");
-    talk.wait_for_stdout("did you mean /usage?");
+    talk.wait_for_stdout("did you mean `/usage`?");
     talk.types("two and two?\n");
     talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/usage\n");
@@ -470,7 +470,7 @@ fn skills_are_run_by_name() {
     );
     let mut talk = conversation(&home, []);
     talk.types("/write-new\r");
-    talk.wait_for_stdout("did you mean /write-news?");
+    talk.wait_for_stdout("did you mean `/write-news`?");
     talk.types("/write-news of today\r");
     talk.wait_for_stdout("One.");
     talk.types("/quit\r");
@@ -546,7 +546,7 @@ fn what_the_host_offers_is_listed_and_taken_and_a_misspelt_name_is_told() {
         "but its host does not list that model; /model lists the ones it has\r\n",
     );
     talk.types("/model nope\n");
-    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: config.json has");
+    talk.wait_for_next_stdout("no model named \"nope\"\r\nhint: run `bantam models`");
     talk.types("/model openai/gpt-small\r");
     talk.wait_for_next_stdout("the model is now openai/gpt-small");
     talk.types("hi\n");

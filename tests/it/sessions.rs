@@ -34,7 +34,7 @@ fn a_home_without_conversations_lists_none() {
     );
     for verb in ["show", "reset", "erase"] {
         sessions(&home, [verb, "default"])
-            .exits(1)
+            .exits(2)
             .prints("")
             .fails_with_a_hint()
             .says("bantam sessions list");
@@ -135,7 +135,7 @@ fn the_list_has_the_newest_last_with_the_state_of_its_last_turn() {
         .env("TZ", "Europe/Nowhere")
         .run();
     run.exits(0)
-        .says("no time zone \"Europe/Nowhere\"")
+        .says("no time zone named \"Europe/Nowhere\"")
         .says("UTC");
     assert!(run.stdout.contains("2026-01-02 03:04:05"), "{}", run.stdout);
 
@@ -380,7 +380,7 @@ fn erasing_takes_every_file_of_one_conversation_and_nothing_else() {
             && home.path("state/locks/cli_ab.lock").exists()
     );
     sessions(&home, ["erase", "a", "--yes"])
-        .exits(1)
+        .exits(2)
         .fails_with_a_hint();
     sessions(&home, ["erase", "a.1", "-y"])
         .exits(0)
@@ -500,12 +500,12 @@ fn a_key_is_never_taken_for_a_path() {
         "",
         "*",
     ] {
-        sessions(&home, ["erase", key, "--yes"]).exits(1).prints("");
+        sessions(&home, ["erase", key, "--yes"]).exits(2).prints("");
     }
     assert!(home.path("config.jsonl").exists() && home.path("sessions/cli_default.jsonl").exists());
     sessions(&home, ["show", "defalt"])
-        .exits(1)
-        .says("did you mean default?");
+        .exits(2)
+        .says("did you mean `default`?");
 }
 
 #[test]

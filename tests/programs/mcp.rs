@@ -361,7 +361,7 @@ fn a_server_is_added_with_the_rest_of_the_file_kept_and_tested() {
         (&["mcp", "add", "x"], "needs URL|COMMAND..."),
         (
             &["mcp", "add", "x", "npx", "-y", "server"],
-            "unknown flag -y",
+            "no flag named \"-y\"",
         ),
     ] {
         home.bantam()
