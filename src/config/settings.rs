@@ -350,7 +350,7 @@ section! {
         ttl_hours: f64,
         /// most messages sent to the model; 0: all that fit
         history_limit: usize,
-        /// delete conversations that nobody named, and archived parts of all, after so many days; 0: never
+        /// days until unused conversations without a name, those of jobs, and archived parts are deleted; 0: never
         keep_days: u64 = 30,
     }
 }

@@ -171,12 +171,16 @@ struct SessionFile {
 /// The channel of the library's own conversations.
 pub(crate) const LIBRARY: &str = "library";
 
-/// Whether this conversation of the command line or of a program was not named.
+/// The channel of jobs, whose conversations are named after them.
+const JOBS: &str = "cron";
+
+/// Whether the user has not named this conversation. Those of jobs, and of questions without `-s`, have names that bantam made.
 pub(crate) fn is_unnamed(key: &str) -> bool {
-    let name = key
-        .split_once('_')
-        .filter(|(channel, _)| ["cli", LIBRARY].contains(channel));
-    name.is_some_and(|(_, name)| name.starts_with(UNNAMED))
+    match key.split_once('_') {
+        Some((JOBS, _)) => true,
+        Some(("cli" | LIBRARY, name)) => name.starts_with(UNNAMED),
+        _ => false,
+    }
 }
 
 impl Session {

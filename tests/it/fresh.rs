@@ -102,8 +102,15 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
         .exits(0);
     home.bantam().args(["agent", "new"]).fresh().run().exits(0);
     assert_eq!(keys(&home).len(), 4, "{:?}", home.files());
+    // A reminder that has come leaves its conversation.
+    let sessions = home.path("sessions");
+    std::fs::copy(
+        sessions.join("cli_garden.jsonl"),
+        sessions.join("cron_reminder.jsonl"),
+    )
+    .unwrap();
     let days = |days: u64| SystemTime::now() - Duration::from_secs(days * 86_400);
-    for file in [old.as_str(), "cli_garden", "cli_garden.1"] {
+    for file in [old.as_str(), "cron_reminder", "cli_garden", "cli_garden.1"] {
         let path = home.path(&format!("sessions/{file}.jsonl"));
         File::options()
             .append(true)
@@ -122,7 +129,7 @@ fn old_conversations_that_nobody_named_are_deleted_and_others_stay() {
     home.config(&merged(model.config(), &never).to_string());
     assert_eq!(
         (list(), keys(&home).len()),
-        (3, 4),
+        (4, 5),
         "nothing is deleted ever"
     );
     home.config(&model.config().to_string());
