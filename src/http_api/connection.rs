@@ -144,6 +144,11 @@ impl Connection {
         if !head.has_body() {
             return Err(Refusal::new(400, "the request has no body"));
         }
+        if self.is_shutting_down() {
+            return Err(shutting_down());
+        }
+        let cancel = Cancel::new(None);
+        let _permit = self.shared.permit(&cancel, head.body_size())?;
         let body = reader.body(head)?;
         let request = chat::parse(&body, head.header("x-session"))?;
         drop(body);
@@ -156,17 +161,10 @@ impl Connection {
             },
             _ => chat::refusal(&e),
         })?;
-        let cancel = Cancel::new(None);
         if self.is_shutting_down() {
             return Err(shutting_down());
         }
-        let permit = self.shared.permit(&cancel)?;
-        if self.is_shutting_down() {
-            return Err(shutting_down());
-        }
-        let served = self.run(request, responder, &cancel);
-        drop(permit);
-        served
+        self.run(request, responder, &cancel)
     }
 
     fn is_shutting_down(&self) -> bool {

@@ -39,10 +39,13 @@ const MIN_TOKEN: usize = 12;
 const MAX_TURNS: usize = 8;
 /// How long a turn waits for its place before the client is told to come back.
 const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Maximum size of all bodies whose turns run, in bytes. A turn needs about seven times the size of its body, so that this many
+/// fit a board with 256 MB.
+const MAX_BODIES: usize = 16 << 20;
 /// How long turns may go on when the program ends.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_millis(1500);
 /// How long stopped turns may take to tell their clients.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const LAST_WORDS: Duration = Duration::from_millis(1400);
 /// Pause of the accept loop when no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -147,8 +150,7 @@ struct Shared {
     cancel: Cancel,
     log: Sink,
     connections: Arc<ConnectionLimiter>,
-    /// Of the turns that run.
-    running: Mutex<Vec<Cancel>>,
+    running: Mutex<Vec<Running>>,
     freed: Condvar,
     /// Makes the ids of completions.
     counter: AtomicU64,
@@ -194,8 +196,8 @@ impl Endpoint {
     /// requests get a 503 meanwhile.
     pub(crate) fn close(self) {
         self.wait_until_idle(GRACE);
-        for cancel in self.shared.running().iter() {
-            cancel.stop();
+        for turn in self.shared.running().iter() {
+            turn.cancel.stop();
         }
         self.wait_until_idle(LAST_WORDS);
         // This wakes `accept`.
@@ -203,7 +205,7 @@ impl Endpoint {
     }
 
     fn wait_until_idle(&self, limit: Duration) {
-        let is_busy = |running: &mut Vec<Cancel>| !running.is_empty();
+        let is_busy = |running: &mut Vec<Running>| !running.is_empty();
         let running = self.shared.running();
         drop(
             self.shared
@@ -241,15 +243,19 @@ fn accept_loop(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    fn running(&self) -> MutexGuard<'_, Vec<Cancel>> {
+    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place among the turns that run.
-    fn permit(self: &Arc<Self>, cancel: &Cancel) -> Result<Permit, Refusal> {
+    /// Waits for a place among the turns that run, with room for a body of this size.
+    fn permit(self: &Arc<Self>, cancel: &Cancel, body: usize) -> Result<Permit, Refusal> {
         let until = Instant::now() + MAX_WAIT;
+        let has_room = |running: &[Running]| {
+            let bodies: usize = running.iter().map(|turn| turn.body).sum();
+            running.len() < MAX_TURNS && (running.is_empty() || bodies + body <= MAX_BODIES)
+        };
         let mut running = self.running();
-        while running.len() >= MAX_TURNS {
+        while !has_room(&running) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = "too many turns are running: try again later";
@@ -261,9 +267,19 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
-        running.push(cancel.clone());
+        running.push(Running {
+            cancel: cancel.clone(),
+            body,
+        });
         Ok(Permit(self.clone(), cancel.clone()))
     }
+}
+
+/// A turn that runs, or whose body is being read.
+struct Running {
+    cancel: Cancel,
+    /// Size of its body in bytes.
+    body: usize,
 }
 
 /// A place among the turns that run.
@@ -273,7 +289,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.0
             .running()
-            .retain(|cancel| !cancel.is_same_turn(&self.1));
+            .retain(|turn| !turn.cancel.is_same_turn(&self.1));
         self.0.freed.notify_all();
     }
 }

@@ -53,6 +53,15 @@ impl Head {
     pub(super) fn has_body(&self) -> bool {
         self.framing != Framing::Empty
     }
+
+    /// Maximum size of the body, in bytes.
+    pub(super) fn body_size(&self) -> usize {
+        match self.framing {
+            Framing::Empty => 0,
+            Framing::Length(length) => length.min(MAX_BODY),
+            Framing::Chunked => MAX_BODY,
+        }
+    }
 }
 
 /// A connection, and what of it was read beyond the part that was asked for.

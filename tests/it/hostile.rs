@@ -9,7 +9,7 @@ use std::{env, fs, thread};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::door::{Door, address, exchange, post, settings};
+use crate::door::{Door, TOKEN, address, exchange, post, settings};
 use crate::harness::{Home, merged};
 use crate::model::{Model, Reply};
 use crate::rng::Rng;
@@ -126,6 +126,43 @@ fn idle_connections_keep_nobody_out() {
         answers
     });
     assert_eq!(answers, [200; 20]);
+    gateway.finish().exits(0);
+}
+
+/// A turn takes several times the memory of its body, and a board has 256 MB.
+#[test]
+fn bodies_in_flight_are_limited() {
+    let model = Model::answering(|_, _| Reply::text("heard"));
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let door = Door {
+        address: address(&gateway.stderr_line("http://127.0.0.1:")),
+    };
+    let announce = || {
+        let mut stream = door.connect();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Type: application/json\r\nContent-Length: 8388608\r\nExpect: 100-continue\r\n\r\n",
+            door.address
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
+    let is_admitted = |stream: &mut TcpStream, wait: Duration| {
+        stream.set_read_timeout(Some(wait)).unwrap();
+        let mut piece = [0; 12];
+        stream.read_exact(&mut piece).is_ok() && piece == *b"HTTP/1.1 100"
+    };
+    let long = Duration::from_secs(20);
+    let [mut first, mut second] = [announce(), announce()];
+    assert!(is_admitted(&mut first, long) && is_admitted(&mut second, long));
+    let mut third = announce();
+    assert!(!is_admitted(&mut third, Duration::from_millis(500)));
+    drop(first);
+    assert!(is_admitted(&mut third, long));
+    drop((second, third));
+    assert_eq!(door.ask("hi").status, 200);
+    gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
 }
 
