@@ -125,6 +125,7 @@ impl<'a> LockedEntry<'a> {
     /// Replaces `old` by a file with this content, or creates one.
     pub(super) fn write(&self, old: Option<&Existing>, content: &[u8]) -> Result<()> {
         let mode = Mode::from_raw_mode(if old.is_some() { 0o600 } else { 0o666 });
+        self.remove_new().map_err(|e| self.error(e))?;
         let (fd, is_named) = self.begin(mode).map_err(|e| self.error(e))?;
         let owned = old
             .map_or(Ok(()), |old| copy_owner_and_mode(&fd, &old.stat))
@@ -154,7 +155,6 @@ impl<'a> LockedEntry<'a> {
                 return Ok((fd, false));
             }
         }
-        self.remove_new()?;
         let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         openat(&self.dir, &*self.new, flags, mode).map(|fd| (fd, true))
     }
@@ -180,7 +180,6 @@ impl<'a> LockedEntry<'a> {
             }
         }
         // A link replaces nothing, but a rename does.
-        self.remove_new()?;
         link(self.new.as_ref())?;
         renameat(&self.dir, &*self.new, &self.dir, &self.name)
     }

@@ -47,6 +47,15 @@ fn a_file_is_written_with_the_directories_it_needs() {
     }
 }
 
+/// A crash left it between a link and a rename.
+#[test]
+fn new_file_takes_an_earlier_leftover_away() {
+    let fixture = Fixture::calling("write_file", &json!({ "path": "a.txt", "content": "a" }));
+    fixture.home.write("workspace/.bantam-new", "half");
+    fixture.is_told("created ");
+    fixture.has_no_leftovers();
+}
+
 #[test]
 fn a_file_is_written_anew_and_keeps_its_mode() {
     let fixture = Fixture::calling(
