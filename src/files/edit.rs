@@ -11,13 +11,20 @@ use super::replace::replaced;
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
-use crate::worker::protocol::{Header, OldFile, Reply};
+use crate::worker::protocol::{Header, OldFile, Reply, Shown};
 
 /// Files are edited in memory.
 const MAX_EDITED: u64 = 32 << 20;
 
-pub(super) fn write_file(target: Target, content: &str) -> Result<Reply> {
+/// Creates or replaces a file, unless it is another one than the user was shown.
+pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) -> Result<Reply> {
     let entry = LockedEntry::lock(target)?;
+    if shown.is_some_and(|shown| !is_still(shown, &entry)) {
+        return Err(Error::failed(format!(
+            "{} has changed since the user was asked: ask again",
+            target.asked.display()
+        )));
+    }
     let old = entry.open(OFlags::WRONLY)?;
     entry.write(old.as_ref(), content.as_bytes())?;
     let done = if old.is_some() { "replaced" } else { "created" };
@@ -27,6 +34,21 @@ pub(super) fn write_file(target: Target, content: &str) -> Result<Reply> {
         size(content.len() as u64)
     );
     Ok(changed(&entry, old.is_none(), text))
+}
+
+fn is_still(shown: Shown, entry: &LockedEntry) -> bool {
+    let Ok(now) = entry.open(OFlags::RDONLY) else {
+        return false;
+    };
+    let mut content = Vec::new();
+    match (shown, now) {
+        (Shown::Absent, now) => now.is_none(),
+        (Shown::Content(_), None) => false,
+        (Shown::Content(crc), Some(now)) => {
+            let read = now.file.take(MAX_EDITED).read_to_end(&mut content);
+            read.is_ok() && crc32fast::hash(&content) == crc
+        }
+    }
 }
 
 /// Tells of a change.

@@ -214,9 +214,11 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             let target = trees.find(path.as_deref().unwrap_or("."), Access::Read)?;
             grep::grep(target, pattern, glob.as_deref(), *max, hung_up)
         }
-        FileJob::WriteFile { path, content } => {
-            edit::write_file(trees.find(path, Access::Write)?, content)
-        }
+        FileJob::WriteFile {
+            path,
+            content,
+            shown,
+        } => edit::write_file(trees.find(path, Access::Write)?, content, *shown),
         FileJob::AppendFile { path, content } => {
             edit::append_file(trees.find(path, Access::Write)?, content)
         }

@@ -77,7 +77,7 @@ pub(super) fn perform(
         MemoryAction::Write => {
             let content = content(ask)?;
             check_len(content.len() as u64)?;
-            edit::write_file(target, content)
+            edit::write_file(target, content, None)
         }
         MemoryAction::Append => {
             let content = content(ask)?.trim_end();

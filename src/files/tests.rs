@@ -79,7 +79,11 @@ fn job(n: usize) -> FileJob {
     let path = ["dir/file", "file", "dir/../dir/file", "dir/new"][n / 10 % 4].to_owned();
     let content = INSIDE.to_owned();
     match n % 10 {
-        0 => FileJob::WriteFile { path, content },
+        0 => FileJob::WriteFile {
+            path,
+            content,
+            shown: None,
+        },
         1 => {
             let (old_text, new_text) = if n % 20 == 1 { ("i", "I") } else { ("I", "i") };
             FileJob::EditFile {

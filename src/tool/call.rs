@@ -1,15 +1,17 @@
 //! A checked call: its views for people, and its result.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::{Owner, Risk, Tool, ToolOutput, Turn, change, pages};
+use super::{Owner, Replaced, Risk, Tool, ToolOutput, Turn, change, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
 use crate::redact::Redactor;
 use crate::text::{clip, one_line, spelled_out};
+use crate::worker::protocol::Shown;
 
 /// Maximum size of one argument in a summary, in bytes.
 const MAX_SUMMARIZED: usize = 16 << 10;
@@ -32,6 +34,8 @@ pub(super) struct Checked<'a> {
     pub args: Value,
     /// Names of arguments that were comments.
     pub ignored: Vec<String>,
+    /// The file that an approver saw, which is the one that may be replaced.
+    pub shown: OnceLock<Shown>,
 }
 
 /// The person who sees a call.
@@ -205,7 +209,11 @@ impl Call<'_> {
 
 impl Checked<'_> {
     fn run(&self, turn: &Turn) -> Result<ToolOutput> {
-        let mut output = self.tool.call(&self.args, turn)?;
+        let mut args = self.args.clone();
+        if let Some(shown) = self.shown.get() {
+            args["shown"] = serde_json::to_value(shown)?;
+        }
+        let mut output = self.tool.call(&args, turn)?;
         if !self.ignored.is_empty() {
             let ignored = self.ignored.join(", ");
             output.text.push_str(&format!("\n[ignored: {ignored}]"));
@@ -218,10 +226,17 @@ impl Checked<'_> {
         if self.tool.owner() != Owner::BuiltIn {
             return None;
         }
-        Some(match self.tool.replaces(&self.args, cancel)? {
-            Ok(old) => change::replacing(&old, &self.args),
-            Err(why) => change::unseen(&why, &self.args),
-        })
+        let (lines, shown) = match self.tool.replaces(&self.args, cancel)? {
+            Replaced::Absent => (None, Shown::Absent),
+            Replaced::Content(old) => (
+                Some(change::replacing(&old, &self.args)),
+                Shown::Content(crc32fast::hash(&old)),
+            ),
+            Replaced::Unseen(why) => return Some(change::unseen(&why, &self.args)),
+        };
+        // The first answer counts for the file that was shown first.
+        self.shown.get_or_init(|| shown);
+        lines
     }
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Function, Owner, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use super::{
+    Function, Owner, Replaced, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text,
+};
 use crate::access::Tree;
 use crate::bus::Event;
 use crate::cancel::Cancel;
@@ -120,13 +122,13 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
     let versions = turn.versions.filter(|_| changes);
     let before = versions
         .filter(|versions| !versions.has(&path))
-        .and_then(|_| replaced(workers, &path, turn.cancel)?.ok());
+        .map(|_| replaced(workers, &path, turn.cancel));
     let reply = workers.call(&job, turn.cancel)?;
     if let (Some(versions), Header::Changed { stamp, is_new }) = (versions, &reply.header) {
         let before = match &before {
             _ if *is_new => Old::Absent,
-            Some(content) => Old::Content(content),
-            None => Old::Unknown,
+            Some(Replaced::Content(content)) => Old::Content(content),
+            _ => Old::Unknown,
         };
         if let Err(e) = versions.changed(&path, before, stamp.clone()) {
             let what = format!("/undo will not take {path} back: {}", e.message);
@@ -149,17 +151,17 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<Too
     }
 }
 
-/// What a file holds that would be replaced, or why that cannot be shown; `None` if there is none.
-fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
+/// Reads a file that would be replaced.
+fn replaced(workers: &Workers, path: &str, cancel: &Cancel) -> Replaced {
     let mut content = Vec::new();
     let read = workers.give_file(path, MOST_KEPT, cancel, &mut |part| {
         content.extend_from_slice(part);
         Ok(())
     });
     match read {
-        Ok(()) => Some(Ok(content)),
-        Err(e) if e.message.ends_with("does not exist") => None,
-        Err(e) => Some(Err(e.message)),
+        Ok(()) => Replaced::Content(content),
+        Err(e) if e.message.ends_with("does not exist") => Replaced::Absent,
+        Err(e) => Replaced::Unseen(e.message),
     }
 }
 

@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Owner, Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{Owner, Replaced, Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::one_line;
 
-pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Option<Result<Vec<u8>, String>> + Send + Sync;
+pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Replaced + Send + Sync;
 pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool made from a function.
@@ -147,8 +147,9 @@ impl Tool for Function {
         one_line(&words.join(" "), 80)
     }
 
-    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
-        self.replaces.as_ref()?(args, cancel)
+    fn replaces(&self, args: &Value, cancel: &Cancel) -> Option<Replaced> {
+        let read = self.replaces.as_ref()?;
+        Some(read(args, cancel))
     }
 
     fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {

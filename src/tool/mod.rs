@@ -94,6 +94,18 @@ impl Owner {
     }
 }
 
+/// The file at the path that a call would write.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub enum Replaced {
+    /// There is none.
+    Absent,
+    /// Its content.
+    Content(Vec<u8>),
+    /// Why it cannot be shown.
+    Unseen(String),
+}
+
 /// Describes a tool to the model and to people.
 #[derive(Clone, Debug)]
 pub struct ToolSpec {
@@ -244,10 +256,9 @@ pub trait Tool: Send + Sync {
         one_line(&args.to_string(), 80)
     }
 
-    /// What the file holds that a call of a built-in tool would replace, or why that cannot be shown, for a person who is asked
-    /// about the call.
+    /// The file that a call of a built-in tool would replace, for a person who is asked about the call.
     #[doc(hidden)]
-    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Result<Vec<u8>, String>> {
+    fn replaces(&self, _args: &Value, _cancel: &Cancel) -> Option<Replaced> {
         None
     }
 

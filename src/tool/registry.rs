@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -209,6 +209,7 @@ impl Registry {
             tool,
             args,
             ignored,
+            shown: OnceLock::new(),
         })
     }
 }

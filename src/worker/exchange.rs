@@ -240,6 +240,7 @@ mod tests {
         let job = Job::File(FileJob::WriteFile {
             path: "x".into(),
             content: "x".repeat(65 << 20),
+            shown: None,
         });
         let cancel = Cancel::new(Some(Duration::from_secs(2)));
         let error = exchange(&mut waiting, &job, None, &cancel, &mut |_| (), false).unwrap_err();

@@ -235,6 +235,9 @@ pub(crate) enum FileJob {
     WriteFile {
         path: String,
         content: String,
+        /// The file that the user allowed to be replaced; `None` if nobody was asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        shown: Option<Shown>,
     },
     AppendFile {
         path: String,
@@ -253,6 +256,14 @@ pub(crate) enum FileJob {
         /// Local time, formatted by [`crate::text::LocalTime`]: the process does not know the user's zone.
         now: String,
     },
+}
+
+/// A file as a question about its replacement showed it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Absent,
+    /// The CRC-32 of its content.
+    Content(u32),
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]

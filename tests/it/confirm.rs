@@ -54,6 +54,30 @@ fn a_file_that_would_be_replaced_is_shown_as_a_change() {
     assert!(!run.stdout.contains("+one"), "{}", run.stdout);
 }
 
+/// The user has allowed to replace what the question showed.
+#[test]
+fn file_that_changes_after_the_question_is_not_replaced() {
+    for (before, meanwhile) in [
+        (Some("old words\n"), "other words\n"),
+        (None, "new words\n"),
+    ] {
+        let model = writing();
+        let home = home(&model, &["writes"]);
+        if let Some(before) = before {
+            home.write("workspace/a.txt", before);
+        }
+        let mut talk = at_a_terminal(&home, &["-m", "write a.txt"]);
+        talk.wait_for_next_stdout("in this conversation [n] ");
+        home.write("workspace/a.txt", meanwhile);
+        talk.types("y\n");
+        talk.finish();
+        let told = model.request(1).last("tool").to_owned();
+        assert!(told.contains("has changed since"), "{told}");
+        let now = std::fs::read_to_string(home.path("workspace/a.txt")).unwrap();
+        assert_eq!(now, meanwhile);
+    }
+}
+
 /// It is the file that nothing can bring back.
 #[test]
 fn a_large_file_that_would_be_replaced_is_told_of() {
