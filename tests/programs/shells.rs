@@ -85,7 +85,7 @@ fn the_shells_complete_commands_subcommands_and_flags() {
         ]
     };
     for (line, expected) in [
-        ("bantam se", &["service", "sessions"][..]),
+        ("bantam se", &["send", "service", "sessions"][..]),
         ("bantam sessions re", &["reset"]),
         ("bantam sessions show --a", &["--after"]),
         ("bantam agent --no-se", &["--no-session"]),
