@@ -77,7 +77,7 @@ impl Conversation {
         names.push("or vendor/model".to_owned());
         format!(
             "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
-            table(&rows),
+            table(&[], &rows),
             names.join(", ")
         )
     }

@@ -11,9 +11,9 @@ use super::attach;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
-use super::screen::Screen;
-use super::signals::Signals;
-use super::{help, json_line, notice, print, report, terminal};
+use super::term::screen::Screen;
+use super::term::signals::Signals;
+use super::{help, notice, print_json, report, turn};
 use crate::agent::{Request, WAITING};
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -200,8 +200,7 @@ impl Run<'_> {
             .with_chosen_model(session.model.clone(), loaded)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
-        let mut response =
-            terminal::turn(&agent, Some(session), request, &printer, &signals).response;
+        let mut response = turn::turn(&agent, Some(session), request, &printer, &signals).response;
         if let Some(delivery) = delivery {
             let chat = &self.origin.chat;
             let title =
@@ -227,7 +226,7 @@ impl Run<'_> {
             response.session.clear();
         }
         if self.output.format != Format::Text {
-            print(&json_line(response_json(&response)))?;
+            print_json(&response_json(&response))?;
         }
         Ok(response.error.as_ref().map_or(0, report))
     }
@@ -237,7 +236,7 @@ impl Run<'_> {
         let (loaded, ready) = self.factory.for_session(&self.session)?;
         self.output
             .warn(loaded.warnings.iter().chain(&ready.notices));
-        print(&json_line(ready.agent.preview(request)?)).map(|()| 0)
+        print_json(&ready.agent.preview(request)?).map(|()| 0)
     }
 
     /// Holds a conversation at the terminal.

@@ -58,7 +58,7 @@ fn get(given: &Args, env: &Env) -> Result<u8> {
             .into_iter()
             .map(|set| [set.path, one_line(&plain(&set.value), 400), set.from])
             .collect();
-        return print(&table(&rows)).map(|()| 0);
+        return print(&table(&[], &rows)).map(|()| 0);
     };
     let names = path::resolve(path)?;
     let redactor = Redactor::new(loaded.config.secrets(env));

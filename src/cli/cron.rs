@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::{Args, Command};
 use super::printer::Output;
-use super::{json_line, load, notice, print, report, terminal, zone};
+use super::{load, notice, print, print_json, report, table, turn, zone};
 use crate::agent::Request;
 use crate::app::bot::{self, Bot};
 use crate::app::factory::AgentFactory;
@@ -285,7 +285,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
     let now = now();
     if given.has("json") {
         let rows: Value = list.iter().map(|job| job.fields().clone()).collect();
-        return print(&json_line(json!({"jobs": rows}))).map(|()| 0);
+        return print_json(&json!({"jobs": rows})).map(|()| 0);
     }
     let zone = zone(env);
     let mut rows = Vec::new();
@@ -334,9 +334,9 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         notice("no jobs yet; bantam cron add adds one");
     }
     let next = format!("next run ({})", zone.name());
-    print(&super::list(
-        ["id", &next, "last run", "schedule", "name"],
-        rows,
+    print(&table(
+        &["id", &next, "last run", "schedule", "name"],
+        &rows,
     ))?;
     tell_of_those_over(&jobs, &list, now, &zone)?;
     Ok(0)
@@ -456,7 +456,7 @@ fn turn(
         origin: run.origin(),
         ..Request::new(question, &run.session)
     };
-    let response = terminal::ask(ready.agent, request, output, env)?;
+    let response = turn::ask(ready.agent, request, output, env)?;
     Ok((response, delivery))
 }
 
@@ -490,7 +490,7 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
     }
     if given.has("json") {
         let rows: Value = runs.iter().map(|run| json!(run)).collect();
-        return print(&json_line(json!({"runs": rows}))).map(|()| 0);
+        return print_json(&json!({"runs": rows})).map(|()| 0);
     }
     if runs.is_empty() {
         notice("nothing has run yet");
@@ -521,9 +521,9 @@ fn history(given: &Args, env: &Env) -> Result<u8> {
             what,
         ]
     });
-    print(&super::list(
-        ["time", "job", "status", "took", "answer or error"],
-        rows.collect(),
+    print(&table(
+        &["time", "job", "status", "took", "answer or error"],
+        &rows.collect::<Vec<_>>(),
     ))?;
     if let Some(answer) = given
         .words

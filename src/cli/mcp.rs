@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::args::{Args, Command};
-use super::{confirm, load, notice, print, report};
+use super::{confirm, load, notice, print, report, table};
 use crate::app::{self, Parts};
 use crate::cancel::Cancel;
 use crate::config::edit;
@@ -151,9 +151,9 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
             network(entry).0.to_owned(),
         ]);
     }
-    print(&super::list(
-        ["server", "answer", "started by or at", "network"],
-        rows,
+    print(&table(
+        &["server", "answer", "started by or at", "network"],
+        &rows,
     ))?;
     if let Some(open) = servers
         .values()
@@ -195,7 +195,7 @@ fn test(args: &Args, env: &Env) -> Result<u8> {
     let rows = tools
         .iter()
         .map(|tool| [tool.name.clone(), one_line(&tool.description, 120)]);
-    print(&super::list(["tool", "purpose"], rows.collect())).map(|()| 0)
+    print(&table(&["tool", "purpose"], &rows.collect::<Vec<_>>())).map(|()| 0)
 }
 
 /// The entry of that name.

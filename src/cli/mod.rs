@@ -5,7 +5,6 @@ mod agent;
 mod args;
 mod attach;
 mod background;
-mod choice;
 mod commands;
 mod completions;
 mod config;
@@ -24,32 +23,27 @@ mod onboard_telegram;
 mod printer;
 mod question;
 mod repl;
-mod screen;
 mod send;
 mod service;
 mod sessions;
-mod signals;
 mod skills;
 mod status;
-mod terminal;
+mod term;
 mod tools;
 mod topics;
-mod tty;
+mod turn;
 mod usage;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
 use serde_json::{Value, json};
 
 use crate::app::{self, factory::AgentFactory};
 use crate::config::{self as settings, Env, Loaded};
-use crate::error::{Context, Error, Kind, Result};
-use crate::markdown;
+use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::sys;
@@ -58,6 +52,7 @@ use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command};
 use printer::{Output, Verbosity};
+use term::{agrees, ask, hung, json_line, notice, print, print_json, report, table, tell, tty};
 
 const COMMANDS: &[&[Command]] = &[
     &[
@@ -182,7 +177,7 @@ fn fail(args: &[OsString], e: &Error) -> u8 {
             _ => json!({"ok": false, "error": error_json(e)}),
         };
         // Nothing else can be done if standard output fails, too.
-        drop(print(&json_line(object)));
+        drop(print_json(&object));
     }
     report(e)
 }
@@ -246,134 +241,6 @@ fn unknown_command(name: &str, rest: &[String]) -> Error {
     not_found_near("command", name, near.as_deref(), &list)
 }
 
-/// Writes to standard output. A closed pipe is no error: its reader has read enough.
-fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Error::from(e).doing("writing the answer"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// JSON as a line for standard output. It escapes what a terminal would obey and JSON does not escape by itself.
-fn json_line(json: impl Display) -> String {
-    let mut line = String::new();
-    for c in json.to_string().chars() {
-        match c {
-            '\u{7f}'..='\u{9f}'
-            | '\u{2028}'
-            | '\u{2029}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => line.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => line.push(c),
-        }
-    }
-    line + "\n"
-}
-
-/// The most characters of a cell.
-const MAX_CELL: usize = 400;
-
-/// Rows as lines. A column is as wide as its widest cell; numbers stand on its right.
-fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| one_line(cell, MAX_CELL)))
-        .collect();
-    let widths: [usize; COLUMNS] = std::array::from_fn(|n| {
-        let cells = rows.iter().map(|row| markdown::columns(&row[n]));
-        cells.max().unwrap_or_default()
-    });
-    let mut page = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| {
-            let pad = " ".repeat(width - markdown::columns(cell));
-            if cell.parse::<f64>().is_ok() {
-                pad + cell
-            } else {
-                format!("{cell}{pad}")
-            }
-        });
-        page.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        page.push('\n');
-    }
-    page
-}
-
-/// Rows below the names of their columns; nothing without rows.
-fn list<const COLUMNS: usize>(head: [&str; COLUMNS], mut rows: Vec<[String; COLUMNS]>) -> String {
-    if !rows.is_empty() {
-        rows.insert(0, head.map(str::to_owned));
-    }
-    table(&rows)
-}
-
-/// Writes a line to standard error, or nothing where that is closed. A terminal gets it broken between words.
-fn tell(text: &str) {
-    let text = fitted(text, io::stderr().is_terminal());
-    drop(writeln!(io::stderr().lock(), "{text}"));
-}
-
-/// A line for standard output, with its end. A terminal gets it broken between words, and what is below its first line begins
-/// in this column.
-fn hung(line: &str, column: usize) -> String {
-    if !io::stdout().is_terminal() {
-        return format!("{line}\n");
-    }
-    let lines = markdown::hanging(line, tty::size().0.saturating_sub(1), &" ".repeat(column));
-    lines.join("\n") + "\n"
-}
-
-/// A terminal breaks lines inside words.
-fn fitted(text: &str, is_terminal: bool) -> String {
-    if !is_terminal {
-        return text.to_owned();
-    }
-    let columns = tty::size().0.saturating_sub(1);
-    let lines = text.lines().flat_map(|line| markdown::lines(line, columns));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// Tells the user something that is not an error.
-fn notice(text: &str) {
-    tell(&format!("bantam: {text}"));
-}
-
-/// A question, broken between words. The answer is typed behind the blanks at its end.
-fn broken(question: &str) -> String {
-    let columns = tty::size().0.saturating_sub(1);
-    let text = question.trim_end_matches(' ');
-    markdown::hanging(text, columns, "").join("\n") + &question[text.len()..]
-}
-
-/// A question waits for its answer on an open line.
-static IS_ASKING: AtomicBool = AtomicBool::new(false);
-
-/// Asks on the terminal.
-fn ask(question: &str) -> Result<String> {
-    // Before the question is there: an answer by Ctrl-C may come at once.
-    IS_ASKING.store(true, Ordering::Relaxed);
-    // The lock on standard error is not held while waiting: other threads may write meanwhile.
-    let question = if io::stderr().is_terminal() {
-        broken(question)
-    } else {
-        question.to_owned()
-    };
-    drop(io::stderr().write_all(question.as_bytes()));
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    IS_ASKING.store(false, Ordering::Relaxed);
-    if read.doing("reading the answer")? == 0 {
-        return Err(Error::new(
-            Kind::Interrupted,
-            "stopped: the question was not answered",
-        ));
-    }
-    Ok(answer.trim().to_owned())
-}
-
 /// Asks for permission, unless `--yes` gives it.
 fn confirm(args: &Args, question: &str) -> Result<bool> {
     if args.has("yes") {
@@ -386,21 +253,6 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
         .hint("add --yes"));
     }
     agrees(question, false)
-}
-
-/// Asks whether to do something; Enter means `default`.
-fn agrees(question: &str, default: bool) -> Result<bool> {
-    let agreed = choice::yes_or_no(question, default, |question| ask(question).map(Some))?;
-    Ok(agreed.unwrap_or_default())
-}
-
-/// Prints an error and its hint, and returns the exit code.
-fn report(e: &Error) -> u8 {
-    tell(&format!("bantam: error: {}", one_line(&e.message, 2000)));
-    if let Some(hint) = &e.hint {
-        tell(&format!("hint: {hint}"));
-    }
-    e.kind.exit_code()
 }
 
 /// The error of every `--json`.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{error_json, list, load, print, report};
+use super::{error_json, load, print, report, table};
 use crate::app::Parts;
 use crate::config::Env;
 use crate::error::Result;
@@ -60,9 +60,9 @@ fn page(host: &HostOffers, offers: &[Offer]) -> String {
         "{}: {}\n{}",
         host.host,
         counted(offers.len(), "model"),
-        list(
-            ["model", "window in tokens", "tools", "images"],
-            offers.iter().map(row).collect()
+        table(
+            &["model", "window in tokens", "tools", "images"],
+            &offers.iter().map(row).collect::<Vec<_>>()
         )
     )
 }

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::onboard_model::{by_asking, by_key, change_key};
-use super::screen::Screen;
-use super::signals::Signals;
+use super::term::screen::Screen;
+use super::term::signals::Signals;
 use super::{
     agrees, ask, load, notice, onboard_http, onboard_telegram, print, status, table, tell,
 };
@@ -110,7 +110,7 @@ fn revisit(home: &Home, env: &Env) -> Result<u8> {
         tell(&format!("{} is already set up:", home.root().display()));
         let rows = [("model", model), ("key", key), ("bot", bot)];
         let rows = rows.map(|(name, text)| [format!("  {name}"), text]);
-        tell(table(&rows).trim_end());
+        tell(table(&[], &rows).trim_end());
         let asked = ask_until(
             "Change model, key or bot? [Enter: no] ",
             |text| match text {

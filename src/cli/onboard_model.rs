@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 
 use super::onboard::{ask_until, input_is_over, offer};
-use super::tty::Hidden;
+use super::term::tty::Hidden;
 use super::{doctor, load, print, table, tell};
 use crate::app::Parts;
 use crate::config::proxy::host;
@@ -421,7 +421,13 @@ fn ask_model(host: &Host, offers: &[Offer], in_use: &str) -> Result<String> {
     let shown = offers.len().min(MOST_SHOWN);
     let row = |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
     if shown > 0 {
-        tell(table(&(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>()).trim_end());
+        tell(
+            table(
+                &[],
+                &(1..).zip(&offers[..shown]).map(row).collect::<Vec<_>>(),
+            )
+            .trim_end(),
+        );
     }
     if offers.len() > shown {
         tell(&format!("and {} more: type the name", offers.len() - shown));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::onboard::{ask_until, offer};
-use super::tty::Hidden;
+use super::term::tty::Hidden;
 use super::{load, tell};
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::args::Args;
-use super::choice;
-use super::screen::{Screen, Style};
-use super::{error_json, json_line, tty};
+use super::term::screen::{Screen, Style};
+use super::term::{choice, tty};
+use super::{error_json, json_line};
 use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Response};
 use crate::cancel::Cancel;
@@ -123,7 +123,7 @@ impl Printer {
             let mut line = event_json(&event);
             line["number"] = printed.events.into();
             // A failure to write is reported at the end.
-            drop(self.screen.answer(&json_line(line)));
+            drop(self.screen.answer(&json_line(&line)));
         }
         let verbose = self.output.verbosity == Verbosity::Verbose;
         let watched =

@@ -9,10 +9,10 @@ use super::commands::{self, Command, Input};
 use super::editor::{Completer, Editor, Line, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
-use super::screen::Screen;
-use super::signals::Signals;
-use super::terminal::{self, Answered};
+use super::term::screen::Screen;
+use super::term::signals::Signals;
 use super::tty;
+use super::turn::{self, Answered};
 use crate::agent::{Agent, Request};
 use crate::app;
 use crate::app::factory::AgentFactory;
@@ -269,7 +269,7 @@ impl Conversation {
         };
         let printer = Arc::new(Printer::new(self.repl.output, self.screen.clone()));
         let Answered { response, stopped } =
-            terminal::turn(&self.agent, None, request, &printer, &self.signals);
+            turn::turn(&self.agent, None, request, &printer, &self.signals);
         self.stopped_tasks = stopped;
         self.total.calls += 1;
         self.total.usage.add(response.usage);

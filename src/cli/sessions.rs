@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{confirm, json_line, local_time, notice, print, zone};
+use super::{confirm, local_time, notice, print, print_json, table, zone};
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::error::{Error, Result};
@@ -98,7 +98,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
                 "earlier_segments": s.earlier_segments, "state": s.state, "damage": s.damage,
             })
         });
-        return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
+        return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);
     }
     if list.is_empty() {
         notice("no conversations yet");
@@ -145,8 +145,8 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
                 title,
             ]
         };
-        let rows = list.iter().map(row).collect();
-        return super::list(["key", "updated", "first question"], rows);
+        let rows: Vec<_> = list.iter().map(row).collect();
+        return table(&["key", "updated", "first question"], &rows);
     }
     let rows = list.iter().map(|s| {
         let damage = damage(s);
@@ -162,8 +162,8 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
             s.title.clone(),
         ]
     });
-    super::list(
-        [
+    table(
+        &[
             "key",
             "messages",
             "created",
@@ -172,7 +172,7 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
             "state",
             "first question",
         ],
-        rows.collect(),
+        &rows.collect::<Vec<_>>(),
     )
 }
 
@@ -186,7 +186,7 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
         let rows = found
             .iter()
             .map(|f| json!({"key": shown_key(&f.key), "last": f.last, "line": f.line}));
-        return print(&json_line(json!({"sessions": rows.collect::<Value>()}))).map(|()| 0);
+        return print_json(&json!({"sessions": rows.collect::<Value>()})).map(|()| 0);
     }
     if found.is_empty() {
         notice("no conversation contains all of that");
@@ -201,8 +201,8 @@ fn search(args: &Args, env: &Env) -> Result<u8> {
             line,
         ]
     };
-    let rows = found.iter().map(row).collect();
-    print(&super::list(["key", "updated", "line"], rows)).map(|()| 0)
+    let rows: Vec<_> = found.iter().map(row).collect();
+    print(&table(&["key", "updated", "line"], &rows)).map(|()| 0)
 }
 
 fn show(args: &Args, env: &Env) -> Result<u8> {

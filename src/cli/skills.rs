@@ -68,7 +68,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
                 .map(|note| [String::new(), format!("({note})")]),
         );
     }
-    print(&table(&rows)).map(|()| 0)
+    print(&table(&[], &rows)).map(|()| 0)
 }
 
 fn notes(skill: &Skill) -> Vec<String> {

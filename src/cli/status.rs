@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::{error_json, gateway_status, hung, json_line, local_time, print, report, zone};
+use super::{error_json, gateway_status, hung, local_time, print, print_json, report, zone};
 use crate::app::bot::is_enabled;
 use crate::app::{self, Parts};
 use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
@@ -93,11 +93,11 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
         status.warnings.extend(loaded.warnings.clone());
     }
     status.object["warnings"] = status.warnings.as_slice().into();
-    print(&if given.has("json") {
-        json_line(&status.object)
+    if given.has("json") {
+        print_json(&status.object)?;
     } else {
-        status.page()
-    })?;
+        print(&status.page())?;
+    }
     // An unusable configuration exits as it would for a question.
     Ok(loaded.err().map_or(0, |e| report(&e)))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::args::{Args, Command};
-use super::{list, load, notice, print};
+use super::{load, notice, print, table};
 use crate::app::{self, Parts};
 use crate::config::Env;
 use crate::error::Result;
@@ -40,5 +40,5 @@ fn run(_: &Args, env: &Env) -> Result<u8> {
     if !loaded.config.tools.exec.enabled {
         notice("exec is disabled (tools.exec.enabled in config.json)");
     }
-    print(&list(["tool", "risk", "source", "purpose"], rows)).map(|()| 0)
+    print(&table(&["tool", "risk", "source", "purpose"], &rows)).map(|()| 0)
 }

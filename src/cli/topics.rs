@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::Stdio;
 
-use super::screen::Style;
+use super::term::screen::Style;
 use super::{print, tty};
 use crate::child;
 use crate::config::Env;

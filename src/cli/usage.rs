@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use super::args::{Args, Command};
-use super::screen::Style;
-use super::{json_line, notice, print, tty};
+use super::term::screen::Style;
+use super::{notice, print, print_json, table, tty};
 use crate::app;
 use crate::config::{self, Env};
 use crate::error::Result;
@@ -48,7 +48,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
             object
         });
         let all = json!({"rows": rows.collect::<Value>(), "total": object(&report.total)});
-        return print(&json_line(all)).map(|()| 0);
+        return print_json(&all).map(|()| 0);
     }
     if report.rows.is_empty() {
         notice(&format!(
@@ -62,7 +62,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     } else {
         String::new()
     };
-    print(&(table(&report) + &bars)).map(|()| 0)
+    print(&(page(&report) + &bars)).map(|()| 0)
 }
 
 /// A line for each day, as long as its share of the tokens of the busiest one.
@@ -92,7 +92,7 @@ fn object(totals: &Totals) -> Value {
     object
 }
 
-fn table(report: &UsageReport) -> String {
+fn page(report: &UsageReport) -> String {
     let line = |day: &str, model: &str, totals: &Totals| {
         let numbers = [
             totals.calls,
@@ -118,7 +118,7 @@ fn table(report: &UsageReport) -> String {
         .collect();
     lines.push(line("total", "", &report.total));
     let head = ["day", "model", "calls", "read", "cached", "written", "cost"];
-    super::list(head, lines)
+    table(&head, &lines)
 }
 
 /// For people; a dash without a price.

@@ -17,4 +17,4 @@ mod wrap;
 pub(crate) use blocks::refilled;
 pub(crate) use html::{Piece, pieces};
 pub(crate) use terminal::{Look, Terminal};
-pub(crate) use wrap::{columns, hanging, lines};
+pub(crate) use wrap::{columns, hanging};

@@ -138,11 +138,6 @@ fn codes(style: u16) -> String {
     shown.map(|(_, code)| *code).collect()
 }
 
-/// Breaks plain text at this width.
-pub(crate) fn lines(text: &str, width: usize) -> Vec<String> {
-    hanging(text, width, "")
-}
-
 /// Breaks plain text at this width. The lines below the first begin with `hang`.
 pub(crate) fn hanging(text: &str, width: usize, hang: &str) -> Vec<String> {
     let mut out = String::new();
@@ -209,7 +204,7 @@ mod tests {
             ("שלום עולם", 5, &["שלום", "עולם"]),
             ("", 5, &[""]),
         ] {
-            assert_eq!(lines(text, width), expected, "{text}");
+            assert_eq!(hanging(text, width, ""), expected, "{text}");
         }
         assert_eq!(hanging("  one two", 6, "    "), ["  one", "    two"]);
     }

@@ -205,14 +205,14 @@ fn another_model_of_the_list_is_asked_by_its_name() {
 }
 
 #[test]
-fn a_model_nobody_knows_is_a_configuration_error_that_names_the_ones_there_are() {
+fn unknown_model_is_wrong_usage_and_suggests_a_known_one() {
     let model = Model::never_asked();
     let home = Home::with(&model.config());
     home.agent(["--model", "tets", "-m", "hi"])
-        .exits(3)
+        .exits(2)
         .prints("")
         .fails_with_a_hint()
-        .says("test");
+        .says("`test`");
 }
 
 #[test]

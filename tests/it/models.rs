@@ -146,7 +146,7 @@ fn a_host_that_refuses_or_is_unknown_is_told() {
     home.bantam()
         .args(["models", "nowhere"])
         .run()
-        .exits(3)
+        .exits(2)
         .fails_with_a_hint()
         .says("nowhere");
     let page = Model::answering(|_, _| Reply::html(200, "<html><body>It works!"));

@@ -193,13 +193,13 @@ fn a_command_that_takes_nothing_says_what_to_type() {
             "/model [NAME]   list the models, or change to one",
         ),
         ("/help /undo", "/undo           take back the last question"),
-        ("/help nothing", "there is no command /nothing"),
+        ("/help nothing", "no command named \"/nothing\""),
     ] {
         talk.types(&format!("{typed}\r"));
         talk.wait_for_next_stdout(said);
     }
     talk.types("/quit\r");
-    talk.finish().exits(0).does_not_say("unknown command");
+    talk.finish().exits(0).does_not_say("no command named \"/undo");
 }
 
 #[test]

@@ -19,8 +19,8 @@ use rustyline::{
     EventContext, EventHandler, Helper, KeyCode, KeyEvent, Modifiers, RepeatCount,
 };
 
-use super::screen::Screen;
-use super::tty::{self, Mode};
+use super::term::screen::Screen;
+use super::term::tty::{self, Mode};
 use crate::error::{Error, Result};
 use crate::storage;
 use crate::sys;

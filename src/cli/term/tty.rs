@@ -18,7 +18,7 @@ use crate::sys;
 use crate::text::printable;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(in crate::cli) enum Mode {
     /// What is typed is not shown.
     Hidden,
     /// The original one, which the line editor changes and restores.
@@ -42,7 +42,7 @@ fn lock() -> MutexGuard<'static, Option<Changed>> {
 }
 
 /// Enters a mode.
-pub(super) fn set(mode: Mode) -> Result<()> {
+pub(in crate::cli) fn set(mode: Mode) -> Result<()> {
     let mut changed = lock();
     let original = match changed.take() {
         Some(changed) => changed.original,
@@ -77,7 +77,7 @@ pub(super) fn set(mode: Mode) -> Result<()> {
 }
 
 /// Restores the original mode, if another thread does not do that already.
-pub(super) fn restore() {
+pub(in crate::cli) fn restore() {
     if let Some(Changed { original, mode }) = CHANGED
         .try_lock()
         .ok()
@@ -99,7 +99,7 @@ const CTRL_C: u8 = 3;
 const QUIET: Duration = Duration::from_millis(200);
 
 /// Asks a question that only a line typed from now on can answer with yes: the rest of a paste does not.
-pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
+pub(in crate::cli) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
     let agreed = choice::yes_or_no(question, false, |question| {
         ask_line(screen, question, &|| false)
     });
@@ -109,7 +109,7 @@ pub(super) fn confirm(screen: &Screen, question: &str) -> Result<bool> {
 
 /// Asks likewise, and returns the line; `None` if it was not ended but given up, or nobody wants to know any more. Then the
 /// terminal is in the mode that it was in before.
-pub(super) fn ask_line(
+pub(in crate::cli) fn ask_line(
     screen: &Screen,
     question: &str,
     is_over: &dyn Fn() -> bool,
@@ -164,7 +164,7 @@ fn read_line(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> Res
 }
 
 /// Stops the program as Ctrl-Z does, until the shell continues it.
-pub(super) fn suspend() {
+pub(in crate::cli) fn suspend() {
     let mode = lock().as_ref().map(|changed| changed.mode);
     restore();
     sys::stop();
@@ -175,7 +175,7 @@ pub(super) fn suspend() {
 }
 
 /// Restores the terminal before the message of a panic, which aborts.
-pub(super) fn restore_on_panic() {
+pub(in crate::cli) fn restore_on_panic() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         restore();
@@ -184,7 +184,7 @@ pub(super) fn restore_on_panic() {
 }
 
 /// The columns and rows of the terminal.
-pub(super) fn size() -> (usize, usize) {
+pub(in crate::cli) fn size() -> (usize, usize) {
     let size = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stderr()));
     let (columns, rows) = size.map_or((0, 0), |size| (size.ws_col.into(), size.ws_row.into()));
     // A terminal that does not know one of them says 0.
@@ -195,11 +195,11 @@ pub(super) fn size() -> (usize, usize) {
 }
 
 /// Hides what is typed until it is dropped.
-pub(super) struct Hidden(());
+pub(in crate::cli) struct Hidden(());
 
 impl Hidden {
     /// Turns the echo off. Where [`super::signals::Signals`] are watched, one restores it before it ends the program.
-    pub(super) fn begin() -> Result<Self> {
+    pub(in crate::cli) fn begin() -> Result<Self> {
         set(Mode::Hidden).map(|()| Self(()))
     }
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::background::BackgroundTasks;
 use super::printer::{Output, Printer};
-use super::screen::Screen;
-use super::signals::Signals;
+use super::term::screen::Screen;
+use super::term::signals::Signals;
 use crate::agent::{Agent, Background, Request};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::Cancel;

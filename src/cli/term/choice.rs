@@ -6,7 +6,7 @@ use crate::error::Result;
 const TRIES: u32 = 3;
 
 /// Asks by `ask` until `meaning` knows the answer, and returns `otherwise` if it never does. `None` if nobody answers.
-pub(super) fn choose<T>(
+pub(in crate::cli) fn choose<T>(
     question: &str,
     otherwise: T,
     ask: impl Fn(&str) -> Result<Option<String>>,
@@ -26,7 +26,7 @@ pub(super) fn choose<T>(
 }
 
 /// Asks whether to do something; Enter means `default`. `None` if nobody answers.
-pub(super) fn yes_or_no(
+pub(in crate::cli) fn yes_or_no(
     question: &str,
     default: bool,
     ask: impl Fn(&str) -> Result<Option<String>>,

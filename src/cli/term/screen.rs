@@ -27,7 +27,7 @@ const LONG: Duration = Duration::from_secs(5);
 
 /// What the terminal can show, according to the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Style {
+pub(in crate::cli) struct Style {
     /// Escape sequences; none with `NO_COLOR` and on a dumb terminal.
     pub ansi: bool,
     pub utf8: bool,
@@ -36,7 +36,7 @@ pub(super) struct Style {
 }
 
 impl Style {
-    pub(super) fn of(env: &Env) -> Self {
+    pub(in crate::cli) fn of(env: &Env) -> Self {
         let set = |name: &str| env.get(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set);
         let utf8 = locale
@@ -65,7 +65,7 @@ impl Style {
 
 /// Clones are the same screen.
 #[derive(Clone)]
-pub(super) struct Screen {
+pub(in crate::cli) struct Screen {
     cursor: Arc<Mutex<Cursor>>,
     pub style: Style,
     pub stdout_is_terminal: bool,
@@ -90,7 +90,7 @@ struct Cursor {
 }
 
 impl Screen {
-    pub(super) fn new(env: &Env) -> Self {
+    pub(in crate::cli) fn new(env: &Env) -> Self {
         Self {
             cursor: Arc::default(),
             style: Style::of(env),
@@ -100,7 +100,7 @@ impl Screen {
     }
 
     /// Shows what the program does, on a terminal that can erase it again.
-    pub(super) fn progress(&self, text: &'static str) {
+    pub(in crate::cli) fn progress(&self, text: &'static str) {
         if self.stderr_is_terminal && self.style.ansi {
             let mut cursor = self.lock();
             cursor.erase();
@@ -111,7 +111,7 @@ impl Screen {
     }
 
     /// Shows the last line of what runs behind what the program does, if that is shown.
-    pub(super) fn last_line(&self, line: &str) {
+    pub(in crate::cli) fn last_line(&self, line: &str) {
         let mut cursor = self.lock();
         if cursor.progress.is_some() {
             cursor.erase();
@@ -121,7 +121,7 @@ impl Screen {
     }
 
     /// Brings up to date how long has been waited.
-    pub(super) fn tick(&self) {
+    pub(in crate::cli) fn tick(&self) {
         let mut cursor = self.lock();
         if cursor.is_drawn {
             cursor.erase();
@@ -155,7 +155,7 @@ impl Screen {
     }
 
     /// Writes to standard output.
-    pub(super) fn answer(&self, text: &str) -> Result<()> {
+    pub(in crate::cli) fn answer(&self, text: &str) -> Result<()> {
         if text.is_empty() {
             Ok(())
         } else {
@@ -164,18 +164,18 @@ impl Screen {
     }
 
     /// Writes a line to standard error.
-    pub(super) fn note(&self, line: &str) {
+    pub(in crate::cli) fn note(&self, line: &str) {
         self.write_line(&printable(line));
     }
 
     /// The same, dimmed where there are colours.
-    pub(super) fn detail(&self, line: &str) {
+    pub(in crate::cli) fn detail(&self, line: &str) {
         let bullet = if self.style.utf8 { "·" } else { "-" };
         self.write_line(&self.dimmed(&format!("{bullet} {}", printable(line))));
     }
 
     /// Shows the lines that a call takes away and adds, up to 12 of them, or far more.
-    pub(super) fn change(&self, lines: &[String], all: bool) {
+    pub(in crate::cli) fn change(&self, lines: &[String], all: bool) {
         let most = if all { 200 } else { 12 };
         for line in lines.iter().take(most) {
             self.changed_line(clip(line, 200));
@@ -187,7 +187,7 @@ impl Screen {
     }
 
     /// Shows all of them, for a question.
-    pub(super) fn whole_change(&self, lines: &[String]) {
+    pub(in crate::cli) fn whole_change(&self, lines: &[String]) {
         for line in lines {
             self.changed_line(line);
         }
@@ -204,7 +204,7 @@ impl Screen {
     }
 
     /// Adds to the model's thoughts on standard error, dimmed likewise.
-    pub(super) fn thought(&self, text: &str) {
+    pub(in crate::cli) fn thought(&self, text: &str) {
         self.draw(&self.dimmed(text));
     }
 
@@ -228,12 +228,12 @@ impl Screen {
     }
 
     /// Writes an edited line, or a part of one, to standard error.
-    pub(super) fn draw(&self, text: &str) {
+    pub(in crate::cli) fn draw(&self, text: &str) {
         drop(self.write(Stream::Err, text));
     }
 
     /// Whether a line can be edited here.
-    pub(super) fn can_move_the_cursor(&self, env: &Env) -> bool {
+    pub(in crate::cli) fn can_move_the_cursor(&self, env: &Env) -> bool {
         self.stderr_is_terminal
             && env
                 .get("TERM")
@@ -241,17 +241,17 @@ impl Screen {
     }
 
     /// Records that the cursor is at the beginning of a line.
-    pub(super) fn entered(&self) {
+    pub(in crate::cli) fn entered(&self) {
         self.lock().open_line = None;
     }
 
     /// Ends an open line and the progress indicator.
-    pub(super) fn end_line(&self) {
+    pub(in crate::cli) fn end_line(&self) {
         self.lock().clear();
     }
 
     /// The same at the program's sudden end, unless another thread is stuck while it writes.
-    pub(super) fn end_line_if_free(&self) {
+    pub(in crate::cli) fn end_line_if_free(&self) {
         if let Ok(mut cursor) = self.cursor.try_lock() {
             cursor.clear();
         }
@@ -302,7 +302,7 @@ impl Cursor {
 }
 
 /// The beginning of a line that has so many columns.
-fn within(line: &str, columns: usize) -> &str {
+pub(super) fn within(line: &str, columns: usize) -> &str {
     let mut end = 0;
     for (at, c) in line.char_indices() {
         let next = at + c.len_utf8();

@@ -15,7 +15,7 @@ use crate::sys;
 const TICK: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Default)]
-pub(super) struct Signals(Arc<Mutex<SignalState>>);
+pub(in crate::cli) struct Signals(Arc<Mutex<SignalState>>);
 
 #[derive(Default)]
 struct SignalState {
@@ -34,7 +34,7 @@ impl Signals {
     ///
     /// To be called before any other thread is started: a thread that does not block them gets the signals first, and with
     /// them the program ends at once.
-    pub(super) fn watch(screen: Screen, is_conversation: bool) -> Result<Self> {
+    pub(in crate::cli) fn watch(screen: Screen, is_conversation: bool) -> Result<Self> {
         let signals = Self::default();
         let watched = signals.clone();
         let set = if is_conversation {
@@ -83,20 +83,20 @@ impl Signals {
     }
 
     /// From now on a signal stops this turn.
-    pub(super) fn turn_begins(&self, cancel: &Cancel) {
+    pub(in crate::cli) fn turn_begins(&self, cancel: &Cancel) {
         let mut state = self.lock();
         state.turn = Some(cancel.clone());
         state.is_stopped = cancel.reason() == Some(CancelReason::Stopped);
     }
 
     /// Whether a signal stopped it.
-    pub(super) fn turn_ends(&self) -> bool {
+    pub(in crate::cli) fn turn_ends(&self) -> bool {
         let mut state = self.lock();
         state.turn = None;
         state.is_stopped
     }
 
-    pub(super) fn is_terminating(&self) -> bool {
+    pub(in crate::cli) fn is_terminating(&self) -> bool {
         self.lock().is_terminating
     }
 
