@@ -199,7 +199,9 @@ fn a_command_that_takes_nothing_says_what_to_type() {
         talk.wait_for_next_stdout(said);
     }
     talk.types("/quit\r");
-    talk.finish().exits(0).does_not_say("no command named \"/undo");
+    talk.finish()
+        .exits(0)
+        .does_not_say("no command named \"/undo");
 }
 
 #[test]
