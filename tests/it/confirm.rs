@@ -71,7 +71,7 @@ fn file_that_changes_after_the_question_is_not_replaced() {
         home.write("workspace/a.txt", meanwhile);
         talk.types("y\n");
         talk.finish();
-        let told = model.request(1).last("tool").to_owned();
+        let told = model.request(1).last("tool").clone();
         assert!(told.contains("has changed since"), "{told}");
         let now = std::fs::read_to_string(home.path("workspace/a.txt")).unwrap();
         assert_eq!(now, meanwhile);
