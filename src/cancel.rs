@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::error::{Error, Kind};
+
 /// Why a turn must not go on; see [`Cancel::reason`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelReason {
@@ -18,6 +20,8 @@ pub enum CancelReason {
 pub struct Cancel {
     shared: Arc<Shared>,
     deadline: Option<Instant>,
+    /// Time until the deadline when it was set.
+    timeout: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -43,6 +47,7 @@ impl Cancel {
         Self {
             shared: Arc::default(),
             deadline: timeout.and_then(|t| Instant::now().checked_add(t)),
+            timeout,
         }
     }
 
@@ -52,6 +57,7 @@ impl Cancel {
         Self {
             shared: self.shared.clone(),
             deadline: [self.deadline, own].into_iter().flatten().min(),
+            timeout: [self.timeout, Some(timeout)].into_iter().flatten().min(),
         }
     }
 
@@ -89,6 +95,13 @@ impl Cancel {
         }
         let deadline = self.deadline?;
         (state.left(deadline).is_zero()).then_some(CancelReason::Deadline)
+    }
+
+    /// The error of a turn that reached its deadline.
+    pub(crate) fn timed_out(&self) -> Error {
+        let seconds = self.timeout.unwrap_or_default().as_secs();
+        Error::new(Kind::Limit, format!("the turn timed out after {seconds} s"))
+            .hint("raise `agents.defaults.timeout`")
     }
 
     /// The time until the deadline, at most `cap`.

@@ -20,6 +20,18 @@ pub(crate) fn parse_json(text: impl AsRef<[u8]>) -> serde_json::Result<Value> {
     })
 }
 
+/// What is wrong with a text that is not JSON, and where: `line 3, column 31: a comma after the last entry`.
+pub(crate) fn explain(e: &serde_json::Error) -> String {
+    let what = e.to_string();
+    let what = what.split(" at line ").next().unwrap_or_default();
+    let what = what
+        .replace("EOF while parsing", "the file ends within")
+        .replace("trailing comma", "a comma after the last entry")
+        .replace("trailing characters", "more text after the end")
+        .replace("expected value", "no value where one is needed");
+    format!("line {}, column {}: {what}", e.line(), e.column())
+}
+
 /// About how many values a text has if it is JSON: each takes far more memory than it has bytes, so untrusted texts are counted
 /// before they are parsed.
 pub(crate) fn count_values(text: &[u8]) -> usize {

@@ -12,6 +12,7 @@ use super::prompt::{HeldWorkspace, SystemPrompt};
 use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{CallReport, Event, Response};
+use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, STEERING, Stop, ToolCall, User};
 use crate::provider::ProviderError;
@@ -274,12 +275,13 @@ impl Agent {
                 Err((error, arrived)) => {
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
                         && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
-                    return Ok(Outcome::of_failure(
-                        error,
-                        &arrived,
-                        &turn.model(),
-                        unanswered,
-                    ));
+                    let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
+                    let mut outcome =
+                        Outcome::of_failure(error, &arrived, &turn.model(), unanswered);
+                    if is_late {
+                        outcome.error = Some(turn.cancel.timed_out());
+                    }
+                    return Ok(outcome);
                 }
             };
             response.steps += 1;
@@ -351,8 +353,10 @@ impl Agent {
     }
 
     fn stopped(&self, turn: &TurnContext) -> Option<Outcome> {
-        let why = turn.cancel.reason()?;
-        let error = ProviderError::Cancelled(why).into_error(self.model());
+        let error = match turn.cancel.reason()? {
+            CancelReason::Deadline => turn.cancel.timed_out(),
+            why @ CancelReason::Stopped => ProviderError::Cancelled(why).into_error(self.model()),
+        };
         Some(Outcome::of_error(error))
     }
 

@@ -14,7 +14,7 @@ use crate::config::edit;
 use crate::config::{self, Config, Env, McpServer, path, proxy};
 use crate::doctor::Check;
 use crate::error::{Context, Error, Result};
-use crate::json::parse_json;
+use crate::json::{explain, parse_json};
 use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
@@ -243,7 +243,7 @@ fn add_all(file: &str, keep: bool, env: &Env) -> Result<u8> {
         file => config::read_json(Path::new(file)).doing(format_args!("reading {file}"))?,
     };
     let json = parse_json(&text).map_err(|e| {
-        Error::usage(format!("{file} is not JSON: {e}"))
+        Error::usage(format!("{file} is not JSON: {}", explain(&e)))
             .hint("paste what another client has in `mcpServers`")
     })?;
     let servers = json.get("mcpServers").unwrap_or(&json).as_object();

@@ -1,12 +1,14 @@
 //! What of a configuration can never work, whatever is added to it. What is only incomplete, such as a model without its key, is
 //! no problem here: a configuration grows a setting at a time.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::models::{check_base, in_config};
 use super::{Config, keys, user_id};
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::telegram_chat;
+use crate::secret::Secret;
 use crate::text::one_line;
 
 /// The first value that is outside its range, or none of its words: its path, what is wrong with it, and what to write.
@@ -128,6 +130,7 @@ impl Config {
         for entry in &self.model_list {
             check(check_base("api_base", entry.api_base.trim()));
             check(check_proxy("model_list[].proxy", &entry.proxy));
+            check(check_headers("model_list[].headers", &entry.headers));
             for key in std::iter::once(&entry.api_key).chain(&entry.api_keys) {
                 check(keys::check_written(key));
             }
@@ -153,6 +156,9 @@ impl Config {
         ] {
             check(check_scheme(setting, address));
         }
+        for server in self.mcp_servers.values() {
+            check(check_headers("mcpServers.*.headers", &server.headers));
+        }
         for written in &telegram.allow_from {
             check(check_user(written));
         }
@@ -174,6 +180,26 @@ fn check_scheme(setting: &str, address: &str) -> Result<()> {
         Error::config(format!("{setting} must begin with http:// or https://"))
             .hint("write it as http://HOST:PORT"),
     )
+}
+
+/// Refuses what HTTP has no place for. A value may be a secret, so it is not repeated.
+pub(super) fn check_headers(setting: &str, headers: &BTreeMap<String, Secret>) -> Result<()> {
+    let is_name = |name: &str| {
+        let is_token_char = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        !name.is_empty() && name.bytes().all(is_token_char)
+    };
+    for (name, value) in headers {
+        let shown = one_line(name, 60);
+        if !is_name(name) {
+            let what = format!("{setting}: \"{shown}\" is no name of a header");
+            return Err(Error::config(what).hint("write letters, digits and dashes"));
+        }
+        if value.reveal().chars().any(char::is_control) {
+            let what = format!("{setting}: the value of {shown} has a line end");
+            return Err(Error::config(what).hint("write it on one line"));
+        }
+    }
+    Ok(())
 }
 
 /// The address may hold a password, so it is not repeated.

@@ -1,6 +1,6 @@
 //! Resolves API keys: given as they are, in a variable, in a file, or printed by a command.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -255,21 +255,28 @@ fn run_command(command: &str, env: &Env, config: &Path) -> Result<String> {
         ))
         .hint(hint));
     }
-    let words = shell_words::split(command)
-        .map_err(|e| fail(e.to_string()).hint("correct the quotes of \"cmd:...\""))?;
+    let words = shell_words::split(command).map_err(|_| {
+        fail("a quote is missing".to_owned()).hint("correct \"cmd:...\" in config.json")
+    })?;
     let program = words
         .first()
         .filter(|program| program.starts_with('/'))
         .ok_or_else(|| {
             fail("its program must be an absolute path".to_owned())
-                .hint("for example \"cmd:/usr/bin/pass show key\"")
+                .hint("write it whole, such as \"cmd:/usr/bin/pass show key\"")
         })?;
     let mut child = child::command(Path::new(program))
         .args(&words[1..])
         .envs(env)
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| fail(format!("{program}: {e}")).hint("check \"cmd:...\" in config.json"))?;
+        .map_err(|e| {
+            let what = match e.kind() {
+                ErrorKind::NotFound => format!("no program named \"{program}\""),
+                _ => format!("cannot start {program}: {}", Error::from(e)),
+            };
+            fail(what).hint("correct \"cmd:...\" in config.json")
+        })?;
     // Read on a thread: the command may never end.
     let (send, receive) = mpsc::channel();
     let stdout = child.stdout.take();

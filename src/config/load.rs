@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::path::{self, correct_names, find_variable, parse_at, shape, suggest};
 use super::{Config, Env, check};
 use crate::error::{Error, Result};
-use crate::json::parse_json;
+use crate::json::{explain as explain_json, parse_json};
 
 /// Where a value comes from, if not from config.json.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,16 +242,9 @@ pub(super) fn parse(name: &str, text: &str) -> Result<Value> {
         Ok(value) if value.is_object() => Ok(value),
         Ok(_) => Err(Error::config(format!("{name} is not a JSON object"))
             .hint("begin it with { and end it with }")),
-        Err(e) => {
-            let (line, column, what) = (e.line(), e.column(), e.to_string());
-            let what = what.split(" at line ").next().unwrap_or_default();
-            let what = what
-                .replace("EOF while parsing", "the file ends within")
-                .replace("trailing comma", "a comma after the last entry")
-                .replace("trailing characters", "more text after the end");
-            Err(Error::config(format!("{name}, line {line}, column {column}: {what}"))
-                .hint("correct that line; JSON wants double quotes, and no comma after the last entry"))
-        }
+        Err(e) => Err(Error::config(format!("{name}, {}", explain_json(&e))).hint(
+            "correct that line; JSON wants double quotes, and no comma after the last entry",
+        )),
     }
 }
 

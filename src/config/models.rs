@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::check::check_headers;
 use super::keys;
 use super::proxy::host;
 use super::vendors::{self, Protocol, VENDORS, Vendor};
@@ -247,6 +248,7 @@ impl Config {
             _ => ("api_base", own_base.to_owned()),
         };
         check_base(from, &base)?;
+        check_headers("model_list[].headers", &entry.headers)?;
         if base.is_empty() && protocol != Protocol::Demo {
             return Err(fail(format!("\"{model}\" has no address")).hint(format!(
                 "{vendor_name} needs an \"api_base\" in config.json's model_list"

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::job::Job;
 use crate::error::{Context, Error, Result};
-use crate::json::parse_json;
+use crate::json::{explain, parse_json};
 use crate::paths::Home;
 use crate::storage::{self, Durability};
 use crate::text::{not_found, one_line, size};
@@ -33,14 +33,13 @@ impl JobsFile {
             .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text));
         match read {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            read => read.map_err(|e| broken(e.to_string()))?,
+            read => read.map_err(|e| broken(Error::from(e).message))?,
         };
         if text.len() as u64 > MAX_FILE {
             return Err(broken(format!("it is larger than {}", size(MAX_FILE))));
         }
-        // serde_json's error has the line and the column.
-        let value: Value =
-            parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| broken(e.to_string()))?;
+        let value = parse_json(text.trim_start_matches('\u{feff}'));
+        let value: Value = value.map_err(|e| broken(explain(&e)))?;
         let Value::Object(mut fields) = value else {
             return Err(broken("it is not an object".into()));
         };

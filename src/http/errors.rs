@@ -8,7 +8,7 @@ use rustls::{AlertDescription, CertificateError, InvalidMessage};
 
 use super::{Fault, authority};
 use crate::error::Error;
-use crate::text::rfc3339;
+use crate::text::{one_line, rfc3339};
 
 /// 2026-01-01, in seconds since 1970: no correct clock shows an earlier time.
 const FIRST_RELEASE: u64 = 1_767_225_600;
@@ -37,15 +37,19 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
         return tls(e);
     }
     let broken = |why: &str| Fault::Broken(why.to_owned());
+    // A proxy looks up the host itself, so the name that is unknown is its own.
+    let unknown_host = || match proxy {
+        proxy if proxy.is_empty() || proxy.starts_with("socks5:") => broken("unknown host name"),
+        proxy => Fault::Broken(format!("no proxy named \"{}\"", authority(proxy))),
+    };
     match e {
-        ureq::Error::HostNotFound => broken("unknown host name"),
+        ureq::Error::HostNotFound => unknown_host(),
         ureq::Error::Io(e) if e.to_string().contains("lookup address") => {
-            let passes = e.to_string().contains("Temporary");
-            broken(if passes {
-                "the name look-up failed; is the network up?"
+            if e.to_string().contains("Temporary") {
+                broken("the name look-up failed; is the network up?")
             } else {
-                "unknown host name"
-            })
+                unknown_host()
+            }
         }
         ureq::Error::ConnectionFailed => broken("the connection failed"),
         ureq::Error::Timeout(what) => Fault::Broken(format!("no connection in time ({what})")),
@@ -59,7 +63,10 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
             "the proxy {} refused the connection ({why})",
             authority(proxy)
         )),
-        ureq::Error::BadUri(_) | ureq::Error::Http(_) => Fault::Config(
+        ureq::Error::BadUri(_) => Fault::Config(
+            Error::config("invalid address").hint("correct the address in config.json"),
+        ),
+        ureq::Error::Http(_) => Fault::Config(
             Error::config("invalid address or header")
                 .hint("correct the address or the headers in config.json"),
         ),
@@ -71,8 +78,7 @@ pub(super) fn fault(e: &ureq::Error, proxy: &str) -> Fault {
 
 fn tls(e: &rustls::Error) -> Fault {
     use CertificateError::{
-        ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYetContext, Other,
-        UnknownIssuer,
+        ExpiredContext, NotValidForNameContext, NotValidYetContext, Other, UnknownIssuer,
     };
     let (message, hint) = match e {
         rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType) => (
@@ -113,8 +119,15 @@ fn tls(e: &rustls::Error) -> Fault {
             format!("the certificate is not valid before {}", date(*not_before)),
             "correct this machine's clock",
         ),
-        rustls::Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }) => (
-            "the certificate is for another host".to_owned(),
+        rustls::Error::InvalidCertificate(NotValidForNameContext {
+            expected,
+            presented,
+        }) => (
+            format!(
+                "the certificate is for {}, not for {}",
+                one_line(&names(presented), 200),
+                expected.to_str()
+            ),
             "correct the address, or the server's certificate",
         ),
         rustls::Error::InvalidCertificate(_) => (
@@ -124,6 +137,12 @@ fn tls(e: &rustls::Error) -> Fault {
         e => return Fault::Broken(e.to_string()),
     };
     Fault::Config(Error::config(message).hint(hint))
+}
+
+/// The names of a certificate, which rustls lists as `DnsName("example.org")`.
+fn names(presented: &[String]) -> String {
+    let bare = |name: &String| name.split('"').nth(1).unwrap_or(name).to_owned();
+    presented.iter().map(bare).collect::<Vec<_>>().join(", ")
 }
 
 fn date(time: UnixTime) -> String {
@@ -159,7 +178,13 @@ mod tests {
                 },
                 "clock says 1970-01-02",
             ),
-            (CertificateError::NotValidForName, "another host"),
+            (
+                CertificateError::NotValidForNameContext {
+                    expected: "a.example".try_into().unwrap(),
+                    presented: vec!["DnsName(\"b.example\")".to_owned()],
+                },
+                "is for b.example, not for a.example",
+            ),
         ] {
             let error = ureq::Error::Rustls(rustls::Error::InvalidCertificate(error));
             let Fault::Config(e) = fault(&error, "") else {

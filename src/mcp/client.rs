@@ -367,9 +367,7 @@ impl Client {
         }
         match reason {
             Some(CancelReason::Stopped) => Err(Error::new(Kind::Interrupted, "stopped").into()),
-            Some(CancelReason::Deadline) => {
-                Err(Error::new(Kind::Limit, "the turn timed out").into())
-            }
+            Some(CancelReason::Deadline) => Err(cancel.timed_out().into()),
             None if is_late => Err(Failure::Silent(limits.silence)),
             None => Err(failure),
         }

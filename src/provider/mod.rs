@@ -217,7 +217,7 @@ impl ProviderError {
             }
             Self::Cancelled(CancelReason::Deadline) => {
                 return Error::new(Kind::Limit, "the turn timed out")
-                    .hint("allow more time with --timeout");
+                    .hint("raise `agents.defaults.timeout`");
             }
             Self::AuthFailed { no_key: true, .. } => (
                 Kind::Auth,

@@ -92,7 +92,7 @@ pub(super) fn exchange(
 /// What an error means for the turn, if that has been stopped.
 fn of_turn(e: Error, cancel: &Cancel, told_to_stop: bool) -> Error {
     match cancel.reason() {
-        Some(CancelReason::Deadline) => Error::new(Kind::Limit, "the turn timed out"),
+        Some(CancelReason::Deadline) => cancel.timed_out(),
         Some(CancelReason::Stopped) if told_to_stop => Error::new(Kind::Interrupted, "stopped"),
         _ => e,
     }

@@ -321,7 +321,10 @@ fn a_turn_that_takes_too_long_exits_6() {
     let model = Model::scripted([Reply::text("Too late.").held()]);
     let home = Home::with(&model.config());
     let run = home.agent(["--timeout", "4", "-m", "Quick!"]);
-    run.exits(6).prints("").fails_with_a_hint();
+    run.exits(6)
+        .says("timed out after 4 s")
+        .prints("")
+        .fails_with_a_hint();
     assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
     assert_eq!(home.session("cli_default").turns(), ["failed"]);
 }

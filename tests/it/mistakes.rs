@@ -111,11 +111,26 @@ const CONFIGS: &[(&str, &str)] = &[
         r#"{"model_list":[{"model":"openai/x","api_key":"file:nokey"}]}"#,
         "cannot open",
     ),
+    (
+        r#"{"model_list":[{"model":"openai/x","api_key":"cmd:/nope/pass"}]}"#,
+        "no program named",
+    ),
+    (
+        r#"{"model_list":[{"model":"openai/x","headers":{"X Title":"a"}}]}"#,
+        "no name of a header",
+    ),
 ];
 
 /// A damaged home: a file, its content, the command, the exit code and a key word.
 const HOMES: &[(&str, &str, &str, i32, &str)] = &[
     ("cron/jobs.json", "broken", "cron list", 3, "jobs.json"),
+    (
+        "cron/jobs.json",
+        r#"{"jobs": ["#,
+        "cron list",
+        3,
+        "the file ends within",
+    ),
     (
         "agent/AGENT.md/file",
         "in the way",
