@@ -11,9 +11,10 @@ use super::attach;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
+use super::schema::AnswerSchema;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
-use super::{help, notice, print_json, report, turn};
+use super::{help, notice, print, print_json, report, turn};
 use crate::agent::{Request, WAITING};
 use crate::app::bot::Bot;
 use crate::app::factory::{AgentFactory, MODEL_NAME};
@@ -25,6 +26,7 @@ use crate::config::{self, Config, Env, Loaded, Override, vendors};
 use crate::error::{Context, Error, Result};
 use crate::mcp::Unknown;
 use crate::paths::{Home, session_name, telegram_chat};
+use crate::provider::Sampling;
 use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
 use crate::session::{Memory, archive, fresh_key};
@@ -66,6 +68,10 @@ pub(super) const COMMAND: Command = Command::row(
         "--events",
         "print JSON Lines of events, and then that object",
     ),
+    (
+        "--schema FILE",
+        "answer with JSON that fits the JSON Schema in FILE",
+    ),
     ("--show-thinking", "show what the model thinks, on stderr"),
     ("--dry-run", "print the request; send and store nothing"),
     ("--no-stream", "ask for the answer in one piece"),
@@ -98,9 +104,10 @@ pub(super) const COMMAND: Command = Command::row(
 ]);
 
 /// Flags that exclude each other.
-const EXCLUSIVE: [(&str, &str); 9] = [
+const EXCLUSIVE: [(&str, &str); 10] = [
     ("quiet", "verbose"),
     ("json", "events"),
+    ("schema", "events"),
     ("new", "session"),
     ("new", "no-session"),
     ("continue", "new"),
@@ -123,18 +130,23 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
     let output = Output::of(args);
-    let factory = factory(args, env)?;
+    let schema = AnswerSchema::of(args)?;
+    let factory = factory(args, schema.as_ref(), env)?;
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
     let question = question::read(args, &factory.home, output.verbosity)?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
     }
+    if schema.is_some() && question.is_none() {
+        return Err(Error::usage("--schema needs a question").hint("ask it with -m \"...\""));
+    }
     let chat = chat(args, &factory.home, question.is_none())?;
     let session = session_name("cli", &chat)?;
     let run = Run {
         args,
         output,
+        schema,
         factory,
         to,
         origin: Origin {
@@ -153,6 +165,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
 struct Run<'a> {
     args: &'a Args,
     output: Output,
+    schema: Option<AnswerSchema>,
     factory: AgentFactory,
     /// The chat of `--to`.
     to: Option<String>,
@@ -174,13 +187,16 @@ impl Run<'_> {
             media: question.media,
             origin: self.origin.clone(),
             cancel: Cancel::new(Some(timeout)),
+            sampling: self.sampling(),
+            // One limit for the question and a second attempt.
+            spending: self.schema.as_ref().map(|_| Arc::default()),
             ..Request::new(question.text, &self.session)
         };
         if self.args.has("dry-run") {
             return self.preview(&request);
         }
         loaded.config.choose_model(&self.factory.env)?;
-        let printer = Arc::new(Printer::new(self.output, screen));
+        let printer = Arc::new(Printer::new(self.shown(), screen));
         self.factory.options.servers.unknown = Unknown::Wait(request.cancel.clone());
         signals.turn_begins(&request.cancel);
         let waiting = || printer.event(Event::Warning(WAITING.to_owned()));
@@ -200,7 +216,16 @@ impl Run<'_> {
             .with_chosen_model(session.model.clone(), loaded)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
-        let mut response = turn::turn(&agent, Some(session), request, &printer, &signals).response;
+        let asked = turn::turn(&agent, Some(session), request.clone(), &printer, &signals);
+        let mut response = self.enforce_schema(asked.response, |text| {
+            let again = Request {
+                title: String::new(),
+                media: Vec::new(),
+                input: text,
+                ..request
+            };
+            turn::turn(&agent, None, again, &printer, &signals).response
+        });
         if let Some(delivery) = delivery {
             let chat = &self.origin.chat;
             let title =
@@ -220,6 +245,37 @@ impl Run<'_> {
         Ok(code)
     }
 
+    /// What the request of a question overrides.
+    fn sampling(&self) -> Sampling {
+        Sampling {
+            extra_body: self.schema.iter().flat_map(AnswerSchema::fields).collect(),
+            ..Sampling::default()
+        }
+    }
+
+    /// What the printer shows: an answer that must fit a schema is printed when it does.
+    fn shown(&self) -> Output {
+        Output {
+            format: match self.schema {
+                Some(_) => Format::Json,
+                None => self.output.format,
+            },
+            ..self.output
+        }
+    }
+
+    /// The response with an answer that fits the schema, if there is one.
+    fn enforce_schema(
+        &self,
+        response: Response,
+        ask_again: impl FnOnce(String) -> Response,
+    ) -> Response {
+        match &self.schema {
+            Some(schema) => schema.enforce(response, ask_again),
+            None => response,
+        }
+    }
+
     /// Prints the object of `--json` and the error, and returns the exit code.
     fn finish(&self, mut response: Response) -> Result<u8> {
         if self.factory.options.memory.is_some() {
@@ -227,6 +283,8 @@ impl Run<'_> {
         }
         if self.output.format != Format::Text {
             print_json(&response_json(&response))?;
+        } else if self.schema.is_some() && response.error.is_none() {
+            print(&format!("{}\n", response.output))?;
         }
         Ok(response.error.as_ref().map_or(0, report))
     }
@@ -304,17 +362,22 @@ fn chat(args: &Args, home: &Home, is_talk: bool) -> Result<String> {
 }
 
 /// Applies the flags to the agents of this command.
-fn factory(args: &Args, env: &Env) -> Result<AgentFactory> {
+fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<AgentFactory> {
     let (overrides, tools, budget_tokens) = (
         overrides(args)?,
         tools(args)?,
         args.number("budget-tokens", 50_000)?,
     );
     let memory = args.has("no-session").then(Memory::default);
-    let whole_replies = args.has("no-stream");
+    let whole_replies = args.has("no-stream") || schema.is_some();
     let format = Output::of(args).format;
     let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();
-    let system = args.value("system").map(str::to_owned);
+    let typed = args.value("system").map(str::to_owned);
+    let system: Vec<String> = typed
+        .into_iter()
+        .chain(schema.map(AnswerSchema::instruction))
+        .collect();
+    let system = (!system.is_empty()).then(|| system.join("\n\n"));
     let options = Options {
         memory,
         whole_replies,

@@ -23,6 +23,7 @@ mod onboard_telegram;
 mod printer;
 mod question;
 mod repl;
+mod schema;
 mod send;
 mod service;
 mod sessions;

@@ -20,7 +20,7 @@ pub(crate) mod names;
 pub(crate) mod pages;
 mod registry;
 mod repair;
-mod schema;
+pub(crate) mod schema;
 pub(crate) mod skill;
 pub(crate) mod subagent;
 pub(crate) mod think;

@@ -13,6 +13,7 @@ use support::{
 };
 
 mod agent;
+mod answer_schema;
 mod answers;
 mod anthropic;
 mod asked;

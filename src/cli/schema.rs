@@ -1,0 +1,164 @@
+//! `--schema FILE`: the answer is JSON that fits the schema in FILE.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::args::Args;
+use crate::bus::{Response, TurnStop};
+use crate::error::{Context, Error, Result};
+use crate::json::parse_json;
+use crate::text::{not_found_near, one_line};
+use crate::tool::schema;
+
+/// Maximum size of a schema, in bytes: each request carries it twice.
+const MAX_SCHEMA: u64 = 64 << 10;
+
+/// The form that an answer must have.
+pub(super) struct AnswerSchema(Value);
+
+impl AnswerSchema {
+    /// Reads the file of `--schema`, if there is one.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Usage`]: the file is missing, too large, or has no JSON object.
+    pub(super) fn of(args: &Args) -> Result<Option<Self>> {
+        let Some(path) = args.value("schema") else {
+            return Ok(None);
+        };
+        let file = Path::new(path);
+        if !file.is_file() {
+            let list = format!("ls -l {}", shell_words::quote(path));
+            return Err(not_found_near("file", path, None, &list).doing("--schema"));
+        }
+        if fs_err::metadata(file)?.len() > MAX_SCHEMA {
+            return Err(Error::usage("--schema: the file is larger than 64 KB")
+                .hint("leave out descriptions"));
+        }
+        let text = fs_err::read_to_string(file).doing("--schema")?;
+        let wrong = |what: String| {
+            Error::usage(format!("--schema {}: {what}", one_line(path, 200)))
+                .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
+        };
+        match parse_json(text.trim_start_matches('\u{feff}')) {
+            Ok(schema) if schema.is_object() => Ok(Some(Self(schema))),
+            Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
+            Err(e) => Err(wrong(e.to_string())),
+        }
+    }
+
+    /// The end of the system prompt.
+    pub(super) fn instruction(&self) -> String {
+        format!(
+            "Your final answer is JSON alone, without a fence or any other text, that fits this JSON Schema:\n{}",
+            self.0
+        )
+    }
+
+    /// The fields of OpenAI's API that ask for this form. A host that refuses them is asked without.
+    pub(super) fn fields(&self) -> Map<String, Value> {
+        let format = json!({
+            "type": "json_schema",
+            "json_schema": {"name": "answer", "schema": self.0},
+        });
+        Map::from_iter([("response_format".to_owned(), format)])
+    }
+
+    /// Makes the output of a response JSON on one line. If it is none that fits, `ask_again` gets a message that says why, unless the
+    /// answer was cut.
+    pub(super) fn enforce(
+        &self,
+        mut response: Response,
+        ask_again: impl FnOnce(String) -> Response,
+    ) -> Response {
+        if response.error.is_some() {
+            return response;
+        }
+        let mut read = self.read(&response.output);
+        if let Err(why) = &read {
+            if response.stop != TurnStop::Length {
+                let answer = ask_again(format!(
+                    "The answer does not fit the schema: {why}. Answer again, with the JSON alone."
+                ));
+                response.output.clear();
+                response.join(answer);
+                if response.error.is_some() {
+                    return response;
+                }
+                read = self.read(&response.output);
+            }
+        }
+        match read {
+            Ok(json) => response.output = json,
+            Err(why) => {
+                response.output.clear();
+                let error = Error::failed(format!("the answer does not fit the schema: {why}"));
+                response.error = Some(error.hint("run `bantam sessions show KEY` to read it"));
+                response.stop = TurnStop::Error;
+            }
+        }
+        response
+    }
+
+    /// An answer as JSON on one line, or what is wrong with it.
+    fn read(&self, answer: &str) -> Result<String, String> {
+        let json = without_fence(answer);
+        let value: Value = parse_json(json).map_err(|e| format!("it is not JSON ({e})"))?;
+        schema::matches(&self.0, &value)?;
+        Ok(value.to_string())
+    }
+}
+
+/// The content of a text that is one Markdown fence, else the text.
+fn without_fence(text: &str) -> &str {
+    let text = text.trim();
+    let inner = text
+        .strip_prefix("```")
+        .and_then(|text| text.strip_suffix("```"));
+    inner
+        .and_then(|inner| inner.split_once('\n'))
+        .map_or(text, |(_, content)| content)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(output: &str) -> Response {
+        Response {
+            output: output.to_owned(),
+            stop: TurnStop::Done,
+            ..Response::default()
+        }
+    }
+
+    #[test]
+    fn answer_is_read_asked_for_again_or_refused() {
+        let schema = AnswerSchema(json!({
+            "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
+        }));
+        for (first, second, output) in [
+            ("{\"n\": 1}", None, Some("{\"n\":1}")),
+            ("```json\n{\"n\": 1}\n```", None, Some("{\"n\":1}")),
+            ("{}", Some("{\"n\": 1}"), Some("{\"n\":1}")),
+            ("One.", Some("{\"n\": 1}"), Some("{\"n\":1}")),
+            ("{\"n\": \"1\"}", Some("{\"n\": \"1\"}"), None),
+            ("[]", Some("null"), None),
+        ] {
+            let mut asked = None;
+            let response = schema.enforce(answered(first), |why| {
+                asked = Some(why);
+                answered(second.unwrap())
+            });
+            assert_eq!(asked.is_some(), second.is_some(), "{first}: {asked:?}");
+            assert_eq!(response.error.is_none(), output.is_some(), "{first}");
+            assert_eq!(response.output, output.unwrap_or_default(), "{first}");
+        }
+        let cut = Response {
+            stop: TurnStop::Length,
+            ..answered("{\"n\"")
+        };
+        let response = schema.enforce(cut, |_| unreachable!());
+        assert!(response.error.is_some());
+    }
+}
