@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::path::{self, correct_names, find_variable, parse_at, shape, suggest};
+use super::path::{self, correct_names, parse_at, shape, suggest};
 use super::{Config, Env, check};
 use crate::error::{Error, Result};
 use crate::json::{explain as explain_json, parse_json};
+use crate::text::{nearest, one_line};
 
 /// Where a value comes from, if not from config.json.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Override {
 /// What [`Config::load`] found.
 pub(crate) struct Loaded {
     pub config: Arc<Config>,
-    /// One sentence for each name that is no setting.
+    /// One sentence for each name or variable that is no setting.
     pub warnings: Vec<String>,
     /// Those with precedence last.
     pub overrides: Vec<Override>,
@@ -78,16 +79,15 @@ impl Config {
             Some((name, text)) => (name, parse(name, text)?),
             None => ("config.json", json!({})),
         };
-        let mut overrides = variables(env);
+        let (mut overrides, mut warnings) = variables(env);
         overrides.extend(flags);
         let layers = Layers {
             name,
             overrides: &overrides,
         };
         let (mut config, has_unknown) = layers.read(&value)?;
-        let mut warnings = Vec::new();
         if has_unknown {
-            warnings = layers.correct(&mut value)?;
+            warnings.extend(layers.correct(&mut value)?);
             config = layers.read(&value)?.0;
         }
         config.has_file = file.is_some();
@@ -195,9 +195,9 @@ impl Layers<'_> {
 /// Names at the top that only the configurations of picoclaw, nanobot and `SmartBot` have, in lower case.
 const FOREIGN: [&str; 4] = ["providers", "channel_list", "channellist", "gateway_host"];
 
-/// What the variables set, those with precedence last.
-fn variables(env: &Env) -> Vec<Override> {
-    let mut found = Vec::new();
+/// What the variables set, those with precedence last, and a warning for each that is almost the name of one.
+fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
+    let (mut found, mut warnings) = (Vec::new(), Vec::new());
     let mut add = |name: &str, path: Vec<String>, value: Value| {
         found.push(Override {
             path,
@@ -207,11 +207,8 @@ fn variables(env: &Env) -> Vec<Override> {
     };
     let is_set = |(_, text): &(&String, &String)| !text.is_empty();
     if let Some((name, token)) = env.get_key_value("TELEGRAM_BOT_TOKEN").filter(is_set) {
-        add(
-            name,
-            path::split("channels.telegram.token"),
-            token.as_str().into(),
-        );
+        let path = path::split("channels.telegram.token");
+        add(name, path, token.as_str().into());
     }
     let ours = env
         .range("BANTAM_".to_owned()..)
@@ -220,13 +217,21 @@ fn variables(env: &Env) -> Vec<Override> {
         .filter(|(name, _)| name.as_str() != "BANTAM_HOME");
     let mut known = None;
     for (name, text) in ours {
-        let shape = known.get_or_insert_with(shape);
-        if let Some(path) = find_variable(shape, name) {
-            let value = parse_at(shape, &path, text);
-            add(name, path, value);
+        let (shape, known) = known.get_or_insert_with(|| {
+            let shape = shape();
+            let names = path::variables(&shape);
+            (shape, names)
+        });
+        if let Some(path) = known.get(&name.to_ascii_uppercase()) {
+            add(name, path.clone(), parse_at(shape, path, text));
+        } else if let Some(near) = nearest(name, known.keys().map(String::as_str)) {
+            let name = one_line(name, 80);
+            warnings.push(format!(
+                "the variable {name} sets nothing; did you mean {near}?"
+            ));
         }
     }
-    found
+    (found, warnings)
 }
 
 /// Reads the text of a file: an object.
@@ -492,6 +497,20 @@ mod tests {
         let error = Config::load(None, &Env::new(), vec![flag]).err().unwrap();
         assert_eq!(error.kind, Kind::Usage);
         assert!(error.message.starts_with("--timeout is 0"), "{error}");
+    }
+
+    #[test]
+    fn misspelled_variable_is_reported() {
+        let variable = |name: &str| {
+            let env = Env::from([(name.to_owned(), "5".to_owned())]);
+            Config::load(None, &env, Vec::new()).unwrap().warnings
+        };
+        let told = variable("BANTAM_AGENTS_DEFAULTS_TIMOUT");
+        assert!(
+            told[0].ends_with("did you mean BANTAM_AGENTS_DEFAULTS_TIMEOUT?"),
+            "{told:?}"
+        );
+        assert_eq!(variable("BANTAM_OF_ANOTHER_PROGRAM"), [""; 0]);
     }
 
     #[test]

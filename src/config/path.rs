@@ -173,14 +173,12 @@ fn list_settings(shape: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<Stri
     }
 }
 
-/// The setting of a variable: `BANTAM_` and its path in capitals. Settings inside lists and maps have none.
-pub(super) fn find_variable(shape: &Value, variable: &str) -> Option<Vec<String>> {
-    let name = variable.strip_prefix("BANTAM_")?;
+/// The variables of the settings: `BANTAM_` and the path in capitals. Settings inside lists and maps have none.
+pub(super) fn variables(shape: &Value) -> BTreeMap<String, Vec<String>> {
     let mut paths = Vec::new();
     list_settings(shape, &mut Vec::new(), &mut paths);
-    paths
-        .into_iter()
-        .find(|path| path.join("_").eq_ignore_ascii_case(name))
+    let name = |path: &Vec<String>| format!("BANTAM_{}", path.join("_").to_ascii_uppercase());
+    paths.into_iter().map(|path| (name(&path), path)).collect()
 }
 
 /// What a text means as the value at a path of the settings: text needs no quotes, and a list may be written with commas.
