@@ -24,10 +24,13 @@ pub(super) const COMMAND: Command = Command::row(
     "status",
     "",
     run,
-    "show what is configured, and where each value came from",
+    "show the model, the key, conversations, the gateway and jobs",
 )
 .with_flags(&[
-    ("-v, --verbose", "also show defaults"),
+    (
+        "-v, --verbose",
+        "also show every setting, and where its value came from",
+    ),
     ("--json", "one JSON object"),
 ]);
 
@@ -96,7 +99,7 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     if given.has("json") {
         print_json(&status.object)?;
     } else {
-        print(&status.page())?;
+        print(&status.page(given.has("verbose")))?;
     }
     // An unusable configuration exits as it would for a question.
     Ok(loaded.err().map_or(0, |e| report(&e)))
@@ -200,7 +203,7 @@ impl Status<'_> {
         self.object["learned"] = learned.into();
     }
 
-    fn page(&self) -> String {
+    fn page(&self, with_values: bool) -> String {
         let mut page = format!("bantam {}\n", env!("CARGO_PKG_VERSION"));
         for (name, text) in &self.lines {
             page.push_str(&hung(&format!("{name:<10} {}", one_line(text, 500)), 11));
@@ -208,6 +211,7 @@ impl Status<'_> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let values = self.object["values"]
             .as_array()
+            .filter(|_| with_values)
             .into_iter()
             .flatten()
             .map(|row| {

@@ -309,11 +309,15 @@ fn status_does_not_call_a_secret_set_whose_variable_is_not() {
             .unwrap()
             .to_owned()
     };
-    let run = home.bantam().arg("status").run();
+    let run = home.bantam().args(["status", "-v"]).run();
     assert_eq!(
         line(&run),
         "channels.telegram.token = (NOWHERE is not set) (config.json)"
     );
-    let run = home.bantam().env("NOWHERE", CANARY).arg("status").run();
+    let run = home
+        .bantam()
+        .env("NOWHERE", CANARY)
+        .args(["status", "-v"])
+        .run();
     assert_eq!(line(&run), "channels.telegram.token = (set) (config.json)");
 }
