@@ -1,11 +1,9 @@
 //! The command line: finds the command, runs it, and turns its result into an exit code.
 
-mod actions;
 mod agent;
 mod args;
 mod attach;
 mod background;
-mod commands;
 mod completions;
 mod config;
 mod cron;
@@ -28,6 +26,7 @@ mod send;
 mod service;
 mod sessions;
 mod skills;
+mod slash;
 mod status;
 mod term;
 mod tools;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::attach;
-use super::commands::{self, Command, Input};
 use super::editor::{Completer, Editor, Line, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
+use super::slash::{self, Input, Slash};
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::tty;
@@ -21,7 +21,7 @@ use crate::bus::Origin;
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
-use crate::session::{Files, Store as _};
+use crate::session::{Files, Session, Store as _};
 use crate::text::{one_line, rfc3339, without_controls};
 use crate::usage::Totals;
 
@@ -44,10 +44,7 @@ pub(super) fn run(repl: Repl, agent: Agent, screen: Screen, signals: Signals) ->
         screen.note(&format!(
             "bantam {version}, {model}. /help lists the commands, Ctrl-D ends."
         ));
-        // A conversation that cannot be read is reported when its turn begins.
-        let store = Files::new(repl.factory.home.clone());
-        let stored = repl.factory.options.memory.is_none();
-        if let Some(session) = stored.then(|| store.peek(&repl.session).ok()).flatten() {
+        if let Some(session) = repl.stored_session() {
             screen.note(&format!("bantam: {}", session.describe()));
         }
     }
@@ -101,6 +98,16 @@ impl Repl {
             skills,
         }
     }
+
+    /// The conversation, unless it is only in memory. One that cannot be read is reported when its turn begins.
+    pub(super) fn stored_session(&self) -> Option<Session> {
+        if self.factory.options.memory.is_some() {
+            return None;
+        }
+        Files::new(self.factory.home.clone())
+            .peek(&self.session)
+            .ok()
+    }
 }
 
 pub(super) struct Conversation {
@@ -144,7 +151,7 @@ impl Conversation {
                 Err(e) => return super::report(&e),
             };
             self.was_interrupted = false;
-            let done = match commands::parse(&line, &self.repl.skills) {
+            let done = match slash::parse(&line, &self.repl.skills) {
                 Input::Empty => continue,
                 Input::Command(command, argument) => {
                     match self.command(command, &argument).transpose() {
@@ -177,16 +184,11 @@ impl Conversation {
         }
     }
 
-    fn command(&mut self, command: &Command, argument: &str) -> Result<Option<String>> {
-        let (name, needed) = (command.name, command.argument);
-        if argument.is_empty() && !needed.is_empty() && !needed.starts_with('[') {
-            return Err(
-                Error::usage(format!("{name} needs {needed}")).hint(format!("{name} {needed}"))
-            );
-        }
-        if needed.is_empty() && !argument.is_empty() {
+    fn command(&mut self, command: &Slash, argument: &str) -> Result<Option<String>> {
+        let name = command.name;
+        if command.args.is_empty() && !argument.is_empty() {
             return Err(Error::usage(format!("{name} takes no argument"))
-                .hint(format!("type {name} alone")));
+                .hint(format!("type `{name}` alone")));
         }
         (command.run)(self, argument)
     }

@@ -32,7 +32,7 @@ fn lines_are_answered_one_after_the_other_until_quit() {
 
 #[test]
 fn exit_and_the_end_of_input_end_it_too() {
-    for end in ["exit\n", "/exit\n", "\x04"] {
+    for end in ["exit\n", "/quit\n", "\x04"] {
         let model = Model::never_asked();
         let home = Home::with(&model.config());
         let mut talk = conversation(&home, []);
@@ -163,7 +163,8 @@ fn help_usage_and_mistyped_commands_are_answered_without_the_model() {
     talk.wait_for_stdout("Four.\r\n\r\n\u{1b}[?2004h");
     talk.types("/usage\n");
     talk.wait_for_stdout("1 turn: 11 tokens read (3 of them cached), 7 written");
-    talk.wait_for_stdout("bantam: context: about ");
+    talk.types("/status\n");
+    talk.wait_for_stdout("context: about ");
     talk.types("/thinking\n");
     talk.wait_for_stdout("the model's thoughts are shown");
     talk.types("/thinking\n");

@@ -186,14 +186,11 @@ fn a_command_that_takes_nothing_says_what_to_type() {
     let home = Home::with(&model.config());
     let mut talk = talk(&home);
     for (typed, said) in [
-        ("/undo 3", "hint: type /undo alone"),
-        ("/quit now", "hint: type /quit alone"),
-        (
-            "/help model",
-            "/model [NAME]   list the models, or change to one",
-        ),
-        ("/help /undo", "/undo           take back the last question"),
-        ("/help nothing", "no command named"),
+        ("/undo 3", "hint: type `/undo` alone"),
+        ("/quit now", "hint: type `/quit` alone"),
+        ("/help", "/model [NAME]   list the models, or change to one"),
+        ("/status", "bantam: the model is"),
+        ("/nothing", "no command named"),
     ] {
         talk.types(&format!("{typed}\r"));
         talk.wait_for_next_stdout(said);

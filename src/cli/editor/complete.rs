@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::cli::commands;
+use crate::cli::slash;
 use crate::config::Env;
 use crate::paths::of_user;
 
@@ -23,7 +23,7 @@ impl Completer {
                 let files = files(path, &self.env).into_iter();
                 files.map(|path| format!("@{path}")).collect()
             }
-            None if start == 0 && word.starts_with('/') => commands::names()
+            None if start == 0 && word.starts_with('/') => slash::names()
                 .filter(|name| name.starts_with(word))
                 .map(str::to_owned)
                 .collect(),

@@ -1,0 +1,381 @@
+//! The commands of a conversation at the terminal: `/new`, `/undo` and the others.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::question::Question;
+use super::repl::Conversation;
+use super::table;
+use crate::agent::Agent;
+use crate::error::{Error, Result};
+use crate::message::Usage;
+use crate::paths::session_name;
+use crate::provider::catalog::{self, HostOffers, Offer};
+use crate::session::fresh_key;
+use crate::text::{counted, not_found, one_line};
+use crate::usage::Totals;
+
+/// A command of a conversation.
+pub(super) struct Slash {
+    pub name: &'static str,
+    /// `[NAME]`, or empty.
+    pub args: &'static str,
+    help: &'static str,
+    /// Returns the text to show; `None` ends the conversation.
+    pub run: fn(&mut Conversation, &str) -> Result<Option<String>>,
+}
+
+const COMMANDS: [Slash; 9] = [
+    Slash {
+        name: "/help",
+        args: "",
+        help: "list the commands and keys",
+        run: |_, _| Ok(Some(help())),
+    },
+    Slash {
+        name: "/new",
+        args: "",
+        help: "start a new conversation",
+        run: |talk, _| talk.start_over().map(Some),
+    },
+    Slash {
+        name: "/model",
+        args: "[NAME]",
+        help: "list the models, or change to one",
+        run: |talk, name| talk.model(name).map(Some),
+    },
+    Slash {
+        name: "/retry",
+        args: "",
+        help: "ask the last question again",
+        run: |talk, _| talk.retry().map(Some),
+    },
+    Slash {
+        name: "/undo",
+        args: "",
+        help: "take back the last question, its answer and file changes",
+        run: |talk, _| talk.undo().map(Some),
+    },
+    Slash {
+        name: "/status",
+        args: "",
+        help: "show the conversation, its model and its context",
+        run: |talk, _| talk.status().map(Some),
+    },
+    Slash {
+        name: "/thinking",
+        args: "",
+        help: "show what the model thinks, or hide it again",
+        run: |talk, _| Ok(Some(talk.toggle_thinking())),
+    },
+    Slash {
+        name: "/usage",
+        args: "",
+        help: "show tokens and cost so far",
+        run: |talk, _| Ok(Some(talk.usage())),
+    },
+    Slash {
+        name: "/quit",
+        args: "",
+        help: "leave (also exit and quit)",
+        run: |_, _| Ok(None),
+    },
+];
+
+const KEYS: &str = "\
+Ctrl-C stops an answer or clears the line; pressed again, it leaves, as does
+Ctrl-D. Alt-Enter, or \\ at the end of a line, begins another line. Ctrl-R
+searches what was typed before, Tab completes. @FILE in a message attaches the
+file, once you agree. To send a line that looks like a command, put a
+space before it.";
+
+pub(super) enum Input {
+    Message(String),
+    /// A command, and the text behind it.
+    Command(&'static Slash, String),
+    /// Looks like a command.
+    Unknown(Error),
+    /// Several lines, probably pasted, of which the first would be a command: its name.
+    Lines(String),
+    Empty,
+}
+
+pub(super) fn parse(line: &str, skills: &[String]) -> Input {
+    let trimmed = line.trim();
+    if trimmed.is_empty() {
+        return Input::Empty;
+    }
+    let has_more = trimmed.contains('\n');
+    if let Some(command) = find(line) {
+        if has_more {
+            return Input::Lines(command.name.to_owned());
+        }
+        let rest = trimmed
+            .split_once(char::is_whitespace)
+            .map_or("", |(_, rest)| rest.trim());
+        return Input::Command(command, rest.to_owned());
+    }
+    let (message, first) = (
+        Input::Message(line.trim_end().to_owned()),
+        line.split_whitespace().next().unwrap_or_default(),
+    );
+    // Paths such as /etc/hosts are text.
+    let is_command =
+        |word: &&str| !word.is_empty() && word.chars().all(|c| c.is_alphabetic() || c == '-');
+    let Some(name) = first
+        .strip_prefix('/')
+        .filter(|word| line.starts_with('/') && is_command(word))
+    else {
+        return message;
+    };
+    if skills.iter().any(|skill| skill == name) {
+        return message;
+    }
+    if has_more {
+        return Input::Lines(first.to_owned());
+    }
+    let skills = skills.iter().map(|name| format!("/{name}"));
+    let known: Vec<String> = names().map(str::to_owned).chain(skills).collect();
+    let known = known.iter().map(String::as_str);
+    Input::Unknown(not_found("command", first, known, "/help"))
+}
+
+/// The command in a line.
+fn find(line: &str) -> Option<&'static Slash> {
+    let name = match line.split_whitespace().next()? {
+        // "exit the loop" is a message.
+        "exit" | "quit" if line.split_whitespace().count() == 1 => "/quit",
+        name if line.starts_with(name) => name,
+        _ => return None,
+    };
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    COMMANDS.iter().map(|command| command.name)
+}
+
+fn help() -> String {
+    let line = |command: &Slash| {
+        let usage = format!("{} {}", command.name, command.args);
+        format!("{usage:<15} {}\n", command.help)
+    };
+    COMMANDS.iter().map(line).chain([KEYS.to_owned()]).collect()
+}
+
+impl Conversation {
+    fn start_over(&mut self) -> Result<String> {
+        let mut kept = "";
+        if self.repl.factory.options.memory.is_some() {
+            self.repl.chat = fresh_key(SystemTime::now());
+            self.repl.session = session_name("cli", &self.repl.chat)?;
+        } else if self.repl.factory.reset(&self.repl.session)? {
+            kept = "; the old one is kept";
+        }
+        self.unanswered = None;
+        self.set_model(None)?;
+        Ok(format!("bantam: started a new conversation{kept}"))
+    }
+
+    /// What the host of a model offers.
+    fn offers(&self, model: &str) -> Result<HostOffers> {
+        let factory = &self.repl.factory;
+        let config = factory.load(None)?.config;
+        catalog::of(factory.parts(&config), model)
+    }
+
+    /// Lists the models, or changes to one.
+    fn model(&mut self, name: &str) -> Result<String> {
+        if name.is_empty() {
+            return Ok(self.list_models());
+        }
+        let model = self.set_model(Some(name))?;
+        self.repl.factory.choose_model(&self.repl.session, name)?;
+        let done = format!("bantam: the model is now {model}");
+        let Some((_, id)) = name
+            .split_once('/')
+            .filter(|_| !self.repl.models.iter().any(|known| known == name))
+        else {
+            return Ok(done);
+        };
+        let offers = self
+            .offers(name)
+            .and_then(|host| host.models)
+            .unwrap_or_default();
+        if offers.is_empty() || offers.iter().any(|offer| offer.id == id) {
+            return Ok(done);
+        }
+        Ok(format!(
+            "{done}, but its host does not list that model; /model lists the ones it has"
+        ))
+    }
+
+    /// The models that can be chosen.
+    fn list_models(&self) -> String {
+        let model = self.agent.model();
+        let mut names = self.repl.models.clone();
+        let offers = self.offers(model).and_then(|host| host.models);
+        let offers = offers.unwrap_or_default();
+        let row = |offer: &Offer| [offer.name.clone(), offer.abilities()];
+        let has_name = |offer: &&Offer| !offer.name.is_empty();
+        let rows: Vec<_> = offers.iter().filter(has_name).map(row).collect();
+        if !rows.is_empty() {
+            names.push("one of these".to_owned());
+        }
+        names.push("or vendor/model".to_owned());
+        format!(
+            "bantam: the model is {model}\n{}bantam: /model NAME changes it: {}",
+            table(&[], &rows),
+            names.join(", ")
+        )
+    }
+
+    /// Answers with this model or the configured one, and returns its name.
+    fn set_model(&mut self, name: Option<&str>) -> Result<String> {
+        let factory = &self.repl.factory;
+        let agent = factory.build(&factory.load(name)?.config)?.agent;
+        Ok(self.set_agent(agent))
+    }
+
+    fn set_agent(&mut self, agent: Agent) -> String {
+        self.agent = Arc::new(agent);
+        self.agent.model().to_owned()
+    }
+
+    /// Asks the last question again, as if it had not been asked before.
+    fn retry(&mut self) -> Result<String> {
+        let question = match self.unanswered.take() {
+            Some(question) => question,
+            None => match self.repl.factory.undo(&self.repl.session)? {
+                Some(user) => Question {
+                    text: user.content,
+                    title: user.title,
+                    media: user.media,
+                },
+                None => return Ok("bantam: nothing was asked yet".to_owned()),
+            },
+        };
+        self.screen
+            .detail(&format!("asking again: {}", one_line(&question.text, 60)));
+        self.turn(question)
+    }
+
+    fn undo(&mut self) -> Result<String> {
+        self.unanswered = None;
+        let Some(undone) = self.repl.factory.undo_with_files(&self.repl.session)? else {
+            return Ok("bantam: there is nothing to take back".to_owned());
+        };
+        let lines = undone.lines();
+        let lines = lines.iter().map(|line| format!("bantam: {line}"));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
+    }
+
+    fn status(&self) -> Result<String> {
+        let model = self.agent.model();
+        let context = self.agent.window_use(&self.repl.session)?;
+        let mut lines = vec![format!("bantam: the model is {model}; context: {context}")];
+        if let Some(session) = self.repl.stored_session() {
+            lines.insert(0, format!("bantam: {}", session.describe()));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    fn toggle_thinking(&mut self) -> String {
+        let thinking = &mut self.repl.output.thinking;
+        *thinking = !*thinking;
+        format!(
+            "bantam: the model's thoughts are {}",
+            if *thinking { "shown" } else { "hidden" }
+        )
+    }
+
+    fn usage(&self) -> String {
+        let Totals { calls, usage, cost } = &self.total;
+        let Usage {
+            prompt_tokens,
+            completion_tokens,
+            cached_tokens,
+        } = usage;
+        let turns = counted(usize::try_from(*calls).unwrap_or(usize::MAX), "turn");
+        let cost = cost.map_or(String::new(), |_| {
+            format!("; cost {}", super::usage::cost(*cost))
+        });
+        format!(
+            "bantam: {turns}: {prompt_tokens} tokens read ({cached_tokens} of them cached), {completion_tokens} written{cost}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a line is, in words.
+    fn kind(line: &str, skills: &[String]) -> String {
+        match parse(line, skills) {
+            Input::Message(text) => format!("message {text}"),
+            Input::Command(command, rest) => format!("{} {rest}", command.name),
+            Input::Unknown(e) => format!("{}: {}", e.message, e.hint.unwrap()),
+            Input::Lines(word) => format!("lines after {word}"),
+            Input::Empty => String::new(),
+        }
+    }
+
+    #[test]
+    fn a_line_is_a_command_a_skill_a_message_or_a_mistake() {
+        let skills = ["weather".to_owned(), "write-news".to_owned()];
+        let is = |line, name, rest: &str| {
+            assert_eq!(kind(line, &skills), format!("{name} {rest}"));
+        };
+        is("/help", "/help", "");
+        is("/new ", "/new", "");
+        is("/model  openai/gpt-5-mini ", "/model", "openai/gpt-5-mini");
+        is("quit", "/quit", "");
+        is("/undo 3", "/undo", "3");
+        is("exit", "/quit", "");
+        for line in [
+            "exit the loop",
+            "/etc/hosts: what is it?",
+            " /help me",
+            "// a comment",
+            "/ 2",
+            "quit smoking",
+        ] {
+            assert_eq!(kind(line, &skills), format!("message {line}"));
+        }
+        for line in ["/weather in Berlin", "/write-news"] {
+            assert_eq!(
+                kind(line, &skills),
+                format!("message {line}"),
+                "the agent adds the skill"
+            );
+        }
+        for (line, hint) in [
+            ("/modle x", "did you mean `/model`?"),
+            ("/wether", "did you mean `/weather`?"),
+            ("/zzzzz", "run `/help`"),
+        ] {
+            let word = line.split(' ').next().unwrap();
+            let expected = format!("no command named \"{word}\": {hint}");
+            assert_eq!(kind(line, &skills), expected);
+        }
+        for (lines, expected) in [
+            ("/new\nwhat now?", "lines after /new"),
+            ("/zzzzz x\ny", "lines after /zzzzz"),
+            ("/weather in\nBerlin", "message /weather in\nBerlin"),
+            (" /new\nx", "message  /new\nx"),
+        ] {
+            assert_eq!(kind(lines, &skills), expected);
+        }
+        assert_eq!(kind(" \t", &skills), "");
+    }
+
+    #[test]
+    fn the_help_fits_a_narrow_terminal() {
+        assert!(
+            help().lines().all(|line| line.chars().count() < 80),
+            "{}",
+            help()
+        );
+    }
+}
