@@ -126,6 +126,8 @@ pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8
 }
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
+    let limit = args.number("timeout", 120)?.map(Duration::from_secs);
+    let deadline = limit.map(|limit| Cancel::new(Some(limit)));
     EXCLUSIVE
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
@@ -145,6 +147,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let session = session_name("cli", &chat)?;
     let run = Run {
         args,
+        deadline,
         output,
         schema,
         factory,
@@ -164,6 +167,8 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
 /// One run of the command.
 struct Run<'a> {
     args: &'a Args,
+    /// The end of `--timeout`, which counts from the start of the program.
+    deadline: Option<Cancel>,
     output: Output,
     schema: Option<AnswerSchema>,
     factory: AgentFactory,
@@ -182,11 +187,12 @@ impl Run<'_> {
         let signals = Signals::watch(screen.clone(), false)?;
         self.attach(&mut question, &loaded.config)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
+        let deadline = self.deadline.take();
         let request = Request {
             title: question.title,
             media: question.media,
             origin: self.origin.clone(),
-            cancel: Cancel::new(Some(timeout)),
+            cancel: deadline.unwrap_or_else(|| Cancel::new(Some(timeout))),
             sampling: self.sampling(),
             // One limit for the question and a second attempt.
             spending: self.schema.as_ref().map(|_| Arc::default()),

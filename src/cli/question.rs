@@ -1,7 +1,8 @@
 //! The question of `bantam agent`: words, standard input, a template and files become one message.
 
 use std::collections::BTreeMap;
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -10,7 +11,7 @@ use super::notice;
 use super::printer::Verbosity;
 use crate::access;
 use crate::app::media::Attachment;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Error, Kind, Result};
 use crate::message::Media;
 use crate::paths::Home;
 use crate::redact::Redactor;
@@ -19,10 +20,7 @@ use crate::template;
 use crate::text::{nearest, not_found, one_line};
 
 /// Silence on standard input after which the user is told that it is read.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 3,
-    tv_nsec: 0,
-};
+const SILENCE: Duration = Duration::from_secs(3);
 /// More than any model reads at once, and the most that a conversation loads of one message.
 const MAX_INPUT: u64 = 4 << 20;
 
@@ -51,7 +49,8 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     let piped = if args.has("no-stdin") {
         String::new()
     } else {
-        piped(verbosity)?
+        let limit = args.number("timeout", 120)?.map(Duration::from_secs);
+        piped(verbosity, limit)?
     };
     let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
@@ -197,24 +196,69 @@ fn fill<'a>(
     }
 }
 
-/// What was piped in; nothing from a terminal.
-fn piped(verbosity: Verbosity) -> Result<String> {
+/// The number of these that are ready within a time. An input that cannot be polled is ready, and fails when it is read.
+fn poll_for(inputs: &mut [PollFd], time: Duration) -> io::Result<usize> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    Ok(poll(inputs, Some(&time)).unwrap_or(inputs.len()))
+}
+
+/// Reads up to [`MAX_INPUT`] bytes and one more.
+fn read_input(input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input.take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same until a time, when it fails as [`io::ErrorKind::TimedOut`].
+fn read_input_until(input: &mut io::StdinLock, until: Instant) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() as u64 <= MAX_INPUT {
+        let left = until.saturating_duration_since(Instant::now());
+        if poll_for(&mut [PollFd::new(input, PollFlags::IN)], left)? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let piece = input.fill_buf()?;
+        let length = piece.len();
+        if length == 0 {
+            break;
+        }
+        bytes.extend_from_slice(piece);
+        input.consume(length);
+    }
+    Ok(bytes)
+}
+
+/// The text of standard input, which must end within `limit`; nothing from a terminal.
+fn piped(verbosity: Verbosity, limit: Option<Duration>) -> Result<String> {
     let mut input = io::stdin().lock();
     if input.is_terminal() {
         return Ok(String::new());
     }
-    // Some callers hold the pipe open and write nothing. An input that cannot be polled fails when it is read.
+    let started = Instant::now();
+    // Some callers hold the pipe open and write nothing.
     let mut ready = [PollFd::new(&input, PollFlags::IN)];
-    if poll(&mut ready, Some(&SILENCE)) == Ok(0) && verbosity != Verbosity::Quiet {
-        notice("waiting for stdin (-n to skip)");
+    let is_watched = verbosity != Verbosity::Quiet && limit.is_none_or(|limit| limit > SILENCE);
+    if is_watched && poll_for(&mut ready, SILENCE)? == 0 {
+        notice("waiting for standard input (-n skips it)");
     }
-    let mut bytes = Vec::new();
-    match input.by_ref().take(MAX_INPUT + 1).read_to_end(&mut bytes) {
-        Ok(_) => {}
+    let read = match limit {
+        None => read_input(&mut input),
+        Some(limit) => read_input_until(&mut input, started + limit),
+    };
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::TimedOut => {
+            let seconds = limit.unwrap_or_default().as_secs();
+            return Err(Error::new(
+                Kind::Limit,
+                format!("standard input did not end within {seconds} s"),
+            )
+            .hint("use `-n`"));
+        }
         // Some schedulers start programs with it closed.
         Err(e) if e.raw_os_error() == Some(libc::EBADF) => return Ok(String::new()),
         Err(e) => return Err(Error::from(e).doing("reading standard input")),
-    }
+    };
     if bytes.len() as u64 > MAX_INPUT {
         return Err(Error::usage(format!(
             "standard input is larger than {} MB",

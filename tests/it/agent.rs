@@ -163,7 +163,21 @@ fn a_silent_standard_input_is_waited_for_aloud() {
         .args(["agent", "-m", "hi"])
         .silent_stdin()
         .spawn();
-    running.wait_for_stderr("waiting for stdin (-n to skip)");
+    running.wait_for_stderr("waiting for standard input (-n skips it)");
+}
+
+#[test]
+fn timeout_includes_standard_input() {
+    let model = Model::scripted([Reply::text("never").held()]);
+    let home = Home::with(&model.config());
+    let ask = ["agent", "--timeout", "1", "-m", "hi"];
+    let open = home.bantam().args(ask).silent_stdin().run();
+    open.exits(6).prints("").says("did not end within 1 s");
+    assert_eq!(model.asked(), 0);
+    // An input that ends in time is read, and what it took is gone.
+    let run = home.bantam().args(ask).stdin("a log\n").run();
+    run.exits(6);
+    assert!(model.request(0).last("user").contains("a log"));
 }
 
 #[test]
