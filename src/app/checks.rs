@@ -19,7 +19,7 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
     let exec = &parts.config.tools.exec;
     if !exec.enabled {
         return Err(Error::config("a check needs tools.exec, which is disabled")
-            .hint("bantam config set tools.exec.enabled true"));
+            .hint("run `bantam config set tools.exec.enabled true`"));
     }
     make_workspace(parts)?;
     let workers = workers(parts)?;

@@ -166,9 +166,7 @@ fn make(parts: Parts, workspace: &Path) -> Result<()> {
             "the workspace {} is a file, not a directory",
             workspace.display()
         ))
-        .hint(
-            "move it away, or: bantam config set agents.defaults.workspace /path/to/a/directory",
-        ));
+        .hint("move it away, or set `agents.defaults.workspace`"));
     }
     let setting = if workspace == parts.home.workspace() {
         "BANTAM_HOME"

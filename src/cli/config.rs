@@ -288,7 +288,8 @@ fn remove_unedited(draft: &Path, before: &str) -> Result<bool> {
 }
 
 fn open(editor: &str, file: &Path) -> Result<()> {
-    let fail = |what: String| Error::new(Kind::Failed, what).hint("EDITOR=nano bantam config edit");
+    let fail =
+        |what: String| Error::new(Kind::Failed, what).hint("run `EDITOR=nano bantam config edit`");
     let words =
         shell_words::split(editor).map_err(|e| fail(format!("cannot read $EDITOR: {e}")))?;
     let (program, args) = words

@@ -204,7 +204,7 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
     tell_if_refused(env);
     if !is_running(&home) {
         notice(&format!(
-            "no gateway is running; bantam gateway runs the job, bantam cron run {id} runs it now"
+            "no gateway is running; `bantam gateway` runs the job, `bantam cron run {id}` runs it now"
         ));
     }
     Ok(0)
@@ -265,7 +265,7 @@ fn tell_of_those_over(jobs: &Jobs, list: &[Job], now: i64, zone: &Zone) -> Resul
     let others = over.iter().any(|run| run.job != last.job);
     let others = if others { ", and others before" } else { "" };
     notice(&format!(
-        "over and no longer listed: {name}, which ran at {at} ({}){others}; bantam cron history shows the answers",
+        "over and no longer listed: {name}, which ran at {at} ({}){others}; `bantam cron history` shows the answers",
         last.status.name()
     ));
     Ok(())
@@ -331,7 +331,7 @@ fn list(given: &Args, env: &Env) -> Result<u8> {
         let last = last_beat(&home)?.map_or("-".to_owned(), |at| zone.stamp(at / 1000));
         rows.push([heartbeat::ID.to_owned(), next, last, when, name]);
     } else if list.is_empty() {
-        notice("no jobs yet; bantam cron add adds one");
+        notice("no jobs yet; `bantam cron add` adds one");
     }
     let next = format!("next run ({})", zone.name());
     print(&table(

@@ -119,7 +119,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let parts = parts(&home, &loaded.config, env);
     let servers = &loaded.config.mcp_servers;
     if servers.is_empty() {
-        notice("no MCP servers; bantam mcp add NAME -- COMMAND adds one");
+        notice("no MCP servers; `bantam mcp add NAME -- COMMAND` adds one");
     }
     app::make_workspace(parts)?;
     let enabled: Vec<_> = servers
@@ -337,7 +337,7 @@ fn explain_failed_add(e: Error, name: &str, entry: &McpServer, is_kept: bool) ->
         return e
             .doing(format_args!("added {name}, but it did not {done}"))
             .hint(format!(
-                "correct mcpServers.{name} in config.json, then: bantam mcp test {name}"
+                "correct mcpServers.{name} in config.json, then run `bantam mcp test {name}`"
             ));
     }
     let e = e.doing(format_args!("{name} did not {done}, and is not added"));

@@ -185,7 +185,7 @@ fn systemctl(program: &str, args: &[&str]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.trim().lines().last().unwrap_or("no reason given");
     Err(Error::failed(format!("{command}: {}", one_line(last, 200)))
-        .hint("correct that, then: bantam service --install"))
+        .hint("correct that, then run `bantam service --install`"))
 }
 
 /// The lines for the system's manager: the user, and what stays writable.

@@ -115,7 +115,7 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
     print(&page(&list, env))?;
     if left_out > 0 {
         notice(&format!(
-            "{left_out} older unnamed ones: bantam sessions list --all"
+            "{left_out} older unnamed ones: `bantam sessions list --all`"
         ));
     }
     Ok(0)

@@ -57,7 +57,7 @@ fn list(_: &Args, env: &Env) -> Result<u8> {
     let found = load_skills(env)?.all();
     found.problems.iter().for_each(|problem| notice(problem));
     if found.skills.is_empty() {
-        notice("no skills; bantam skills install DIR adds one");
+        notice("no skills; `bantam skills install DIR` adds one");
     }
     let mut rows = Vec::new();
     for skill in &found.skills {

@@ -238,7 +238,5 @@ fn check_user(written: &str) -> Result<()> {
     Err(Error::config(format!(
         "channels.telegram.allow_from: \"{written}\" is not a numeric id"
     ))
-    .hint(
-        "the bot tells its owner the id of each stranger who writes to it; bantam status shows the latest",
-    ))
+    .hint("write the id that `bantam status` shows for a stranger"))
 }

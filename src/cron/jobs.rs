@@ -249,7 +249,7 @@ impl Jobs {
                 Kind::Busy,
                 format!("the job {} is already running", one_line(job.id(), 40)),
             )
-            .hint("wait until it ends; bantam cron history shows when it began"),
+            .hint("wait until it ends; `bantam cron history` shows when it began"),
             _ => e,
         })?;
         job.advance(now, zone)?;

@@ -60,7 +60,7 @@ impl NewJob {
         }
         if message.is_empty() {
             return Err(Error::usage("the job has no message")
-                .hint("bantam cron add -e 1h \"Is the disk filling up?\""));
+                .hint("write `bantam cron add -e 1h \"Is the disk filling up?\"`"));
         }
         let tz = Some(self.tz.trim()).filter(|tz| !tz.is_empty());
         let (schedule, stored) = match &self.when {

@@ -82,11 +82,8 @@ pub(crate) fn list(parts: Parts, wanted: Option<&str>) -> Result<Vec<HostOffers>
         },
     };
     if models.is_empty() {
-        return Err(
-            Error::config("no model is configured and no key was found").hint(
-                "name a vendor, for example bantam models ollama; or export OPENROUTER_API_KEY=...",
-            ),
-        );
+        return Err(Error::config("no model is configured and no key was found")
+            .hint("name a vendor, such as `bantam models ollama`"));
     }
     Ok(models
         .iter()

@@ -318,7 +318,7 @@ pub(crate) fn name_for(home: &Home, typed: &str) -> Result<String> {
     {
         return Err(
             Error::usage(format!("{shown} belongs to another channel")).hint(format!(
-                "bantam sessions show {shown}; a new conversation needs another name"
+                "choose another name; `bantam sessions show {shown}` shows that one"
             )),
         );
     }

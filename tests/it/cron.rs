@@ -798,7 +798,7 @@ fn a_job_for_a_single_time_can_be_tried_before_and_is_told_of_after() {
     cron(&home, ["list"])
         .exits(0)
         .says("over and no longer listed: water, which ran at ")
-        .says("(ok); bantam cron history");
+        .says("(ok); `bantam cron history`");
 }
 
 /// The model costs money; the command does not.
