@@ -14,6 +14,7 @@ use support::{board, door, harness, model, pdf, program, remote, tunnel};
 mod aimock;
 mod clients;
 mod git;
+mod install;
 mod mcp;
 mod mcp_command;
 mod mcp_trust;
