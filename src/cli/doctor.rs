@@ -9,7 +9,7 @@ use crate::app::{self, Parts};
 use crate::child::Sandbox;
 use crate::config::{self, Config, Env};
 use crate::doctor::canary::{self, Subject};
-use crate::doctor::{Check, Outcome, bot, home, kernel, model, sandbox};
+use crate::doctor::{Check, Outcome, bot, home, model, sandbox};
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::provider::catalog::with_default;
@@ -88,7 +88,6 @@ fn run(given: &Args, env: &Env) -> Result<u8> {
     report.add(home::configuration(&home, there, &loaded));
     report.add(home::sessions(&home));
     report.add(home::notes(&home));
-    report.add([sandbox::user(home.root()), kernel::kernel()]);
     match loaded {
         Ok(loaded) => {
             report.add([model::configured_model(&home, &loaded.config, env, there)]);
@@ -142,7 +141,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
         report.add([Check::info(NAME, found).fix(format!("move them to {agent}, or delete them"))]);
     }
     let exec = &config.tools.exec;
-    let holds = match sandbox::sandbox(&workers, exec, env, &mut |check| report.add([check])) {
+    let holds = match sandbox::sandbox(&workers, exec, &mut |check| report.add([check])) {
         Ok(holds) => holds,
         Err(e) => return report.add([Check::of_error("sandbox", e)]),
     };
@@ -152,7 +151,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
         } else {
             "commands cannot run"
         };
-        return report.add([Check::info("canaries", format!("not tested: {why}"))]);
+        return report.add([Check::info("break-out", format!("not tested: {why}"))]);
     }
     let passed = passed(config, env);
     let subject = Subject {
@@ -161,7 +160,7 @@ fn workspace_and_sandbox(home: &Home, config: &Arc<Config>, env: &Env, report: &
         passed,
         network: exec.network,
     };
-    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("canaries", e)]));
+    report.add(canary::run(&subject).unwrap_or_else(|e| vec![Check::of_error("break-out", e)]));
 }
 
 /// Asks the model with the configuration that a turn has, except for a short answer, and tells what was learned of it.

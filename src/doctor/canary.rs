@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::Check;
 use super::sandbox::{self, LIMIT_SECS};
+use super::{Check, Outcome};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;
@@ -28,7 +28,7 @@ use crate::sys;
 use crate::worker::Workers;
 use crate::worker::protocol::Termination;
 
-const NAME: &str = "canary";
+const NAME: &str = "break-out";
 
 /// What the canaries run with.
 pub(crate) struct Subject<'a> {
@@ -98,15 +98,25 @@ pub(crate) fn run(subject: &Subject) -> Result<Vec<Check>> {
         let (printed, end) = sandbox::run(subject.workers, script, variables)?;
         Ok((printed, end != Termination::TimedOut))
     })?;
-    Ok(CANARIES
-        .iter()
-        .zip(bare)
-        .zip(sandboxed)
-        .map(|(((tries, command), bare), sandboxed)| {
-            let is_open = *command == TCP && subject.network == Network::Full;
-            judge(tries, is_open, bare, sandboxed)
-        })
-        .collect())
+    let mut checks = Vec::new();
+    for (n, (tries, command)) in CANARIES.iter().enumerate() {
+        let is_open = *command == TCP && subject.network == Network::Full;
+        checks.push(judge(tries, is_open, bare[n], sandboxed[n]));
+    }
+    Ok(summarize(checks))
+}
+
+/// One line for all attempts that were stopped, and one for each other.
+fn summarize(mut checks: Vec<Check>) -> Vec<Check> {
+    let count = checks.len();
+    checks.retain(|check| check.outcome != Outcome::Ok);
+    let stopped = count - checks.len();
+    if stopped > 0 {
+        let found =
+            format!("{stopped} of {count} attempts stopped, at files, network and processes");
+        checks.insert(0, Check::ok(NAME, found));
+    }
+    checks
 }
 
 /// `is_open`: the configuration opens to commands what this canary tries to reach.
@@ -123,7 +133,7 @@ fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check
             .fix(
                 "until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
             )
-            .fix("namespaces, or Landlock from Linux 6.12 on, stop more: see their lines above");
+            .fix("run `bantam help sandbox`: namespaces, or Landlock from Linux 6.12 on, stop more");
     }
     if !bare.had_effect {
         return Check::info(
@@ -291,7 +301,6 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Outcome;
 
     #[test]
     fn a_bare_command_that_hangs_is_killed_and_keeps_what_it_printed() {

@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
-use serde_json::Value;
 
 use super::{Check, Fix, quoted};
-use crate::config::{self, Loaded};
+use crate::config::Loaded;
 use crate::error::{Error, Result};
-use crate::json::parse_json;
 use crate::paths::Home;
 use crate::session;
 use crate::text::counted;
@@ -78,18 +76,6 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
             )
             .collect(),
     };
-    let written = config::read(home)
-        .ok()
-        .flatten()
-        .and_then(|text| parse_json(&text).ok());
-    if let Some(setting) = written.and_then(|written: Value| deny_patterns(&written)) {
-        let found =
-            format!("{setting} is not used: the sandbox confines commands, whatever they say");
-        checks.push(
-            Check::info(NAME, found)
-                .fix("remove it; only a short fixed list of destructive commands is refused"),
-        );
-    }
     // A user who can write it chooses the key's command, the sandbox and the model.
     if let Ok(meta) = fs_err::metadata(&path) {
         if meta.mode() & 0o022 != 0 {
@@ -155,24 +141,6 @@ pub(crate) fn notes(home: &Home) -> Vec<Check> {
                 .fixes(missed.map(restore).map(Fix::Command)),
         ],
     }
-}
-
-/// The setting of other programs that forbids commands by patterns, if it has any.
-fn deny_patterns(value: &Value) -> Option<String> {
-    value
-        .as_object()?
-        .iter()
-        .find_map(|(name, value)| match value {
-            Value::Array(patterns) => {
-                let is_it = name
-                    .to_ascii_lowercase()
-                    .replace('_', "")
-                    .ends_with("denypatterns")
-                    && !patterns.is_empty();
-                is_it.then(|| name.clone())
-            }
-            section => deny_patterns(section).map(|setting| format!("{name}.{setting}")),
-        })
 }
 
 /// Checks the lines of every conversation and repairs none.

@@ -5,7 +5,6 @@
 pub(crate) mod bot;
 pub(crate) mod canary;
 pub(crate) mod home;
-pub(crate) mod kernel;
 pub(crate) mod model;
 pub(crate) mod sandbox;
 

@@ -1,16 +1,12 @@
-//! The sandbox: which kinds of confinement work here, and which one holds commands.
+//! The sandbox: what confines commands here.
 
-use std::path::Path;
-
-use rustix::process::{Signal, geteuid};
+use rustix::process::Signal;
 
 use super::Check;
-use super::kernel::{landlock_fix, namespace_fixes, read_file};
 use crate::cancel::Cancel;
 use crate::child::{self, Network, Sandbox};
-use crate::config::{Env, Exec};
+use crate::config::Exec;
 use crate::error::{Error, Result};
-use crate::sys;
 use crate::tool::exec::ending;
 use crate::worker::protocol::{ExecJob, Header, Job, Termination};
 use crate::worker::{Confinement, Workers};
@@ -21,74 +17,17 @@ pub(super) const LIMIT_SECS: u64 = 10;
 /// What the control prints.
 const WORD: &str = "works";
 const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owners or times by path and have no sockets and no \
-    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail: see `bantam help sandbox`";
-const ROOT: &str = "root, which bantam does not need; commands do not get root's rights, but where root owns the workspace they \
-    read what only root may in /usr, /opt and /etc, and the kernel does not limit their number";
-
-/// The user that bantam runs as.
-pub(crate) fn user(home: &Path) -> Check {
-    let user = geteuid();
-    if !user.is_root() {
-        return Check::ok("user", format!("{}, not root", user.as_raw()));
-    }
-    let add = if Path::new("/usr/sbin/useradd").exists() {
-        "useradd --system --create-home --home-dir /var/lib/bantam --shell /usr/sbin/nologin bantam"
-    } else {
-        "adduser -S -D -h /var/lib/bantam -s /sbin/nologin bantam"
-    };
-    let all = super::quoted(&home.join("."));
-    Check::info("user", ROOT)
-        .command(add)
-        .command(format!("cp -a {all} /var/lib/bantam/ && chown -R bantam: /var/lib/bantam && chmod 700 /var/lib/bantam"))
-}
-
-/// Enters each kind of confinement, then runs a command as the model's are run. Returns whether a command can run in the sandbox.
+    shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail";
+/// The page that says how each system allows a sandbox.
+const PAGE: &str = "run `bantam help sandbox`, which says how each system allows namespaces";
+/// Runs a command as the model's are run. Returns whether a command can run in the sandbox.
 pub(crate) fn sandbox(
     workers: &Workers,
     exec: &Exec,
-    env: &Env,
     report: &mut dyn FnMut(Check),
 ) -> Result<bool> {
-    let cancel = Cancel::new(None);
-    let abi = sys::landlock_abi();
-    let exe = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/bantam".into());
-    let namespace_fixes = || namespace_fixes(&exe, env, &read_file);
-    let namespaces = workers.try_confinement(Confinement::Namespaces, &cancel)?;
-    let landlock = workers.try_confinement(Confinement::Landlock, &cancel)?;
-    let any = namespaces.is_ok() || landlock.is_ok();
-    let has_commands = exec.sandbox != Sandbox::Off && exec.enabled && child::has_shell();
-    report(match &namespaces {
-        Ok(layers) => {
-            let found = layers
-                .lines()
-                .find_map(|layer| layer.strip_prefix("namespaces: "));
-            Check::ok("namespaces", found.unwrap_or("open"))
-        }
-        Err(why) => {
-            let fixes = if any || !has_commands {
-                namespace_fixes()
-            } else {
-                Vec::new()
-            };
-            Check::info("namespaces", format!("refused: {why}")).fixes(fixes)
-        }
-    });
-    report(match (&abi, &landlock) {
-        (Ok(_), Err(why)) => {
-            Check::info("landlock", format!("not enough without namespaces: {why}"))
-        }
-        (Ok(abi), Ok(_)) => Check::ok("landlock", format!("version {abi}")),
-        (Err(e), _) => Check::info("landlock", format!("none: {e}")),
-    });
-    if !has_commands {
-        report(if !child::has_shell() {
-            Check::info(NAME, "there is no /bin/sh, so no commands run")
-        } else if exec.sandbox == Sandbox::Off {
-            let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
-            Check::info(NAME, found).fix("remove \"sandbox\": \"off\" from config.json")
-        } else {
-            Check::info(NAME, "tools.exec.enabled is false: no commands run")
-        });
+    if let Some(why) = why_off(exec) {
+        report(why);
         return Ok(false);
     }
     match control(workers).and_then(|()| active_layers(workers)) {
@@ -97,27 +36,37 @@ pub(crate) fn sandbox(
             format!("commands are confined by {layers}"),
         )),
         Err(e) => {
-            let check = if any {
-                Check::of_error(NAME, e)
-            } else {
-                Check::fail(NAME, e.message)
-                    .fixes(namespace_fixes())
-                    .fixes(landlock_fix(&abi, &read_file))
-            };
-            report(check.fix("or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json"));
+            report(Check::of_error(NAME, e).fix(PAGE).fix(
+                "or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
+            ));
             return Ok(false);
         }
     }
-    if workers.confinement() == Some(Confinement::Landlock) {
-        report(Check::info("programs", LANDLOCK_ALONE));
+    if workers.confinement() != Some(Confinement::Landlock) {
+        return Ok(true);
     }
-    if exec.network == Network::Guarded && workers.confinement() == Some(Confinement::Landlock) {
-        report(Check::info(
-            "network",
-            "\"guarded\" needs namespaces, so commands have no network at all",
-        ));
+    let namespaces = workers.try_confinement(Confinement::Namespaces, &Cancel::new(None))?;
+    let why = namespaces.err().unwrap_or_default();
+    let found = format!("namespaces are refused ({why}); {LANDLOCK_ALONE}");
+    report(Check::info(NAME, found).fix(PAGE));
+    if exec.network == Network::Guarded {
+        let found = "tools.exec.network is \"guarded\", which needs namespaces: commands have no network at all";
+        report(Check::info(NAME, found));
     }
     Ok(true)
+}
+
+/// Why no command runs in a sandbox, if the settings or the system say so.
+fn why_off(exec: &Exec) -> Option<Check> {
+    if !child::has_shell() {
+        return Some(Check::info(NAME, "there is no /bin/sh, so no commands run"));
+    }
+    if exec.sandbox == Sandbox::Off {
+        let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
+        return Some(Check::info(NAME, found).fix("remove \"sandbox\": \"off\" from config.json"));
+    }
+    let found = "tools.exec.enabled is false: no commands run";
+    (!exec.enabled).then(|| Check::info(NAME, found))
 }
 
 /// The layers that hold commands, as a process in the sandbox reports them.

@@ -31,7 +31,6 @@ use crate::child::Network;
 use crate::error::{Context, Error, Result};
 use crate::sys;
 use crate::worker::protocol::{Confinement, Setup};
-pub(crate) use landlock::OLDEST_ABI;
 pub(crate) use namespaces::{enter_namespaces, make_namespaces};
 use seccomp::FilterContext;
 

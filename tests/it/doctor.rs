@@ -47,15 +47,16 @@ fn fixes(run: &Run, start: &str) -> Vec<String> {
 fn out_of_the_cage(run: &Run) -> Vec<&str> {
     run.stdout
         .lines()
-        .filter(|line| line.contains("canary: ") && !line.starts_with("ok "))
+        .filter(|line| line.contains("break-out: ") && !line.starts_with("ok "))
         .collect()
 }
 
+/// How many break-outs were stopped.
 fn canaries(run: &Run) -> usize {
-    run.stdout
-        .lines()
-        .filter(|line| line.starts_with("ok    canary: "))
-        .count()
+    let start = "ok    break-out: ";
+    let found = run.stdout.lines().find_map(|line| line.strip_prefix(start));
+    let count = found.and_then(|found| found.split(' ').next()?.parse().ok());
+    count.unwrap_or(0)
 }
 
 fn set_mode(home: &Home, below: &str, mode: u32) {
@@ -75,7 +76,6 @@ fn a_healthy_home_has_nothing_to_fix_and_is_left_as_it_was() {
         "ok    config: ",
         "ok    sessions: ",
         "ok    workspace: ",
-        "ok    kernel: ",
         "ok    sandbox: ",
     ] {
         line(&run, start);
@@ -230,19 +230,14 @@ fn without_namespaces_landlock_holds_and_it_says_why_it_is_not_more() {
         .run();
     run.exits(0);
     assert!(
-        line(&run, "--    namespaces: ").contains("refused"),
-        "{}",
-        run.stdout
-    );
-    assert!(
         line(&run, "ok    sandbox: ").contains("landlock"),
         "{}",
         run.stdout
     );
+    let why = line(&run, "--    sandbox: ");
     assert!(
-        line(&run, "--    programs: ").contains("git"),
-        "{}",
-        run.stdout
+        why.contains("namespaces are refused") && why.contains("git"),
+        "{why}"
     );
     assert_eq!(out_of_the_cage(&run), [""; 0]);
     assert_eq!(canaries(&run), 7, "{}", run.stdout);
@@ -256,11 +251,6 @@ fn without_landlock_namespaces_hold() {
         .on_a_system_without(&[LANDLOCK])
         .run();
     run.exits(0);
-    assert!(
-        line(&run, "--    landlock: ").contains("none"),
-        "{}",
-        run.stdout
-    );
     let sandbox = line(&run, "ok    sandbox: ");
     assert!(
         sandbox.contains("namespaces") && !sandbox.contains("landlock"),
@@ -271,7 +261,7 @@ fn without_landlock_namespaces_hold() {
 }
 
 #[test]
-fn without_either_it_fails_and_says_who_could_open_them() {
+fn without_either_it_fails_and_names_the_page_for_systems() {
     let home = healthy();
     let run = home
         .bantam()
@@ -284,15 +274,8 @@ fn without_either_it_fails_and_says_who_could_open_them() {
         "{}",
         run.stdout
     );
-    // What stands in the way here is a filter that the program was started with. The lines for Ubuntu's profile and for
-    // the sysctls are tested next to them: no test can set those.
     let fixes = fixes(&run, "FAIL  sandbox: ");
-    assert!(
-        fixes[0].contains("filter")
-            || fixes[0].contains("sysctl")
-            || fixes[0].contains("container"),
-        "{fixes:?}"
-    );
+    assert!(fixes[0].contains("bantam help sandbox"), "{fixes:?}");
     assert!(
         fixes.last().unwrap().contains("\"enabled\": false"),
         "{fixes:?}"
@@ -317,10 +300,10 @@ fn every_canary_gets_out_of_a_sandbox_that_does_not_hold() {
     let escapes = run
         .stdout
         .lines()
-        .filter(|line| line.starts_with("FAIL  canary: "));
+        .filter(|line| line.starts_with("FAIL  break-out: "));
     assert_eq!(escapes.count(), 7, "{}", run.stdout);
     assert!(
-        fixes(&run, "FAIL  canary: ")[0].contains("\"enabled\": false"),
+        fixes(&run, "FAIL  break-out: ")[0].contains("\"enabled\": false"),
         "{}",
         run.stdout
     );
@@ -342,7 +325,7 @@ fn where_an_ordinary_command_dies_in_the_sandbox_no_canary_is_tested() {
         "{}",
         run.stdout
     );
-    line(&run, "--    canaries: not tested");
+    line(&run, "--    break-out: not tested");
     assert_eq!(canaries(&run), 0);
 }
 
@@ -575,7 +558,7 @@ fn a_home_that_cannot_be_written_is_told_with_a_next_step() {
     set_mode(&home, "", 0o700);
     run.exits(1);
     assert!(!run.stdout.contains("os error"), "{}", run.stdout);
-    for start in ["FAIL  home: ", "FAIL  canaries: "] {
+    for start in ["FAIL  home: ", "FAIL  break-out: "] {
         assert!(!fixes(&run, start).is_empty(), "{}", run.stdout);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{CANARY, Home, Run, merged};
+use crate::harness::{CANARY, Home, Run};
 use crate::model::{Model, Reply};
 
 #[test]
@@ -86,34 +86,6 @@ fn text_on_standard_input_that_is_not_utf8_is_read_and_said() {
         .stdin(b"caf\xe9\n")
         .run();
     run.exits(0).prints("A menu.\n").is_quiet();
-}
-
-#[test]
-fn doctor_says_that_deny_patterns_of_another_program_are_not_used() {
-    let home = Home::empty();
-    let said = |exec: Value, extra: Value| {
-        home.config(&merged(json!({ "tools": { "exec": exec } }), &extra).to_string());
-        home.bantam().arg("doctor").run().stdout
-    };
-    // As picoclaw, and as nanobot writes it.
-    for name in ["custom_deny_patterns", "denyPatterns"] {
-        let own = said(json!({ "enabled": false, name: ["\\brm\\b"] }), json!({}));
-        let foreign = said(
-            json!({ name: ["\\brm\\b"] }),
-            json!({ "providers": { "groq": {} } }),
-        );
-        for stdout in [own, foreign] {
-            assert!(
-                stdout.contains(&format!("tools.exec.{name} is not used")),
-                "{stdout}"
-            );
-        }
-    }
-    let stdout = said(
-        json!({ "enabled": false, "custom_deny_patterns": [] }),
-        json!({}),
-    );
-    assert!(!stdout.contains("is not used"), "{stdout}");
 }
 
 #[test]
