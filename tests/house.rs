@@ -581,7 +581,7 @@ fn what_a_process_shares_is_known() {
         "outbox.rs COUNT",
         "paths.rs LAST",
         "provider/chain.rs START",
-        "provider/lenient.rs HAS_LOST",
+        "provider/lenient.rs READING",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",
     ];

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::lenient::{Count, Lossy, Text, complete};
+use super::lenient::{Count, Lossy, Text, read_all, read_some};
 use super::outgoing::{Body as Outline, Extra, Ids, Outgoing, Pieces, arguments, raw};
 use super::reply::{CallPiece, Counts, EventError, Progress, ReplyBuilder, THOUGHTS};
 use crate::json::parse_json;
@@ -478,12 +478,13 @@ struct Piece<'a> {
 /// Reads an event of a stream, or a whole body.
 pub(crate) fn read(event: &str, into: &mut ReplyBuilder) -> Result<Progress, EventError> {
     EventError::check(event)?;
-    if let Some(event) = complete(serde_json::from_str(event)) {
+    if let Some(event) = read_all(event) {
         return take(event, into);
     }
     // A name twice, half of a UTF-16 pair, or a value of the wrong kind.
     let value = parse_json(event).map_err(|_| EventError::NotJson)?;
-    let event = Event::deserialize(&value).map_err(|_| EventError::NotJson)?;
+    let mended = value.to_string();
+    let event = read_some(&mended).map_err(|_| EventError::NotJson)?;
     take(event, into)
 }
 

@@ -3,24 +3,50 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::Deserialize;
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
-use serde::de::{Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// How a [`Lossy`] reads a value of the wrong kind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// It is an error, which is quicker to find.
+    Strict,
+    /// It counts as absent.
+    Lenient,
+    /// As before, and broken JSON (half of a UTF-16 pair, say), an object or a list was dropped.
+    Lost,
+}
 
 thread_local! {
-    /// Whether a [`Lossy`] has dropped an object or a list on this thread, which may have been broken JSON.
-    static HAS_LOST: Cell<bool> = const { Cell::new(false) };
+    static READING: Cell<Reading> = const { Cell::new(Reading::Strict) };
 }
 
-/// The result of reading JSON text, if all of it was read.
-pub(super) fn complete<T, E>(result: Result<T, E>) -> Option<T> {
-    let has_lost = HAS_LOST.take();
-    result.ok().filter(|_| !has_lost)
+/// Reads JSON text, if all of it can be read.
+pub(super) fn read_all<'a, T: Deserialize<'a>>(json: &'a str) -> Option<T> {
+    if let Ok(read) = serde_json::from_str(json) {
+        return Some(read);
+    }
+    let (read, has_lost) = read_leniently(json);
+    read.ok().filter(|_| !has_lost)
 }
 
-/// A value; one of the wrong kind counts as absent.
+/// Reads what can be read of JSON text.
+pub(super) fn read_some<'a, T: Deserialize<'a>>(json: &'a str) -> serde_json::Result<T> {
+    read_leniently(json).0
+}
+
+/// Returns also whether broken JSON, an object or a list was dropped.
+fn read_leniently<'a, T: Deserialize<'a>>(json: &'a str) -> (serde_json::Result<T>, bool) {
+    READING.set(Reading::Lenient);
+    let read = serde_json::from_str(json);
+    (read, READING.replace(Reading::Strict) == Reading::Lost)
+}
+
+/// A value; one of the wrong kind counts as absent. Then it is read as text first, so that each type has one reader: visitors for
+/// every kind of JSON made the binary 90 KB larger.
 #[derive(Debug)]
 pub(super) struct Lossy<T>(pub Option<T>);
 
@@ -30,63 +56,18 @@ impl<T> Default for Lossy<T> {
     }
 }
 
-struct LossyVisitor<T>(PhantomData<T>);
-
-/// Passes a scalar on.
-macro_rules! scalar {
-    ($name:ident, $kind:ty) => {
-        fn $name<E: Error>(self, value: $kind) -> Result<Self::Value, E> {
-            let value: Result<T, E> = T::deserialize(value.into_deserializer());
-            Ok(Lossy(value.ok()))
-        }
-    };
-}
-
-impl<'de, T: Deserialize<'de>> Visitor<'de> for LossyVisitor<T> {
-    type Value = Lossy<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("any value")
-    }
-
-    scalar!(visit_bool, bool);
-    scalar!(visit_i64, i64);
-    scalar!(visit_u64, u64);
-    scalar!(visit_f64, f64);
-    scalar!(visit_str, &str);
-
-    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<Self::Value, E> {
-        let value: serde::de::value::BorrowedStrDeserializer<E> =
-            serde::de::value::BorrowedStrDeserializer::new(value);
-        Ok(Lossy(T::deserialize(value).ok()))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(Lossy(None))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let value = T::deserialize(MapAccessDeserializer::new(&mut map));
-        if value.is_err() {
-            HAS_LOST.set(true);
-            while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        }
-        Ok(Lossy(value.ok()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-        let value = T::deserialize(SeqAccessDeserializer::new(&mut seq));
-        if value.is_err() {
-            HAS_LOST.set(true);
-            while seq.next_element::<IgnoredAny>()?.is_some() {}
-        }
-        Ok(Lossy(value.ok()))
-    }
-}
-
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Lossy<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LossyVisitor(PhantomData))
+        if READING.get() == Reading::Strict {
+            return Option::deserialize(deserializer).map(Self);
+        }
+        let raw = <&RawValue>::deserialize(deserializer)?;
+        let read = serde_json::from_str(raw.get());
+        let is_broken = read.as_ref().is_err_and(serde_json::Error::is_syntax);
+        if is_broken || read.is_err() && raw.get().starts_with(['{', '[']) {
+            READING.set(Reading::Lost);
+        }
+        Ok(Self(read.ok()))
     }
 }
 

@@ -3,10 +3,10 @@
 //! A text is read as calls only if all of it is calls in one of the common forms, and each names an offered tool: an answer may
 //! well be about calls. A text that begins with another mark of a call is an error, because nobody wants to read it.
 
-use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::ToolOffer;
+use super::lenient::read_some;
 use super::reply::CallPiece;
 use crate::json::parse_json;
 use crate::message::ToolCall;
@@ -231,7 +231,8 @@ fn may_begin_json(text: &str) -> bool {
 }
 
 fn read_call(call: &Value) -> ToolCall {
-    CallPiece::deserialize(call).map_or_else(|_| ToolCall::default(), ToolCall::from)
+    let call = read_some::<CallPiece>(&call.to_string());
+    call.map_or_else(|_| ToolCall::default(), ToolCall::from)
 }
 
 /// Reads the calls at the beginning, and returns the text after them.
