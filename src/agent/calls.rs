@@ -167,7 +167,7 @@ impl<'a> Calls<'a> {
     fn permission(&self, call: &Call, session: &mut Session) -> Result<Permission> {
         let (turn, tool) = (self.turn, call.name());
         let is_settled = !call.needs_approval(&self.agent.confirm)
-            || session.allowed.iter().any(|allowed| allowed == tool)
+            || session.allowed.contains(&call.allowed_as())
             || turn.cancel.reason().is_some();
         if is_settled {
             return Ok(Permission::Granted);
@@ -181,7 +181,7 @@ impl<'a> Calls<'a> {
             Some(Decision::Yes) => self.store_now(session, &[Entry::Asked("")])?,
             Some(Decision::Always) => {
                 let mut allowed = session.allowed.clone();
-                allowed.push(tool.to_owned());
+                allowed.push(call.allowed_as());
                 self.store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
             }
             Some(Decision::No) => return refused("the user was asked, and said no"),

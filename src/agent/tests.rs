@@ -543,3 +543,16 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
     );
     fs_err::remove_dir_all(dir).unwrap();
 }
+
+#[test]
+fn empty_message_is_wrong_usage_and_stores_nothing() {
+    let store = Memory::default();
+    let agent = Agent::builder()
+        .provider(ScriptedProvider::default())
+        .store(store.clone())
+        .build()
+        .unwrap();
+    let response = agent.run(&Request::new(" \n", "a-key"), &|_| ());
+    assert_eq!(response.error.unwrap().kind, Kind::Usage);
+    assert_eq!(store.peek("a-key").unwrap().next(), 0);
+}

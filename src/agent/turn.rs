@@ -53,6 +53,20 @@ impl Agent {
         self.run_with(request, events, |_| Ok(session))
     }
 
+    /// Refuses a request that no turn can begin with.
+    fn check_request(&self, request: &Request) -> Result<()> {
+        if request.input.trim().is_empty() && request.media.is_empty() && request.id.is_empty() {
+            return Err(Error::usage("the message is empty"));
+        }
+        if request.model.is_empty() || self.chain.has(&request.model) {
+            return Ok(());
+        }
+        let model = &request.model;
+        Err(Error::usage(format!(
+            "this agent has no model called {model}"
+        )))
+    }
+
     fn run_with(
         &self,
         request: &Request,
@@ -67,16 +81,11 @@ impl Agent {
             metadata: request.metadata.clone(),
             ..Response::default()
         };
-        let outcome = if request.model.is_empty() || self.chain.has(&request.model) {
+        let outcome = self.check_request(&request).and_then(|()| {
             contained("the turn", || {
                 load(&turn).and_then(|session| self.run_turn(&turn, session, &mut response))
             })
-        } else {
-            Err(Error::usage(format!(
-                "this agent has no model called {}",
-                request.model
-            )))
-        };
+        });
         let outcome = outcome.unwrap_or_else(Outcome::of_error);
         response.stop = outcome.stop();
         let reply = outcome.reply.filter(|_| !outcome.is_stand_in);

@@ -120,6 +120,19 @@ impl Call<'_> {
         names.any(|name| name == tool || name == risk || Some(name) == server)
     }
 
+    /// The words that allow every call of its tool in a conversation. A server can change what its tool does, so they depend on
+    /// the description and the schema.
+    pub(crate) fn allowed_as(&self) -> String {
+        match &self.checked {
+            Ok(call) if call.tool.owner() == Owner::Server => {
+                let spec = call.tool.spec();
+                let text = format!("{}\n{}", spec.description, spec.schema);
+                format!("{} {:08x}", spec.name, crc32fast::hash(text.as_bytes()))
+            }
+            _ => self.raw.name.clone(),
+        }
+    }
+
     /// What a person sees of the call before it runs.
     pub(crate) fn view(&self, audience: Audience) -> CallView {
         let summary = self.summarize(audience);

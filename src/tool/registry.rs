@@ -284,7 +284,7 @@ pub(super) fn valid_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::pages::Pages;
-    use super::super::{Audience, Task};
+    use super::super::{Audience, Function, Task};
     use super::super::{ToolOutput, Turn};
     use super::*;
     use crate::bus::Origin;
@@ -499,6 +499,24 @@ mod tests {
             shown.contains("\"times\" must be") && !shown.contains("hunter"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn permission_for_a_servers_tool_ends_when_the_tool_changes() {
+        let allowed_as = |owner: Owner, description: &'static str| {
+            let spec = ToolSpec {
+                source: "".into(),
+                ..ToolSpec::built_in("a", Risk::Runs, description, "{}")
+            };
+            let tool = Function::owned(owner, spec, &[], |_, _| Ok("".into()));
+            let mut registry = Registry::new();
+            registry.add(tool).unwrap();
+            registry.prepare(&call("a", "{}")).allowed_as()
+        };
+        assert_eq!(allowed_as(Owner::Program, "Looks."), "a");
+        let [looks, again, sells] =
+            ["Looks.", "Looks.", "Sells."].map(|words| allowed_as(Owner::Server, words));
+        assert!(looks == again && looks != sells);
     }
 
     #[test]
