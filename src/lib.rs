@@ -161,7 +161,7 @@ pub use provider::{
     Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,
     Request as ModelRequest, Retry, Sampling, System, ToolOffer,
 };
-pub use tool::{Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec, Turn as CallContext};
+pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};
 pub use worker::init;
 
 // What fuzz tests and bounds on time need.

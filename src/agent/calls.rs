@@ -22,7 +22,7 @@ use crate::session::{Entry, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::Pages;
-use crate::tool::{Audience, Call, ToolOutput, Turn};
+use crate::tool::{Audience, Call, CallContext, ToolOutput};
 use crate::usage::Account;
 
 /// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
@@ -43,9 +43,9 @@ pub(super) struct Calls<'a> {
     pages: Pages,
     shown: Shown,
     detector: LoopDetector,
-    /// See [`Turn::is_handed_over`].
+    /// See [`CallContext::is_handed_over`].
     is_handed_over: AtomicBool,
-    /// See [`Turn::said`]; made with the first call.
+    /// See [`CallContext::said`]; made with the first call.
     said: OnceLock<String>,
 }
 
@@ -258,7 +258,7 @@ impl<'a> Calls<'a> {
         };
         let mut result = match why_not {
             Some(why) => call.not_run(why),
-            None => call.run(&Turn {
+            None => call.run(&CallContext {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
                 cancel: &turn.cancel,

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
     use crate::error::Result;
     use crate::message::ToolCall;
-    use crate::tool::{Owner, Registry, Tool, ToolOutput, ToolSpec, Turn};
+    use crate::tool::{CallContext, Owner, Registry, Tool, ToolOutput, ToolSpec};
     use serde_json::{Value, json};
 
     struct SpecOnly(ToolSpec);
@@ -151,7 +151,7 @@ mod tests {
                 _ => Owner::BuiltIn,
             }
         }
-        fn call(&self, _: &Value, _: &Turn) -> Result<ToolOutput> {
+        fn call(&self, _: &Value, _: &CallContext) -> Result<ToolOutput> {
             Ok(ToolOutput::default())
         }
     }

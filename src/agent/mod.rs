@@ -205,7 +205,7 @@ pub struct Request {
     /// Your id of the message, or empty. A turn for the id that the conversation ends with is resumed; if it is over, its answer
     /// is returned again. An older id is not looked for: its turn would run again.
     pub id: String,
-    /// Passed to tools as [`crate::tool::Turn::metadata`]; the model does not see it.
+    /// Passed to tools as [`crate::tool::CallContext::metadata`]; the model does not see it.
     pub metadata: BTreeMap<String, String>,
     /// The model to ask first, by its name (`vendor/model`); empty for the agent's first choice.
     pub model: String,
@@ -403,7 +403,7 @@ impl Agent {
     }
 
     /// Sets a named value of a conversation; null removes it. Waits for a turn that is running; the turn's own tools use
-    /// [`crate::tool::Turn::values`] instead.
+    /// [`crate::tool::CallContext::values`] instead.
     ///
     /// # Errors
     /// Those of [`Store::load`] and [`Store::append`].

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
 use crate::session::Memory;
-use crate::tool::{Function, Registry, Risk, Tool, ToolOutput, ToolSpec, Turn};
+use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::Call;
 
 /// Gives these replies in this order, and keeps how many tools each request offered.
@@ -116,7 +116,7 @@ impl Tool for Watched {
         &self.spec
     }
 
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
         let (log, changed) = &*self.log;
         let (name, n) = (&self.spec.name, &args["n"]);
         let begun = |log: &[String]| {
@@ -381,7 +381,7 @@ impl Tool for Who {
         &self.0
     }
 
-    fn call(&self, _: &Value, turn: &Turn) -> Result<ToolOutput> {
+    fn call(&self, _: &Value, turn: &CallContext) -> Result<ToolOutput> {
         Ok(ToolOutput::text(turn.metadata["who"].as_str()))
     }
 }

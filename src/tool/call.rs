@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::{Owner, Replaced, Risk, Tool, ToolOutput, Turn, change, pages};
+use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, change, pages};
 use crate::cancel::Cancel;
 use crate::error::{Result, contained};
 use crate::message::{ToolCall, ToolResult};
@@ -192,7 +192,7 @@ impl Call<'_> {
     }
 
     /// Runs the call. An error becomes a result that says what went wrong.
-    pub(crate) fn run(&self, turn: &Turn) -> ToolResult {
+    pub(crate) fn run(&self, turn: &CallContext) -> ToolResult {
         let output = match &self.checked {
             Ok(call) => contained("the tool", || call.run(turn)),
             Err(e) => Err(e.clone()),
@@ -221,7 +221,7 @@ impl Call<'_> {
 }
 
 impl Checked<'_> {
-    fn run(&self, turn: &Turn) -> Result<ToolOutput> {
+    fn run(&self, turn: &CallContext) -> Result<ToolOutput> {
         let mut args = self.args.clone();
         if let Some(shown) = self.shown.get() {
             args["shown"] = serde_json::to_value(shown)?;

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Function, JOB, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
+use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::cron::{Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
@@ -39,7 +39,7 @@ pub(crate) fn cron_tool(workshop: &Arc<Workshop>) -> Function {
     )
 }
 
-fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
+fn change(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String> {
     let (action, id) = (text(args, "action"), text(args, "job_id"));
     if turn.origin.channel == JOB && action != "list" {
         // Jobs that add jobs might never stop.
@@ -63,7 +63,7 @@ fn change(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
     Ok(format!("{done} the job {}", job.id()))
 }
 
-fn add(jobs: &Jobs, args: &Value, turn: &Turn, now: i64) -> Result<String> {
+fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String> {
     let given = (
         text(args, "at"),
         args.get("every_seconds").and_then(Value::as_u64),

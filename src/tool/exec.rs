@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, arguments};
 use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
@@ -65,7 +65,7 @@ pub(crate) fn passed(config: &Config, env: &Env) -> Vec<(String, String)> {
         .collect()
 }
 
-fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let args: Args = arguments(args)?;
     let timeout = workshop.config.tools.exec.timeout;
     let timeout_secs = args.timeout.unwrap_or(timeout).clamp(1, MAX_TIMEOUT);

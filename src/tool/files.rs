@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{
-    Function, Owner, Replaced, Risk, ToolOutput, ToolSpec, Turn, Workshop, arguments, text,
+    CallContext, Function, Owner, Replaced, Risk, ToolOutput, ToolSpec, Workshop, arguments, text,
 };
 use crate::access::Tree;
 use crate::bus::Event;
@@ -109,7 +109,7 @@ fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
 /// Transcribes a recording.
 pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
 
-fn run(name: &str, workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let workers = &workshop.workers;
     let job = Value::Object(Map::from_iter([(name.to_owned(), args.clone())]));
     let job = arguments::<FileJob>(&job)?;
@@ -194,7 +194,7 @@ fn show_image(path: &str, file: &[u8]) -> Result<ToolOutput> {
 }
 
 /// The transcript of a recording, which is data and not instructions.
-fn heard(workshop: &Workshop, path: &str, turn: &Turn) -> Result<ToolOutput> {
+fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutput> {
     let name = one_line(path, 200);
     let Some(transcribe) = &workshop.transcribe else {
         return Err(Error::failed(format!(

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Owner, Replaced, Risk, Tool, ToolOutput, ToolSpec, Turn, arguments};
+use super::{CallContext, Owner, Replaced, Risk, Tool, ToolOutput, ToolSpec, arguments};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::text::one_line;
 
 pub(super) type Replaces = dyn Fn(&Value, &Cancel) -> Replaced + Send + Sync;
-pub(super) type Run = dyn Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync;
+pub(super) type Run = dyn Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync;
 
 /// A tool made from a function.
 ///
@@ -50,7 +50,7 @@ impl Function {
         name: impl Into<Cow<'static, str>>,
         description: impl Into<Cow<'static, str>>,
         schema: impl Into<Cow<'static, str>>,
-        run: impl Fn(A, &Turn) -> Result<O> + Send + Sync + 'static,
+        run: impl Fn(A, &CallContext) -> Result<O> + Send + Sync + 'static,
     ) -> Self {
         let spec = ToolSpec {
             name: name.into(),
@@ -74,7 +74,7 @@ impl Function {
         owner: Owner,
         spec: ToolSpec,
         shown: &'static [&'static str],
-        run: impl Fn(&Value, &Turn) -> Result<ToolOutput> + Send + Sync + 'static,
+        run: impl Fn(&Value, &CallContext) -> Result<ToolOutput> + Send + Sync + 'static,
     ) -> Self {
         Self {
             spec,
@@ -152,7 +152,7 @@ impl Tool for Function {
         Some(read(args, cancel))
     }
 
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
         (self.run)(args, turn)
     }
 }

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::Turn;
+use super::CallContext;
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::json::from_json;
@@ -52,7 +52,12 @@ type Passage = (String, usize, String);
 
 impl Meaning {
     /// The passages of notes that are nearest to a query.
-    pub(super) fn search(&self, workers: &Workers, query: &str, turn: &Turn) -> Result<String> {
+    pub(super) fn search(
+        &self,
+        workers: &Workers,
+        query: &str,
+        turn: &CallContext,
+    ) -> Result<String> {
         let found = workers
             .call(&Job::File(FileJob::Passages), turn.cancel)?
             .into_text()?;
@@ -81,7 +86,7 @@ impl Meaning {
     }
 
     /// The vector of each passage: the kept one, else a new one, which is kept.
-    fn vectors_of(&self, passages: &[Passage], turn: &Turn) -> Result<Vec<Vec<u8>>> {
+    fn vectors_of(&self, passages: &[Passage], turn: &CallContext) -> Result<Vec<Vec<u8>>> {
         let texts: Vec<String> = passages
             .iter()
             .map(|(key, _, text)| format!("{key}\n{text}"))

@@ -5,7 +5,9 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::{Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Turn, Workshop, arguments, text};
+use super::{
+    CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Workshop, arguments, text,
+};
 use crate::error::{Context, Error, Result};
 use crate::session::search::{Found, search_past};
 use crate::template;
@@ -36,7 +38,7 @@ pub(crate) fn memory_tool(workshop: &Arc<Workshop>) -> Function {
 }
 
 /// With a model for it, a search also compares meanings.
-fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let now = (workshop.local_time)(SystemTime::now());
     let mut request = arguments::<MemoryRequest>(args)?;
     let key = text(args, "key").trim();
@@ -72,7 +74,7 @@ fn run(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
 }
 
 /// What was said of it in earlier conversations, fenced: others may have said it. Empty if nothing was.
-fn past_conversations(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<String> {
+fn past_conversations(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<String> {
     let words: Vec<String> = text(args, "query")
         .split_whitespace()
         .map(str::to_owned)

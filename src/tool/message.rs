@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::bus::Origin;
 use crate::cron::{Jobs, heartbeat};
 use crate::error::{Error, Result};
@@ -116,7 +116,7 @@ impl Sender<'_> {
         outbox: &Outbox,
         path: &str,
         item: &mut Item,
-        turn: &Turn,
+        turn: &CallContext,
     ) -> Result<(NewFile, u64)> {
         let (mut file, name) = outbox.new_file()?;
         let copy = outbox.file(&name);
@@ -149,7 +149,7 @@ impl Sender<'_> {
         Ok((file, copied))
     }
 
-    fn send(&self, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+    fn send(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
         let (content, path) = (text(args, "content").trim(), text(args, "file").trim());
         let to = self.destination(text(args, "chat_id").trim(), turn.origin)?;
         let outbox = Outbox::new(self.home.clone());

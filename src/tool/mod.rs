@@ -1,5 +1,5 @@
 //! Tools: a [`Function`] with a name, a description and a schema, or a type of your own that implements [`Tool`]. A call gets
-//! arguments that fit the schema, and its [`Turn`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
+//! arguments that fit the schema, and its [`CallContext`]; [`crate::agent::Agent::call`] tests it. The tools of `bantam` are in
 //! [`crate::tools`].
 
 // The registry finds the tool of a call and checks its arguments (`registry`, `names`, `schema`); the call shows itself and runs
@@ -186,7 +186,7 @@ impl<T: Into<String>> From<T> for ToolOutput {
 pub(crate) const SUBAGENT: &str = "subagent";
 
 /// The turn that a call belongs to.
-pub struct Turn<'a> {
+pub struct CallContext<'a> {
     /// The channel and the chat of the conversation.
     pub origin: &'a Origin,
     /// What the embedding program attached to the turn.
@@ -266,7 +266,7 @@ pub trait Tool: Send + Sync {
     ///
     /// # Errors
     /// Worded for the model: what went wrong and, where it helps, what to do instead.
-    fn call(&self, args: &Value, turn: &Turn) -> Result<ToolOutput>;
+    fn call(&self, args: &Value, turn: &CallContext) -> Result<ToolOutput>;
 }
 
 /// A string argument; `""` where it is absent.

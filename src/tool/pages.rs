@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
-use super::{Function, Owner, Risk, ToolOutput, ToolSpec, Turn, text};
+use super::{CallContext, Function, Owner, Risk, ToolOutput, ToolSpec, text};
 use crate::error::{Error, Result};
 use crate::text::{clip, fence_of, one_line, size};
 
@@ -148,7 +148,7 @@ pub(super) fn read_more_tool() -> Function {
     Function::owned(Owner::BuiltIn, spec, &["result_id", "page"], read_more)
 }
 
-fn read_more(args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn read_more(args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let page = args
         .get("page")
         .and_then(Value::as_u64)

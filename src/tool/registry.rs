@@ -285,7 +285,7 @@ pub(super) fn valid_name(name: &str) -> String {
 mod tests {
     use super::super::pages::Pages;
     use super::super::{Audience, Function, Task};
-    use super::super::{ToolOutput, Turn};
+    use super::super::{CallContext, ToolOutput};
     use super::*;
     use crate::bus::Origin;
     use crate::cancel::Cancel;
@@ -315,7 +315,7 @@ mod tests {
         fn spec(&self) -> &ToolSpec {
             &self.0
         }
-        fn call(&self, args: &Value, _: &Turn) -> Result<ToolOutput> {
+        fn call(&self, args: &Value, _: &CallContext) -> Result<ToolOutput> {
             Ok(ToolOutput::text(args["text"].as_str().unwrap()))
         }
     }
@@ -348,7 +348,7 @@ mod tests {
         let run_task = &|_: &Task| Ok(ToolOutput::default());
         let start_task = &|_| Ok(());
         let (origin, cancel, pages, metadata) = (&origin, &cancel, &pages, &BTreeMap::new());
-        registry.prepare(&call).run(&Turn {
+        registry.prepare(&call).run(&CallContext {
             origin,
             metadata,
             cancel,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::skill::find_skill;
-use super::{Function, JOB, Owner, Risk, Task, ToolOutput, ToolSpec, Turn, Workshop, text};
+use super::{CallContext, Function, JOB, Owner, Risk, Task, ToolOutput, ToolSpec, Workshop, text};
 use crate::error::{Error, Result};
 use crate::skills::Skill;
 use crate::text::one_line;
@@ -27,7 +27,7 @@ const SPEC: ToolSpec = ToolSpec::built_in(
 const SHOWN: &[&str] = &["task", "skill"];
 
 pub(crate) fn subagent_tool(workshop: &Arc<Workshop>) -> Function {
-    let give = |workshop: &Workshop, args: &Value, turn: &Turn| {
+    let give = |workshop: &Workshop, args: &Value, turn: &CallContext| {
         give_task(args, turn, &|name| find_skill(workshop, name))
     };
     workshop.tool(SPEC, SHOWN, give).parallel()
@@ -44,7 +44,7 @@ pub(crate) fn subagent_tool_without_skills() -> Function {
 
 fn give_task(
     args: &Value,
-    turn: &Turn,
+    turn: &CallContext,
     find: &dyn Fn(&str) -> Result<Skill>,
 ) -> Result<ToolOutput> {
     let task = text(args, "task").trim();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Function, Risk, ToolOutput, ToolSpec, Turn, Workshop, text};
+use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, text};
 use crate::config::keys;
 use crate::config::proxy::http_settings;
 use crate::error::Result;
@@ -33,7 +33,7 @@ pub(crate) fn web_fetch_tool(workshop: &Arc<Workshop>) -> Function {
 }
 
 /// A page is cut after `tools.web.fetch.max_chars` characters.
-fn fetch(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn fetch(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let settings = &workshop.config.tools.web.fetch;
     let guard = AddressGuard::new(settings.allow_private);
     let connect = |url: &str| {
@@ -128,7 +128,7 @@ pub(crate) fn web_search_tool(workshop: &Arc<Workshop>) -> Function {
     workshop.tool(spec, &["query"], search)
 }
 
-fn search(workshop: &Workshop, args: &Value, turn: &Turn) -> Result<ToolOutput> {
+fn search(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let settings = &workshop.config.tools.web.search;
     let count = args
         .get("count")

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::files::Transcribe;
 use super::function::Function;
 use super::meaning::Meaning;
-use super::{Owner, ToolOutput, ToolSpec, Turn};
+use super::{CallContext, Owner, ToolOutput, ToolSpec};
 use crate::config::{Config, Env};
 use crate::error::Result;
 use crate::paths::Home;
@@ -35,7 +35,7 @@ impl Workshop {
         self: &Arc<Self>,
         spec: ToolSpec,
         shown: &'static [&'static str],
-        run: fn(&Self, &Value, &Turn) -> Result<ToolOutput>,
+        run: fn(&Self, &Value, &CallContext) -> Result<ToolOutput>,
     ) -> Function {
         let own = self.clone();
         Function::owned(Owner::BuiltIn, spec, shown, move |args, turn| {

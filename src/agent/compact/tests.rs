@@ -15,7 +15,7 @@ use crate::message::{ToolCall, Usage};
 use crate::provider::{self, Provider, Retry};
 use crate::session::{Entry, Memory, Store};
 use crate::storage::Durability;
-use crate::tool::{Risk, Tool, ToolOutput, ToolSpec, Turn};
+use crate::tool::{CallContext, Risk, Tool, ToolOutput, ToolSpec};
 
 /// A request as a model saw it.
 #[derive(Clone)]
@@ -104,7 +104,7 @@ impl Tool for LongResult {
         &self.0
     }
 
-    fn call(&self, _: &serde_json::Value, _: &Turn) -> Result<ToolOutput> {
+    fn call(&self, _: &serde_json::Value, _: &CallContext) -> Result<ToolOutput> {
         Ok(ToolOutput::text("r".repeat(self.1)))
     }
 }
