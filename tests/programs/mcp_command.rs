@@ -93,9 +93,7 @@ fn servers_are_removed_disabled_and_checked_by_doctor() {
         "{told}"
     );
     for command in ["remove", "test"] {
-        mcp(&[command, "fak"])
-            .exits(2)
-            .says(&format!("hint: bantam mcp {command} fake"));
+        mcp(&[command, "fak"]).exits(2).says("did you mean `fake`");
     }
     mcp(&["remove", "--yes", "fake"])
         .exits(0)
