@@ -132,7 +132,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
     let output = Output::of(args);
-    let schema = AnswerSchema::of(args)?;
+    let schema = AnswerSchema::read_from(args)?;
     let factory = factory(args, schema.as_ref(), env)?;
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);

@@ -1,57 +1,62 @@
 //! `--schema FILE`: the answer is JSON that fits the schema in FILE.
 
-use std::path::Path;
+use std::io::Read;
 
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
+use super::json_schema::JsonSchema;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
 use crate::json::parse_json;
 use crate::text::{not_found_near, one_line};
-use crate::tool::schema;
 
 /// Maximum size of a schema, in bytes: each request carries it twice.
 const MAX_SCHEMA: u64 = 64 << 10;
 
 /// The form that an answer must have.
-pub(super) struct AnswerSchema(Value);
+pub(super) struct AnswerSchema(JsonSchema);
 
 impl AnswerSchema {
-    /// Reads the file of `--schema`, if there is one.
+    /// Reads the file or pipe of `--schema`, if there is one.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Usage`]: the file is missing, too large, or has no JSON object.
-    pub(super) fn of(args: &Args) -> Result<Option<Self>> {
+    /// [`crate::error::Kind::Usage`]: it is missing, too large, no JSON object, or uses a keyword that is not checked.
+    pub(super) fn read_from(args: &Args) -> Result<Option<Self>> {
         let Some(path) = args.value("schema") else {
             return Ok(None);
         };
-        let file = Path::new(path);
-        if !file.is_file() {
-            let list = format!("ls -l {}", shell_words::quote(path));
-            return Err(not_found_near("file", path, None, &list).doing("--schema"));
-        }
-        if fs_err::metadata(file)?.len() > MAX_SCHEMA {
-            return Err(Error::usage("--schema: the file is larger than 64 KB")
-                .hint("leave out descriptions"));
-        }
-        let text = fs_err::read_to_string(file).doing("--schema")?;
         let wrong = |what: String| {
             Error::usage(format!("--schema {}: {what}", one_line(path, 200)))
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
-        match parse_json(text.trim_start_matches('\u{feff}')) {
-            Ok(schema) if schema.is_object() => Ok(Some(Self(schema))),
-            Ok(_) => Err(wrong("it is not a JSON object".to_owned())),
-            Err(e) => Err(wrong(e.to_string())),
+        let mut content = Vec::new();
+        let read = fs_err::File::open(path)
+            .and_then(|file| file.take(MAX_SCHEMA + 1).read_to_end(&mut content));
+        match read {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                let list = format!("ls -l {}", shell_words::quote(path));
+                return Err(not_found_near("file", path, None, &list).doing("--schema"));
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+                return Err(wrong("it is a directory".to_owned()));
+            }
+            read => read.doing("--schema")?,
+        };
+        if content.len() as u64 > MAX_SCHEMA {
+            return Err(wrong("it is larger than 64 KB".to_owned()));
         }
+        let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;
+        let schema: Value =
+            parse_json(text.trim_start_matches('\u{feff}')).map_err(|e| wrong(e.to_string()))?;
+        JsonSchema::new(schema).map(Self).map(Some).map_err(wrong)
     }
 
     /// The end of the system prompt.
     pub(super) fn instruction(&self) -> String {
         format!(
             "Your final answer is JSON alone, without a fence or any other text, that fits this JSON Schema:\n{}",
-            self.0
+            self.0.value()
         )
     }
 
@@ -59,7 +64,7 @@ impl AnswerSchema {
     pub(super) fn fields(&self) -> Map<String, Value> {
         let format = json!({
             "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": self.0},
+            "json_schema": {"name": "answer", "schema": self.0.value()},
         });
         Map::from_iter([("response_format".to_owned(), format)])
     }
@@ -74,7 +79,7 @@ impl AnswerSchema {
         if response.error.is_some() {
             return response;
         }
-        let mut read = self.read(&response.output);
+        let mut read = self.read_answer(&response.output);
         if let Err(why) = &read {
             if response.stop != TurnStop::Length {
                 let answer = ask_again(format!(
@@ -85,7 +90,7 @@ impl AnswerSchema {
                 if response.error.is_some() {
                     return response;
                 }
-                read = self.read(&response.output);
+                read = self.read_answer(&response.output);
             }
         }
         match read {
@@ -93,7 +98,10 @@ impl AnswerSchema {
             Err(why) => {
                 response.output.clear();
                 let error = Error::failed(format!("the answer does not fit the schema: {why}"));
-                response.error = Some(error.hint("run `bantam sessions show KEY` to read it"));
+                response.error = Some(match shell_words::quote(&response.session).as_ref() {
+                    "''" => error,
+                    key => error.hint(format!("run `bantam sessions show {key}` to read it")),
+                });
                 response.stop = TurnStop::Error;
             }
         }
@@ -101,10 +109,10 @@ impl AnswerSchema {
     }
 
     /// An answer as JSON on one line, or what is wrong with it.
-    fn read(&self, answer: &str) -> Result<String, String> {
+    fn read_answer(&self, answer: &str) -> Result<String, String> {
         let json = without_fence(answer);
         let value: Value = parse_json(json).map_err(|e| format!("it is not JSON ({e})"))?;
-        schema::matches(&self.0, &value)?;
+        self.0.check(&value)?;
         Ok(value.to_string())
     }
 }
@@ -134,9 +142,10 @@ mod tests {
 
     #[test]
     fn answer_is_read_asked_for_again_or_refused() {
-        let schema = AnswerSchema(json!({
+        let schema = json!({
             "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"],
-        }));
+        });
+        let schema = AnswerSchema(JsonSchema::new(schema).unwrap());
         for (first, second, output) in [
             ("{\"n\": 1}", None, Some("{\"n\":1}")),
             ("```json\n{\"n\": 1}\n```", None, Some("{\"n\":1}")),

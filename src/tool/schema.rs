@@ -21,41 +21,6 @@ pub(super) fn check(schema: &Value, args: Value, owner: Owner) -> Result<Value, 
     checked(schema, args, "", owner)
 }
 
-/// Whether a value is what the schema asks for, without correcting it. Patterns are not checked.
-///
-/// # Errors
-/// What is wrong with it, in a sentence with its path.
-pub(crate) fn matches(schema: &Value, value: &Value) -> Result<(), String> {
-    let corrected = check(schema, value.clone(), Owner::Server)
-        .map_err(|what| what.replacen("the arguments", "the answer", 1))?;
-    difference("", value, &corrected).map_or(Ok(()), Err)
-}
-
-/// The first place where a value had to be corrected.
-fn difference(path: &str, value: &Value, corrected: &Value) -> Option<String> {
-    let below = |name: &str, value, corrected| {
-        let path = format!("{path}{}{name}", if path.is_empty() { "" } else { "." });
-        difference(&path, value, corrected)
-    };
-    match (value, corrected) {
-        (value, corrected) if value == corrected => None,
-        (Value::Object(given), Value::Object(right)) => {
-            given
-                .iter()
-                .find_map(|(name, value)| match right.get(name) {
-                    Some(right) => below(name, value, right),
-                    None => Some(format!("\"{path}.{name}\" must not be {value}")),
-                })
-        }
-        (Value::Array(given), Value::Array(right)) if given.len() == right.len() => {
-            let items = given.iter().zip(right).enumerate();
-            let mut items = items.map(|(n, (value, right))| below(&n.to_string(), value, right));
-            items.find_map(|found| found)
-        }
-        _ => Some(mismatch(path, value, &one_line(&corrected.to_string(), 80))),
-    }
-}
-
 /// `path` names the parameter, for example `edits[2].old_text`; it is empty for the arguments as a whole.
 fn checked(schema: &Value, value: Value, path: &str, owner: Owner) -> Result<Value, String> {
     let types = types(schema);

@@ -63,6 +63,7 @@ fn schema_that_cannot_be_read_is_wrong_usage() {
         ("none.json", None, "no file named"),
         ("list.json", Some("[]"), "not a JSON object"),
         ("half.json", Some("{"), "half.json"),
+        ("loose.json", Some("{\"if\": {}}"), "cannot be checked"),
     ] {
         if let Some(content) = content {
             home.write(file, content);
@@ -73,4 +74,30 @@ fn schema_that_cannot_be_read_is_wrong_usage() {
             .prints("")
             .says(word);
     }
+}
+
+#[test]
+fn schema_is_read_from_a_pipe_and_must_be_text() {
+    let model = Model::scripted([Reply::text("{\"n\": 1}")]);
+    let home = Home::with(&model.config());
+    let question = ["agent", "-n", "--schema", "/dev/stdin", "-m", "hi"];
+    let piped = home.bantam().args(question).stdin(SCHEMA).run();
+    piped.exits(0).prints("{\"n\":1}\n");
+    let latin = home.path("latin.json");
+    fs_err::write(&latin, b"{\"title\": \"\xe4\"}").unwrap();
+    let refused = home.agent(["--schema", latin.to_str().unwrap(), "-m", "hi"]);
+    refused.exits(2).prints("").says("UTF-8");
+}
+
+#[test]
+fn reference_choice_and_constant_are_checked() {
+    let form = r##"{"$defs":{"n":{"const":1}},"anyOf":[{"$ref":"#/$defs/n"}]}"##;
+    let model = Model::scripted([Reply::text("2"), Reply::text("1")]);
+    let home = Home::with(&model.config());
+    home.write("form.json", form);
+    let path = home.path("form.json");
+    home.agent(["--schema", path.to_str().unwrap(), "-m", "hi"])
+        .exits(0)
+        .prints("1\n");
+    assert_eq!(model.asked(), 2);
 }
