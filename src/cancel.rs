@@ -101,7 +101,7 @@ impl Cancel {
     pub(crate) fn timed_out(&self) -> Error {
         let seconds = self.timeout.unwrap_or_default().as_secs();
         Error::new(Kind::Limit, format!("the turn timed out after {seconds} s"))
-            .hint("raise `agents.defaults.timeout`")
+            .hint("raise `agents.defaults.timeout`, or --timeout of this question")
     }
 
     /// The time until the deadline, at most `cap`.

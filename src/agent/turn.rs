@@ -285,10 +285,19 @@ impl Agent {
                     let unanswered = session.messages.last().is_some_and(Message::is_question)
                         && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
                     let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
+                    let is_too_long = matches!(error, ProviderError::TooLong { .. });
                     let mut outcome =
                         Outcome::of_failure(error, &arrived, &turn.model(), unanswered);
                     if is_late {
                         outcome.error = Some(turn.cancel.timed_out());
+                    }
+                    let is_first = session.summary.is_none()
+                        && history::last_turns(&session.messages, 1).is_none();
+                    if is_too_long && is_first {
+                        // A new conversation would be as long.
+                        outcome.error = outcome.error.map(|error| {
+                            error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
+                        });
                     }
                     return Ok(outcome);
                 }

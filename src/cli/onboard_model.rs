@@ -241,7 +241,7 @@ fn choose(known: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option
     let vendor = host.vendor;
     let mut has_key = host.name.is_some() || host.key.is_some() || !vendor.keys.is_empty();
     let mut kept = host.key.take();
-    let offers = loop {
+    let mut offers = loop {
         host.key = if has_key {
             ask_key(vendor, kept.take().as_ref(), env)?
         } else {
@@ -262,6 +262,8 @@ fn choose(known: &[Host], in_use: &str, home: &Home, env: &Env) -> Result<Option
             }
         }
     };
+    // An embedding model that was pulled first would be offered first.
+    offers.sort_by_key(|offer| !offer.is_chat());
     let model = ask_model(&host, &offers, in_use)?;
     Ok(Some((host, model)))
 }

@@ -39,6 +39,12 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
+    /// Whether it answers questions, as far as its name tells.
+    pub(crate) fn is_chat(&self) -> bool {
+        let id = self.id.to_lowercase();
+        !self.is_denied && !NO_CHAT.iter().any(|word| id.contains(word))
+    }
+
     /// What it can do, as far as its host tells.
     pub(crate) fn abilities(&self) -> String {
         let able = [(self.tools, "tools"), (self.images, "images")];
@@ -211,11 +217,7 @@ const MAX_UNKNOWN: usize = 20;
 
 /// The default model of a list: the best one of the first preference with a match, else the best one of a short list.
 pub(crate) fn pick<'a>(offers: &'a [Offer], prefer: &[&str]) -> Option<&'a Offer> {
-    let is_chat = |offer: &&Offer| {
-        let id = offer.id.to_lowercase();
-        !offer.is_denied && !NO_CHAT.iter().any(|word| id.contains(word))
-    };
-    let offers: Vec<&Offer> = offers.iter().filter(is_chat).collect();
+    let offers: Vec<&Offer> = offers.iter().filter(|offer| offer.is_chat()).collect();
     let best = |offers: Vec<&'a Offer>| {
         // Of equals, the first of the list.
         let rank = |offer: &&Offer| {

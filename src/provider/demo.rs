@@ -66,7 +66,11 @@ fn answer(user: &User, tools: &[ToolOffer]) -> Reply {
             .filter(|rest| !rest.is_empty())
     };
     let plain = lower.trim_end_matches(['.', '?', '!']);
-    let (tool, arguments) = if let "list" | "list files" | "ls" | "list the files" = plain {
+    let names_the_workspace = matches!(
+        plain,
+        "list" | "ls" | "list files" | "list the files" | "what is in my workspace"
+    );
+    let (tool, arguments) = if names_the_workspace {
         ("list_dir", json!({"path": "."}))
     } else if let Some(path) = after("list files in ").or_else(|| after("list ")) {
         ("list_dir", json!({"path": path}))
@@ -130,6 +134,7 @@ mod tests {
     fn each_verb_becomes_its_call() {
         for (text, name, arguments) in [
             ("list files", "list_dir", json!({"path": "."})),
+            ("What is in my workspace?", "list_dir", json!({"path": "."})),
             (
                 "List files in memory",
                 "list_dir",

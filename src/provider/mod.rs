@@ -217,7 +217,7 @@ impl ProviderError {
             }
             Self::Cancelled(CancelReason::Deadline) => {
                 return Error::new(Kind::Limit, "the turn timed out")
-                    .hint("raise `agents.defaults.timeout`");
+                    .hint("raise `agents.defaults.timeout`, or --timeout of this question");
             }
             Self::AuthFailed { no_key: true, .. } => (
                 Kind::Auth,

@@ -423,7 +423,7 @@ fn a_model_at_another_address_is_proven_by_one_request() {
         run.stdout
     );
     assert!(
-        run.stdout.contains("2  qwen3     8192 tokens, tools\r\n"),
+        run.stdout.contains("1  qwen3     8192 tokens, tools\r\n"),
         "{}",
         run.stdout
     );
@@ -480,7 +480,7 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
     let ollama = Model::answering(|request, _| match request.path.as_str() {
         "/v1/models" => Reply::json(
             200,
-            &json!({ "data": [ { "id": "gemma3" }, { "id": "qwen3" } ] }),
+            &json!({ "data": [ { "id": "nomic-embed-text" }, { "id": "gemma3" }, { "id": "qwen3" } ] }),
         ),
         "/api/ps" => Reply::json(200, &json!({ "models": [] })),
         "/api/show" if request.body["model"] == "qwen3" => Reply::json(
@@ -509,8 +509,8 @@ fn the_models_of_an_ollama_are_listed_with_what_they_can_do_and_chosen_by_number
     let run = running.finish();
     run.exits(0);
     for line in [
-        "1  gemma3  4096 tokens, images",
-        "2  qwen3   8192 tokens, tools",
+        "1  gemma3            4096 tokens, images",
+        "2  qwen3             8192 tokens, tools",
     ] {
         assert!(run.stdout.contains(line), "{line}: {}", run.stdout);
     }

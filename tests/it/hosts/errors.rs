@@ -275,7 +275,7 @@ fn an_error_is_found_wherever_it_stands() {
     let late = format!("{}maximum context length is 8192", "x".repeat(200));
     let late = || Reply::error(400, &late);
     case(60, "a reason late in the text", [late(), late()])
-        .fails(1, "start a new conversation")
+        .fails(1, "shorten the message")
         .run();
     let odd: [(Value, i32); 7] = [
         (json!({ "error": "the reason" }), 1),
