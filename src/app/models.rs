@@ -78,7 +78,7 @@ fn first(parts: Parts, notices: &mut Vec<String>) -> Result<Option<Model>> {
 
 fn no_model() -> Error {
     Error::config("choosing the model: no model is configured and no key was found")
-        .hint("bantam onboard model, or export OPENROUTER_API_KEY=... (or another vendor's)")
+        .hint("run `bantam onboard`, or export OPENROUTER_API_KEY=... (or another vendor's)")
 }
 
 /// What a model reads at once: as its entry says, else as its host did, up to the default. A larger window must be asked

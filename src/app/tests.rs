@@ -295,7 +295,7 @@ fn an_agent_from_a_home_without_a_model_is_an_error() {
         .unwrap();
     assert_eq!(e.kind, crate::error::Kind::Config);
     assert!(e.message.contains("no model"), "{e}");
-    assert!(e.hint.unwrap().contains("bantam onboard model"));
+    assert!(e.hint.unwrap().contains("bantam onboard"));
     fs_err::remove_dir_all(dir).unwrap();
 }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, Media, MediaKind, image_type};
 use crate::paths::of_user;
-use crate::text::{fence, one_line, size};
+use crate::text::{fence, not_found_near, one_line, size};
 
 /// The largest text, in bytes. More than any model reads well.
 const MAX_TEXT: usize = 1 << 20;
@@ -75,14 +75,12 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => open(&path).map_err(|e| {
-            let what = match e.kind() {
-                std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
-                std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-                _ => e.to_string(),
-            };
-            wrong(what)
-                .hint("check the path; -a takes one file, and can be given again for another")
+        Ok(None) => open(&path).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => not_found_near("file", &shown, None, "ls -l"),
+            std::io::ErrorKind::IsADirectory => {
+                wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")
+            }
+            _ => wrong(e.to_string()),
         })?,
         Err(e) => return Err(wrong(e.message)),
     };

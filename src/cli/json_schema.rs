@@ -67,17 +67,13 @@ fn refuse_unknown(root: &Value, schema: &Value) -> Result<(), String> {
     for (keyword, rule) in rules {
         let is_understood = match keyword.as_str() {
             "properties" | "$defs" | "definitions" => {
-                let schemas = rule.as_object().into_iter().flat_map(Map::values);
-                schemas
-                    .map(|schema| refuse_unknown(root, schema))
-                    .collect::<Result<(), _>>()?;
+                let mut schemas = rule.as_object().into_iter().flat_map(Map::values);
+                schemas.try_for_each(|schema| refuse_unknown(root, schema))?;
                 rule.is_object()
             }
             "anyOf" | "oneOf" | "allOf" => {
-                let schemas = rule.as_array().into_iter().flatten();
-                schemas
-                    .map(|schema| refuse_unknown(root, schema))
-                    .collect::<Result<(), _>>()?;
+                let mut schemas = rule.as_array().into_iter().flatten();
+                schemas.try_for_each(|schema| refuse_unknown(root, schema))?;
                 rule.is_array()
             }
             "items" | "additionalProperties" | "not" => {
@@ -190,7 +186,7 @@ impl Place<'_> {
             }
             ("items", Value::Array(list)) => {
                 let mut items = list.iter().enumerate();
-                items.try_for_each(|(n, value)| self.at(format!("[{n}]")).check(rule, value))
+                items.try_for_each(|(n, value)| self.at(&format!("[{n}]")).check(rule, value))
             }
             _ => match expected(keyword, rule, value) {
                 Some(expected) => Err(self.wrong(&expected, value)),
@@ -201,16 +197,16 @@ impl Place<'_> {
 
     /// The same value, one reference or choice deeper.
     fn same(&self) -> Self {
-        self.at(String::new())
+        self.at("")
     }
 
     /// A field of this object.
     fn field(&self, name: &str) -> Self {
         let dot = if self.path.is_empty() { "" } else { "." };
-        self.at(format!("{dot}{}", one_line(name, 40)))
+        self.at(&format!("{dot}{}", one_line(name, 40)))
     }
 
-    fn at(&self, below: String) -> Self {
+    fn at(&self, below: &str) -> Self {
         Self {
             root: self.root,
             path: format!("{}{below}", self.path),

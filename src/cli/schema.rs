@@ -35,8 +35,8 @@ impl AnswerSchema {
             .and_then(|file| file.take(MAX_SCHEMA + 1).read_to_end(&mut content));
         match read {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let list = format!("ls -l {}", shell_words::quote(path));
-                return Err(not_found_near("file", path, None, &list).doing("--schema"));
+                let list = "ls -l";
+                return Err(not_found_near("file", path, None, list).doing("--schema"));
             }
             Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
                 return Err(wrong("it is a directory".to_owned()));

@@ -33,7 +33,7 @@ fn send(args: &Args, env: &Env) -> Result<u8> {
     let chat = telegram_chat(to)?;
     let text = text(args)?;
     let Some(delivery) = Bot::delivery(&home, &loaded.config, env, Some(chat), notice)? else {
-        return Err(Error::config("there is no bot").hint("run `bantam onboard telegram`"));
+        return Err(Error::config("there is no bot").hint("run `bantam onboard`"));
     };
     delivery.send(chat, &text).map(|()| 0)
 }

@@ -256,7 +256,7 @@ pub(super) fn chosen_model(
             Ok((name, key))
         }
         None if has_config => Err(Error::config("no model is configured and no key was found")
-            .hint("run `bantam onboard model`, or export a vendor's key")),
+            .hint("run `bantam onboard`, or export a vendor's key")),
         None => Ok((
             "Ollama if it answers, else the built-in demo".to_owned(),
             "none is set; for a real model: bantam onboard".to_owned(),
@@ -348,7 +348,7 @@ fn key_source(model: &Model, env: &Env) -> String {
 fn telegram(loaded: &Loaded) -> String {
     let settings = &loaded.config.channels.telegram;
     if settings.token.is_empty() {
-        return "no bot (bantam onboard telegram)".to_owned();
+        return "no bot (bantam onboard)".to_owned();
     }
     if !is_enabled(loaded) {
         return "disabled (channels.telegram.enabled)".to_owned();

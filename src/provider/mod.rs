@@ -221,11 +221,11 @@ impl ProviderError {
             }
             Self::AuthFailed { no_key: true, .. } => (
                 Kind::Auth,
-                "the host wants a key, and none is set: choose key in `bantam onboard`, or set \"api_key\" in its entry of model_list",
+                "the host wants a key, and none is set: run `bantam onboard`, or set \"api_key\" in its entry of model_list",
             ),
             Self::AuthFailed { .. } => (
                 Kind::Auth,
-                "check the key: `bantam status` shows where it comes from, and `bantam onboard model` sets another",
+                "check the key: `bantam status` shows where it comes from, and `bantam onboard` sets another",
             ),
             Self::RateLimited { .. } => (
                 Kind::Unavailable,

@@ -111,7 +111,7 @@ fn what_cannot_be_attached_is_wrong_usage_and_nothing_is_sent() {
     home.agent(["-m", "what?", "-a", "/nowhere/at/all"])
         .exits(2)
         .fails_with_a_hint()
-        .says("there is no such file");
+        .says("no file named");
     home.agent(["-m", "what?", "-a", "/"])
         .exits(2)
         .fails_with_a_hint()

@@ -69,17 +69,15 @@ fn an_ollama_that_answers_comes_first_in_onboard_and_its_address_is_written_down
     let home = Home::empty();
     let asking = home
         .bantam()
-        .args(["onboard", "model"])
+        .arg("onboard")
         .env("OLLAMA_HOST", ollama.address());
     let mut running = asking.on_a_terminal().silent_stdin().spawn();
-    running.wait_for_stdout(&format!(
-        "   1  ollama      answers at {}",
-        ollama.address()
-    ));
+    running.wait_for_stdout(&format!("1  ollama       answers at {}", ollama.address()));
     for (asked, typed) in [
-        ("or skip [1, ollama]", ""),
+        ("[1, ollama]: ", ""),
         ("Model [qwen3:4b]", ""),
-        ("Send it a test question", "n"),
+        ("Keep these settings?", "y"),
+        ("Connect a Telegram bot?", ""),
     ] {
         running.wait_for_stdout(asked);
         running.types(&format!("{typed}\n"));

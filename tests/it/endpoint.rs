@@ -501,41 +501,6 @@ fn bantam_can_be_bantams_model() {
         .prints("from far below\n");
 }
 
-#[test]
-fn onboarding_makes_a_token_and_a_request_that_works() {
-    let model = Model::answering(|_, _| Reply::text("It works."));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    drop(free);
-    let http = json!({ "channels": { "http": { "listen": address } } });
-    let home = Home::with(&merged(model.config(), &http));
-    let told = home.bantam().args(["onboard", "http"]).run();
-    let told = told.exits(0).stdout.clone();
-    let authorization = told
-        .split("-H \"")
-        .find(|part| part.starts_with("Authorization"))
-        .and_then(|part| part.split('"').next())
-        .unwrap();
-    let body = told
-        .split("-d '")
-        .nth(1)
-        .unwrap()
-        .split('\'')
-        .next()
-        .unwrap();
-    let gateway = home.bantam().arg("gateway").spawn();
-    gateway.wait_for_stderr(&format!("http://{address}"));
-    let door = Door { address };
-    let body: Value = serde_json::from_str(body).unwrap();
-    assert_eq!(
-        door.post(&body, &[authorization]).is(200).text(),
-        "It works."
-    );
-    // The token stays when it is asked for again.
-    let again = home.bantam().args(["onboard", "http"]).run();
-    again.exits(0).says("Keeping the token");
-}
-
 /// What switches the endpoint on, and no more.
 fn enabled() -> Value {
     let http = json!({ "enabled": true, "listen": "127.0.0.1:0" });

@@ -120,6 +120,7 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
 #[test]
 fn who_has_onboarded_the_demo_is_told_how_to_get_a_real_model() {
     let home = Home::empty();
+    home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
     home.bantam().args(["onboard", "--yes"]).run().exits(0);
     // An exported key changes nothing while config.json names the demo.
     let bantam = || home.bantam().env("OPENROUTER_API_KEY", CANARY);

@@ -265,15 +265,3 @@ fn a_mistyped_flag_of_a_question_is_a_flag() {
         .says("`--model`")
         .fails_with_a_hint();
 }
-
-#[test]
-fn onboarding_http_keeps_a_token_that_stands_elsewhere() {
-    let home = Home::with(&serde_json::json!({"channels": {"http": {"token": "${T}"}}}));
-    let run = home.bantam().args(["onboard", "http"]).run();
-    run.exits(0).says("Keeping the token");
-    assert!(
-        run.stdout.lines().all(|line| line.len() <= 80),
-        "{}",
-        run.stdout
-    );
-}

@@ -312,11 +312,7 @@ fn blocks() -> Vec<(String, String)> {
 }
 
 /// They ask on a terminal, do not end, or need servers of the internet: other tests have them.
-const NOT_IN_A_SCRIPT: [&str; 3] = [
-    "bantam agent\n",
-    "bantam gateway\n",
-    "bantam onboard telegram\n",
-];
+const NOT_IN_A_SCRIPT: [&str; 3] = ["bantam agent\n", "bantam gateway\n", "bantam onboard\n"];
 
 #[test]
 fn every_block_of_commands_in_the_documentation_runs_as_it_stands() {

@@ -1,0 +1,149 @@
+//! `bantam onboard`: asks for a model and a Telegram bot, proves both, and writes what is missing of a home.
+
+mod model;
+mod telegram;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+
+use super::args::{Args, Command};
+use super::term::screen::Screen;
+use super::term::signals::Signals;
+use super::{agrees, ask, load, notice, print, tell};
+use crate::app::{self, Parts};
+use crate::config::vendors::Protocol;
+use crate::config::{self, Env, keys};
+use crate::error::{Context, Error, Result};
+use crate::paths::Home;
+use crate::provider::ollama;
+use crate::storage::{self, CopyOutcome};
+use crate::template;
+use crate::text::one_line;
+
+pub(super) const COMMAND: Command = Command::row(
+    "onboard",
+    "",
+    run,
+    "set bantam up: a model, a key, a Telegram bot; existing files are never overwritten",
+)
+.with_flags(&[("-y, --yes", "ask nothing: write only the agent's files")])
+.with_examples(&["bantam onboard", "bantam onboard --yes"]);
+
+fn run(args: &Args, env: &Env) -> Result<u8> {
+    let home = config::home(env)?;
+    if args.has("yes") {
+        write_files(&home)?;
+        return print_next_steps(&home, env);
+    }
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(
+            Error::usage("bantam onboard needs a terminal to ask its questions")
+                .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
+        );
+    }
+    Signals::watch(Screen::new(env), false)?;
+    let is_new = fs_err::symlink_metadata(home.config()).is_err();
+    if is_new || asks_for_another_model(env)? {
+        model::choose(&home, env)?;
+    }
+    write_files(&home)?;
+    telegram::connect(&home, env)?;
+    print_next_steps(&home, env)
+}
+
+fn asks_for_another_model(env: &Env) -> Result<bool> {
+    let (home, loaded) = load(env)?;
+    let model = match loaded.config.choose_model(env) {
+        Ok(Some(model)) => model.name,
+        Ok(None) => "no model is chosen".to_owned(),
+        Err(e) => e.message,
+    };
+    tell(&format!("{}: {model}", home.config().display()));
+    agrees("Change the model?", false)
+}
+
+/// Writes the agent's files that are missing, and tells what became of each.
+fn write_files(home: &Home) -> Result<()> {
+    let write = || -> Result<()> {
+        storage::make_dir(home.root())?;
+        for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {
+            for (path, copied) in
+                template::write(part, &dir).doing(format_args!("writing {part}/"))?
+            {
+                report(copied, &dir.join(path))?;
+            }
+        }
+        // A power cut now must not leave empty files.
+        storage::sync_all(home.root()).doing("waiting for the disk")
+    };
+    write().map_err(|e| {
+        let root = home.root().display();
+        let hint = format!("check that {root} is a directory you can write, or set BANTAM_HOME");
+        if e.hint.is_none() { e.hint(hint) } else { e }
+    })
+}
+
+fn report(copied: CopyOutcome, path: &Path) -> Result<()> {
+    let path = one_line(&path.display().to_string(), 500);
+    match copied {
+        CopyOutcome::Created => print(&format!("created  {path}\n")),
+        CopyOutcome::Exists => Ok(()),
+        CopyOutcome::Blocked => print(&format!(
+            "skipped  {path}: a link or a file is in the way\n"
+        )),
+    }
+}
+
+/// Reads the configuration back, and prints what to type next.
+fn print_next_steps(home: &Home, env: &Env) -> Result<u8> {
+    let (_, loaded) = load(env)?;
+    let config = &loaded.config;
+    loaded.warnings.iter().for_each(|line| notice(line));
+    let workspace = app::workspace(Parts { home, config, env })?;
+    if workspace != home.workspace() {
+        print(&format!(
+            "\nThe agent works in {} (`agents.defaults.workspace`), not in {}.\n",
+            workspace.display(),
+            home.workspace().display()
+        ))?;
+    }
+    let demo = "The built-in demo answers. It lists and reads files and runs commands;\n\
+         it is not a language model. For a real one: `bantam onboard`,\n\
+         or export OPENROUTER_API_KEY=... (or another vendor's).\n\
+         Next: bantam \"What is in my workspace?\"";
+    let question = "bantam \"What can you do?\"";
+    let next = match config.choose_model(env) {
+        Err(e) => format!("{}\nNext: {}", e.message, e.hint.unwrap_or_default()),
+        Ok(Some(model)) if model.protocol == Protocol::Demo => demo.to_owned(),
+        Ok(Some(model)) => match model.keys.first().and_then(|key| keys::missing(key, env)) {
+            Some(variable) => format!(
+                "{} needs its key.\nNext: export {variable}=...; {question}",
+                model.name
+            ),
+            None => format!(
+                "The model is {}; `bantam doctor --provider` tests it.\nNext: {question}",
+                model.name
+            ),
+        },
+        Ok(None) => match ollama::pick_model(env) {
+            Some(id) => format!("{id} of Ollama answers.\nNext: {question}"),
+            None => demo.to_owned(),
+        },
+    };
+    let bot = if config.channels.telegram.token.is_empty() {
+        ""
+    } else {
+        "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
+    };
+    print(&format!("\n{next}\n{bot}")).map(|()| 0)
+}
+
+/// Asks until `check` accepts the answer.
+fn ask_until<T>(question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
+    loop {
+        match check(ask(question)?.trim()) {
+            Ok(answer) => return Ok(answer),
+            Err(why) => tell(&why),
+        }
+    }
+}

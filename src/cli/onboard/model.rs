@@ -1,0 +1,610 @@
+//! `bantam onboard`, the model: asks for a host, a key and a model, proves them with one question, and saves them.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::term::tty::Hidden;
+use super::super::{agrees, doctor, load, table, tell};
+use super::ask_until;
+use crate::app::Parts;
+use crate::config::proxy::host as host_of;
+use crate::config::vendors::{Protocol, VENDORS, Vendor};
+use crate::config::{self, Config, Env, ModelEntry, edit, keys, vendors};
+use crate::doctor::Outcome;
+use crate::error::{Kind, Result};
+use crate::http::authority;
+use crate::paths::Home;
+use crate::provider::catalog::{self, Offer};
+use crate::provider::ollama;
+use crate::secret::Secret;
+use crate::text::{nearest, one_line};
+
+/// The most models that are listed: some gateways have hundreds.
+const MOST_SHOWN: usize = 20;
+
+/// Asks until a model answers or is to be taken as it is, and saves it. Before that, nothing is written.
+pub(super) fn choose(home: &Home, env: &Env) -> Result<()> {
+    loop {
+        let config = load(env)?.1.config;
+        let in_use = config.choose_model(env).ok().flatten();
+        let in_use = in_use.map_or(String::new(), |model| model.name);
+        let mut host = ask_host(&config, &in_use, env)?;
+        let Some(offers) = host.ask_for_list(home, env)? else {
+            continue;
+        };
+        let model = host.ask_model(&offers, &in_use)?;
+        if host.prove(&model, home, env)? {
+            return edit::edit(home, env, &|_| Vec::new(), |file| host.set(&model, file)).map(drop);
+        }
+    }
+}
+
+/// Where models are, as config.json will say it.
+#[derive(Clone)]
+struct ModelHost {
+    /// What stands before the `/` of its models' names.
+    name: String,
+    /// `None`: an address of the user's own, where OpenAI's API is spoken.
+    vendor: Option<&'static Vendor>,
+    /// Empty: the vendor's.
+    api_base: String,
+    /// The key itself, or where it is.
+    key: Option<Secret>,
+}
+
+impl ModelHost {
+    fn new(vendor: &'static Vendor, env: &Env) -> Self {
+        let base = vendors::base(vendor, env);
+        Self {
+            name: vendor.name.to_owned(),
+            vendor: Some(vendor),
+            // An address that only a variable of this shell knows is written down, for the jobs and the bot.
+            api_base: if base == vendor.base {
+                String::new()
+            } else {
+                base
+            },
+            key: None,
+        }
+    }
+
+    fn is_demo(&self) -> bool {
+        self.vendor
+            .is_some_and(|vendor| vendor.protocol == Protocol::Demo)
+    }
+
+    fn preferences(&self) -> &'static [&'static str] {
+        self.vendor.map_or(&[], |vendor| vendor.prefer)
+    }
+
+    /// Makes one of its models the one that answers, in the JSON of a config.json. Its entry serves every model there.
+    fn set(&self, model: &str, file: &mut Value) -> Result<()> {
+        let name = match model {
+            // The vendor's default is found when it is first asked.
+            "" => self.name.clone(),
+            model => format!("{}/{model}", self.name),
+        };
+        let path = ["agents", "defaults", "model_name"];
+        edit::set_in(file, &path, name.as_str().into())?;
+        if self.is_demo() {
+            return Ok(());
+        }
+        if !file["model_list"].is_array() {
+            file["model_list"] = json!([]);
+        }
+        let Some(list) = file["model_list"].as_array_mut() else {
+            return Ok(());
+        };
+        let whole = format!("{}/*", self.name);
+        let serves_it = |entry: &Value| entry["model"] == whole || entry["model"] == name;
+        if !list.iter().any(serves_it) {
+            list.push(json!({"model": whole}));
+        }
+        for entry in list.iter_mut().filter(|entry| serves_it(entry)) {
+            if !self.api_base.is_empty() {
+                entry["api_base"] = self.api_base.as_str().into();
+            }
+            let key: Option<Value> = self.key.as_ref().map(|key| key.reveal().into());
+            let has_it = |key: &Value| {
+                let keys = entry["api_keys"].as_array();
+                keys.is_some_and(|keys| keys.contains(key))
+            };
+            if let Some(key) = key.filter(|key| !has_it(key)) {
+                entry["api_key"] = key;
+            }
+        }
+        Ok(())
+    }
+
+    /// The configuration with one of its models.
+    fn configuration(&self, model: &str, home: &Home, env: &Env) -> Result<Arc<Config>> {
+        let mut file = load(env)?.1.file;
+        if !file.is_object() {
+            file = json!({});
+        }
+        self.set(model, &mut file)?;
+        let loaded = config::load_for(home, Some(&file.to_string()), env, Vec::new())?;
+        Ok(loaded.config)
+    }
+
+    /// Whether its key is in a variable that is not set.
+    fn lacks_key(&self, env: &Env) -> bool {
+        let key = self.key.as_ref();
+        key.is_some_and(|key| keys::missing(key, env).is_some())
+    }
+
+    /// Asks for its key, and for the models that it offers: empty if it does not tell. `None` to choose another host.
+    fn ask_for_list(&mut self, home: &Home, env: &Env) -> Result<Option<Vec<Offer>>> {
+        if self.is_demo() {
+            return Ok(Some(Vec::new()));
+        }
+        let needs_none = self.vendor.is_some_and(|vendor| vendor.keys.is_empty());
+        if !needs_none || self.key.is_some() {
+            self.ask_key(env)?;
+        }
+        while !self.lacks_key(env) {
+            let config = &self.configuration(catalog::ANY_MODEL, home, env)?;
+            let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
+            let e = match catalog::of(Parts { home, config, env }, &any)?.models {
+                Ok(mut offers) => {
+                    // An embedding model that was pulled first would be offered first.
+                    offers.sort_by_key(|offer| !offer.is_chat());
+                    return Ok(Some(offers));
+                }
+                Err(e) => e,
+            };
+            tell(&format!("The models could not be listed: {}", e.message));
+            match e.kind {
+                Kind::Auth if self.ask_key(env)? => {}
+                Kind::Unavailable if !agrees("Keep this host?", false)? => return Ok(None),
+                // A key may be good for answers and not for the list.
+                _ => break,
+            }
+        }
+        Ok(Some(Vec::new()))
+    }
+
+    /// Asks for the key; false if it stays as it is.
+    fn ask_key(&mut self, env: &Env) -> Result<bool> {
+        let set = self.vendor.and_then(|vendor| vendor.set_key(env));
+        let usual = self.vendor.map_or("", Vendor::key_env);
+        let variable = set.unwrap_or(usual);
+        let enter = match variable {
+            _ if self.key.is_some() => "Enter: keep the current one".to_owned(),
+            "" => "Enter: no key".to_owned(),
+            name if set.is_some() => format!("Enter: leave it in {name}"),
+            name => format!("Enter: set {name} later"),
+        };
+        let _hidden = Hidden::begin()?;
+        let typed = ask_until(&format!("Key, not shown ({enter}): "), |text| {
+            // A command that prints the key may have spaces.
+            let is_command = text.starts_with("cmd:");
+            if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+                Err("a key cannot contain spaces".to_owned())
+            } else {
+                Ok(text.to_owned())
+            }
+        })?;
+        let key = match typed.as_str() {
+            "" if self.key.is_some() || variable.is_empty() => return Ok(false),
+            "" => Secret::new(format!("${{{variable}}}")),
+            typed => Secret::new(typed),
+        };
+        let is_new = self.key.as_ref() != Some(&key);
+        self.key = Some(key);
+        Ok(is_new)
+    }
+
+    /// Asks for a model by its number or its name; empty means the vendor's default. Enter means the model `in_use`, if it is one
+    /// of this host.
+    fn ask_model(&self, offers: &[Offer], in_use: &str) -> Result<String> {
+        if self.is_demo() {
+            return Ok("demo".to_owned());
+        }
+        let shown = &offers[..offers.len().min(MOST_SHOWN)];
+        let row =
+            |(n, offer): (usize, &Offer)| [n.to_string(), offer.id.clone(), offer.abilities()];
+        if !shown.is_empty() {
+            let rows: Vec<_> = (1..).zip(shown).map(row).collect();
+            tell(table(&[], &rows).trim_end());
+        }
+        if offers.len() > shown.len() {
+            let more = offers.len() - shown.len();
+            tell(&format!("and {more} more: type the name"));
+        }
+        let default = self.find_default(offers, in_use);
+        let has_default = !default.is_empty() || !self.preferences().is_empty();
+        let enter = match default {
+            "" if has_default => " [the vendor's default]".to_owned(),
+            "" => String::new(),
+            default => format!(" [{}]", one_line(default, 80)),
+        };
+        loop {
+            let model = ask_until(&format!("Model{enter}: "), |text| {
+                match (text, text.parse::<usize>()) {
+                    ("", _) if !has_default => {
+                        Err("type the model's name, as its host spells it".to_owned())
+                    }
+                    ("", _) => Ok(default.to_owned()),
+                    (_, Ok(n)) if (1..=shown.len()).contains(&n) => Ok(shown[n - 1].id.clone()),
+                    _ => Ok(self.without_its_name(text).to_owned()),
+                }
+            })?;
+            let is_listed = offers.iter().any(|offer| offer.id == model);
+            if model.is_empty() || offers.is_empty() || is_listed || self.keeps(&model, offers)? {
+                return Ok(model);
+            }
+        }
+    }
+
+    fn find_default<'a>(&self, offers: &'a [Offer], in_use: &'a str) -> &'a str {
+        let is_offered = |id: &str| offers.is_empty() || offers.iter().any(|offer| offer.id == id);
+        if let Some((name, id)) = in_use.split_once('/') {
+            if name == self.name && is_offered(id) && id != catalog::ANY_MODEL {
+                return id;
+            }
+        }
+        let able = || offers.iter().find(|offer| offer.tools == Some(true));
+        let best = match self.preferences() {
+            [] => able(),
+            preferences => catalog::pick(offers, preferences).or_else(able),
+        };
+        best.or(offers.first()).map_or("", |offer| &offer.id)
+    }
+
+    /// Asks whether a model that is not listed is meant.
+    fn keeps(&self, model: &str, offers: &[Offer]) -> Result<bool> {
+        let names = || offers.iter().map(|offer| offer.id.as_str());
+        let near = nearest(model, names()).or_else(|| names().find(|id| id.contains(model)));
+        let near = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
+        let model = one_line(model, 80);
+        agrees(
+            &format!("{} does not list {model}{near}. Keep it?", self.name),
+            false,
+        )
+    }
+
+    /// `openai/gpt-5` typed for OpenAI means `gpt-5`, unless the vendor's own names begin with its name.
+    fn without_its_name<'a>(&self, typed: &'a str) -> &'a str {
+        let prefix = format!("{}/", self.name);
+        let is_part = self.preferences().iter().any(|id| id.starts_with(&prefix));
+        match typed.strip_prefix(&prefix) {
+            Some(rest) if !is_part => rest,
+            _ => typed,
+        }
+    }
+
+    /// Asks the model one question, and for another key if it is refused. False to choose anew.
+    fn prove(&mut self, model: &str, home: &Home, env: &Env) -> Result<bool> {
+        if self.is_demo() || self.lacks_key(env) {
+            return Ok(true);
+        }
+        tell("Asking it a question ...");
+        loop {
+            let config = self.configuration(model, home, env)?;
+            let mut checks = doctor::question(home, &config, env, None);
+            for check in &mut checks {
+                // The next question is what to do about it.
+                check.fixes.clear();
+                tell(check.to_string().trim_end());
+            }
+            let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
+            match failed.map(|check| check.cause) {
+                None => return Ok(true),
+                Some(Some(Kind::Auth)) if self.ask_key(env)? => {}
+                Some(_) => return agrees("Keep these settings?", false),
+            }
+            if self.lacks_key(env) {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Asks for a host: the configured ones come first, then those whose key is set, or an Ollama that answers.
+fn ask_host(config: &Config, in_use: &str, env: &Env) -> Result<ModelHost> {
+    let configured = configured_hosts(config, env);
+    let has_key = |vendor: &Vendor| vendor.set_key(env).is_some();
+    let has_ollama = !VENDORS.iter().any(has_key) && ollama::is_there(env);
+    let is_ready = |vendor: &Vendor| has_key(vendor) || has_ollama && vendor.name == "ollama";
+    let is_new = |vendor: &&Vendor| configured.iter().all(|host| host.name != vendor.name);
+    let (ready, others): (Vec<&Vendor>, Vec<_>) = VENDORS
+        .iter()
+        .filter(is_new)
+        .partition(|vendor| is_ready(vendor));
+    let noted = |vendor: &&'static Vendor| {
+        let note = match vendor.set_key(env) {
+            Some(variable) => format!("{variable} is set"),
+            None if vendor.protocol == Protocol::Demo => {
+                "built in; not a language model".to_owned()
+            }
+            None if !vendor.keys.is_empty() => format!("needs a key ({})", vendor.key_env()),
+            None if is_ready(vendor) => {
+                format!("answers at {}", authority(&vendors::base(vendor, env)))
+            }
+            None => format!("no key needed; {}", vendors::base(vendor, env)),
+        };
+        (ModelHost::new(vendor, env), note)
+    };
+    let mut hosts: Vec<(ModelHost, String)> = configured
+        .iter()
+        .map(|host| {
+            (
+                host.clone(),
+                format!("configured: {}", shown_base(host, env)),
+            )
+        })
+        .collect();
+    hosts.extend(ready.iter().chain(&others).map(noted));
+
+    tell("Which provider?");
+    let rows = (1..).zip(&hosts);
+    let rows: Vec<_> = rows
+        .map(|(n, (host, note)): (usize, _)| [format!("{n:>4}"), host.name.clone(), note.clone()])
+        .collect();
+    tell(table(&[], &rows).trim_end());
+    let used = in_use.split('/').next().unwrap_or_default();
+    let is_used = |(host, _): &(ModelHost, String)| host.name == used;
+    let default = hosts.iter().position(is_used).unwrap_or(0);
+    let question = format!(
+        "Number, name, or an address such as http://192.168.1.20:8080/v1 [{}, {}]: ",
+        default + 1,
+        hosts[default].0.name
+    );
+    let mut host = ask_until(&question, |text| {
+        let name = vendors::find(text).map_or(text, |vendor| vendor.name);
+        let place = match text.parse::<usize>() {
+            _ if text.is_empty() => Some(default),
+            Ok(n) => n.checked_sub(1),
+            Err(_) => hosts.iter().position(|(host, _)| host.name == name),
+        };
+        match place.and_then(|place| hosts.get(place)) {
+            Some((host, _)) => Ok(host.clone()),
+            None if text.contains(['.', ':', '/']) => {
+                let api_base = read_address(text)?;
+                Ok(host_at(&api_base, &configured, config))
+            }
+            None => Err(
+                match nearest(text, hosts.iter().map(|(host, _)| host.name.as_str())) {
+                    Some(near) => format!(
+                        "no provider named \"{}\": did you mean {near}?",
+                        one_line(text, 40)
+                    ),
+                    None => format!(
+                        "type 1 to {}, a name from the list, or an address",
+                        hosts.len()
+                    ),
+                },
+            ),
+        }
+    })?;
+    let has_no_base = |vendor: &Vendor| vendor.base.is_empty() && vendor.protocol != Protocol::Demo;
+    if host.api_base.is_empty() && host.vendor.is_some_and(has_no_base) {
+        let question = format!("The address of your {}: ", host.name);
+        host.api_base = ask_until(&question, read_address)?;
+    }
+    Ok(host)
+}
+
+/// The hosts that config.json has an address or a key of, each once.
+fn configured_hosts(config: &Config, env: &Env) -> Vec<ModelHost> {
+    let host_of_entry = |entry: &ModelEntry| {
+        let vendor = entry.vendor_of(&entry.model);
+        let own_name = entry.model.strip_suffix("/*").unwrap_or(&entry.model_name);
+        let mut keys = std::iter::once(&entry.api_key).chain(&entry.api_keys);
+        let host = ModelHost {
+            api_base: entry.api_base.clone(),
+            key: keys.find(|key| !key.is_empty()).cloned(),
+            ..match vendor {
+                Some(vendor) => ModelHost::new(vendor, env),
+                None => ModelHost {
+                    name: own_name.to_owned(),
+                    vendor: None,
+                    api_base: String::new(),
+                    key: None,
+                },
+            }
+        };
+        let is_known = !host.api_base.is_empty() || host.key.is_some();
+        (is_known && !host.name.is_empty()).then_some(host)
+    };
+    let mut hosts: Vec<ModelHost> = Vec::new();
+    for host in config.model_list.iter().filter_map(host_of_entry) {
+        if hosts.iter().all(|other| other.name != host.name) {
+            hosts.push(host);
+        }
+    }
+    hosts
+}
+
+/// A host's address without the secrets that it may have.
+fn shown_base(host: &ModelHost, env: &Env) -> String {
+    match (host.api_base.as_str(), host.vendor) {
+        ("", Some(vendor)) => vendors::base(vendor, env),
+        (base, _) if base.contains(['@', '?']) => authority(base).to_owned(),
+        (base, _) => one_line(base, 200),
+    }
+}
+
+/// The host at an address that was typed: a configured one, or a new one that is named after its machine.
+fn host_at(api_base: &str, configured: &[ModelHost], config: &Config) -> ModelHost {
+    let address = api_base.trim_end_matches('/');
+    let is_it = |host: &&ModelHost| host.api_base.trim_end_matches('/') == address;
+    if let Some(host) = configured.iter().find(is_it) {
+        return host.clone();
+    }
+    let machine = host_of(api_base);
+    let mut parts = machine.split('.');
+    let first = match parts.find(|part| !matches!(*part, "api" | "www")) {
+        _ if machine.parse::<IpAddr>().is_ok() => "server",
+        Some("localhost") | None => "local",
+        Some(first) => first,
+    };
+    let is_taken = |name: &str| {
+        let prefix = format!("{name}/");
+        let has = |entry: &ModelEntry| entry.model_name == name || entry.model.starts_with(&prefix);
+        vendors::find(name).is_some() || config.model_list.iter().any(has)
+    };
+    let first = first.to_ascii_lowercase();
+    let mut name = first.clone();
+    for n in 2.. {
+        if !is_taken(&name) {
+            break;
+        }
+        name = format!("{first}-{n}");
+    }
+    ModelHost {
+        name,
+        vendor: None,
+        api_base: api_base.to_owned(),
+        key: None,
+    }
+}
+
+fn read_address(text: &str) -> Result<String, String> {
+    let address = with_scheme(text);
+    match config::check_base("the address", &address) {
+        Ok(()) if !address.is_empty() => Ok(address),
+        Ok(()) => Err("write http://HOST:PORT/v1".to_owned()),
+        Err(e) => Err(match e.hint {
+            Some(hint) => format!("{}: {hint}", e.message),
+            None => e.message,
+        }),
+    }
+}
+
+/// The address with a scheme: without encryption only to a machine nearby.
+fn with_scheme(text: &str) -> String {
+    if text.is_empty() || text.contains("://") {
+        return text.to_owned();
+    }
+    let host = text.split(['/', ':']).next().unwrap_or_default();
+    let is_near = !host.contains('.')
+        || host.parse::<Ipv4Addr>().is_ok()
+        || host.ends_with(".local")
+        || text.starts_with('[');
+    let scheme = if is_near { "http" } else { "https" };
+    format!("{scheme}://{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(vendor: &str) -> ModelHost {
+        ModelHost::new(vendors::find(vendor).unwrap(), &Env::new())
+    }
+
+    fn saved(host: &ModelHost, model: &str, mut file: Value) -> Value {
+        host.set(model, &mut file).unwrap();
+        file
+    }
+
+    #[test]
+    fn what_is_saved_is_what_was_chosen_and_no_more() {
+        let openai = ModelHost {
+            key: Some(Secret::new("sk-fake")),
+            ..host("openai")
+        };
+        let entry = json!({"model": "openai/*", "api_key": "sk-fake"});
+        let chosen = |name: &str| json!({"defaults": {"model_name": name}});
+        for (host, model, before, after) in [
+            (
+                &openai,
+                "m",
+                json!({}),
+                json!({"agents": chosen("openai/m"), "model_list": [entry]}),
+            ),
+            (
+                &openai,
+                "",
+                json!({}),
+                json!({"agents": chosen("openai"), "model_list": [entry]}),
+            ),
+            (
+                &host("demo"),
+                "demo",
+                json!({}),
+                json!({"agents": chosen("demo/demo")}),
+            ),
+            // What nobody is asked about stays, and a key of a list is not written twice.
+            (
+                &openai,
+                "m",
+                json!({"model_list": [{"model": "openai/m", "api_keys": ["sk-fake"], "rpm": 5}]}),
+                json!({"agents": chosen("openai/m"), "model_list": [{"model": "openai/m", "api_keys": ["sk-fake"], "rpm": 5}]}),
+            ),
+            (
+                &openai,
+                "n",
+                json!({"model_list": [{"model": "openai/*", "api_key": "old", "rpm": 5}]}),
+                json!({"agents": chosen("openai/n"), "model_list": [{"model": "openai/*", "api_key": "sk-fake", "rpm": 5}]}),
+            ),
+        ] {
+            assert_eq!(saved(host, model, before), after);
+        }
+    }
+
+    #[test]
+    fn every_vendor_makes_a_configuration_that_is_read_without_a_word() {
+        for vendor in VENDORS {
+            let host = ModelHost {
+                api_base: if vendor.base.is_empty() {
+                    "http://h/v1"
+                } else {
+                    ""
+                }
+                .to_owned(),
+                key: Some(Secret::new("k")),
+                ..host(vendor.name)
+            };
+            let text = saved(&host, "m", json!({})).to_string();
+            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
+            assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+            let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
+            assert_eq!(model.name, format!("{}/m", vendor.name));
+        }
+    }
+
+    #[test]
+    fn address_of_ones_own_is_named_after_its_machine() {
+        let config = Config::default();
+        for (typed, base, name) in [
+            ("gpu-box:8080/v1", "http://gpu-box:8080/v1", "gpu-box"),
+            ("192.168.1.20:8080", "http://192.168.1.20:8080", "server"),
+            (
+                "https://api.example.com/v1",
+                "https://api.example.com/v1",
+                "example",
+            ),
+            ("example.com/v1", "https://example.com/v1", "example"),
+            (
+                "http://openai.local/v1",
+                "http://openai.local/v1",
+                "openai-2",
+            ),
+        ] {
+            let address = read_address(typed).unwrap();
+            let host = host_at(&address, &[], &config);
+            assert_eq!((address.as_str(), host.name.as_str()), (base, name));
+            let text = saved(&host, "Qwen/Qwen3-8B", json!({})).to_string();
+            let loaded = Config::load(Some(("c", &text)), &Env::new(), Vec::new()).unwrap();
+            let model = loaded.config.choose_model(&Env::new()).unwrap().unwrap();
+            assert_eq!((model.id.as_str(), model.base), ("Qwen/Qwen3-8B", address));
+        }
+        assert!(read_address("http://").is_err());
+    }
+
+    #[test]
+    fn name_of_the_vendor_before_a_model_is_dropped_where_it_is_no_part_of_it() {
+        for (vendor, typed, model) in [
+            ("openai", "openai/gpt-5", "gpt-5"),
+            ("openrouter", "openrouter/auto", "openrouter/auto"),
+            ("groq", "openai/gpt-oss-20b", "openai/gpt-oss-20b"),
+        ] {
+            assert_eq!(host(vendor).without_its_name(typed), model);
+        }
+    }
+}
