@@ -55,7 +55,7 @@ struct ModelHost {
 }
 
 impl ModelHost {
-    fn new(vendor: &'static Vendor, env: &Env) -> Self {
+    fn of_vendor(vendor: &'static Vendor, env: &Env) -> Self {
         let base = vendors::base(vendor, env);
         Self {
             name: vendor.name.to_owned(),
@@ -326,7 +326,7 @@ fn ask_host(config: &Config, in_use: &str, env: &Env) -> Result<ModelHost> {
             }
             None => format!("no key needed; {}", vendors::base(vendor, env)),
         };
-        (ModelHost::new(vendor, env), note)
+        (ModelHost::of_vendor(vendor, env), note)
     };
     let mut hosts: Vec<(ModelHost, String)> = configured
         .iter()
@@ -398,7 +398,7 @@ fn configured_hosts(config: &Config, env: &Env) -> Vec<ModelHost> {
             api_base: entry.api_base.clone(),
             key: keys.find(|key| !key.is_empty()).cloned(),
             ..match vendor {
-                Some(vendor) => ModelHost::new(vendor, env),
+                Some(vendor) => ModelHost::of_vendor(vendor, env),
                 None => ModelHost {
                     name: own_name.to_owned(),
                     vendor: None,
@@ -494,7 +494,7 @@ mod tests {
     use super::*;
 
     fn host(vendor: &str) -> ModelHost {
-        ModelHost::new(vendors::find(vendor).unwrap(), &Env::new())
+        ModelHost::of_vendor(vendors::find(vendor).unwrap(), &Env::new())
     }
 
     fn saved(host: &ModelHost, model: &str, mut file: Value) -> Value {
