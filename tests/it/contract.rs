@@ -1,4 +1,4 @@
-//! What scripts rely on: every exit code of the README's table, and the one shape of `--json`.
+//! What scripts rely on: every exit code of the table in docs/scripting.md, and the one shape of `--json`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -107,10 +107,11 @@ pub fn object(run: &Run) -> Value {
     object
 }
 
-/// The exit codes of the table in README.md.
+/// The exit codes of the table in docs/scripting.md.
 fn promised() -> BTreeSet<i32> {
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
-    let (_, table) = readme
+    let page =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/scripting.md")).unwrap();
+    let (_, table) = page
         .split_once("| exit code | meaning |\n|---|---|\n")
         .expect("a table of exit codes");
     let rows = table.lines().map_while(|line| line.strip_prefix("| "));
