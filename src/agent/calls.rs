@@ -21,7 +21,7 @@ use crate::message::{Message, ToolCall, ToolResult};
 use crate::session::{Entry, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
-use crate::tool::pages::Pages;
+use crate::tool::pages::{FirstPage, Pages};
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
 use crate::usage::Account;
 
@@ -121,11 +121,15 @@ impl<'a> Calls<'a> {
                 batch.push(self.admit(next, session)?);
             }
             let mut failed = Vec::new();
-            self.run_together(&batch, |(result, report)| {
+            self.run_together(&batch, |(mut result, report)| {
                 left -= 1;
                 if result.is_error {
                     failed.push(result.call_id.clone());
                 }
+                // The line number makes the name of the pages unique in the conversation.
+                let pages = format!("r{}", session.place());
+                let first = FirstPage::of_tool(&report.name);
+                result.content = self.pages.fold(&pages, result.content, first);
                 reports.push(report);
                 self.append_result(result, (left == 0).then_some(footer), session)
             })?;
@@ -304,17 +308,13 @@ impl<'a> Calls<'a> {
         (result, report)
     }
 
-    /// Appends a result, or its first page. The last result of a reply has a `footer`, and is synced with all before it.
+    /// Appends a result. The last result of a reply has a `footer`, and is synced with all before it.
     fn append_result(
         &self,
         mut result: ToolResult,
         footer: Option<&str>,
         session: &mut Session,
     ) -> Result<()> {
-        // The line number makes the name of the pages unique in the conversation.
-        result.content = self
-            .pages
-            .fold(&format!("r{}", session.place()), result.content);
         if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
             result.content.push_str(&format!("\n[{footer}]"));
         }

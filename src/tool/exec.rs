@@ -1,20 +1,28 @@
 //! The `exec` tool: runs a command in the sandbox.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::pages::MAX_RESULT;
 use super::{CallContext, Function, Risk, ToolOutput, ToolSpec, Workshop, arguments};
 use crate::bus::Event;
 use crate::child::{Network, Sandbox};
 use crate::config::{Config, Env};
 use crate::error::Result;
-use crate::text::one_line;
-use crate::worker::protocol::{ExecJob, Header, Job, MAX_LINE, Reply, Termination};
+use crate::text::{clip, one_line, size};
+use crate::worker::protocol::{Dropped, ExecJob, Header, Job, MAX_LINE, Reply, Termination};
 
 /// The longest timeout that a call may ask for, in seconds.
 const MAX_TIMEOUT: u64 = 600;
+/// The most bytes of the beginning, and of the end, of an output whose middle is missing.
+const MAX_PART: usize = 500 << 10;
+/// A longer line is cut between words.
+const LONG_LINE: usize = 64 << 10;
+/// The name of the tool.
+pub(crate) const EXEC: &str = "exec";
 
 #[derive(Deserialize)]
 struct Args {
@@ -26,7 +34,7 @@ struct Args {
 /// `exec`, whose description says what the settings decide.
 pub(crate) fn exec_tool(workshop: &Arc<Workshop>) -> Function {
     let mut spec = ToolSpec::built_in(
-        "exec",
+        EXEC,
         Risk::Runs,
         "Run a command with /bin/sh in the workspace. Standard input is empty; background processes end with the command.",
         concat!(
@@ -102,14 +110,21 @@ pub(crate) fn ending(end: Termination, timeout_secs: u64) -> Option<String> {
     }
 }
 
-/// The output, and how the command ended unless it succeeded.
-fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -> ToolOutput {
-    let mut text = String::from_utf8_lossy(printed).into_owned();
-    if dropped > 0 {
-        text.push_str(&format!("\n[{dropped} more bytes of output were dropped]"));
-    }
+/// The output, and how the command ended: first if the output comes in pages, last and only if it failed otherwise.
+fn describe(
+    printed: &[u8],
+    end: Termination,
+    dropped: Option<Dropped>,
+    timeout_secs: u64,
+) -> ToolOutput {
+    let mut text = output(printed, dropped);
     let note = ending(end, timeout_secs);
-    if let Some(note) = &note {
+    if text.len() > MAX_RESULT {
+        text.insert_str(
+            0,
+            &format!("[{}]\n", note.as_deref().unwrap_or("exit code 0")),
+        );
+    } else if let Some(note) = &note {
         if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
@@ -123,6 +138,79 @@ fn describe(printed: &[u8], end: Termination, dropped: u64, timeout_secs: u64) -
     }
 }
 
+/// The output as a terminal shows it, without its middle if it is too long.
+fn output(printed: &[u8], dropped: Option<Dropped>) -> String {
+    let as_shown = |part: &[u8]| {
+        String::from_utf8_lossy(part)
+            .split('\n')
+            .map(line_shown)
+            .collect::<Vec<_>>()
+            .join("\n")
+    };
+    let Some(Dropped { at, bytes }) = dropped else {
+        let text = as_shown(printed);
+        // What is no text grows.
+        return if text.len() <= 2 * MAX_PART {
+            text
+        } else {
+            without_middle(&text, &text, 0)
+        };
+    };
+    let (head, tail) = printed.split_at(at.min(printed.len()));
+    without_middle(&as_shown(head), &as_shown(tail), bytes)
+}
+
+/// The beginning of one text and the end of another, each cut after a line, or between words of a long one: half of a secret
+/// would not be known as one. `dropped` bytes of the output were between the two.
+fn without_middle(head: &str, tail: &str, dropped: u64) -> String {
+    let start = clip(head, MAX_PART);
+    let line_end = start.rfind('\n').filter(|at| start.len() - at <= LONG_LINE);
+    let head_end = line_end
+        .or_else(|| start.rfind(char::is_whitespace))
+        .unwrap_or(0);
+    let rest = &tail[clip(tail, tail.len().saturating_sub(MAX_PART)).len()..];
+    let line = rest.find('\n').filter(|at| *at <= LONG_LINE);
+    let tail_start = line
+        .or_else(|| rest.find(char::is_whitespace))
+        .unwrap_or(rest.len());
+    let (start, rest) = (&start[..head_end], &rest[tail_start..]);
+    let missing = (head.len() - start.len()) as u64 + dropped;
+    format!(
+        "{start}\n[{} of output are missing here]\n{}",
+        size(missing),
+        rest.trim_start_matches('\n')
+    )
+}
+
+/// A line without what a terminal overwrites, and without colours and titles.
+fn line_shown(line: &str) -> String {
+    let line = line.trim_end_matches('\r');
+    let mut rest = line.rsplit('\r').next().unwrap_or_default();
+    let mut shown = String::new();
+    while let Some((before, sequence)) = rest.split_once('\u{1b}') {
+        shown.push_str(before);
+        rest = match sequence.as_bytes().first() {
+            // Parameters and a letter.
+            Some(b'[') => after(&sequence[1..], ' '..='?', '@'..='~'),
+            // A title ends with a bell, or with another sequence.
+            Some(b']') => sequence.find(['\u{7}', '\u{1b}']).map_or("", |at| {
+                let end = &sequence[at..];
+                end.strip_prefix("\u{1b}\\")
+                    .or_else(|| end.strip_prefix('\u{7}'))
+                    .unwrap_or(end)
+            }),
+            _ => after(sequence, ' '..='/', '0'..='~'),
+        };
+    }
+    shown + rest
+}
+
+/// What follows characters of one range and one of another.
+fn after(text: &str, some: RangeInclusive<char>, last: RangeInclusive<char>) -> &str {
+    let rest = text.trim_start_matches(|c| some.contains(&c));
+    rest.strip_prefix(|c| last.contains(&c)).unwrap_or(rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,13 +218,75 @@ mod tests {
     #[test]
     fn a_bad_end_is_told_and_a_good_one_is_not() {
         let says = |printed: &[u8], end, dropped| describe(printed, end, dropped, 9).text;
-        assert_eq!(says(b"hi\n", Termination::Code(0), 0), "hi\n");
-        assert_eq!(says(b"", Termination::Code(0), 0), "(no output)");
-        assert_eq!(says(b"hi", Termination::Code(3), 0), "hi\n[exit code 3]");
+        assert_eq!(says(b"hi\n", Termination::Code(0), None), "hi\n");
+        assert_eq!(says(b"", Termination::Code(0), None), "(no output)");
+        assert_eq!(says(b"hi", Termination::Code(3), None), "hi\n[exit code 3]");
         assert_eq!(
-            says(b"\xff", Termination::Signal(9), 5),
-            "\u{fffd}\n[5 more bytes of output were dropped]\n[killed by signal 9]"
+            says(b"\xff", Termination::Signal(9), None),
+            "\u{fffd}\n[killed by signal 9]"
         );
-        assert_eq!(says(b"", Termination::TimedOut, 0), "[timed out after 9 s]");
+        assert_eq!(
+            says(b"", Termination::TimedOut, None),
+            "[timed out after 9 s]"
+        );
+        let long = "line\n".repeat(MAX_RESULT);
+        for (end, first) in [(0, "[exit code 0]\nline\n"), (3, "[exit code 3]\nline\n")] {
+            let said = says(long.as_bytes(), Termination::Code(end), None);
+            assert!(said.starts_with(first) && said.ends_with("line\n"));
+        }
+    }
+
+    #[test]
+    fn output_is_what_a_terminal_shows() {
+        for (printed, shown) in [
+            ("10%\r20%\rdone\n", "done\n"),
+            ("a\r\nb", "a\nb"),
+            ("20 %\r", "20 %"),
+            (
+                "\u{1b}[1;31mred\u{1b}[0m and \u{1b}(Bplain",
+                "red and plain",
+            ),
+            ("\u{1b}]0;a title\u{7}one\u{1b}]8;;x\u{1b}\\two", "onetwo"),
+            ("\u{1b}]0;without an end\nnext\u{1b}", "\nnext"),
+            ("\u{1b}é\u{1b}[é\u{1b}\u{1b}", "éé"),
+        ] {
+            assert_eq!(output(printed.as_bytes(), None), shown, "{printed:?}");
+        }
+    }
+
+    #[test]
+    fn a_middle_is_missing_between_words() {
+        let ends = |printed: &str, at| {
+            let text = output(printed.as_bytes(), Some(Dropped { at, bytes: 3 << 20 }));
+            let (head, rest) = text.split_once("\n[").unwrap();
+            let (note, tail) = rest.split_once("]\n").unwrap();
+            assert!(note.contains("MB of output"), "{note}");
+            (head.to_owned(), tail.to_owned())
+        };
+        let lines = "one\ntwo sk-half-of-akey at\nlast\n";
+        assert_eq!(ends(lines, 17), ("one".to_owned(), "last\n".to_owned()));
+        let words = format!(
+            "{}sk-half{}",
+            "x ".repeat(40_000),
+            "of-a-key y".repeat(9_000)
+        );
+        let (head, tail) = ends(&words, 80_006);
+        assert!(
+            head.ends_with('x') && tail.starts_with(" y"),
+            "{}",
+            head.len()
+        );
+        assert_eq!(ends("sk-half-of-a-key", 7), (String::new(), String::new()));
+        // What is no text takes three times as much.
+        let grown = output(
+            &[b"first\n", &vec![0xff; 1 << 20][..], b"\nERROR: why\n"].concat(),
+            None,
+        );
+        assert!(
+            grown.len() < 1 << 20 && grown.starts_with("first\n["),
+            "{}",
+            grown.len()
+        );
+        assert!(grown.ends_with("]\nERROR: why\n"));
     }
 }

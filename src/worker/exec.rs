@@ -24,7 +24,7 @@ use crate::proxy::listener;
 use crate::sandbox::{self, MAX_PROCESSES};
 use crate::sys;
 use crate::worker::protocol::{
-    self, Confinement, ExecJob, Header, MAX_BODY, MAX_LINE, Reply, Setup, Termination,
+    self, Confinement, Dropped, ExecJob, Header, MAX_BODY, MAX_LINE, Reply, Setup, Termination,
 };
 
 /// The kernel limits one argument to 128 KiB (`MAX_ARG_STRLEN`).
@@ -80,7 +80,7 @@ pub(super) fn exec(
         let write = move || drop(stdin.write_all(&job.input));
         Builder::new().spawn(write).doing("starting a thread")?;
     }
-    let mut output = OutputBuffer::new(output)?;
+    let mut output = OutputBuffer::new(output, MAX_BODY / 2, MAX_BODY / 2)?;
     output.last = Some(LastLine {
         end: Vec::new(),
         is_new: false,
@@ -103,12 +103,10 @@ pub(super) fn exec(
         drop(fs_err::remove_dir_all(name));
     }
     output.drain()?;
+    let (body, dropped) = output.into_parts();
     Ok(Reply {
-        header: Header::Exited {
-            end: end?,
-            dropped: output.dropped,
-        },
-        body: output.kept,
+        header: Header::Exited { end: end?, dropped },
+        body,
     })
 }
 
@@ -282,13 +280,15 @@ const MAX_PIPE: usize = 1 << 20;
 /// How much of the end of the output is searched for the last line.
 const MAX_END: usize = 64 << 10;
 
-/// Keeps the beginning of the output, or its end, and counts the rest.
+/// Keeps the beginning and the end of the output, and counts what was between.
 pub(super) struct OutputBuffer {
     pipe: fs_err::File,
-    pub(super) kept: Vec<u8>,
+    head: Vec<u8>,
+    most_head: usize,
+    /// What came after the head: its end, and up to as much again before that.
+    tail: Vec<u8>,
+    most_tail: usize,
     dropped: u64,
-    /// How much of the end is kept.
-    end: Option<usize>,
     /// `None` if the caller is not told of the last line.
     last: Option<LastLine>,
 }
@@ -316,13 +316,16 @@ impl LastLine {
 }
 
 impl OutputBuffer {
-    fn new(pipe: OwnedFd) -> Result<Self> {
+    /// Keeps so many bytes of the beginning and of the end.
+    pub(super) fn new(pipe: OwnedFd, most_head: usize, most_tail: usize) -> Result<Self> {
         rustix::io::ioctl_fionbio(pipe.as_fd(), true)?;
         Ok(Self {
             pipe: fs_err::File::from_parts(pipe.into(), "the command's output"),
-            kept: Vec::new(),
+            head: Vec::new(),
+            most_head,
+            tail: Vec::new(),
+            most_tail,
             dropped: 0,
-            end: None,
             last: None,
         })
     }
@@ -351,13 +354,6 @@ impl OutputBuffer {
         Ok(())
     }
 
-    pub(super) fn of_end(pipe: OwnedFd, len: usize) -> Result<Self> {
-        Ok(Self {
-            end: Some(len),
-            ..Self::new(pipe)?
-        })
-    }
-
     /// Reads the rest: as much as the largest pipe holds, because somebody may still be writing.
     pub(super) fn drain(&mut self) -> Result<()> {
         for _ in 0..MAX_PIPE / PIECE {
@@ -378,15 +374,31 @@ impl OutputBuffer {
         if let Some(last) = &mut self.last {
             last.add(&piece[..len]);
         }
-        if let Some(most) = self.end {
-            self.kept.extend_from_slice(&piece[..len]);
-            self.kept.drain(..self.kept.len().saturating_sub(most));
-            return Ok(len > 0);
+        let room = (self.most_head - self.head.len()).min(len);
+        self.head.extend_from_slice(&piece[..room]);
+        self.tail.extend_from_slice(&piece[room..len]);
+        // Not for each piece: the rest moves.
+        if self.tail.len() > 2 * self.most_tail {
+            self.trim();
         }
-        let room = (MAX_BODY - self.kept.len()).min(len);
-        self.kept.extend_from_slice(&piece[..room]);
-        self.dropped += (len - room) as u64;
         Ok(len > 0)
+    }
+
+    fn trim(&mut self) {
+        let old = self.tail.len().saturating_sub(self.most_tail);
+        self.tail.drain(..old);
+        self.dropped += old as u64;
+    }
+
+    /// The beginning and the end, and what was between.
+    pub(super) fn into_parts(mut self) -> (Vec<u8>, Option<Dropped>) {
+        self.trim();
+        let dropped = Dropped {
+            at: self.head.len(),
+            bytes: self.dropped,
+        };
+        self.head.append(&mut self.tail);
+        (self.head, Some(dropped).filter(|dropped| dropped.bytes > 0))
     }
 }
 

@@ -49,7 +49,8 @@ pub(super) fn read(
     let (first, last) = range(pages, count)?;
     let command = format!(
         "pdftotext -q -enc UTF-8 -f {first} -l {last} - - 2>/dev/null | head -c {}",
-        most.min(MAX_BODY) + 1
+        // One byte more than there is room for would be missing in the middle.
+        most.min(MAX_BODY - 1) + 1
     );
     let text = run(command, pdf)?;
     if let Header::Exited {

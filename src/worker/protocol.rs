@@ -353,9 +353,17 @@ pub(crate) enum Header {
     /// A command has ended; the body is its output.
     Exited {
         end: Termination,
-        /// Bytes of output that did not fit the body.
-        dropped: u64,
+        /// The middle of the output, if it did not fit the body.
+        dropped: Option<Dropped>,
     },
+}
+
+/// What is missing of a command's output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Dropped {
+    /// Where in the body it was: both sides may end in the middle of a word.
+    pub(crate) at: usize,
+    pub(crate) bytes: u64,
 }
 
 impl Header {
@@ -563,7 +571,7 @@ mod tests {
         let reply = Reply {
             header: Header::Exited {
                 end: Termination::Signal(9),
-                dropped: 3,
+                dropped: Some(Dropped { at: 1, bytes: 3 }),
             },
             body: vec![0, 255, 10],
         };

@@ -69,11 +69,12 @@ pub(super) fn serve(
         .stderr
         .take()
         .ok_or_else(|| Error::failed("the program has no standard error"))?;
-    let mut errors = OutputBuffer::of_end(pipe.into(), MAX_READ)?;
+    let mut errors = OutputBuffer::new(pipe.into(), 0, MAX_READ)?;
     let end = watch(&child, caller, &limits, Some(&mut errors));
     reaper.kill_descendants()?;
     errors.drain()?;
-    match last_lines(&String::from_utf8_lossy(&errors.kept)) {
+    let (said, _) = errors.into_parts();
+    match last_lines(&String::from_utf8_lossy(&said)) {
         said if said.is_empty() || end? == Termination::Cancelled => Ok(()),
         said => Err(Error::failed(format!("it ended and said:\n{said}"))),
     }

@@ -367,9 +367,10 @@ fn page(text: &str) -> &str {
         .0
 }
 
+/// The error of a command stands at its end, and its beginning says what it was about.
 #[test]
-fn a_long_result_is_read_page_by_page() {
-    let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done";
+fn a_long_result_shows_both_its_ends_and_is_read_page_by_page() {
+    let command = "i=0; while [ $i -lt 10000 ]; do echo \"line $i\"; i=$((i+1)); done; echo ERROR: why; exit 3";
     let model = Model::answering(move |request, n| match n {
         0 => Reply::call("exec", &json!({ "command": command })),
         1..=3 => {
@@ -390,7 +391,7 @@ fn a_long_result_is_read_page_by_page() {
     home.agent(["-m", "read it all"]).exits(0).prints("Read.\n");
     let pages = model.request(4).texts("tool");
     assert!(
-        pages[0].contains("[page 1 of 4 of r3, 98890 bytes in all; for the next: read_more "),
+        pages[0].contains("[page 1 of 4 of r3, 98915 bytes in all; for the next: read_more "),
         "{}",
         pages[0]
     );
@@ -400,12 +401,34 @@ fn a_long_result_is_read_page_by_page() {
         pages[3]
     );
     assert!(pages.iter().all(|text| text.len() <= 30_000));
-    let all: String = pages.iter().map(|text| page(text)).collect();
-    let expected = (0..10_000).fold(String::new(), |mut text, n| {
+    let (head, tail) = page(&pages[0]).split_once("[pages 2 to 4 have ").unwrap();
+    let (_, tail) = tail.split_once(" lines from here]\n").unwrap();
+    assert!(tail.ends_with("line 9999\nERROR: why\n"), "{tail}");
+    let middle: String = pages[1..].iter().map(|text| page(text)).collect();
+    let expected = (0..10_000).fold("[exit code 3]\n".to_owned(), |mut text, n| {
         writeln!(text, "line {n}").unwrap();
         text
     });
-    assert_eq!(all, expected);
+    assert_eq!([head, &middle, tail].concat(), expected + "ERROR: why\n");
+}
+
+/// Whatever a command prints in between.
+#[test]
+fn the_end_of_a_very_long_output_is_on_its_first_page() {
+    let command = "echo first; head -c 3000000 /dev/zero | tr '\\0' '\\n'; printf '1%%\\r100%%\\n'; echo ERROR: why; exit 3";
+    let model = Model::scripted([
+        Reply::call("exec", &json!({ "command": command })),
+        Reply::text("Seen."),
+    ]);
+    let home = unsandboxed(&model);
+    home.agent(["-m", "run it"]).exits(0).prints("Seen.\n");
+    let told = model.request(1).last("tool");
+    assert!(
+        told.starts_with("[exit code 3]\nfirst\n"),
+        "{}",
+        &told[..60]
+    );
+    assert!(page(&told).ends_with("\n100%\nERROR: why\n"), "{told}");
 }
 
 #[test]
