@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::atomic::LockedEntry;
+use super::atomic::{Existing, LockedEntry};
 use super::replace::replaced;
+use super::text::{Encoding, SAMPLE, Style};
 use super::{Target, text_reply};
 use crate::error::{Context, Error, Result};
 use crate::text::size;
@@ -26,7 +27,22 @@ pub(super) fn write_file(target: Target, content: &str, shown: Option<Shown>) ->
         )));
     }
     let old = entry.open(OFlags::WRONLY)?;
-    entry.write(old.as_ref(), content.as_bytes())?;
+    // One that may be written and not read is written as it comes.
+    let readable = entry.open(OFlags::RDONLY).ok().flatten();
+    let (mut start, mut bytes) = (Vec::new(), content.as_bytes().to_vec());
+    if let Some(old) = readable {
+        let loses = content.contains(char::REPLACEMENT_CHARACTER);
+        let most = if loses { MAX_EDITED } else { SAMPLE as u64 };
+        (&old.file).take(most).read_to_end(&mut start)?;
+        if loses && Encoding::of(&start).decode(&start).1 > 0 {
+            return Err(Error::failed(format!(
+                "{} has bytes that are no text, which \u{fffd} stands for: they would be lost; change it with edit_file",
+                target.asked.display()
+            )));
+        }
+        bytes = Style::of(&start, &start).whole(content);
+    }
+    entry.write(old.as_ref(), &bytes)?;
     let done = if old.is_some() { "replaced" } else { "created" };
     let text = format!(
         "{done} {}: {}",
@@ -89,13 +105,10 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
         return Ok(changed(&entry, true, format!("created {name}: {added}")));
     };
     let (mut file, len) = (&old.file, old.len());
-    let mut last = [b'\n'];
-    if len > 0 {
-        file.file().read_exact_at(&mut last, len - 1)?;
-    }
-    let unterminated = last != *b"\n";
+    let style = style_of(&old)?;
+    let unterminated = !style.is_terminated();
     let separator = if unterminated { separator } else { "" };
-    if let Err(e) = file.write_all(&[separator, content].concat().into_bytes()) {
+    if let Err(e) = file.write_all(&style.part(&[separator, content].concat())) {
         // A full disk may have taken a part.
         file.set_len(len)
             .doing(format_args!("undoing a partial write to {name}"))?;
@@ -109,6 +122,20 @@ pub(super) fn append(target: Target, content: &str, separator: &str) -> Result<R
     };
     let text = format!("appended {added} to {name}{notice}");
     Ok(changed(&entry, false, text))
+}
+
+/// How a file is written, by its first and its last bytes.
+fn style_of(old: &Existing) -> Result<Style> {
+    let (file, len) = (old.file.file(), old.len());
+    // Both are short.
+    let bytes = |len| vec![0; usize::try_from(len).unwrap_or(SAMPLE)];
+    let mut mark = bytes(len.min(3));
+    file.read_exact_at(&mut mark, 0)?;
+    // Two bytes may be one unit.
+    let from = len.saturating_sub(SAMPLE as u64) & !1;
+    let mut end = bytes(len - from);
+    file.read_exact_at(&mut end, from)?;
+    Ok(Style::of(&mark, &end))
 }
 
 pub(super) fn remove_file(target: Target) -> Result<Reply> {
@@ -139,8 +166,19 @@ pub(super) fn edit_file(
     let mut content = Vec::new();
     (&old.file).take(MAX_EDITED).read_to_end(&mut content)?;
     let (content, report) =
-        replaced(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
+        edited(&content, old_text, new_text, all).map_err(|e| e.doing(&name))?;
     entry.write(Some(&old), &content)?;
     let text = format!("edited {name}: {report}");
     Ok(changed(&entry, false, text))
+}
+
+/// The content with the text replaced, in its encoding.
+fn edited(content: &[u8], old: &str, new: &str, all: bool) -> Result<(Vec<u8>, String)> {
+    let encoding = Encoding::of(content);
+    if !encoding.is_utf16() {
+        return replaced(content, old, new, all);
+    }
+    let text = encoding.decode_all(content)?;
+    let (text, report) = replaced(text.as_bytes(), old, new, all)?;
+    Ok((encoding.encode_all(&String::from_utf8_lossy(&text)), report))
 }

@@ -13,6 +13,7 @@ mod read;
 mod replace;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};

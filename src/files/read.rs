@@ -6,18 +6,22 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Stat, fstat};
 
 use super::lines::{Timed, skip_bom};
+use super::text::{Encoding, not_utf8};
 use super::{Target, text_reply};
 use crate::access::Links;
 use crate::error::{Context, Error, Result};
 use crate::message::kind::binary_kind;
 use crate::message::{MAX_FILE, MAX_IMAGE, is_shown, media_type};
-use crate::text::size;
+use crate::text::{counted, size};
 use crate::worker::protocol::{Header, MAX_BODY, Reply};
 
 const MAX_LINES: u64 = 2000;
 
 /// The most bytes of text in a reply; a notice follows.
 const MAX_TEXT: usize = MAX_BODY - 1024;
+
+/// UTF-16 is decoded in memory.
+const MAX_UTF16: u64 = 32 << 20;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -75,11 +79,51 @@ pub(super) fn read_file(
         }
         None => {}
     }
+    let encoding = Encoding::of(file.fill_buf()?);
+    if encoding.is_utf16() {
+        let mut content = Vec::new();
+        file.take(MAX_UTF16 + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > MAX_UTF16 {
+            let (len, most) = (size(len), size(MAX_UTF16));
+            return Err(Error::failed(format!(
+                "{name} is UTF-16 text of {len}; the limit is {most}"
+            )));
+        }
+        let (text, bad) = encoding.decode(&content);
+        let mut body = lines(&mut text.as_bytes(), &target, first, limit)?;
+        note_no_text(&mut body, bad, "UTF-16");
+        return Ok(text_reply(body));
+    }
     if let Some(kind) = binary_kind(file.fill_buf()?) {
         let path = name.to_string();
         return Err(Error::failed(kind.refusal(&path, &size(len))));
     }
     skip_bom(&mut file)?;
+    let mut body = lines(&mut file, &target, first, limit)?;
+    let bad = not_utf8(&body);
+    note_no_text(&mut body, bad, "UTF-8");
+    Ok(text_reply(body))
+}
+
+/// The last line says how much was no text.
+fn note_no_text(body: &mut Vec<u8>, bad: usize, encoding: &str) {
+    if bad == 0 {
+        return;
+    }
+    let line_end = if body.ends_with(b"\n") { "" } else { "\n" };
+    let bytes = counted(bad, "byte");
+    let verb = if bad == 1 { "is" } else { "are" };
+    body.extend_from_slice(format!("{line_end}[{bytes} {verb} not {encoding}]\n").as_bytes());
+}
+
+/// Lines from number `first` on, and how to go on.
+fn lines(
+    file: &mut dyn BufRead,
+    target: &Target,
+    first: u64,
+    limit: Option<u64>,
+) -> Result<Vec<u8>> {
+    let name = target.asked.display();
     let first = first.max(1);
     for passed in 0..first - 1 {
         if file
@@ -94,14 +138,23 @@ pub(super) fn read_file(
     let (mut body, mut next) = (Vec::new(), first);
     while next - first < limit {
         let room = (MAX_TEXT - body.len()) as u64;
-        if file.by_ref().take(room).read_until(b'\n', &mut body)? == 0 {
+        if (&mut *file).take(room).read_until(b'\n', &mut body)? == 0 {
             break;
         }
         next += 1;
     }
     if file.fill_buf().is_ok_and(|rest| !rest.is_empty()) {
         let last = next - 1;
-        let notice = if body.ends_with(b"\n") {
+        let is_whole = body.ends_with(b"\n");
+        if !is_whole {
+            // A character that was cut is one.
+            let begun = body
+                .utf8_chunks()
+                .last()
+                .map_or(0, |chunk| chunk.invalid().len());
+            body.truncate(body.len() - begun);
+        }
+        let notice = if is_whole {
             format!("[lines {first} to {last}, and there are more: continue with offset {next}]\n")
         } else {
             format!(
@@ -111,7 +164,7 @@ pub(super) fn read_file(
         };
         body.extend_from_slice(notice.as_bytes());
     }
-    Ok(text_reply(body))
+    Ok(body)
 }
 
 fn image(file: impl Read, mime: &str, len: u64, target: &Target) -> Result<Reply> {

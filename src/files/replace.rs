@@ -3,6 +3,7 @@
 //! It works on bytes, so everything else in the file stays as it is. Where every line ends in CRLF, so do the lines of
 //! the replacement.
 
+use super::text::{has_only_crlf, with_crlf};
 use crate::error::{Error, Result};
 use crate::redact::REMOVED;
 use crate::text::clip;
@@ -31,7 +32,7 @@ pub(super) fn replaced(
     let crlf = has_only_crlf(content);
     let adapt = |text: &str| {
         if crlf {
-            text.replace("\r\n", "\n").replace('\n', "\r\n")
+            with_crlf(text)
         } else {
             text.to_owned()
         }
@@ -61,11 +62,6 @@ pub(super) fn replaced(
         out,
         format!("{} match{plural} replaced ({lines})", matches.len()),
     ))
-}
-
-fn has_only_crlf(content: &[u8]) -> bool {
-    let feeds = content.iter().filter(|b| **b == b'\n').count();
-    feeds > 0 && content.windows(2).filter(|pair| pair == b"\r\n").count() == feeds
 }
 
 /// Where `part` begins in `content`, without overlaps.

@@ -162,6 +162,78 @@ fn an_edit_keeps_line_ends_mode_and_every_other_byte() {
     fixture.has_no_leftovers();
 }
 
+/// What a program of Windows wrote it can read afterwards, and what is no text in a file stays in it.
+#[test]
+fn a_change_keeps_encoding_mark_and_line_ends() {
+    let utf16 = |text: &str| -> Vec<u8> {
+        let units = "\u{feff}".encode_utf16().chain(text.encode_utf16());
+        units.flat_map(u16::to_le_bytes).collect()
+    };
+    let marked = |text: &str| ["\u{feff}", text].concat().into_bytes();
+    let plain = |text: &str| text.as_bytes().to_vec();
+    let styles = [&utf16 as &dyn Fn(&str) -> Vec<u8>, &marked, &plain];
+    for written in styles {
+        let old = written("first €\r\nsecond\r\n");
+        for ((tool, mut args), becomes) in every_change("a.txt").into_iter().zip([
+            "changed\r\n",
+            "first €\r\nsecond\r\nchanged\r\n",
+            "changed €\r\nsecond\r\n",
+        ]) {
+            args["path"] = "a.txt".into();
+            let fixture = Fixture::calling(tool, &args);
+            fixture.home.write("workspace/a.txt", &old);
+            fixture.is_told("a.txt");
+            assert_eq!(fixture.bytes("a.txt"), written(becomes), "{tool}");
+        }
+        let fixture = Fixture::calling("read_file", &json!({ "path": "a.txt" }));
+        fixture.home.write("workspace/a.txt", &old);
+        fixture.is_told("first €\r\nsecond\r\n");
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text_are_told_and_not_lost() {
+    let latin1 = b"caf\xe9 = 1\n";
+    for (tool, args, says, becomes) in [
+        (
+            "read_file",
+            json!({ "path": "a" }),
+            "caf\u{fffd} = 1\n[1 byte is not UTF-8]",
+            &latin1[..],
+        ),
+        (
+            "write_file",
+            json!({ "path": "a", "content": "caf\u{fffd} = 2\n" }),
+            "edit_file",
+            latin1,
+        ),
+        (
+            "edit_file",
+            json!({ "path": "a", "old_text": "= 1", "new_text": "= 2" }),
+            "edited a",
+            b"caf\xe9 = 2\n",
+        ),
+        (
+            "append_file",
+            json!({ "path": "a", "content": "new\n" }),
+            "appended",
+            b"caf\xe9 = 1\nnew\n",
+        ),
+        (
+            "write_file",
+            json!({ "path": "a", "content": "new\n" }),
+            "replaced a",
+            b"new\n",
+        ),
+    ] {
+        let fixture = Fixture::calling(tool, &args);
+        fixture.home.write("workspace/a", latin1);
+        let (told, _) = fixture.result();
+        assert!(told.contains(says), "{tool}: {told}");
+        assert_eq!(fixture.bytes("a"), becomes, "{tool}");
+    }
+}
+
 #[test]
 fn an_edit_that_is_not_clear_changes_nothing_and_says_what_is_there() {
     for (old_text, says) in [

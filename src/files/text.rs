@@ -1,0 +1,197 @@
+//! How a text file is written: its encoding, its byte order mark and its line ends, which a change keeps.
+
+use crate::error::{Error, Result};
+
+/// The bytes of a file that show how it is written.
+pub(super) const SAMPLE: usize = 64 << 10;
+
+/// The encoding of a file, which a byte order mark names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// UTF-8, perhaps with bytes that are not.
+    Unmarked,
+    Utf8,
+    Utf16Le,
+    Utf16Be,
+}
+
+impl Encoding {
+    /// Of the file that begins so.
+    pub(super) fn of(start: &[u8]) -> Self {
+        let marked = [Self::Utf8, Self::Utf16Le, Self::Utf16Be];
+        let found = marked.into_iter().find(|one| start.starts_with(one.mark()));
+        found.unwrap_or(Self::Unmarked)
+    }
+
+    fn mark(self) -> &'static [u8] {
+        match self {
+            Self::Unmarked => b"",
+            Self::Utf8 => b"\xef\xbb\xbf",
+            Self::Utf16Le => b"\xff\xfe",
+            Self::Utf16Be => b"\xfe\xff",
+        }
+    }
+
+    pub(super) fn is_utf16(self) -> bool {
+        matches!(self, Self::Utf16Le | Self::Utf16Be)
+    }
+
+    /// The text without its mark, and how many bytes of it are none: those read as U+FFFD.
+    pub(super) fn decode(self, content: &[u8]) -> (String, usize) {
+        let content = content.strip_prefix(self.mark()).unwrap_or(content);
+        if !self.is_utf16() {
+            let text = String::from_utf8_lossy(content).into_owned();
+            return (text, not_utf8(content));
+        }
+        let units = content.chunks_exact(2);
+        let mut bad = units.remainder().len();
+        let units = units.map(|unit| match self {
+            Self::Utf16Be => u16::from(unit[0]) << 8 | u16::from(unit[1]),
+            _ => u16::from(unit[1]) << 8 | u16::from(unit[0]),
+        });
+        let mut text = String::new();
+        for c in char::decode_utf16(units) {
+            text.push(c.unwrap_or_else(|_| {
+                bad += 2;
+                char::REPLACEMENT_CHARACTER
+            }));
+        }
+        (text, bad)
+    }
+
+    /// The text without a mark, if all of it is text.
+    pub(super) fn decode_all(self, content: &[u8]) -> Result<String> {
+        match self.decode(content) {
+            (text, 0) => Ok(text),
+            _ => Err(Error::failed("it has bytes that are not UTF-16: use exec")),
+        }
+    }
+
+    /// A text, without a mark.
+    fn encode(self, text: &str) -> Vec<u8> {
+        let bytes = |to: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(to).collect();
+        match self {
+            Self::Unmarked | Self::Utf8 => text.into(),
+            Self::Utf16Le => bytes(u16::to_le_bytes),
+            Self::Utf16Be => bytes(u16::to_be_bytes),
+        }
+    }
+
+    /// All of a file. A text that brings the mark along has it once.
+    pub(super) fn encode_all(self, text: &str) -> Vec<u8> {
+        let text = match self {
+            Self::Unmarked => text,
+            _ => text.strip_prefix('\u{feff}').unwrap_or(text),
+        };
+        [self.mark().to_vec(), self.encode(text)].concat()
+    }
+}
+
+/// How a file is written.
+pub(super) struct Style {
+    encoding: Encoding,
+    /// Every line ends in CRLF.
+    has_crlf: bool,
+    /// The last line has a line end, or there is none.
+    is_terminated: bool,
+}
+
+impl Style {
+    /// Of the file that begins and ends so.
+    pub(super) fn of(start: &[u8], end: &[u8]) -> Self {
+        let encoding = Encoding::of(start);
+        let (text, _) = encoding.decode(end);
+        Self {
+            encoding,
+            has_crlf: has_only_crlf(text.as_bytes()),
+            is_terminated: text.is_empty() || text.ends_with('\n'),
+        }
+    }
+
+    pub(super) fn is_terminated(&self) -> bool {
+        self.is_terminated
+    }
+
+    /// A new content of the file.
+    pub(super) fn whole(&self, text: &str) -> Vec<u8> {
+        self.encoding.encode_all(&self.with_line_ends(text))
+    }
+
+    /// What goes on in the file.
+    pub(super) fn part(&self, text: &str) -> Vec<u8> {
+        self.encoding.encode(&self.with_line_ends(text))
+    }
+
+    fn with_line_ends(&self, text: &str) -> String {
+        if self.has_crlf {
+            with_crlf(text)
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+pub(super) fn has_only_crlf(content: &[u8]) -> bool {
+    let feeds = content.iter().filter(|b| **b == b'\n').count();
+    feeds > 0 && content.windows(2).filter(|pair| pair == b"\r\n").count() == feeds
+}
+
+pub(super) fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+/// How many bytes are not UTF-8.
+pub(super) fn not_utf8(content: &[u8]) -> usize {
+    content
+        .utf8_chunks()
+        .map(|chunk| chunk.invalid().len())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_written_as_its_file_is() {
+        let utf16 = b"\xff\xfea\0\r\0\n\0";
+        let rows: [(&[u8], &[u8]); 7] = [
+            (b"", b"x\ny \xe2\x82\xac"),
+            (b"a\nb\r\n", b"x\ny \xe2\x82\xac"),
+            (b"a\r\nb\r\n", b"x\r\ny \xe2\x82\xac"),
+            (b"caf\xe9\r\n", b"x\r\ny \xe2\x82\xac"),
+            (b"\xef\xbb\xbfa", b"\xef\xbb\xbfx\ny \xe2\x82\xac"),
+            (utf16, b"\xff\xfex\0\r\0\n\0y\0 \0\xac\x20"),
+            (b"\xfe\xff\0a", b"\xfe\xff\0x\0\n\0y\0 \x20\xac"),
+        ];
+        for (old, becomes) in rows {
+            let style = Style::of(old, old);
+            for text in ["x\ny €", "\u{feff}x\ny €"] {
+                if text.starts_with('x') || Encoding::of(old) != Encoding::Unmarked {
+                    assert_eq!(style.whole(text), becomes, "{old:?}");
+                }
+            }
+            let part = style.part("x\ny €");
+            assert!(becomes.ends_with(&part) && becomes.len() - part.len() < 4);
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_counted() {
+        for (content, text, bad) in [
+            (&b"caf\xe9"[..], "caf\u{fffd}", 1),
+            (b"\xef\xbb\xbfplain", "plain", 0),
+            (b"\xff\xfea\0\x3d\xd8\0\xde", "a😀", 0),
+            (b"\xfe\xff\0a\xd8\x3d\xde", "a\u{fffd}", 3),
+            (b"\xff\xfe", "", 0),
+        ] {
+            let encoding = Encoding::of(content);
+            assert_eq!(
+                encoding.decode(content),
+                (text.to_owned(), bad),
+                "{content:?}"
+            );
+            assert_eq!(encoding.decode_all(content).is_ok(), bad == 0);
+        }
+    }
+}
