@@ -4,14 +4,17 @@ use std::sync::Arc;
 
 use super::{Parts, make_workspace, workers};
 use crate::cancel::Cancel;
+use crate::child::Network;
+use crate::config::Config;
+use crate::cron::JobCheck;
 use crate::error::{Error, Result};
 use crate::gateway::run::CheckCommand;
 use crate::redact::Redactor;
 use crate::text::one_line;
-use crate::tool::exec::{ending, passed};
+use crate::tool::exec::{EXEC, ending, passed};
 use crate::worker::protocol::{ExecJob, Header, Job, Reply};
 
-/// Runs the commands of checks as `exec` runs those of a model.
+/// Runs the commands of checks as `exec` runs those of a model; a check that a model has made gets no network.
 ///
 /// # Errors
 /// The configuration has no `exec`, or opens what must stay closed.
@@ -22,13 +25,29 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
             .hint("run `bantam config set tools.exec.enabled true`"));
     }
     make_workspace(parts)?;
-    let workers = workers(parts)?;
+    let of_user = workers(parts)?;
+    let mut closed = Config::clone(parts.config);
+    closed.tools.exec.network = Network::None;
+    let of_model = workers(Parts {
+        config: &Arc::new(closed),
+        ..parts
+    })?;
+    let must_confirm = must_confirm_exec(parts.config);
     let env = passed(parts.config, parts.env);
     let timeout_secs = exec.timeout;
     let redactor = Redactor::new(parts.config.secrets(parts.env)).at(parts.config.tools.redact);
-    Ok(Arc::new(move |command: &str, cancel: &Cancel| {
+    Ok(Arc::new(move |check: &JobCheck, cancel: &Cancel| {
+        let workers = match check {
+            JobCheck::OfUser(_) => &of_user,
+            JobCheck::OfModel(_) if must_confirm => {
+                return Err(
+                    "`tools.confirm` has exec by now, and a check can ask nobody".to_owned(),
+                );
+            }
+            JobCheck::OfModel(_) => &of_model,
+        };
         let job = Job::Exec(ExecJob {
-            command: command.to_owned(),
+            command: check.command().to_owned(),
             working_dir: ".".to_owned(),
             timeout_secs,
             env: env.clone(),
@@ -48,4 +67,10 @@ pub(crate) fn check_command(parts: Parts) -> Result<Arc<CheckCommand>> {
             None => Ok(output),
         }
     }))
+}
+
+/// Whether the user is asked before each call of `exec`.
+pub(super) fn must_confirm_exec(config: &Config) -> bool {
+    let names = config.tools.confirm.iter().map(String::as_str);
+    names.into_iter().any(|name| matches!(name, EXEC | "runs"))
 }

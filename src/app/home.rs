@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::checks::must_confirm_exec;
 use super::factory::AgentFactory;
 use super::{
     Options, Parts, builder, layout, local_time, make_workspace, mcp, media, own_workspace,
@@ -318,14 +319,16 @@ pub(crate) fn configured(
     if has_notes {
         built_in.push(memory_tool(&workshop));
     }
-    if config.tools.exec.enabled && child::has_shell() {
+    let has_exec = config.tools.exec.enabled && child::has_shell();
+    if has_exec {
         built_in.push(exec_tool(&workshop));
     }
     if !config.channels.telegram.token.is_empty() {
         built_in.push(message_tool(&workshop));
     }
     if config.cron.enabled {
-        built_in.push(cron_tool(&workshop));
+        let may_check = has_exec && !must_confirm_exec(config);
+        built_in.push(cron_tool(&workshop, may_check));
     }
     let mut tools = register(built_in)?;
     if !config.mcp_servers.is_empty() {

@@ -16,7 +16,7 @@ use crate::bus::Response;
 use crate::cancel::Cancel;
 use crate::config::{self, Env};
 use crate::cron::schedule::Schedule;
-use crate::cron::{Due, Job, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
+use crate::cron::{Due, Job, JobCheck, Jobs, NewJob, Run, RunStatus, When, heartbeat, schedule};
 use crate::error::{Context, Error, Result};
 use crate::gateway::run::{JobRun, JobRunner, question_with};
 use crate::message::Message;
@@ -174,14 +174,16 @@ fn add(given: &Args, env: &Env) -> Result<u8> {
         to,
         session: text("session"),
         model: text("model"),
-        check: text("if"),
+        check: given
+            .value("if")
+            .map(|command| JobCheck::OfUser(command.to_owned())),
     };
     let (home, jobs) = jobs(env)?;
     if !new.model.is_empty() {
         let loaded = AgentFactory::new(&home, env)?.load(Some(&new.model))?;
         loaded.config.choose_model(env)?;
     }
-    if !new.check.is_empty() {
+    if new.check.is_some() {
         let loaded = load(env)?.1;
         let config = &loaded.config;
         let home = &home;
@@ -411,12 +413,12 @@ fn fail(run: &JobRun, jobs: &Jobs, e: Error) -> Result<u8> {
 /// What the model is asked, or why it is not.
 fn question(run: &JobRun, home: &Home, env: &Env) -> Result<Result<String, String>> {
     let job = run.job();
-    let Some(command) = job.check() else {
+    let Some(job_check) = job.check() else {
         return Ok(Ok(job.question()));
     };
     let config = &load(env)?.1.config;
     let check = check_command(Parts { home, config, env })?;
-    let output = check(command, &Cancel::new(None));
+    let output = check(&job_check, &Cancel::new(None));
     Ok(output.map(|output| question_with(job, &output)))
 }
 

@@ -19,6 +19,35 @@ pub(crate) fn is_quiet(answer: &str) -> bool {
     bare == NOTHING_TO_REPORT
 }
 
+/// A command that decides whether a job's message is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum JobCheck {
+    /// It has the network of the tool `exec`.
+    OfUser(String),
+    /// A model wrote it: it has no network, and `tools.confirm` can stop it.
+    OfModel(String),
+}
+
+/// The value of `ifBy` in jobs.json for [`JobCheck::OfModel`].
+const MODEL: &str = "model";
+
+impl JobCheck {
+    pub(crate) fn command(&self) -> &str {
+        match self {
+            Self::OfUser(command) | Self::OfModel(command) => command,
+        }
+    }
+
+    /// The fields of a job's payload.
+    pub(super) fn fields(&self) -> Vec<(&'static str, Value)> {
+        let command = ("if", self.command().into());
+        match self {
+            Self::OfUser(_) => vec![command],
+            Self::OfModel(_) => vec![command, ("ifBy", MODEL.into())],
+        }
+    }
+}
+
 /// A JSON object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Job(pub(super) Value);
@@ -84,8 +113,12 @@ impl Job {
     }
 
     /// The command that decides whether the model is asked.
-    pub(crate) fn check(&self) -> Option<&str> {
-        self.text("/payload/if")
+    pub(crate) fn check(&self) -> Option<JobCheck> {
+        let command = self.text("/payload/if")?.to_owned();
+        Some(match self.text("/payload/ifBy") {
+            Some(MODEL) => JobCheck::OfModel(command),
+            _ => JobCheck::OfUser(command),
+        })
     }
 
     /// The conversation that the runs continue; without one, each starts its own.

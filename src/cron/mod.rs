@@ -12,7 +12,7 @@ mod new;
 mod runs;
 pub(crate) mod schedule;
 
-pub(crate) use job::{Due, Job, is_quiet};
+pub(crate) use job::{Due, Job, JobCheck, is_quiet};
 pub(crate) use jobs::{ActiveRun, Jobs};
 pub(crate) use new::{NewJob, When};
 pub(crate) use runs::{Run, RunResult, RunStatus};

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::job::JobCheck;
 use super::schedule::{self, Cron, EARLIEST, Millis, Schedule};
 use crate::error::{Error, Result};
 use crate::paths::{TELEGRAM, session_name, telegram_chat};
@@ -26,8 +27,8 @@ pub(crate) struct NewJob {
     pub session: String,
     /// The model that answers; empty: the configured one.
     pub model: String,
-    /// A command that decides whether the model is asked; empty: it is asked at each time.
-    pub check: String,
+    /// `None`: it is asked at each time.
+    pub check: Option<JobCheck>,
 }
 
 #[derive(Clone, Debug)]
@@ -112,10 +113,11 @@ impl NewJob {
             session_name("cli", &self.session)?;
             payload["session"] = self.session.as_str().into();
         }
-        for (field, text) in [("model", &self.model), ("if", &self.check)] {
-            if !text.trim().is_empty() {
-                payload[field] = text.trim().into();
-            }
+        if !self.model.trim().is_empty() {
+            payload["model"] = self.model.trim().into();
+        }
+        for (field, value) in self.check.iter().flat_map(JobCheck::fields) {
+            payload[field] = value;
         }
         let name = one_line(
             if self.name.trim().is_empty() {

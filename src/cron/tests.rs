@@ -213,7 +213,7 @@ impl Scratch {
             to,
             session,
             model: String::new(),
-            check: String::new(),
+            check: None,
         };
         self.jobs.add(&new, START).unwrap().id().to_owned()
     }
@@ -576,7 +576,7 @@ fn a_new_job_needs_a_clock_that_is_set() {
                     to,
                     session,
                     model: String::new(),
-                    check: String::new(),
+                    check: None,
                 },
                 now,
             )
@@ -606,7 +606,7 @@ fn runs_in_berlin(name: &str, expr: &str, from: &str) -> usize {
                 to,
                 session,
                 model: String::new(),
-                check: String::new(),
+                check: None,
             },
             start,
         )

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use super::semaphore::Semaphore;
 use crate::bus::{Inbound, Origin, Response};
 use crate::cancel::Cancel;
-use crate::cron::{ActiveRun, Job, Jobs, RunResult, heartbeat, is_quiet, schedule};
+use crate::cron::{ActiveRun, Job, JobCheck, Jobs, RunResult, heartbeat, is_quiet, schedule};
 use crate::error::{Context, Result};
 use crate::log::{Level, Sink};
 use crate::notify;
@@ -119,7 +119,7 @@ impl JobRun {
 }
 
 /// Runs the command of a check until it ends or the cancel stops it. The error is why the model is not asked.
-pub(crate) type CheckCommand = dyn Fn(&str, &Cancel) -> Result<String, String> + Send + Sync;
+pub(crate) type CheckCommand = dyn Fn(&JobCheck, &Cancel) -> Result<String, String> + Send + Sync;
 
 /// Maximum size of a check's output in the question, in bytes.
 const MAX_OUTPUT: usize = 30_000;
@@ -129,7 +129,8 @@ const MAX_CHECKS: usize = 4;
 /// The question of a job whose check printed something.
 pub(crate) fn question_with(job: &Job, output: &str) -> String {
     let output = fenced(clip(output, MAX_OUTPUT));
-    let command = one_line(job.check().unwrap_or_default(), 200);
+    let check = job.check();
+    let command = one_line(check.as_ref().map_or("", JobCheck::command), 200);
     format!("{}\n\nOutput of {command}:\n{output}", job.question())
 }
 
@@ -184,7 +185,7 @@ impl JobRunner {
 
     /// Sends a run to the dispatcher, if its check has nothing against it.
     pub(super) fn start(self: &Arc<Self>, run: ActiveRun, inbound: &Sender<Inbound>) -> Result<()> {
-        let Some(command) = run.job.check().map(str::to_owned) else {
+        let Some(job_check) = run.job.check() else {
             let question = run.job.question();
             return self.send(run, question, inbound);
         };
@@ -192,7 +193,7 @@ impl JobRunner {
         let check = move || {
             let _permit = own.checks.acquire();
             let result = match &own.check {
-                Some(check) => check(&command, &own.cancel),
+                Some(check) => check(&job_check, &own.cancel),
                 None => Err("a check needs tools.exec".to_owned()),
             };
             own.logged(match result {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 
 use super::{CallContext, Function, JOB, Risk, ToolOutput, ToolSpec, Workshop, text};
-use crate::cron::{Jobs, NewJob, When, schedule};
+use crate::cron::{JobCheck, Jobs, NewJob, When, schedule};
 use crate::error::{Error, Kind, Result};
 use crate::paths::TELEGRAM;
 use crate::text::one_line;
@@ -14,23 +14,36 @@ use crate::text::one_line;
 /// The most jobs that a model may make, as nobody watches it.
 const MAX_JOBS: usize = 100;
 
-pub(crate) fn cron_tool(workshop: &Arc<Workshop>) -> Function {
+/// `cron`. Only where commands run unasked does it take the parameter `if`, a command that decides whether the message comes.
+pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
+    let check = if may_check {
+        r#""if":{"type":"string","description":"Command; no output, no message"},"#
+    } else {
+        ""
+    };
+    let schema = format!(
+        concat!(
+            r#"{{"type":"object","properties":{{"action":{{"type":"string","enum":["add","list","remove","enable","disable"]}},"#,
+            r#""message":{{"type":"string"}},"#,
+            r#""every_seconds":{{"type":"integer","minimum":60}},"#,
+            r#""cron_expr":{{"type":"string","description":"minute hour day month weekday"}},"#,
+            r#""at":{{"type":"string","description":"2026-03-29T02:30 or +20m"}},"#,
+            r#""tz":{{"type":"string","description":"IANA zone"}},{check}"#,
+            r#""job_id":{{"type":"string"}}}},"required":["action"]}}"#
+        ),
+        check = check
+    );
     let spec = ToolSpec::built_in(
         "cron",
         Risk::Writes,
-        "Schedule a message to yourself. It comes without this conversation: say all you need.",
-        concat!(
-            r#"{"type":"object","properties":{"action":{"type":"string","enum":["add","list","remove","enable","disable"]},"#,
-            r#""message":{"type":"string"},"#,
-            r#""every_seconds":{"type":"integer","minimum":60},"#,
-            r#""cron_expr":{"type":"string","description":"minute hour day month weekday"},"#,
-            r#""at":{"type":"string","description":"Once: 2026-03-29T02:30, RFC 3339 or +20m"},"#,
-            r#""tz":{"type":"string","description":"IANA zone"},"#,
-            r#""job_id":{"type":"string"}},"required":["action"]}"#
-        ),
+        "Schedule a message to yourself, without this conversation: say all it needs.",
+        "",
     );
     workshop.tool(
-        spec,
+        ToolSpec {
+            schema: schema.into(),
+            ..spec
+        },
         &["action", "job_id", "message"],
         |workshop, args, turn| {
             let jobs = Jobs::new(workshop.home.clone(), &workshop.env);
@@ -105,7 +118,9 @@ fn add(jobs: &Jobs, args: &Value, turn: &CallContext, now: i64) -> Result<String
             to,
             session,
             model: String::new(),
-            check: String::new(),
+            check: Some(text(args, "if").trim())
+                .filter(|command| !command.is_empty())
+                .map(|command| JobCheck::OfModel(command.to_owned())),
         },
         now,
     )?;

@@ -43,8 +43,8 @@ pub(crate) fn message_tool(workshop: &Arc<Workshop>) -> Function {
         concat!(
             r#"{"type":"object","properties":{"content":{"type":"string","description":"Markdown; optional with a file"},"#,
             r#""channel":{"type":"string","enum":["telegram"]},"#,
-            r#""chat_id":{"type":"string","description":"Another chat, by its number; default: where this turn or job replies, else the owner"},"#,
-            r#""file":{"type":"string","description":"Path in the workspace, at most 50 MB; images are sent as photos"}},"required":[]}"#
+            r#""chat_id":{"type":"string","description":"A chat's number; default: where this turn replies, else the owner"},"#,
+            r#""file":{"type":"string","description":"Of the workspace, up to 50 MB; images are photos"}},"required":[]}"#
         ),
     );
     workshop.tool(spec, &["file", "content"], |workshop, args, turn| {

@@ -837,6 +837,39 @@ fn a_check_decides_whether_the_model_is_asked() {
         .fails_with_a_hint();
 }
 
+/// The user has allowed commands, so a command that waits for its time is no more than one that runs now.
+#[test]
+fn model_makes_a_check_where_commands_run_unasked() {
+    let add = || {
+        let check = "cat new.txt; cat /proc/net/dev | wc -l";
+        let args = json!({ "action": "add", "message": "What is new?", "every_seconds": 3600, "if": check });
+        Reply::calls([call("c", "cron", &args)])
+    };
+    let model = Model::scripted([add(), Reply::text("Added."), Reply::text("Three apples.")]);
+    let full = json!({ "tools": { "exec": { "network": "full" } } });
+    let home = Home::with(&merged(model.config(), &full));
+    home.write("workspace/new.txt", "three apples\n");
+    home.agent(["-m", "look each hour"]).exits(0);
+    let id = stored(&home)["jobs"][0]["id"].as_str().unwrap().to_owned();
+    cron(&home, ["run", &id]).exits(0).prints("Three apples.\n");
+    let asked = model.request(2).last("user").clone();
+    // Two lines of heading, and the loopback interface alone.
+    assert!(asked.contains("three apples\n3\n"), "{asked}");
+    // A wish to be asked stops it, and the tool takes no check any more.
+    for confirm in ["exec", "runs"] {
+        let model = Model::scripted([add(), Reply::text("No.")]);
+        let ask = json!({ "tools": { "confirm": [confirm] } });
+        home.config(&merged(model.config(), &ask).to_string());
+        cron(&home, ["run", &id])
+            .exits(0)
+            .prints("")
+            .says("tools.confirm");
+        home.agent(["-m", "look each hour"]);
+        let refused = model.request(1).last("tool").clone();
+        assert!(refused.contains("unknown argument \"if\""), "{refused}");
+    }
+}
+
 #[test]
 fn a_gateway_asks_only_when_a_check_says_so_and_with_the_jobs_model() {
     let (model, api) = (
