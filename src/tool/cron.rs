@@ -26,7 +26,7 @@ pub(crate) fn cron_tool(workshop: &Arc<Workshop>, may_check: bool) -> Function {
             r#"{{"type":"object","properties":{{"action":{{"type":"string","enum":["add","list","remove","enable","disable"]}},"#,
             r#""message":{{"type":"string"}},"#,
             r#""every_seconds":{{"type":"integer","minimum":60}},"#,
-            r#""cron_expr":{{"type":"string","description":"minute hour day month weekday"}},"#,
+            r#""cron_expr":{{"type":"string","description":"5 fields"}},"#,
             r#""at":{{"type":"string","description":"2026-03-29T02:30 or +20m"}},"#,
             r#""tz":{{"type":"string","description":"IANA zone"}},{check}"#,
             r#""job_id":{{"type":"string"}}}},"required":["action"]}}"#
