@@ -115,14 +115,8 @@ impl Agent {
         mut session: Session,
         response: &mut Response,
     ) -> Result<Outcome> {
-        let (damage, told) = session.take_damage();
-        for damage in damage {
+        for damage in std::mem::take(&mut session.damage) {
             turn.warn(damage);
-        }
-        if let Some(told) = told {
-            let now = SystemTime::now();
-            self.store
-                .append(&mut session, &[told], Durability::Later, now)?;
         }
         let is_of_gateway = !turn.spending.cause().is_empty();
         let resumed = has_message(&session, &turn.request.id, is_of_gateway);

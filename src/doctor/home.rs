@@ -12,6 +12,7 @@ use crate::config::Loaded;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::session;
+use crate::storage::segments::{self, Part};
 use crate::text::counted;
 
 /// What every workspace begins with, and nobody deletes.
@@ -143,7 +144,7 @@ pub(crate) fn notes(home: &Home) -> Vec<Check> {
     }
 }
 
-/// Checks the lines of every conversation and repairs none.
+/// Checks the live lines of every conversation and repairs none. An archived segment may have damage that was left behind.
 pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     const NAME: &str = "sessions";
     let dir = home.sessions();
@@ -160,7 +161,10 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
     let mut paths: Vec<_> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .collect();
-    paths.retain(|path| path.extension().is_some_and(|e| e == "jsonl"));
+    paths.retain(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        matches!(segments::part(&name), Some((_, Part::Live)))
+    });
     paths.sort();
     let mut checks = Vec::new();
     for path in &paths {
@@ -172,10 +176,10 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
             } else {
                 String::new()
             };
-            let file = quoted(path);
-            checks.push(Check::fail(NAME, format!("{first}{more}")).command(format!(
-                "mv {file} {file}.damaged    # or continue: bantam reads every undamaged line"
-            )));
+            checks.push(
+                Check::fail(NAME, format!("{first}{more}"))
+                    .fix("go on with it: the next turn takes over every undamaged line, and keeps the damaged file"),
+            );
         }
         if let Some(torn) = torn {
             checks.push(Check::info(

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::files::{is_too_large, read_log};
+use super::files::read_log;
 use super::lines::version;
 use super::{
     Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
@@ -371,8 +371,9 @@ pub(crate) fn reset(
 ) -> Result<Option<PathBuf>> {
     let store = Files::new(home.clone());
     let mut session = match store.load(key, cancel, &|| ()) {
-        Err(e) if e.kind == Kind::Config || is_too_large(&home.session(key)) => {
-            return set_aside(home, key, cancel, now).map(Some);
+        Err(e) if e.kind == Kind::Config => {
+            let _lock = lock(home, key, cancel, &|| ())?;
+            return begin_anew(home, key, now).map(Some);
         }
         loaded => loaded?,
     };
@@ -385,9 +386,8 @@ pub(crate) fn reset(
     store.renew(&mut session, None, Vec::new(), now)
 }
 
-/// Begins an empty segment after one that is not loaded: it is too large, or a newer program wrote it.
-fn set_aside(home: &Home, key: &str, cancel: &Cancel, now: SystemTime) -> Result<PathBuf> {
-    let _lock = lock(home, key, cancel, &|| ())?;
+/// Begins an empty segment after one that is not loaded: it is too large, or a newer program wrote it. Returns the path of that one.
+pub(super) fn begin_anew(home: &Home, key: &str, now: SystemTime) -> Result<PathBuf> {
     let live = home.session(key);
     // The line numbers continue.
     let mut next = 0;

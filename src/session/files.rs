@@ -15,7 +15,7 @@ use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::message::Message;
 use crate::paths::{Home, check_session};
-use crate::storage::{self, Durability, Journal, Lock};
+use crate::storage::{self, Durability, Journal, Lock, Opened};
 use crate::test_speed::paced;
 use crate::text::size;
 
@@ -64,25 +64,29 @@ impl Store for Files {
         check_session(name)?;
         let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
         let path = self.home.session(name);
+        let mut warnings = Vec::new();
+        if is_too_large(&path) {
+            let old = archive::begin_anew(&self.home, name, SystemTime::now())?;
+            let most = size(storage::MAX_LOG);
+            warnings.push(format!(
+                "the conversation has grown to more than {most}: a new one begins, and the old one is {}",
+                old.display()
+            ));
+        }
         let mut replay = Replay::new(name);
         let opened = Journal::open_into(&path, &mut replay)
             .doing("opening the session")
-            .map_err(|e| self.home.hinted(explain(name, &path, e)))?;
-        let (journal, damage) = match opened {
-            Some(opened) => (Some(opened.journal), opened.damage),
-            None => (None, Vec::new()),
-        };
+            .map_err(|e| self.home.hinted(e))?;
         refuse_newer(replay.version, &path)?;
-        let told = replay.told;
+        let journal = opened.map(|opened| without_damage(opened, &mut warnings));
         let next = journal.as_ref().map_or(0, Journal::next);
         let (mut session, missing) = replay.finish(next);
-        session.damage = damage;
+        session.damage = warnings;
         media::fetch(&path, &mut session.messages);
         session.file = Some(SessionFile {
             journal,
             _lock: lock,
         });
-        session.forget_told(told, &path);
         let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
         if !entries.is_empty() {
             self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
@@ -204,9 +208,7 @@ pub(super) fn read_log(
     segment: &Path,
     read: impl FnOnce(&Path) -> Result<Option<storage::Contents>>,
 ) -> Result<storage::Contents> {
-    let found = read(segment)
-        .doing("reading the session")
-        .map_err(|e| explain(name, segment, e))?;
+    let found = read(segment).doing(format_args!("reading the session {name}"))?;
     Ok(found.unwrap_or_default())
 }
 
@@ -227,14 +229,19 @@ pub(super) fn is_too_large(path: &Path) -> bool {
     fs_err::metadata(path).is_ok_and(|meta| meta.len() > storage::MAX_LOG)
 }
 
-/// Says what to type if the conversation is too large to be read. In its chat only the message is shown.
-fn explain(name: &str, path: &Path, e: Error) -> Error {
-    if !is_too_large(path) {
-        return e;
+/// Leaves the damage of a journal behind in an archived segment, and tells of it. On a full disk it is told again the next time.
+fn without_damage(opened: Opened, warnings: &mut Vec<String>) -> Journal {
+    let mut journal = opened.journal;
+    let mut damage = opened.damage;
+    if let Some(last) = damage.last_mut() {
+        last.push_str("; the rest is intact, and the conversation continues");
+        if let Ok(old) = journal.leave_damage() {
+            last.push_str(&format!("; the damaged file is {}", old.display()));
+        }
     }
-    Error::failed(format!("{}; /new starts another conversation", e.message)).hint(format!(
-        "run `bantam sessions reset {name}` to start over; the old file is kept"
-    ))
+    warnings.extend(damage);
+    warnings.extend(opened.repaired);
+    journal
 }
 
 pub(super) fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {

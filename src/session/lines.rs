@@ -71,9 +71,6 @@ pub(super) fn fields(entry: &Entry, now: &str) -> Line {
         Entry::Value(name, value) => {
             line.insert("state".to_owned(), values::state(name, value));
         }
-        Entry::DamageTold(places) => {
-            line.insert("state".to_owned(), json!({"damage_told": places}));
-        }
     }
     line
 }

@@ -4,8 +4,7 @@
 // A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a
 // later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
 // numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
-// `{"state":{"asked":CALL}}`, `{"state":{"value":{NAME:VALUE}}}` or
-// `{"state":{"damage_told":N}}`,
+// `{"state":{"asked":CALL}}` or `{"state":{"value":{NAME:VALUE}}}`,
 // `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
 // later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
@@ -116,8 +115,6 @@ pub enum Entry<'a> {
     Asked(&'a str),
     /// Sets the value of this name in [`Session::values`]; null removes it.
     Value(&'a str, &'a Value),
-    /// The user has been told about this many damaged places in the segment.
-    DamageTold(usize),
 }
 
 /// A conversation, built by [`Session::read`]. [`Store::load`] locks it until this value is dropped; [`Store::peek`] does not.
@@ -144,8 +141,6 @@ pub struct Session {
     pub last: String,
     /// One sentence for each damage found in the file.
     pub damage: Vec<String>,
-    /// How many damaged places the user knows of once they were told of those; 0 if they know.
-    untold: usize,
     next: u64,
     base: u64,
     /// The number of the line with the user's last message.
@@ -249,33 +244,6 @@ impl Session {
         }));
     }
 
-    /// Leaves out the damage that the user was told of before: so many places of the file.
-    fn forget_told(&mut self, told: usize, path: &Path) {
-        let place = format!("{}:", path.display());
-        let lasts = |damage: &&mut String| damage.starts_with(&place);
-        let lasting = self.damage.iter_mut().filter(lasts).count();
-        if lasting <= told {
-            self.damage.retain(|damage| !damage.starts_with(&place));
-            return;
-        }
-        if let Some(last) = self.damage.iter_mut().rfind(lasts) {
-            last.push_str(&format!(
-                "; the rest is intact, and the conversation continues (bantam sessions reset {} starts over)",
-                self.name
-            ));
-        }
-        self.untold = lasting;
-    }
-
-    /// The damage to tell the user of, and the entry to append so that it is not told again.
-    pub(crate) fn take_damage(&mut self) -> (Vec<String>, Option<Entry<'static>>) {
-        let told = std::mem::take(&mut self.untold);
-        (
-            std::mem::take(&mut self.damage),
-            (told > 0).then_some(Entry::DamageTold(told)),
-        )
-    }
-
     /// Builds a conversation from the lines that a [`Store`] has kept.
     ///
     /// # Errors
@@ -312,7 +280,6 @@ impl Session {
             created: String::new(),
             last: String::new(),
             damage: Vec::new(),
-            untold: 0,
             next: 0,
             base: 0,
             asked: 0,
@@ -375,7 +342,7 @@ impl Session {
                         self.asked
                     };
                 }
-                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::DamageTold(_) | Entry::Asked(_) => {}
+                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::Asked(_) => {}
             }
         }
     }

@@ -22,8 +22,6 @@ pub(super) struct Replay {
     has_header: bool,
     /// What counts so far, with the number of its line.
     kept: Vec<(u64, Item)>,
-    /// How many damaged places of the segment the user has been told of.
-    pub(super) told: usize,
     /// The format that the segment says it has.
     pub(super) version: Option<u64>,
 }
@@ -35,7 +33,6 @@ impl Replay {
             asked_about: String::new(),
             has_header: false,
             kept: Vec::new(),
-            told: 0,
             version: None,
         }
     }
@@ -57,9 +54,6 @@ impl Replay {
         if let Some(allowed) = state.get("allowed").and_then(Value::as_array) {
             let names = allowed.iter().filter_map(Value::as_str);
             self.session.allowed = names.map(str::to_owned).collect();
-        }
-        if let Some(told) = state.get("damage_told").and_then(Value::as_u64) {
-            self.told = usize::try_from(told).unwrap_or(usize::MAX);
         }
     }
 

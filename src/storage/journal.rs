@@ -61,13 +61,10 @@ impl Sink for Vec<Line> {
 pub(crate) struct Journal {
     file: File,
     pub(super) path: PathBuf,
-    /// The length of the complete lines, and of those known to be on disk.
+    /// The length of the complete lines.
     len: u64,
-    synced: u64,
-    /// The bytes between these two.
-    unsynced: Vec<u8>,
     next: u64,
-    /// A write failed and could not be undone: nothing may be acknowledged through this handle any more.
+    /// A sync failed, or a write that could not be undone: nothing may be acknowledged through this handle any more.
     pub(super) suspect: bool,
 }
 
@@ -77,8 +74,10 @@ pub(crate) struct Opened {
     pub journal: Journal,
     /// Its lines, unless a [`Sink`] has them.
     pub lines: Vec<Line>,
-    /// One sentence for each damage found, and for a repaired tail.
+    /// One sentence for each damage found.
     pub damage: Vec<String>,
+    /// Says that a tail was repaired.
+    pub repaired: Option<String>,
 }
 
 impl Journal {
@@ -97,8 +96,6 @@ impl Journal {
             file,
             path: path.to_owned(),
             len: 0,
-            synced: 0,
-            unsynced: Vec::new(),
             next: 0,
             suspect: false,
         };
@@ -129,16 +126,17 @@ impl Journal {
             result => result?,
         };
         let Contents {
-            mut damage,
+            damage,
             tail,
             len,
             next,
             ..
         } = Contents::read(&mut file, path, sink)?;
+        let mut repaired = None;
         if !tail.is_empty() {
             let copy = cut_tail(&mut file, path, &tail, len)?;
             let (bytes, path, copy) = (tail.len(), path.display(), copy.display());
-            damage.push(format!(
+            repaired = Some(format!(
                 "{bytes} bytes cut short by a crash were moved from the end of {path} to {copy}"
             ));
         }
@@ -150,8 +148,6 @@ impl Journal {
             file,
             path: path.to_owned(),
             len,
-            synced: len,
-            unsynced: Vec::new(),
             next,
             suspect: false,
         };
@@ -159,6 +155,7 @@ impl Journal {
             journal,
             lines: Vec::new(),
             damage,
+            repaired,
         }))
     }
 
@@ -191,45 +188,22 @@ impl Journal {
         if self.suspect {
             return Err(Error::failed("an earlier write failed"));
         }
-        if let Err(e) = self.file.write_all(bytes) {
+        let written = self.file.write_all(bytes).and_then(|()| match durability {
+            Durability::Now => self.file.sync_data().inspect_err(|_| self.suspect = true),
+            Durability::Later => Ok(()),
+        });
+        if let Err(e) = written {
+            // After a failed sync the kernel reports success, whatever it has dropped: the next opening reads what is there.
             self.cut(self.len);
             return Err(e.into());
         }
         self.len += bytes.len() as u64;
-        if durability == Durability::Later {
-            self.unsynced.extend_from_slice(bytes);
-            return Ok(());
-        }
-        if let Err(e) = self.file.sync_data() {
-            self.write_unsynced_again();
-            self.suspect = true;
-            return Err(e.into());
-        }
-        self.synced = self.len;
-        self.unsynced = Vec::new();
         Ok(())
-    }
-
-    /// After a sync that failed, the kernel may have dropped what it was to write, and will report success next time: it gets
-    /// anew what was acknowledged.
-    fn write_unsynced_again(&mut self) {
-        self.cut(self.synced);
-        if self.len != self.synced {
-            return;
-        }
-        match self.file.write_all(&self.unsynced) {
-            Ok(()) => self.len += self.unsynced.len() as u64,
-            Err(_) => self.cut(self.synced),
-        }
     }
 
     /// Cuts off what was not acknowledged.
     fn cut(&mut self, len: u64) {
-        if self.file.set_len(len).is_ok() {
-            self.len = len;
-        } else {
-            self.suspect = true;
-        }
+        self.suspect |= self.file.set_len(len).is_err();
     }
 }
 
@@ -275,8 +249,8 @@ pub(crate) fn read_file_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<
     Contents::read(&mut file, path, sink).map(Some)
 }
 
-/// The most bytes of a log that is read.
-pub(crate) const MAX_LOG: u64 = 32 << 20;
+/// The most bytes of a log that is read: a board has 512 MB of memory.
+pub(crate) const MAX_LOG: u64 = 16 << 20;
 /// How much of a log is read at a time.
 const CHUNK: u64 = 64 << 10;
 
@@ -386,11 +360,9 @@ fn decode(line: &mut [u8]) -> Option<Line> {
     }
     let object = line.get_mut(PREFIX - 1..)?;
     object[0] = b'{';
-    let fields: Value = parse_json(object).ok()?;
-    Some(Line {
-        seq: fields.get("seq")?.as_u64()?,
-        fields,
-    })
+    let mut fields: Value = parse_json(object).ok()?;
+    let seq = fields.as_object_mut()?.remove("seq")?.as_u64()?;
+    Some(Line { seq, fields })
 }
 
 #[cfg(test)]
@@ -453,7 +425,7 @@ mod tests {
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(MAX_LOG + 1).unwrap();
         let e = open(&path).unwrap_err();
-        assert!(e.message.contains("has grown to 32.0 MB"), "{e:?}");
+        assert!(e.message.contains("has grown to 16.0 MB"), "{e:?}");
         assert!(e.hint.unwrap().contains("mv "));
     }
 

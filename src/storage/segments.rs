@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, Line, Opened, Sink, read_file_into};
+use super::journal::{Contents, Fields, Journal, Line, Opened, Sink, read_file, read_file_into};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -102,6 +102,24 @@ impl Journal {
         }
         remove_unfinished(path)?;
         Ok(opened)
+    }
+
+    /// Begins a new segment with the undamaged lines of this one under their numbers, so that its damage is met once. Returns the path
+    /// of the damaged segment.
+    pub(crate) fn leave_damage(&mut self) -> Result<PathBuf> {
+        let found = read_file(&self.path)?.unwrap_or_default();
+        // The shortest line has more bytes.
+        let most = super::MAX_LOG / 16;
+        let count = usize::try_from(found.next.min(most)).unwrap_or_default();
+        let mut lines = vec![Fields::new(); count];
+        for Line { seq, fields } in found.lines {
+            let place = usize::try_from(seq).ok().and_then(|seq| lines.get_mut(seq));
+            let (Some(place), Value::Object(fields)) = (place, fields) else {
+                return Err(Error::failed("a line has a number that is too high"));
+            };
+            *place = fields;
+        }
+        self.renew(lines)
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.

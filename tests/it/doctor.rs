@@ -194,7 +194,7 @@ fn a_damaged_conversation_is_told_by_line_and_not_touched() {
         "{found}"
     );
     assert!(
-        fixes(&run, "FAIL  sessions: ")[0].starts_with("mv "),
+        fixes(&run, "FAIL  sessions: ")[0].starts_with("go on"),
         "{}",
         run.stdout
     );
@@ -574,8 +574,6 @@ fn at_a_terminal_lines_break_between_words() {
     home.write("sessions/cli_x.jsonl", "{\"v\":1}\nno line\n{\"v\":1}\n");
     let run = home.bantam().arg("doctor").on_a_clever_terminal(40).run();
     let text = seen(&run.stdout);
-    let is_mv = |line: &str| line.starts_with("  fix: mv /") && line.ends_with("undamaged line");
-    assert!(text.lines().any(is_mv), "{text}");
     let is_whole = |line: &str| line.starts_with("  fix: chmod 700 /") && line.ends_with("/home/");
     assert!(text.lines().any(is_whole), "{text}");
     for line in text

@@ -221,16 +221,30 @@ fn a_complete_bad_line_is_damage_that_is_told_kept_and_left_out() {
         !asked.contains("forged question"),
         "a line with a wrong checksum was believed: {asked}"
     );
-    let now = fs::read_to_string(&path).unwrap();
-    assert!(now.starts_with(&damaged), "damage is kept as it is: {now}");
-    // It is told once, unless there is more of it.
+    let kept = home.path("sessions/cli_default.1.jsonl");
+    let kept = fs::read_to_string(kept).unwrap();
+    assert_eq!(kept, damaged, "damage is kept as it is");
+    // It is told once, unless there is more of it. Each line keeps its number.
     home.agent(["-m", "third question"]).exits(0).is_quiet();
+    let now = fs::read_to_string(&path).unwrap();
     let more = now.replacen("second question", "forged question", 1);
     fs::write(&path, &more).unwrap();
     home.agent(["-m", "fourth question"])
         .exits(0)
-        .says("bantam sessions reset cli_default starts over");
+        .says("sessions/cli_default.2.jsonl");
     home.agent(["-m", "fifth question"]).exits(0).is_quiet();
+    let shown = home
+        .bantam()
+        .args(["sessions", "show", "default", "--json", "--after", "0"]);
+    let lines = shown.run().exits(0).json_lines();
+    let numbers: Vec<u64> = lines
+        .iter()
+        .map(|line| line["seq"].as_u64().unwrap())
+        .collect();
+    let mut once = numbers.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(numbers, once, "{lines:?}");
 }
 
 #[test]

@@ -163,8 +163,8 @@ fn a_queue_that_is_full_takes_nothing_more_until_something_is_done() {
             Err(e) => break e,
         }
     };
-    assert!(refusal.message.contains("is full: 2"), "{refusal}");
-    assert!(queue.add(&[entry("huge", &"x".repeat(30 << 20))]).is_err());
+    assert!(refusal.message.contains("is full: 1"), "{refusal}");
+    assert!(queue.add(&[entry("huge", &"x".repeat(14 << 20))]).is_err());
     // Another process reads all of it, and what is in it can be begun and ended.
     let other = scratch.queue();
     assert_eq!(texts(&other).len(), taken.len());
@@ -223,8 +223,8 @@ fn a_full_queue_takes_answers_changes_and_marks_and_can_be_read() {
         let answer = Entry::new(&format!("answer-{n}"), "answer", &"z".repeat(100 << 10));
         let asked = [format!("asked-{n}")];
         if let Err(e) = queue.add_for(&answer, &asked) {
-            assert!(e.message.contains("is full: 30"), "{n}: {e}");
-            assert!(n > 50, "{n}: {e}");
+            assert!(e.message.contains("is full: 15"), "{n}: {e}");
+            assert!(n > 25, "{n}: {e}");
             break;
         }
     }
