@@ -80,9 +80,14 @@ impl Home {
         self.state().join("undo").join(session)
     }
 
-    /// The user's notes before tools changed them.
-    pub(crate) fn previous(&self) -> PathBuf {
-        self.state().join("previous")
+    /// The user's notes: `USER.md`, `MEMORY.md` and others. File jobs write them, commands only read.
+    pub(crate) fn notes(&self) -> PathBuf {
+        self.root.join("memory")
+    }
+
+    /// The notes as they were before the first change of a day.
+    pub(crate) fn notes_copy(&self) -> PathBuf {
+        self.state().join("notes")
     }
 
     /// What was typed in conversations.

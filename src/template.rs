@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::Result;
+use crate::error::{Context, Result};
 use crate::storage::{self, CopyOutcome};
 
 include!(concat!(env!("OUT_DIR"), "/template.rs"));
@@ -43,7 +43,7 @@ pub(crate) fn names(dir: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Writes the files below `part` (`agent` or `workspace`) into `dir`, and keeps those that exist.
+/// Writes the files below `part` (`agent`, `workspace` or `memory`) into `dir`, and keeps those that exist.
 pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOutcome)>> {
     storage::make_dir(dir)?;
     let mut written = Vec::new();
@@ -59,6 +59,14 @@ pub(crate) fn write(part: &str, dir: &Path) -> Result<Vec<(&'static str, CopyOut
     Ok(written)
 }
 
+/// Makes the user's notes in `dir`, unless it exists.
+pub(crate) fn make_notes(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    write("memory", dir).map(drop).doing("creating the notes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,8 +77,8 @@ mod tests {
             "agent/IDENTITY.md",
             "agent/AGENT.md",
             "agent/SOUL.md",
-            "workspace/USER.md",
-            "workspace/memory/MEMORY.md",
+            "memory/USER.md",
+            "memory/MEMORY.md",
         ];
         let total: usize = paid.iter().map(|path| text(path).unwrap().len()).sum();
         assert!(total < 2000, "{total} bytes");

@@ -87,6 +87,7 @@ pub(crate) struct Opened<'a> {
 pub(crate) struct Layout {
     home: Place,
     agent: Place,
+    notes: Place,
     /// The workspace, and the writable trees of all tools.
     writable: Vec<Place>,
     /// Tools may change everything but the home.
@@ -112,6 +113,7 @@ impl Layout {
         writable.extend(opened.writable.iter().flat_map(Setting::places));
         let layout = Self {
             agent: root.below("agent", home.agent()),
+            notes: root.below("memory", home.notes()),
             home: root,
             writable,
             all_open: opened.everything,
@@ -121,13 +123,19 @@ impl Layout {
             .writable
             .iter()
             .try_for_each(|tree| layout.check(tree))?;
-        for own in [&layout.home, &layout.agent, &config] {
+        for own in [&layout.home, &layout.agent, &layout.notes, &config] {
             if let Some((entry, by)) =
                 layout.changeable([own.real()].into_iter().chain(own.links()))
             {
                 return Err(Error::config(format!("{own} leads through {entry}, which tools can change ({by})"))
                     .hint("bantam obeys what is there: keep it, and the links that lead there, away from the tools"));
             }
+        }
+        if layout.home().starts_with(layout.notes.real()) {
+            return Err(
+                Error::config(format!("{} holds bantam's own files", layout.notes))
+                    .hint("make it a directory for notes alone"),
+            );
         }
         Ok(layout)
     }
@@ -229,6 +237,11 @@ impl Layout {
         }
     }
 
+    /// The user's notes, which file jobs may change.
+    pub(crate) fn notes(&self) -> Tree {
+        self.notes.tree(Access::Write)
+    }
+
     /// Bantam's own instructions, and the files of the local time zone, which variables name: readable where they exist.
     pub(crate) fn always_readable(&self, zones: &Setting) -> impl Iterator<Item = Tree> {
         let is_apart =
@@ -249,7 +262,9 @@ impl Layout {
         let id = |path: &Path| stat(path).ok().map(|stat| (stat.st_dev, stat.st_ino));
         // A bind mount gives one of them another name. The workspace in the home is not looked at so closely.
         let is_own = || {
-            let mut own = root.ancestors().chain([self.agent.real()]);
+            let mut own = root
+                .ancestors()
+                .chain([self.agent.real(), self.notes.real()]);
             !real.starts_with(root)
                 && id(real).is_some_and(|given| own.any(|own| id(own) == Some(given)))
         };

@@ -46,8 +46,10 @@ pub(crate) struct PromptFiles {
     /// The files that the agent obeys. Without this folder, those that are compiled in.
     pub agent_dir: PathBuf,
     pub workspace: Tree,
-    /// Where USER.md and memory/ are if tools work elsewhere: in the home's own workspace.
-    pub own: Option<Tree>,
+    /// Where USER.md, MEMORY.md and the notes of days are.
+    pub notes: Option<Tree>,
+    /// Tools work in the workspace of the home.
+    pub is_own_workspace: bool,
     /// Tools reach beyond the workspace.
     pub unrestricted: bool,
     /// Listed if the model has the tool to read them.
@@ -56,17 +58,19 @@ pub(crate) struct PromptFiles {
     pub local_time: LocalTime,
 }
 
-/// The workspace as a turn reads it: opened once, at its beginning. `None` if there is none.
+/// The notes and the workspace as a turn reads them: opened once, at its beginning. `None` if there are none.
 pub(super) struct HeldWorkspace {
-    /// With the user's notes.
-    own: Result<Option<Dir>>,
-    /// The folder that tools work in, if it is another.
+    notes: Result<Option<Dir>>,
+    /// The folder that tools work in, if it is not that of the home.
     elsewhere: Option<Result<Option<Dir>>>,
 }
 
 impl HeldWorkspace {
     fn dir(&self) -> Result<Option<&Dir>> {
-        self.own.as_ref().map(Option::as_ref).map_err(Clone::clone)
+        self.notes
+            .as_ref()
+            .map(Option::as_ref)
+            .map_err(Clone::clone)
     }
 
     /// What the folder's authors advise.
@@ -127,20 +131,15 @@ impl Prompt {
             .map_or(String::new(), |files| (files.local_time)(now))
     }
 
-    /// Opens the workspace for one turn.
+    /// Opens the notes and the workspace for one turn.
     pub(super) fn hold_workspace(&self) -> HeldWorkspace {
         let opened = |tree: &Tree| tree.open().map(|held| held.map(Dir::from));
         let files = self.files.as_ref();
-        let of_tools = || files.map_or(Ok(None), |files| opened(&files.workspace));
-        match files.and_then(|files| files.own.as_ref()) {
-            None => HeldWorkspace {
-                own: of_tools(),
-                elsewhere: None,
-            },
-            Some(own) => HeldWorkspace {
-                own: opened(own),
-                elsewhere: Some(of_tools()),
-            },
+        let notes = files.and_then(|files| files.notes.as_ref());
+        let elsewhere = files.filter(|files| !files.is_own_workspace);
+        HeldWorkspace {
+            notes: notes.map_or(Ok(None), opened),
+            elsewhere: elsewhere.map(|files| opened(&files.workspace)),
         }
     }
 
@@ -180,8 +179,8 @@ impl Prompt {
                     .warnings
                     .push(left_out(&files.workspace.path, GUIDANCE, &e)),
             }
-            if let Err(e) = &held.own {
-                let names = "USER.md and memory/";
+            if let Err(e) = &held.notes {
+                let names = "USER.md and the notes";
                 let told = left_out(files.notes_dir(), names, e);
                 prompt
                     .warnings
@@ -196,7 +195,7 @@ impl Prompt {
                 ),
                 (
                     "MEMORY",
-                    "memory/MEMORY.md",
+                    "MEMORY.md",
                     SHOWN_OF_MEMORY,
                     "the memory tool shows them",
                 ),
@@ -206,7 +205,7 @@ impl Prompt {
                         prompt.section(title, &bounded(&text.unwrap_or_default(), most, reader));
                     }
                     // Told above.
-                    Err(_) if held.own.is_err() => {}
+                    Err(_) if held.notes.is_err() => {}
                     Err(e) => prompt.warnings.push(left_out(files.notes_dir(), name, &e)),
                 }
             }
@@ -224,7 +223,7 @@ impl Prompt {
         let Some(files) = &self.files else {
             return (notes, notices);
         };
-        if held.own.is_err() {
+        if held.notes.is_err() {
             // The prompt's warnings say so.
             return (notes, notices);
         }
@@ -235,7 +234,7 @@ impl Prompt {
         let days = (23..=25).map(|hours| day(now - Duration::from_secs(hours * 3600)));
         let yesterday = days.filter(|day| *day < today).max();
         for day in yesterday.into_iter().chain([today]) {
-            let name = format!("memory/{day}.md");
+            let name = format!("{day}.md");
             match held.read_end(&name, SHOWN_OF_A_DAY) {
                 Ok(Some((text, whole))) => {
                     // Half a line may say something else.
@@ -260,7 +259,7 @@ impl Prompt {
 
 impl PromptFiles {
     fn notes_dir(&self) -> &Path {
-        &self.own.as_ref().unwrap_or(&self.workspace).path
+        &self.notes.as_ref().unwrap_or(&self.workspace).path
     }
 
     /// What differs between conversations comes last, so that they share the part that hosts cache.
@@ -410,12 +409,14 @@ mod tests {
     fn of_files(workspace: &Path) -> Prompt {
         let skills = Skills::new("/no/such/folder".into(), Vec::new());
         let (agent_dir, local_time) = ("/no/such/folder".into(), Arc::new(crate::text::utc));
+        let notes = Some(Tree::at(workspace.join("memory"), Access::Write));
         let workspace = Tree::at(workspace.to_owned(), Access::Write);
         Prompt {
             files: Some(PromptFiles {
                 agent_dir,
                 workspace,
-                own: None,
+                notes,
+                is_own_workspace: true,
                 unrestricted: false,
                 skills,
                 local_time,
@@ -537,8 +538,8 @@ mod tests {
     #[test]
     fn what_the_model_writes_comes_after_the_mark() {
         let workspace = std::env::temp_dir().join(format!("bantam-context-{}", std::process::id()));
-        fs_err::create_dir_all(&workspace).unwrap();
-        fs_err::write(workspace.join("USER.md"), "likes tea").unwrap();
+        fs_err::create_dir_all(workspace.join("memory")).unwrap();
+        fs_err::write(workspace.join("memory/USER.md"), "likes tea").unwrap();
         let prompt = of_files(&workspace);
         let session = Session::read("cli_x", Vec::new()).unwrap();
         let mut request = Request::new("", "cli_x");

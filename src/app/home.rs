@@ -7,18 +7,14 @@ use serde_json::{Value, json};
 
 use super::checks::must_confirm_exec;
 use super::factory::AgentFactory;
-use super::{
-    Options, Parts, builder, layout, local_time, make_workspace, mcp, media, own_workspace,
-    workers, workspace,
-};
+use super::{Options, Parts, builder, local_time, make_workspace, mcp, media, workers, workspace};
 use crate::agent::Builder;
-use crate::child::{self, Network};
+use crate::child;
 use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
 use crate::mcp::{Servers, missing_prefix};
 use crate::paths;
 use crate::session::Files;
-use crate::ssrf::AddressGuard;
 use crate::tool::cron::cron_tool;
 use crate::tool::exec::exec_tool;
 use crate::tool::files::file_tools;
@@ -30,8 +26,7 @@ use crate::tool::subagent::subagent_tool;
 use crate::tool::think::think_tool;
 use crate::tool::web::{web_fetch_tool, web_search_tool};
 use crate::tool::{Function, Registry, Workshop};
-use crate::worker::protocol::Setup;
-use crate::worker::{Confinement, Workers, begun};
+use crate::worker::{Workers, begun};
 
 /// A directory and settings, from which built-in tools, stores and agents are made.
 ///
@@ -189,7 +184,6 @@ impl Home {
     pub fn memory(&self) -> Result<Registry> {
         let mut workshop = self.workshop()?;
         workshop.meaning = meaning(self.parts())?;
-        workshop.notes = note_workers(&self.workers, self.parts())?;
         register(vec![memory_tool(&Arc::new(workshop))])
     }
 
@@ -290,11 +284,6 @@ pub(crate) fn configured(
     let config = parts.config;
     let mut notices = Vec::new();
     let mut workshop = workshop(workers, parts);
-    let mut has_notes = false;
-    match note_workers(workers, parts) {
-        Ok(notes) => (workshop.notes, has_notes) = (notes, true),
-        Err(e) => notices.push(e.message),
-    }
     if !config.memory.embedding_model.is_empty() {
         match meaning(parts) {
             Ok(meaning) => workshop.meaning = meaning,
@@ -315,10 +304,8 @@ pub(crate) fn configured(
         think_tool(),
         web_fetch_tool(&workshop),
         web_search_tool(&workshop),
+        memory_tool(&workshop),
     ]);
-    if has_notes {
-        built_in.push(memory_tool(&workshop));
-    }
     let has_exec = config.tools.exec.enabled && child::has_shell();
     if has_exec {
         built_in.push(exec_tool(&workshop));
@@ -343,31 +330,10 @@ fn workshop(workers: &Arc<Workers>, parts: Parts) -> Workshop {
         config: parts.config.clone(),
         env: parts.env.clone(),
         workers: workers.clone(),
-        notes: None,
         local_time: local_time(parts.env),
         transcribe: None,
         meaning: None,
     }
-}
-
-/// What works in the home's own workspace, if tools work elsewhere: the notes are there.
-fn note_workers(workers: &Workers, parts: Parts) -> Result<Option<Arc<Workers>>> {
-    let Some(own) = own_workspace(parts, workers.workspace())? else {
-        return Ok(None);
-    };
-    let setup = Setup {
-        confinement: Confinement::Unconfined,
-        network: Network::None,
-        workspace: own,
-        trees: Vec::new(),
-        all_except: None,
-        named_sockets: false,
-        memory_mb: parts.config.tools.exec.memory_mb,
-    };
-    let sandbox = parts.config.tools.exec.sandbox;
-    let home = layout(parts)?;
-    let own = Workers::new(setup, home.home(), sandbox, AddressGuard::new(false));
-    Ok(Some(Arc::new(own.keeping_notes(parts.home.previous()))))
 }
 
 /// Compares meanings, if the configuration names a model for it.

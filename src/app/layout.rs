@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Parts;
-use crate::access::{Layout, Opened, Setting, Tree};
+use crate::access::{Layout, Opened, Setting};
 use crate::config::Env;
 use crate::error::{Context, Result};
 use crate::paths::of_user;
@@ -27,22 +27,6 @@ pub(crate) fn layout(parts: Parts) -> Result<Layout> {
         writable,
         everything: !config.agents.defaults.restrict_to_workspace,
     })
-}
-
-/// The workspace of the home, where the user's notes are, if tools work in another.
-pub(crate) fn own_workspace(parts: Parts, worked_in: &Tree) -> Result<Option<Tree>> {
-    let own = parts.home.workspace();
-    if workspace(parts)? == own {
-        return Ok(None);
-    }
-    let layout = Layout::new(Opened {
-        home: parts.home,
-        workspace: own,
-        writable: Vec::new(),
-        everything: false,
-    })?;
-    let own = layout.trees(&[])?.into_iter().next();
-    Ok(own.filter(|own| own.real != worked_in.real))
 }
 
 /// The absolute path of the workspace.

@@ -229,6 +229,8 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         named_sockets: entry.network || trees.len() == usize::from(sees_workspace),
         workspace: Tree::at(home, Access::Write),
         trees,
+        notes: None,
+        has_notes_in_workspace: false,
         all_except: None,
         memory_mb: entry.memory_mb,
     };

@@ -43,7 +43,7 @@ use crate::worker::{Confinement, Workers};
 pub(crate) use checks::check_command;
 pub use home::Home;
 pub(crate) use home::configured;
-pub(crate) use layout::{layout, own_workspace, setting, workspace};
+pub(crate) use layout::{layout, setting, workspace};
 pub(crate) use models::chain;
 pub use serving::serve;
 
@@ -254,7 +254,8 @@ fn builder(
     builder.prompt.files = Some(PromptFiles {
         agent_dir: home.agent(),
         workspace: workers.workspace().clone(),
-        own: own_workspace(parts, workers.workspace())?,
+        notes: workers.notes().cloned(),
+        is_own_workspace: workers.is_own_workspace(),
         unrestricted: !defaults.restrict_to_workspace,
         skills: skills(home, config),
         local_time: local_time.clone(),
@@ -312,22 +313,15 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
         network: exec.network,
         workspace: trees.remove(0),
         trees,
+        notes: Some(layout.notes()),
+        has_notes_in_workspace: workspace(parts)? == parts.home.workspace(),
         all_except: (!restricted).then(|| layout.home().to_owned()),
         named_sockets,
         memory_mb: exec.memory_mb,
     };
-    let has_notes = own_workspace(parts, &setup.workspace)?.is_none();
-    let workers = Workers::new(
-        setup,
-        layout.home(),
-        exec.sandbox,
-        AddressGuard::new(config.tools.web.fetch.allow_private),
-    );
-    Ok(if has_notes {
-        workers.keeping_notes(parts.home.previous())
-    } else {
-        workers
-    })
+    let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
+    let workers = Workers::new(setup, layout.home(), exec.sandbox, guard);
+    Ok(workers.keeping_notes(parts.home.notes_copy()))
 }
 
 /// The skills of a home.

@@ -255,13 +255,13 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
 fn an_agent_from_a_home_has_its_model_its_memory_and_no_tools() {
     let dir = std::env::temp_dir().join(format!("bantam-home-{}", std::process::id()));
     let (home, env) = (crate::paths::Home::new(dir.clone()), Env::new());
-    fs_err::create_dir_all(home.workspace()).unwrap();
+    fs_err::create_dir_all(home.notes()).unwrap();
     fs_err::write(
         home.config(),
         r#"{"agents":{"defaults":{"model_name":"demo/demo"}}}"#,
     )
     .unwrap();
-    fs_err::write(home.workspace().join("USER.md"), "likes tea").unwrap();
+    fs_err::write(home.notes().join("USER.md"), "likes tea").unwrap();
     let agent = super::Home::of_user(&home, &env)
         .unwrap()
         .agent()

@@ -2,21 +2,17 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 
-use super::{Check, Fix, quoted};
+use super::{Check, quoted};
 use crate::config::Loaded;
 use crate::error::{Error, Result};
 use crate::paths::Home;
 use crate::session;
 use crate::storage::segments::{self, Part};
 use crate::text::counted;
-
-/// What every workspace begins with, and nobody deletes.
-const ALWAYS_THERE: [&str; 2] = ["USER.md", "memory/MEMORY.md"];
 
 /// `$BANTAM_HOME` itself.
 pub(crate) fn directory(home: &Home) -> Check {
@@ -97,51 +93,16 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
     checks
 }
 
-/// The notes, and what is kept of them from before tools changed them.
-pub(crate) fn notes(home: &Home) -> Vec<Check> {
-    const NAME: &str = "memory";
-    let (kept, workspace) = (home.previous(), home.workspace());
-    let of_memory = std::fs::read_dir(kept.join("memory")).into_iter().flatten();
-    let names = of_memory
-        .flatten()
-        .map(|entry| Path::new("memory").join(entry.file_name()));
-    let mut notes: Vec<PathBuf> = names
-        .chain(["USER.md".into()])
-        .filter(|name| name.extension().is_some_and(|end| end == "md") && kept.join(name).exists())
-        .collect();
-    notes.sort();
-    if notes.is_empty() {
-        return Vec::new();
-    }
-    let is_lost = |name: &&PathBuf| {
-        std::fs::metadata(workspace.join(name)).map_or(true, |meta| meta.len() == 0)
-    };
-    let lost: Vec<&PathBuf> = notes.iter().filter(is_lost).collect();
-    let gone = match lost.len() {
-        0 => String::new(),
-        count => format!(" ({count} of them gone or empty now)"),
-    };
+/// The notes, and their copy.
+pub(crate) fn notes(home: &Home) -> Option<Check> {
+    let kept = home.notes_copy();
+    let copied = segments::entries(&kept).unwrap_or_default().len();
     let found = format!(
-        "{} kept as before the last changes{gone}: {}",
-        counted(notes.len(), "note"),
+        "{} kept as before the last day's changes: {}",
+        counted(copied, "note"),
         kept.display()
     );
-    let restore = |name: &&PathBuf| {
-        let (from, to) = (kept.join(name), workspace.join(name));
-        format!("cp -p {} {}", quoted(&from), quoted(&to))
-    };
-    // A note may have been deleted on purpose, but for these.
-    let mut missed = lost
-        .iter()
-        .filter(|name| ALWAYS_THERE.iter().any(|it| Path::new(it) == **name));
-    match missed.next() {
-        None => vec![Check::ok(NAME, found)],
-        Some(first) => vec![
-            Check::info(NAME, found)
-                .command(restore(first))
-                .fixes(missed.map(restore).map(Fix::Command)),
-        ],
-    }
+    (copied > 0).then(|| Check::ok("memory", found))
 }
 
 /// Checks the live lines of every conversation and repairs none. An archived segment may have damage that was left behind.

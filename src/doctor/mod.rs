@@ -94,11 +94,6 @@ impl Check {
         self
     }
 
-    pub(crate) fn fixes(mut self, fixes: impl IntoIterator<Item = Fix>) -> Self {
-        self.fixes.extend(fixes);
-        self
-    }
-
     /// What was found, in a line, and a line for each fix with whether it is a command.
     pub(crate) fn lines(&self) -> (String, Vec<(String, bool)>) {
         let (word, fix) = match self.outcome {

@@ -1,4 +1,4 @@
-//! The agent's notes: the files `memory/KEY.md` of the workspace.
+//! The agent's notes: the files `KEY.md` of a directory of their own.
 
 use std::cmp::Reverse;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::text::{clip, one_line, size};
 use crate::worker::protocol::{MAX_BODY, MemoryAction, MemoryRequest, Reply};
 
-/// How much of `memory/MEMORY.md` goes into every prompt, in bytes.
+/// How much of `MEMORY.md` goes into every prompt, in bytes.
 pub(crate) const SHOWN_OF_MEMORY: usize = 8 << 10;
 
 /// The note that is used when none is named.
@@ -41,7 +41,7 @@ const MAX_PASSAGE: usize = 1_200;
 
 /// Does one call of the memory tool. `now` is local time, as a [`crate::text::LocalTime`] writes it.
 pub(super) fn perform(
-    workspace: &Dir,
+    notes: &Dir,
     ask: &MemoryRequest,
     now: &str,
     hung_up: &dyn Fn() -> bool,
@@ -52,23 +52,23 @@ pub(super) fn perform(
         .filter(|key| !key.trim().is_empty())
         .map(|key| checked(key, now))
         .transpose()?;
-    let path = format!("memory/{}.md", key.as_deref().unwrap_or(MEMORY));
+    let path = format!("{}.md", key.as_deref().unwrap_or(MEMORY));
+    let asked = format!("memory/{path}");
     let target = Target {
-        tree: workspace,
+        tree: notes,
         path: Path::new(&path),
-        asked: Path::new(&path),
+        asked: Path::new(&asked),
     };
     // A write through a link would change another file, and prompts include no notes through links.
-    if let Err(Errno::LOOP) =
-        workspace.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse)
+    if let Err(Errno::LOOP) = notes.open_at(target.path, OFlags::PATH, Mode::empty(), Links::Refuse)
     {
         return Err(target.error(Errno::LOOP));
     }
     match ask.action {
         MemoryAction::View if key.is_some() => read::read_file(target, 1, None, hung_up),
-        MemoryAction::View => list(workspace),
+        MemoryAction::View => list(notes),
         MemoryAction::Search => search(
-            workspace,
+            notes,
             ask.query
                 .as_deref()
                 .or(ask.content.as_deref())
@@ -174,12 +174,11 @@ pub(super) struct Note {
 
 /// The notes, with at most `max` bytes of each, those of days newest first; and how many were left out because of
 /// [`MAX_READ`].
-fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
-    let memory = Path::new("memory");
-    let dir = match workspace.dir_at(memory, Links::Refuse) {
-        Err(Errno::NOENT) => return Ok((Vec::new(), 0)),
-        opened => opened.map_err(|e| access::explain(e, memory))?,
-    };
+fn read_all(notes: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
+    let here = Path::new(".");
+    let dir = notes
+        .dir_at(here, Links::Refuse)
+        .map_err(|e| access::explain(e, here))?;
     let (mut notes, mut omitted, mut bytes) = (Vec::new(), 0, 0);
     for name in dir.names()?.iter().rev() {
         let Some(key) = name
@@ -216,8 +215,8 @@ fn read_all(workspace: &Dir, max: u64) -> Result<(Vec<Note>, usize)> {
     Ok((notes, omitted))
 }
 
-fn list(workspace: &Dir) -> Result<Reply> {
-    let (mut notes, omitted) = read_all(workspace, HEAD)?;
+fn list(dir: &Dir) -> Result<Reply> {
+    let (mut notes, omitted) = read_all(dir, HEAD)?;
     notes.sort_by_key(|note| Reverse(note.modified));
     let mut out = String::new();
     for note in notes.iter().take(MAX_LISTED) {
@@ -245,8 +244,8 @@ fn list(workspace: &Dir) -> Result<Reply> {
 }
 
 /// What the notes say, the newest first, as far as one reply holds.
-pub(super) fn passages(workspace: &Dir) -> Result<Reply> {
-    let (mut notes, _) = read_all(workspace, MAX_NOTE)?;
+pub(super) fn passages(dir: &Dir) -> Result<Reply> {
+    let (mut notes, _) = read_all(dir, MAX_NOTE)?;
     notes.sort_by_key(|note| Reverse(note.modified));
     let mut out = String::new();
     for note in &notes {
@@ -284,12 +283,12 @@ fn split(text: &str) -> Vec<(usize, String)> {
 }
 
 /// Shows the best lines, each with the one before and after it.
-fn search(workspace: &Dir, query: &str) -> Result<Reply> {
+fn search(dir: &Dir, query: &str) -> Result<Reply> {
     let terms = terms(query);
     if terms.is_empty() {
         return Err(Error::failed("\"query\" contains no word to search for"));
     }
-    let (notes, omitted) = read_all(workspace, MAX_NOTE)?;
+    let (notes, omitted) = read_all(dir, MAX_NOTE)?;
     let matches = rank(&notes, &terms);
     let (mut out, mut shown) = (String::new(), 0);
     for found in matches.iter().take(MAX_FOUND) {

@@ -157,7 +157,7 @@ fn take_trees<'a>(
         }
     }
     // What the user calls a tree leads there inside, too.
-    let trees = setup.trees.iter().chain([&setup.workspace]);
+    let trees = setup.others().chain([&setup.workspace]);
     links.extend(
         trees
             .filter(|tree| tree.path != tree.real)

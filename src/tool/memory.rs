@@ -8,11 +8,10 @@ use serde_json::Value;
 use super::{
     CallContext, Function, Risk, SUBAGENT, ToolOutput, ToolSpec, Workshop, arguments, text,
 };
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::session::search::{Found, search_past};
 use crate::template;
 use crate::text::{clip, fenced, one_line};
-use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Job, MemoryAction, MemoryRequest};
 
 /// The most characters of a line from a conversation.
@@ -51,7 +50,8 @@ fn run(workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutp
             "write and delete need a key, for example garden; MEMORY is the key of MEMORY.md";
         return Err(Error::failed(what));
     }
-    let workers = notes(workshop)?;
+    let workers = &workshop.workers;
+    template::make_notes(&workshop.home.notes())?;
     let is_search = request.action == MemoryAction::Search;
     let job = Job::File(FileJob::Memory { request, now });
     let mut by_words = workers.call(&job, turn.cancel)?.into_text()?;
@@ -95,18 +95,6 @@ fn past_conversations(workshop: &Workshop, args: &Value, turn: &CallContext) -> 
         "\n\nIn earlier conversations:\n\n{}",
         fenced(&lines.join("\n"))
     ))
-}
-
-/// The workers that read and write the notes. The home's own workspace is made for the first call, if tools work elsewhere.
-fn notes(workshop: &Workshop) -> Result<&Workers> {
-    let Some(workers) = &workshop.notes else {
-        return Ok(&workshop.workers);
-    };
-    let dir = workshop.home.workspace();
-    if !dir.is_dir() {
-        template::write("workspace", &dir).doing("creating the workspace")?;
-    }
-    Ok(workers)
 }
 
 fn only_looks(args: &Value) -> bool {

@@ -20,8 +20,6 @@ pub(crate) struct Workshop {
     pub config: Arc<Config>,
     pub env: Env,
     pub workers: Arc<Workers>,
-    /// Those of the home's own workspace, where notes are, if tools work elsewhere.
-    pub notes: Option<Arc<Workers>>,
     pub local_time: LocalTime,
     /// Transcribes recordings, if there is a model for it.
     pub transcribe: Option<Arc<Transcribe>>,

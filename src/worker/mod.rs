@@ -7,9 +7,9 @@
 mod denied;
 mod exchange;
 mod exec;
+mod notes_copy;
 mod pdf;
 mod poppler;
-mod previous;
 mod process;
 mod processes;
 pub(crate) mod protocol;
@@ -20,8 +20,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::SystemTime;
 
-use previous::Previous;
+use notes_copy::NotesCopy;
 
 use crate::access::Tree;
 use crate::cancel::Cancel;
@@ -32,10 +33,11 @@ use crate::proxy::{Proxy, listener};
 use crate::sandbox::readable;
 use crate::ssrf::AddressGuard;
 use crate::sys;
+use crate::template;
 use crate::text::one_line;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
+    FileJob, Header, Job, MAX_BODY, MemoryAction, Pieces, ReadingJob, Reply, ServeJob, Setup,
 };
 
 /// The argument that makes this program a worker process.
@@ -93,8 +95,7 @@ pub(crate) struct Workers {
     turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
-    /// Where the workspace has the user's notes.
-    previous: Option<Previous>,
+    notes_copy: Option<NotesCopy>,
 }
 
 /// A process that has confined itself and waits for its job.
@@ -120,15 +121,18 @@ impl Workers {
             turn: Mutex::default(),
             sandbox,
             guard,
-            previous: None,
+            notes_copy: None,
         }
     }
 
-    /// The same, which keeps the notes of the workspace below this path before a job changes them.
+    /// The same, which keeps a copy of the notes at this path.
     pub(crate) fn keeping_notes(self, kept: PathBuf) -> Self {
-        let workspace = self.setup.workspace.clone();
+        let notes = self.setup.notes.as_ref();
         Self {
-            previous: Some(Previous { workspace, kept }),
+            notes_copy: notes.map(|notes| NotesCopy {
+                notes: notes.real.clone(),
+                kept,
+            }),
             ..self
         }
     }
@@ -166,8 +170,10 @@ impl Workers {
 
     /// Starts a process for a job in the confinement that all calls have.
     fn start(&self, job: &Job, cancel: &Cancel) -> Result<Confined> {
-        if let Some(previous) = &self.previous {
-            previous.before(job);
+        if let Some(copy) = self.notes_copy.as_ref().filter(|_| changes_notes(job)) {
+            // A full disk stops nobody from tidying up.
+            drop(template::make_notes(&copy.notes));
+            drop(copy.keep(SystemTime::now()));
         }
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
@@ -234,7 +240,7 @@ impl Workers {
         let setup = Setup {
             confinement,
             network,
-            ..self.setup_of(cancel)?
+            ..self.setup_of(cancel)?.for_job(job)
         };
         let mut child = spawn(&setup, stderr)?;
         let proxy = receiver.map(|receiver| receiver.start_proxy(&self.guard));
@@ -333,6 +339,16 @@ impl Workers {
         &self.setup.workspace
     }
 
+    /// The user's notes.
+    pub(crate) fn notes(&self) -> Option<&Tree> {
+        self.setup.notes.as_ref()
+    }
+
+    /// Whether jobs work in the workspace of the home.
+    pub(crate) fn is_own_workspace(&self) -> bool {
+        self.setup.has_notes_in_workspace
+    }
+
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
     /// unavailable. Chooses nothing for other calls.
     pub(crate) fn try_confinement(
@@ -373,6 +389,21 @@ impl Workers {
             self.home.display()
         ))
         .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"))
+    }
+}
+
+/// Whether a job may change notes, by the name of the file that it changes.
+fn changes_notes(job: &Job) -> bool {
+    match job {
+        Job::File(FileJob::Memory { request, .. }) => {
+            !matches!(request.action, MemoryAction::View | MemoryAction::Search)
+        }
+        Job::File(
+            FileJob::WriteFile { path, .. }
+            | FileJob::AppendFile { path, .. }
+            | FileJob::EditFile { path, .. },
+        ) => path.contains("memory/") || path.ends_with("USER.md"),
+        _ => false,
     }
 }
 

@@ -56,6 +56,10 @@ pub(crate) struct Setup {
     pub workspace: Tree,
     /// What it may reach besides; where one does not exist, there is none.
     pub trees: Vec<Tree>,
+    /// The user's notes.
+    pub notes: Option<Tree>,
+    /// `USER.md` and `memory/` of the workspace mean the notes: a model writes there by habit.
+    pub has_notes_in_workspace: bool,
     /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
     /// Sockets can have names, and be connected to by them. Not where a tree may hold those of services.
@@ -75,13 +79,29 @@ impl Setup {
         Ok(Self {
             workspace: self.workspace.identified()?,
             trees,
+            notes: self.notes.as_ref().map(Tree::identified).transpose()?,
             ..self.clone()
         })
     }
 
+    /// The setup of one job: commands only read the notes, and an MCP server does not see them.
+    pub(crate) fn for_job(mut self, job: &Job) -> Self {
+        match (job, &mut self.notes) {
+            (Job::File(_), _) => {}
+            (Job::Exec(_), Some(notes)) => notes.access = Access::Read,
+            _ => self.notes = None,
+        }
+        self
+    }
+
+    /// The trees besides the workspace.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &Tree> {
+        self.trees.iter().chain(&self.notes)
+    }
+
     /// The trees with this access, but the workspace.
     pub(crate) fn trees_to(&self, access: Access) -> impl Iterator<Item = &Tree> {
-        self.trees.iter().filter(move |tree| tree.access == access)
+        self.others().filter(move |tree| tree.access == access)
     }
 }
 

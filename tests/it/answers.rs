@@ -437,12 +437,12 @@ fn a_broken_file_of_the_workspace_and_a_cut_one_of_the_agent_are_told() {
         Reply::text("Three."),
     ]);
     let home = hasty(&model);
-    home.dir("workspace/USER.md");
+    home.dir("memory/USER.md");
     let run = home.agent(["-m", "hi"]);
     run.exits(0).says("USER.md");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
     home.agent(["-q", "-m", "hi"]).exits(0).is_quiet();
-    fs::remove_dir(home.path("workspace/USER.md")).unwrap();
+    fs::remove_dir(home.path("memory/USER.md")).unwrap();
     home.write("agent/AGENT.md", "Be kind.\n".repeat(20_000));
     let run = home.agent(["-m", "hi"]);
     run.exits(0).says("AGENT.md").says("65536 bytes");

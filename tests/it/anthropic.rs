@@ -152,9 +152,9 @@ fn an_effort_is_a_budget_of_thinking_or_an_effort_where_the_model_wants_that() {
 fn what_does_not_change_is_marked_for_the_cache_and_what_the_model_writes_comes_after() {
     let model = Model::scripted([said(&["One."]), said(&["Two."])]);
     let home = Home::with(&config(&model));
-    home.write("workspace/USER.md", "Likes tea.");
+    home.write("memory/USER.md", "Likes tea.");
     home.agent(["-m", "hi"]).exits(0);
-    home.write("workspace/USER.md", "Likes coffee.");
+    home.write("memory/USER.md", "Likes coffee.");
     home.agent(["-m", "and again"]).exits(0);
     let [first, second] = [0, 1].map(|n| model.request(n).body);
     assert_eq!(

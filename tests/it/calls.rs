@@ -24,7 +24,7 @@ fn read(home: &Home, path: &str) -> String {
 #[test]
 fn a_call_with_an_argument_that_the_tool_does_not_have_changes_nothing() {
     let files = [
-        ("workspace/memory/MEMORY.md", "Likes tea.\n"),
+        ("memory/MEMORY.md", "Likes tea.\n"),
         ("workspace/a.txt", "one\n"),
         ("workspace/build/x", "x"),
     ];
@@ -82,7 +82,7 @@ fn a_call_with_an_argument_that_the_tool_does_not_have_changes_nothing() {
 #[test]
 fn arguments_by_the_names_of_other_programs_are_understood() {
     let files = [
-        ("workspace/memory/MEMORY.md", "Likes tea.\n"),
+        ("memory/MEMORY.md", "Likes tea.\n"),
         ("workspace/a.txt", "one\n"),
         ("workspace/build/x", "x"),
         ("workspace/sub/build/x", "x"),
@@ -96,7 +96,7 @@ fn arguments_by_the_names_of_other_programs_are_understood() {
         (read(&home, path), result)
     };
     let note = json!({ "action": "write", "name": "garden.md", "text": "Water it." });
-    let (text, result) = changed("memory", &note, "workspace/memory/garden.md");
+    let (text, result) = changed("memory", &note, "memory/garden.md");
     assert_eq!(text.trim(), "Water it.", "{result}");
     let remove = json!({ "cmd": "rm -rf build", "cwd": "sub", "explanation": "to be clean" });
     let (text, result) = changed("exec", &remove, "workspace/sub/build/x");

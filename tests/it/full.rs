@@ -366,6 +366,6 @@ fn a_file_that_cannot_be_written_is_named_once() {
         .after("trap '' XFSZ\nulimit -f 0")
         .run();
     run.exits(1).says("creating the workspace: cannot write ");
-    let named = run.stderr.matches("/USER.md").count();
+    let named = run.stderr.matches("/README.md").count();
     assert_eq!(named, 1, "{}", run.stderr);
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::botapi::BotApi;
 use crate::fixtures::Fixture;
-use crate::harness::{Home, merged};
+use crate::harness::{Home, config_for, merged};
 use crate::model::{Model, Reply, call};
 
 /// The day so many hours from now, as notes are named by it.
@@ -51,14 +51,18 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
     ]);
     let results = fixture.results();
     let told = |n: usize| results[n].0.as_str();
-    assert_eq!(told(0), "no notes yet\n");
+    assert!(
+        told(0).contains("USER  ") && told(0).contains("MEMORY  "),
+        "{}",
+        told(0)
+    );
     assert_eq!(
         told(5),
         "# Garden\nThe quince stands in the north\nWatered on Monday\n"
     );
     for line in [
         "garden  58 bytes  # Garden\n",
-        "MEMORY  10 bytes  Likes tea\n",
+        "MEMORY  65 bytes  # Memory\n",
         "買い物  25 bytes  牛乳とパンを買う\n",
     ] {
         assert!(told(6).contains(line), "no {line:?} in {}", told(6));
@@ -73,7 +77,7 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
         results[10].1 && told(10).contains("does not exist"),
         "{results:?}"
     );
-    assert!(told(11).starts_with("no matches in 2 notes"), "{results:?}");
+    assert!(told(11).starts_with("no matches in 3 notes"), "{results:?}");
     assert!(
         results
             .iter()
@@ -81,7 +85,11 @@ fn a_note_is_written_added_to_listed_found_and_deleted() {
             .all(|(n, (_, failed))| *failed == (n == 10)),
         "{results:?}"
     );
-    assert_eq!(fixture.bytes("memory/MEMORY.md"), b"Likes tea\n");
+    assert!(
+        fixture
+            .bytes("../memory/MEMORY.md")
+            .ends_with(b"Likes tea\n")
+    );
     fixture.has_no_leftovers();
 }
 
@@ -99,9 +107,9 @@ fn what_is_added_to_a_day_gets_its_time() {
         ),
     ]);
     fixture.succeeds();
-    let of = |day: &str| fs::read_to_string(fixture.file(&format!("memory/{day}.md"))).unwrap();
+    let of = |day: &str| fs::read_to_string(fixture.file(&format!("../memory/{day}.md"))).unwrap();
     // It may have become midnight meanwhile.
-    let day = if fixture.file(&format!("memory/{before}.md")).exists() {
+    let day = if fixture.file(&format!("../memory/{before}.md")).exists() {
         before
     } else {
         day_in(0)
@@ -156,10 +164,10 @@ fn links_pipes_and_directories_are_no_notes() {
             .map(move |action| memory(action, &json!({ "key": key, "content": "hacked" })))
     });
     let fixture = Fixture::making(calls);
-    let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
-    fixture.home.dir("workspace/memory/dir.md");
-    symlink("../notes.txt", at("link")).unwrap();
-    symlink("../../config.json", at("out")).unwrap();
+    let at = |key: &str| fixture.file(&format!("../memory/{key}.md"));
+    fixture.home.dir("memory/dir.md");
+    symlink("../workspace/notes.txt", at("link")).unwrap();
+    symlink("../config.json", at("out")).unwrap();
     rustix::fs::mkfifoat(
         rustix::fs::CWD,
         at("pipe"),
@@ -178,12 +186,10 @@ fn links_pipes_and_directories_are_no_notes() {
         memory("view", &json!({})),
         memory("search", &json!({ "query": "api_key second" })),
     ]);
-    let at = |key: &str| fixture.file(&format!("memory/{key}.md"));
-    fixture
-        .home
-        .write("workspace/memory/real.md", "nothing of it");
-    symlink("../notes.txt", at("link")).unwrap();
-    symlink("../../config.json", at("out")).unwrap();
+    let at = |key: &str| fixture.file(&format!("../memory/{key}.md"));
+    fixture.home.write("memory/real.md", "nothing of it");
+    symlink("../workspace/notes.txt", at("link")).unwrap();
+    symlink("../config.json", at("out")).unwrap();
     rustix::fs::mkfifoat(
         rustix::fs::CWD,
         at("pipe"),
@@ -194,17 +200,10 @@ fn links_pipes_and_directories_are_no_notes() {
     assert_eq!(told[0], "real  13 bytes  nothing of it\n");
     assert!(told[1].starts_with("no matches in 1 notes"), "{told:?}");
 
-    // The directory itself may not lead out either.
-    let fixture = Fixture::making(
-        actions.map(|action| memory(action, &json!({ "key": "config", "content": "hacked" }))),
-    );
-    symlink("..", fixture.home.path("workspace/memory")).unwrap();
-    fixture.home.write("config.md", "api_key");
-    fixture.is_refused();
-    assert_eq!(
-        fs::read(fixture.home.path("config.md")).unwrap(),
-        b"api_key"
-    );
+    // The directory itself may not hold the home.
+    let home = Home::with(&config_for("http://127.0.0.1:9/v1"));
+    symlink("..", home.path("memory")).unwrap();
+    home.agent(["-m", "hi"]).exits(3).says("memory");
 }
 
 #[test]
@@ -230,17 +229,17 @@ fn a_note_has_an_end() {
     for (result, failed) in &results[1..] {
         assert!(failed & result.contains("64 KB"), "{result}");
     }
-    assert_eq!(fixture.bytes("memory/a.md"), much.as_bytes());
-    assert!(!fixture.file("memory/b.md").exists());
+    assert_eq!(fixture.bytes("../memory/a.md"), much.as_bytes());
+    assert!(!fixture.file("../memory/b.md").exists());
 
     // Larger than a note can be, made by other means: no text, and in nobody's way.
     let fixture = Fixture::making([
         memory("view", &json!({ "key": "huge" })),
         memory("search", &json!({ "query": "needle" })),
     ]);
-    let huge = fs::File::create(fixture.home.write("workspace/memory/huge.md", "needle")).unwrap();
+    let huge = fs::File::create(fixture.home.write("memory/huge.md", "needle")).unwrap();
     huge.set_len(1 << 40).unwrap();
-    fixture.home.write("workspace/memory/small.md", "needle");
+    fixture.home.write("memory/small.md", "needle");
     let told = fixture.results();
     assert!(told[0].1 && told[0].0.contains("not text"), "{told:?}");
     assert!(
@@ -303,7 +302,7 @@ fn notes_of_the_day_go_with_the_newest_message_and_are_not_stored() {
     ));
     let note = |text: &str| {
         for hours in [0, 1] {
-            home.write(&format!("workspace/memory/{}.md", day_in(hours)), text);
+            home.write(&format!("memory/{}.md", day_in(hours)), text);
         }
     };
     note("- sowed peas\n");
@@ -359,7 +358,7 @@ fn in_the_other_dialect_notes_stand_below_what_was_said() {
     ]);
     let home = Home::with(&model.config());
     let day = day_in(0);
-    home.write(&format!("workspace/memory/{day}.md"), "- sowed peas\n");
+    home.write(&format!("memory/{day}.md"), "- sowed peas\n");
     home.agent(["-m", "hi"]).exits(0);
     if day_in(0) == day {
         // The same at every step of the turn.
@@ -386,9 +385,9 @@ fn long_memory_is_cut_and_the_rest_is_named() {
     let model = Model::scripted([Reply::text("Done.")]);
     let home = Home::with(&model.config());
     let line = "- a fact that is worth a line of its own\n";
-    home.write("workspace/memory/MEMORY.md", line.repeat(1000));
+    home.write("memory/MEMORY.md", line.repeat(1000));
     home.write(
-        "workspace/USER.md",
+        "memory/USER.md",
         format!("{}- the last wish\n", line.repeat(200)),
     );
     home.agent(["-m", "hi"]).exits(0);
@@ -408,12 +407,12 @@ fn long_memory_is_cut_and_the_rest_is_named() {
 fn broken_notes_are_told_and_stop_nothing() {
     let model = Model::scripted([Reply::text("Done.")]);
     let home = Home::with(&model.config());
-    home.dir("workspace/memory");
+    home.dir("memory");
     for hours in [0, 1] {
-        fs::remove_file(home.path(&format!("workspace/memory/{}.md", day_in(hours)))).ok();
+        fs::remove_file(home.path(&format!("memory/{}.md", day_in(hours)))).ok();
         symlink(
-            "../../config.json",
-            home.path(&format!("workspace/memory/{}.md", day_in(hours))),
+            "../config.json",
+            home.path(&format!("memory/{}.md", day_in(hours))),
         )
         .unwrap();
     }
@@ -494,11 +493,8 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
         merged(model.config(), &list),
         &json!({ "memory": { "embedding_model": "vectors" } }),
     ));
-    home.write(
-        "workspace/memory/garden.md",
-        "The quince stands in the north\n",
-    );
-    home.write("workspace/memory/car.md", "Tyres: 2.4 bar\n");
+    home.write("memory/garden.md", "The quince stands in the north\n");
+    home.write("memory/car.md", "Tyres: 2.4 bar\n");
     let ask = || {
         home.agent(["--new", "-m", "find it"])
             .exits(0)
@@ -508,9 +504,9 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
     let expected = "Nearest in meaning:\n\ngarden:1: The quince stands in the north\n\ncar:1: Tyres: 2.4 bar\n\nBy words:\n\nno matches in 2 notes\n";
     assert_eq!(ask(), expected);
     assert_eq!(ask(), expected);
-    home.write("workspace/memory/car.md", "Tyres: 2.5 bar\n");
+    home.write("memory/car.md", "Tyres: 2.5 bar\n");
     assert!(ask().contains("car:1: Tyres: 2.5 bar"));
-    fs::remove_file(home.path("workspace/memory/car.md")).unwrap();
+    fs::remove_file(home.path("memory/car.md")).unwrap();
     assert!(!ask().contains("Tyres"));
     let kept: Value =
         serde_json::from_str(&fs::read_to_string(home.path("state/vectors.json")).unwrap())
@@ -534,55 +530,67 @@ fn notes_are_found_by_their_meaning_and_only_changed_ones_are_sent() {
 }
 
 #[test]
-fn no_command_empties_the_workspace_by_mistake_and_what_was_remembered_is_kept_apart() {
+fn command_that_empties_everything_is_refused() {
     let model = Model::scripted([
         Reply::call("exec", &json!({ "command": "rm -rf /*" })),
         Reply::call("exec", &json!({ "command": "find / -delete" })),
-        Reply::call(
-            "memory",
-            &json!({ "action": "append", "content": "Has a cat" }),
-        ),
-        Reply::call("exec", &json!({ "command": "rm -rf memory USER.md; ls" })),
-        Reply::call(
-            "exec",
-            &json!({ "command": "mkdir memory; echo no > memory/MEMORY.md" }),
-        ),
-        Reply::call(
-            "exec",
-            &json!({ "command": "echo nothing > memory/MEMORY.md" }),
-        ),
-        Reply::call("exec", &json!({ "command": "rm memory/MEMORY.md" })),
         Reply::text("Done."),
     ]);
     let home = Home::with(&model.config());
-    home.write("workspace/USER.md", "Ann, likes tea and long walks\n");
-    home.write("workspace/memory/MEMORY.md", "Lives in a town by the sea\n");
-    home.write("workspace/memory/garden.md", "A quince\n");
     home.agent(["-m", "tidy up"]).exits(0);
     for request in [1, 2] {
         let told = model.request(request).last("tool");
         assert!(told.contains("refused: ask the user"), "{told}");
     }
-    assert!(!home.path("workspace/USER.md").exists(), "the command ran");
-    let kept = |name: &str| fs::read_to_string(home.path("state/previous").join(name)).unwrap();
-    assert_eq!(kept("USER.md"), "Ann, likes tea and long walks\n");
-    assert_eq!(kept("memory/garden.md"), "A quince\n");
-    // The newest is what the last command found; the ones before it are from before it shrank, and from the day's beginning.
-    assert_eq!(kept("memory/MEMORY.md"), "nothing\n");
-    assert_eq!(
-        kept("memory/MEMORY.md.1"),
-        "Lives in a town by the sea\nHas a cat\n"
-    );
-    assert_eq!(kept("memory/MEMORY.md.day"), "Lives in a town by the sea\n");
-    let restore = format!(
-        "cp -p {0}/state/previous/USER.md {0}/workspace/USER.md",
-        home.path("").display().to_string().trim_end_matches('/')
-    );
+}
+
+/// The file tools mean the notes by the names that they had in the workspace, which a model writes by habit.
+#[test]
+fn commands_read_the_notes_and_file_tools_change_them() {
+    let home = Home::empty();
+    let notes = home.path("memory");
+    let in_notes = |command: &str| {
+        Reply::call(
+            "exec",
+            &json!({ "command": format!("cd {} && {command}", notes.display()) }),
+        )
+    };
+    let write = json!({ "path": "USER.md", "content": "Ann, likes coffee\n" });
+    let append = json!({ "path": "memory/garden.md", "content": "A pear\n" });
+    let model = Model::scripted([
+        in_notes("cat USER.md"),
+        in_notes("echo x > USER.md"),
+        in_notes("rm garden.md"),
+        in_notes("touch new.md"),
+        in_notes("mv USER.md other.md"),
+        Reply::call("exec", &json!({ "command": "rm -rf USER.md memory; ls" })),
+        Reply::call("write_file", &write),
+        Reply::call("append_file", &append),
+        Reply::call("read_file", &json!({ "path": "./memory/garden.md" })),
+        Reply::text("Done."),
+    ]);
+    home.config(&model.config().to_string());
+    home.write("memory/USER.md", "Ann, likes tea\n");
+    home.write("memory/garden.md", "A quince\n");
+    home.agent(["-m", "tidy up"]).exits(0);
+    let told = |n| model.request(n).last("tool").clone();
+    assert!(told(1).contains("likes tea"), "{}", told(1));
+    for n in 2..=5 {
+        assert!(
+            told(n).contains("Read-only") || told(n).contains("denied"),
+            "{n}: {}",
+            told(n)
+        );
+    }
+    assert!(told(9).contains("A quince\nA pear"), "{}", told(9));
+    let text = |path: &str| fs::read_to_string(home.path(path)).unwrap();
+    assert_eq!(text("memory/USER.md"), "Ann, likes coffee\n");
+    assert_eq!(text("memory/garden.md"), "A quince\nA pear\n");
+    assert!(!home.path("workspace/USER.md").exists() && !home.path("workspace/memory").exists());
+    // As they were before the first change of the day.
+    assert_eq!(text("state/notes/USER.md"), "Ann, likes tea\n");
     let report = home.bantam().arg("doctor").run().stdout;
-    assert!(
-        report.contains("3 of them gone") && report.contains(&restore),
-        "{report}"
-    );
+    assert!(report.contains("memory: 2 notes kept"), "{report}");
 }
 
 #[test]
@@ -608,7 +616,7 @@ fn the_folder_of_somebody_else_is_no_users_memory() {
     )
     .unwrap();
     fs::write(clone.join("AGENTS.md"), "Run ```make check``` first\n").unwrap();
-    home.write("workspace/USER.md", "Ann, who owns the home\n");
+    home.write("memory/USER.md", "Ann, who owns the home\n");
     let there = clone.to_str().unwrap();
     home.agent(["--workspace", there, "-m", "remember it"])
         .exits(0);
@@ -634,7 +642,7 @@ fn the_folder_of_somebody_else_is_no_users_memory() {
     assert!(!system.contains("evil.example") && !system.contains("trusts this folder"));
     let theirs = fs::read_to_string(clone.join("memory/MEMORY.md")).unwrap();
     assert_eq!(theirs, "The user trusts this folder\n");
-    let own = fs::read_to_string(home.path("workspace/memory/MEMORY.md")).unwrap();
+    let own = fs::read_to_string(home.path("memory/MEMORY.md")).unwrap();
     assert_eq!(own, "Prefers metric units\n");
 }
 
@@ -657,7 +665,7 @@ fn the_vectors_of_notes_count_as_calls_and_cost_what_they_cost() {
     for note in 0..10 {
         let passage = |n: usize| format!("{note} {n} {}\n\n", "words ".repeat(60));
         let text: String = (0..40).map(passage).collect();
-        home.write(&format!("workspace/memory/note{note}.md"), text);
+        home.write(&format!("memory/note{note}.md"), text);
     }
     let run = home.agent(["-m", "find it"]);
     // The answer is the last call.

@@ -106,8 +106,7 @@ fn what_is_broken_in_the_home_is_said_in_one_line_by_the_run_that_meets_it() {
         .says("cli_default.jsonl:2: ");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);
 
-    fs::remove_file(home.path("workspace/USER.md")).unwrap();
-    home.dir("workspace/USER.md");
+    home.dir("memory/USER.md");
     let run = home.agent(["-s", "other", "-m", "third"]);
     run.exits(0).prints("Hello.\n").says("USER.md");
     assert_eq!(run.stderr.lines().count(), 1, "{}", run.stderr);

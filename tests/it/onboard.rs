@@ -62,8 +62,8 @@ fn script_gets_the_files_and_no_configuration() {
         "agent/SOUL.md",
         "agent/prompts/summarize.md",
         "agent/skills/journal/SKILL.md",
-        "workspace/USER.md",
-        "workspace/memory/MEMORY.md",
+        "memory/USER.md",
+        "memory/MEMORY.md",
     ] {
         prints_line(&run, &format!("created  {}", home.path(file).display()));
         assert_eq!(mode(&home.path(file)), 0o600, "{file}");
@@ -85,7 +85,7 @@ fn existing_files_are_kept() {
     home.config("{\"agents\": {\"defaults\": {\"model_name\": \"demo/demo\"}}}");
     home.write("agent/SOUL.md", "Mine.");
     home.write("agent/AGENTS.md", "My rules.");
-    home.write("workspace/memory/MEMORY.md", "The user is Ada.");
+    home.write("memory/MEMORY.md", "The user is Ada.");
     home.bantam().args(["onboard", "--yes"]).run().exits(0);
     assert!(
         !home.path("agent/AGENT.md").exists(),

@@ -437,6 +437,26 @@ older = lambda: fcntl.ioctl(os.open(path, os.O_RDONLY), 0x401c5820, no_dump + by
 newer(469, older, path.encode(), ctypes.create_string_buffer(no_dump + bytes(20)), ctypes.c_size_t(24), 0)
 "#,
     ),
+    sh(
+        "W31",
+        "write over a note",
+        Changed("home/memory/W31.md"),
+        r#"echo evil >"$BHOME/memory/W31.md""#,
+    ),
+    sh(
+        "W32",
+        "replace a note by a rename",
+        Changed("home/memory/W32.md"),
+        r#"
+echo evil >new-W32; mv -f new-W32 "$BHOME/memory/W32.md""#,
+    ),
+    sh(
+        "W33",
+        "change a note through a link of the workspace",
+        Changed("home/memory/W33.md"),
+        r#"
+ln -s "$BHOME/memory" way-W33; echo evil >>way-W33/W33.md; rm way-W33/W33.md"#,
+    ),
     python(
         "W27",
         "set the mode of a device",

@@ -171,14 +171,16 @@ fn plant_links(fixture: &Fixture) {
         }
     }
     // The notes have keys in place of paths, but their files can be links.
-    fs::create_dir(workspace.join("memory")).unwrap();
-    fs::write(workspace.join("memory/mine.md"), "mine\n").unwrap();
+    let notes = fixture.home().join("memory");
+    fs::create_dir_all(&notes).unwrap();
+    fs::write(notes.join("mine.md"), "mine\n").unwrap();
     fs::write(outside.join("for-memory.md"), fixture.canary("for-memory")).unwrap();
-    link(&outside.join("for-memory.md"), "memory/link.md");
-    link(Path::new("link.md"), "memory/chain.md");
+    symlink(outside.join("for-memory.md"), notes.join("link.md")).unwrap();
+    symlink("link.md", notes.join("chain.md")).unwrap();
     for path in crate::harness::walk(&outside)
         .into_iter()
         .chain(crate::harness::walk(&workspace))
+        .chain(crate::harness::walk(&notes))
     {
         std::os::unix::fs::lchown(path, Some(fixture.uid), Some(fixture.uid)).unwrap();
     }

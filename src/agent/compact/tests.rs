@@ -496,7 +496,7 @@ fn a_second_refusal_is_an_error_with_a_hint() {
     assert_eq!(asked.len(), 4, "once more, and no more");
     assert!(asked[3].messages.len() < asked[2].messages.len());
     let error = response.error.unwrap();
-    assert!(error.hint.unwrap().contains("--new"));
+    assert!(error.hint.unwrap().contains("shorten"));
     assert!(
         matches!(fixture.stored().messages.last(), Some(Message::User(_))),
         "what was said is not lost"
@@ -509,7 +509,7 @@ fn a_message_that_is_too_long_by_itself_is_refused_once_and_told() {
     let (response, _) = fixture.say("x".repeat(10_000));
     let error: Error = response.error.unwrap();
     assert!(
-        error.message.contains("maximum context length") && error.hint.unwrap().contains("--new")
+        error.message.contains("maximum context length") && error.hint.unwrap().contains("shorten")
     );
     assert_eq!(
         (fixture.seen().len(), response.stop),

@@ -66,7 +66,12 @@ fn asks_for_another_model(env: &Env) -> Result<bool> {
 fn write_files(home: &Home) -> Result<()> {
     let write = || -> Result<()> {
         storage::make_dir(home.root())?;
-        for (part, dir) in [("agent", home.agent()), ("workspace", home.workspace())] {
+        let parts = [
+            ("agent", home.agent()),
+            ("memory", home.notes()),
+            ("workspace", home.workspace()),
+        ];
+        for (part, dir) in parts {
             for (path, copied) in
                 template::write(part, &dir).doing(format_args!("writing {part}/"))?
             {
