@@ -138,10 +138,10 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     let to = to.map(str::to_owned);
     let question = question::read(args, &factory.home, output.verbosity)?;
     if to.is_some() && question.is_none() {
-        return Err(Error::usage("--to needs a question").hint("ask it with -m \"...\""));
+        return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
     if schema.is_some() && question.is_none() {
-        return Err(Error::usage("--schema needs a question").hint("ask it with -m \"...\""));
+        return Err(Error::usage("--schema needs a question").hint("ask it with `-m \"...\"`"));
     }
     let chat = chat(args, &factory.home, question.is_none())?;
     let session = session_name("cli", &chat)?;
@@ -404,7 +404,7 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
 /// The key of the conversation that was last used here.
 fn newest(home: &Home) -> Result<String> {
     archive::newest(home, "cli_")?
-        .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out -c"))
+        .ok_or_else(|| Error::usage("no conversation to continue").hint("leave out `-c`"))
 }
 
 fn tools(args: &Args) -> Result<Option<Vec<String>>> {

@@ -228,6 +228,9 @@ fn nearest_command(name: &str) -> Option<&'static str> {
 
 /// The error for a command that does not exist. The words after it belong to the question that may be meant.
 fn unknown_command(name: &str, rest: &[String]) -> Error {
+    if name.trim().is_empty() {
+        return Error::usage("the question is empty").hint("run `bantam help`");
+    }
     let near = nearest_command(name).map(|near| format!("bantam {near}"));
     let group = name.split_once(' ').map(|(group, _)| group);
     let question = one_line(&format!("{name} {}", rest.join(" ")), 60);
@@ -248,7 +251,7 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
         return Err(Error::usage(
             "this needs a confirmation, and standard input is not a terminal",
         )
-        .hint("add --yes"));
+        .hint("add `--yes`"));
     }
     agrees(question, false)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal, Read};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,7 @@ use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::session::MAX_TITLE;
 use crate::template;
-use crate::text::{nearest, not_found, one_line};
+use crate::text::{nearest, not_found, not_found_near, one_line};
 
 /// Silence on standard input after which the user is told that it is read.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -74,15 +75,18 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
         Some(name) => fill(name, &find_template(name, home)?, &params(args)?, &input)?,
         None if args.has("param") => {
             return Err(
-                Error::usage("--param without --template").hint("name the template with -t")
+                Error::usage("--param without --template").hint("name the template with `-t`")
             );
         }
         None => input,
     };
     if text.trim().is_empty() {
-        return Err(
-            Error::usage("no question").hint("bantam agent -m \"a question\", or pipe one in")
-        );
+        // `-a "my question"`, where the file was forgotten.
+        let is_missing = |path: &&str| !path.starts_with('~') && !Path::new(path).exists();
+        if let Some(path) = args.values("attach").find(is_missing) {
+            return Err(not_found_near("file", path, None, "ls -l"));
+        }
+        return Err(Error::usage("no question").hint("run `bantam \"a question\"`, or pipe one in"));
     }
     Ok(Some(Question {
         text,
@@ -110,7 +114,8 @@ fn params(args: &Args) -> Result<BTreeMap<&str, &str>> {
     let mut params = BTreeMap::new();
     for pair in args.values("param") {
         let (key, value) = pair.split_once('=').ok_or_else(|| {
-            Error::usage(format!("--param {}: no = in it", one_line(pair, 40))).hint("-p key=value")
+            Error::usage(format!("--param {}: no = in it", one_line(pair, 40)))
+                .hint("write `-p KEY=VALUE`")
         })?;
         params.insert(key, value);
     }

@@ -174,13 +174,16 @@ fn chosen<'a>(found: &'a [Candidate], source: &str, wanted: Option<&str>) -> Res
 fn remove(args: &Args, env: &Env) -> Result<u8> {
     let name = &args.words[0];
     let shown = one_line(name, 64);
+    let skills = load_skills(env)?;
+    if skills.all().named(name).is_none() && !skills.dir().join(name).is_dir() {
+        return Err(skills::unknown(&skills, name));
+    }
     if !confirm(
         args,
         &format!("Delete the skill {shown} and all its files?"),
     )? {
         return print("Nothing deleted\n").map(|()| 0);
     }
-    let skills = load_skills(env)?;
     let _lock = lock_agent_folder(env)?;
     skills::remove(&skills, name)?;
     print(&format!("Removed {name}\n")).map(|()| 0)

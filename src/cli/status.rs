@@ -11,7 +11,7 @@ use crate::app::bot::is_enabled;
 use crate::app::{self, Parts};
 use crate::config::{self, Env, Loaded, Model, Origin, keys, path};
 use crate::error::{Error, Result};
-use crate::paths::Home;
+use crate::paths::{Home, shown_key};
 use crate::provider::catalog;
 use crate::provider::host_facts;
 use crate::redact::Redactor;
@@ -172,7 +172,7 @@ impl Status<'_> {
             format!(
                 "{}, the newest is {} ({})",
                 sessions.len(),
-                newest.key,
+                shown_key(&newest.key),
                 local_time(&newest.last, &self.zone)
             )
         });

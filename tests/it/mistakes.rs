@@ -257,6 +257,19 @@ fn a_host_that_cannot_be_used_is_told_with_what_to_change() {
 }
 
 #[test]
+fn what_does_not_exist_is_said_before_anything_is_asked() {
+    let home = Home::with(&crate::harness::config_for("http://127.0.0.1:9/v1"));
+    for (args, word) in [
+        (&["skills", "remove", "nosuch"][..], "no skill named"),
+        (&["agent", "-n", "-a", "my question"], "no file named"),
+        (&[""], "the question is empty"),
+    ] {
+        let run = home.bantam().args(args).run();
+        run.exits(2).prints("").fails_with_a_hint().says(word);
+    }
+}
+
+#[test]
 fn a_mistyped_flag_of_a_question_is_a_flag() {
     let home = Home::empty();
     let run = home.bantam().args(["--modle", "x", "hi"]).run();

@@ -553,7 +553,7 @@ fn without_a_terminal_a_skill_is_installed_only_with_yes() {
     refused
         .exits(2)
         .says("standard input is not a terminal")
-        .says("add --yes")
+        .says("--yes")
         .fails_with_a_hint();
     assert!(!home.path("agent/skills/tea").exists());
     install(&["--yes"]).exits(0);

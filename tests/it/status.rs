@@ -181,7 +181,7 @@ fn the_conversations_are_counted() {
     let run = home.bantam().arg("status").run();
     run.exits(0);
     assert!(
-        run.stdout.contains("2, the newest is cli_work ("),
+        run.stdout.contains("2, the newest is work ("),
         "{}",
         run.stdout
     );
