@@ -1,4 +1,4 @@
-//! `.github/install.sh`, run against a folder with the files of a release.
+//! `.github/install.sh`, run against a folder with the files of a release, and the package that `.github/deb` makes of them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -104,4 +104,65 @@ fn broken_release_or_other_machine_installs_nothing() {
     let other = Home::empty();
     release(&other, "riscv64gc-unknown-linux-musl", starts);
     refused(&other, target.0, "no archive for");
+}
+
+#[test]
+fn package_has_the_program_its_unit_completions_and_manual() {
+    const DEB: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/.github/deb");
+    let home = Home::empty();
+    let program = crate::program::program();
+    let files = home.path("files");
+    fs::create_dir_all(files.join("completions")).unwrap();
+    fs::copy(program, files.join("bantam")).unwrap();
+    for name in [
+        "completions/bantam.bash",
+        "completions/_bantam",
+        "completions/bantam.fish",
+        "bantam.1",
+        "README.md",
+        "LICENSE",
+        "THIRD-PARTY-LICENSES.txt",
+        "CHANGELOG.md",
+    ] {
+        fs::write(files.join(name), format!("{name}\n")).unwrap();
+    }
+    let run = |name: &str, args: &[&str]| {
+        let mut command = Command::new(name);
+        command.args(args).env("BANTAM_HERE", program);
+        let output = command.current_dir(home.path("")).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    run(DEB, &["files", "armhf", "packages"]);
+    let package = format!("packages/bantam_{}_armhf.deb", env!("CARGO_PKG_VERSION"));
+    let fields = run("dpkg-deb", &["--field", &package]);
+    assert!(fields.contains("Architecture: armhf\n"), "{fields}");
+    assert!(!fields.contains("Depends"), "{fields}");
+    let listed = run("dpkg-deb", &["--contents", &package]);
+    assert!(
+        listed.lines().all(|line| line.contains(" root/root ")),
+        "{listed}"
+    );
+    run("dpkg-deb", &["--extract", &package, "root"]);
+    for file in [
+        "share/bash-completion/completions/bantam",
+        "share/zsh/vendor-completions/_bantam",
+        "share/fish/vendor_completions.d/bantam.fish",
+        "share/man/man1/bantam.1.gz",
+        "share/doc/bantam/copyright",
+    ] {
+        assert!(home.path("root/usr").join(file).exists(), "{file}");
+    }
+    let unit = home.path("root/usr/lib/systemd/user/bantam.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    for line in [
+        "ExecStart=/usr/bin/bantam gateway",
+        "Environment=\"BANTAM_HOME=%h/.bantam\"",
+        "WantedBy=default.target",
+    ] {
+        assert!(unit.lines().any(|l| l == line), "{line}: {unit}");
+    }
+    let installed = home.path("root/usr/bin/bantam");
+    let version = run(installed.to_str().unwrap(), &["--version"]);
+    assert!(version.contains(env!("CARGO_PKG_VERSION")), "{version}");
 }
