@@ -237,9 +237,9 @@ impl Layout {
         }
     }
 
-    /// The user's notes, which file jobs may change.
-    pub(crate) fn notes(&self) -> Tree {
-        self.notes.tree(Access::Write)
+    /// The user's notes.
+    pub(crate) fn notes(&self, access: Access) -> Tree {
+        self.notes.tree(access)
     }
 
     /// Bantam's own instructions, and the files of the local time zone, which variables name: readable where they exist.

@@ -230,7 +230,6 @@ fn start_program(parts: Parts, name: &str, entry: &McpServer) -> Result<Box<Conn
         workspace: Tree::at(home, Access::Write),
         trees,
         notes: None,
-        has_notes_in_workspace: false,
         all_except: None,
         memory_mb: entry.memory_mb,
     };

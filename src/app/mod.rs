@@ -313,15 +313,16 @@ pub(crate) fn workers(parts: Parts) -> Result<Workers> {
         network: exec.network,
         workspace: trees.remove(0),
         trees,
-        notes: Some(layout.notes()),
-        has_notes_in_workspace: workspace(parts)? == parts.home.workspace(),
+        notes: Some(layout.notes(Access::Read)),
         all_except: (!restricted).then(|| layout.home().to_owned()),
         named_sockets,
         memory_mb: exec.memory_mb,
     };
     let guard = AddressGuard::new(config.tools.web.fetch.allow_private);
     let workers = Workers::new(setup, layout.home(), exec.sandbox, guard);
-    Ok(workers.keeping_notes(parts.home.notes_copy()))
+    let is_own_workspace = workspace(parts)? == parts.home.workspace();
+    let kept = parts.home.notes_copy();
+    Ok(workers.with_notes(layout.notes(Access::Write), kept, is_own_workspace))
 }
 
 /// The skills of a home.

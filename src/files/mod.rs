@@ -32,10 +32,6 @@ const PATH_MAX: usize = 4096;
 /// The trees that file jobs may touch, each held by a handle. The workspace is the first.
 pub(crate) struct Trees {
     held: Vec<HeldTree>,
-    /// The user's notes.
-    notes: Option<HeldTree>,
-    /// `USER.md` and `memory/` of the workspace mean the notes.
-    has_notes_in_workspace: bool,
     /// `/`, where the user has opened everything. Any other tree that holds a path takes precedence.
     root: Option<Dir>,
     /// Where file systems are mounted, in these trees and elsewhere.
@@ -84,16 +80,9 @@ impl Trees {
         for tree in &setup.trees {
             trees.extend(tree.open()?.map(|fd| held(tree, fd.into())));
         }
-        let notes = match &setup.notes {
-            Some(tree) => tree.open()?.map(|fd| held(tree, fd.into())),
-            None => None,
-        };
-        let has_notes_in_workspace = setup.has_notes_in_workspace;
         let Some(home) = &setup.all_except else {
             return Ok(Self {
                 held: trees,
-                notes,
-                has_notes_in_workspace,
                 root: None,
                 mount_points,
             });
@@ -104,8 +93,6 @@ impl Trees {
         root.set_reach(reach);
         Ok(Self {
             held: trees,
-            notes,
-            has_notes_in_workspace,
             root: Some(root),
             mount_points,
         })
@@ -115,51 +102,9 @@ impl Trees {
         &self.held[0].dir
     }
 
-    /// The user's notes.
-    fn notes(&self) -> Result<&Dir> {
-        let notes = self.notes.as_ref().map(|notes| &notes.dir);
-        notes.ok_or_else(|| Error::failed("there are no notes here"))
-    }
-
-    /// The note that a path means, relative to the notes.
-    fn find_note<'a>(&'a self, asked: &'a Path, access: Access) -> Option<Target<'a>> {
-        let notes = self.notes.as_ref().filter(|notes| notes.access >= access)?;
-        let below = |paths: &[PathBuf; 2]| {
-            let mut paths = paths.iter();
-            paths.find_map(|path| asked.strip_prefix(path).ok())
-        };
-        let path = match below(&notes.paths) {
-            Some(path) => path,
-            None if self.has_notes_in_workspace => {
-                let path = if asked.is_relative() {
-                    asked.strip_prefix(".").unwrap_or(asked)
-                } else {
-                    below(&self.held[0].paths)?
-                };
-                if path == Path::new("USER.md") {
-                    path
-                } else {
-                    path.strip_prefix("memory").ok()?
-                }
-            }
-            None => return None,
-        };
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
-        Some(Target {
-            tree: &notes.dir,
-            path,
-            asked,
-        })
-    }
-
     /// The writable trees, and what is mounted in them, held.
     pub(crate) fn writable(&self) -> impl Iterator<Item = OwnedFd> {
-        let trees = self.held.iter().chain(&self.notes);
-        let writable = trees.filter(|tree| tree.access == Access::Write);
+        let writable = self.held.iter().filter(|tree| tree.access == Access::Write);
         let mounted = self.mount_points.iter().filter_map(|point| {
             let Target { tree, path, .. } = self.find(point, Access::Write).ok()?;
             tree.open_at(path, OFlags::PATH, Mode::empty(), Links::Refuse)
@@ -179,9 +124,6 @@ impl Trees {
             )));
         }
         let asked = Path::new(if path.is_empty() { "." } else { path });
-        if let Some(note) = self.find_note(asked, access) {
-            return Ok(note);
-        }
         if asked.is_relative() {
             return Ok(Target {
                 tree: self.workspace(),
@@ -292,8 +234,10 @@ pub(crate) fn perform(trees: &Trees, job: &FileJob, hung_up: &dyn Fn() -> bool) 
             new_text,
             replace_all.unwrap_or(false),
         ),
-        FileJob::Passages => notes::passages(trees.notes()?),
-        FileJob::Memory { request, now } => notes::perform(trees.notes()?, request, now, hung_up),
+        FileJob::Passages => notes::passages(trees.workspace()),
+        FileJob::Memory { request, now } => {
+            notes::perform(trees.workspace(), request, now, hung_up)
+        }
     }
 }
 

@@ -90,7 +90,6 @@ fn clone(parts: Parts, url: &str, into: &Path) -> Result<()> {
         workspace: Tree::at(into.to_owned(), Access::Write),
         trees: trees.collect(),
         notes: None,
-        has_notes_in_workspace: false,
         all_except: None,
         named_sockets: false,
         memory_mb: MEMORY_MB,

@@ -7,7 +7,7 @@
 mod denied;
 mod exchange;
 mod exec;
-mod notes_copy;
+mod notes;
 mod pdf;
 mod poppler;
 mod process;
@@ -20,9 +20,8 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
 
-use notes_copy::NotesCopy;
+use notes::Notes;
 
 use crate::access::Tree;
 use crate::cancel::Cancel;
@@ -33,11 +32,10 @@ use crate::proxy::{Proxy, listener};
 use crate::sandbox::readable;
 use crate::ssrf::AddressGuard;
 use crate::sys;
-use crate::template;
 use crate::text::one_line;
 pub(crate) use crate::worker::protocol::Confinement;
 use crate::worker::protocol::{
-    FileJob, Header, Job, MAX_BODY, MemoryAction, Pieces, ReadingJob, Reply, ServeJob, Setup,
+    FileJob, Header, Job, MAX_BODY, Pieces, ReadingJob, Reply, ServeJob, Setup,
 };
 
 /// The argument that makes this program a worker process.
@@ -95,7 +93,8 @@ pub(crate) struct Workers {
     turn: Mutex<Option<(Cancel, Setup)>>,
     sandbox: Sandbox,
     guard: AddressGuard,
-    notes_copy: Option<NotesCopy>,
+    /// The user's notes, and what does the jobs that are about them.
+    notes: Option<(Notes, Box<Workers>)>,
 }
 
 /// A process that has confined itself and waits for its job.
@@ -121,18 +120,31 @@ impl Workers {
             turn: Mutex::default(),
             sandbox,
             guard,
-            notes_copy: None,
+            notes: None,
         }
     }
 
-    /// The same, which keeps a copy of the notes at this path.
-    pub(crate) fn keeping_notes(self, kept: PathBuf) -> Self {
-        let notes = self.setup.notes.as_ref();
+    /// The same, with the user's notes: jobs about them run there. `kept` is the place of their copy.
+    pub(crate) fn with_notes(self, tree: Tree, kept: PathBuf, is_own_workspace: bool) -> Self {
+        let notes = Notes {
+            tree: tree.clone(),
+            kept,
+            workspace: self.setup.workspace.clone(),
+            is_own_workspace,
+        };
+        let setup = Setup {
+            network: Network::None,
+            workspace: tree,
+            trees: Vec::new(),
+            notes: None,
+            all_except: None,
+            named_sockets: false,
+            ..self.setup.clone()
+        };
+        let guard = AddressGuard::new(false);
+        let workers = Self::new(setup, &self.home, self.sandbox, guard);
         Self {
-            notes_copy: notes.map(|notes| NotesCopy {
-                notes: notes.real.clone(),
-                kept,
-            }),
+            notes: Some((notes, Box::new(workers))),
             ..self
         }
     }
@@ -149,6 +161,12 @@ impl Workers {
         cancel: &Cancel,
         printed: &mut dyn FnMut(&[u8]),
     ) -> Result<Reply> {
+        if let Some((notes, workers)) = &self.notes {
+            if let Some(job) = notes.job(job) {
+                notes.prepare(&job)?;
+                return workers.call_watched(&job, cancel, printed);
+            }
+        }
         let confined = self.start(job, cancel)?;
         finish(confined, job, None, cancel, printed)
     }
@@ -170,11 +188,6 @@ impl Workers {
 
     /// Starts a process for a job in the confinement that all calls have.
     fn start(&self, job: &Job, cancel: &Cancel) -> Result<Confined> {
-        if let Some(copy) = self.notes_copy.as_ref().filter(|_| changes_notes(job)) {
-            // A full disk stops nobody from tidying up.
-            drop(template::make_notes(&copy.notes));
-            drop(copy.keep(SystemTime::now()));
-        }
         if self.sandbox == Sandbox::Off {
             return self.start_in(Confinement::Disabled, job, cancel);
         }
@@ -341,12 +354,13 @@ impl Workers {
 
     /// The user's notes.
     pub(crate) fn notes(&self) -> Option<&Tree> {
-        self.setup.notes.as_ref()
+        self.notes.as_ref().map(|(notes, _)| &notes.tree)
     }
 
     /// Whether jobs work in the workspace of the home.
     pub(crate) fn is_own_workspace(&self) -> bool {
-        self.setup.has_notes_in_workspace
+        let notes = self.notes.as_ref();
+        notes.is_some_and(|(notes, _)| notes.is_own_workspace)
     }
 
     /// Enters one confinement in a process of its own and returns a line for each of its layers, or why it is
@@ -389,21 +403,6 @@ impl Workers {
             self.home.display()
         ))
         .hint("move it, and set BANTAM_HOME to its new path, for example /var/lib/bantam"))
-    }
-}
-
-/// Whether a job may change notes, by the name of the file that it changes.
-fn changes_notes(job: &Job) -> bool {
-    match job {
-        Job::File(FileJob::Memory { request, .. }) => {
-            !matches!(request.action, MemoryAction::View | MemoryAction::Search)
-        }
-        Job::File(
-            FileJob::WriteFile { path, .. }
-            | FileJob::AppendFile { path, .. }
-            | FileJob::EditFile { path, .. },
-        ) => path.contains("memory/") || path.ends_with("USER.md"),
-        _ => false,
     }
 }
 

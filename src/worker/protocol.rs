@@ -56,10 +56,8 @@ pub(crate) struct Setup {
     pub workspace: Tree,
     /// What it may reach besides; where one does not exist, there is none.
     pub trees: Vec<Tree>,
-    /// The user's notes.
+    /// The user's notes, which commands read.
     pub notes: Option<Tree>,
-    /// `USER.md` and `memory/` of the workspace mean the notes: a model writes there by habit.
-    pub has_notes_in_workspace: bool,
     /// Allows everything its user may access except this tree, bantam's home. Free of symbolic links.
     pub all_except: Option<PathBuf>,
     /// Sockets can have names, and be connected to by them. Not where a tree may hold those of services.
@@ -84,12 +82,10 @@ impl Setup {
         })
     }
 
-    /// The setup of one job: commands only read the notes, and an MCP server does not see them.
+    /// The setup of one job: only commands see the notes.
     pub(crate) fn for_job(mut self, job: &Job) -> Self {
-        match (job, &mut self.notes) {
-            (Job::File(_), _) => {}
-            (Job::Exec(_), Some(notes)) => notes.access = Access::Read,
-            _ => self.notes = None,
+        if !matches!(job, Job::Exec(_)) {
+            self.notes = None;
         }
         self
     }

@@ -55,3 +55,24 @@ fn home_in_opt_is_refused() {
     let result = model.request(1).last("tool");
     assert!(result.contains("/opt"), "{result}");
 }
+
+/// Root may run tools for the owner of the workspace, who cannot pass through root's home.
+#[test]
+fn notes_are_kept_where_another_user_owns_the_workspace() {
+    let note = json!({ "action": "append", "content": "Likes tea" });
+    let user = json!({ "path": "USER.md", "content": "Ann\n" });
+    let model = Model::scripted([
+        Reply::call("memory", &note),
+        Reply::call("write_file", &user),
+        Reply::call("read_file", &json!({ "path": "memory/MEMORY.md" })),
+        Reply::text("Done."),
+    ]);
+    let home = Home::with(&model.config());
+    chown(home.dir("workspace"), Some(STRANGER), Some(STRANGER)).unwrap();
+    home.agent(["-m", "remember it"]).exits(0);
+    let told = model.request(3).last("tool");
+    assert!(told.contains("Likes tea"), "{told}");
+    let text = fs::read_to_string(home.path("memory/USER.md")).unwrap();
+    assert_eq!(text, "Ann\n");
+    assert!(!home.path("workspace/USER.md").exists());
+}
