@@ -276,24 +276,7 @@ impl Agent {
             let mut reply = match compaction.ask_with_compaction(session, tools) {
                 Ok(reply) => reply,
                 Err((error, arrived)) => {
-                    let unanswered = session.messages.last().is_some_and(Message::is_question)
-                        && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
-                    let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
-                    let is_too_long = matches!(error, ProviderError::TooLong { .. });
-                    let mut outcome =
-                        Outcome::of_failure(error, &arrived, &turn.model(), unanswered);
-                    if is_late {
-                        outcome.error = Some(turn.cancel.timed_out());
-                    }
-                    let is_first = session.summary.is_none()
-                        && history::last_turns(&session.messages, 1).is_none();
-                    if is_too_long && is_first {
-                        // A new conversation would be as long.
-                        outcome.error = outcome.error.map(|error| {
-                            error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
-                        });
-                    }
-                    return Ok(outcome);
+                    return Ok(end_by_failure(turn, session, error, &arrived));
                 }
             };
             response.steps += 1;
@@ -553,4 +536,28 @@ fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
             n += 1;
         }
     }
+}
+/// How a turn ends whose request failed after the text `arrived`.
+fn end_by_failure(
+    turn: &TurnContext,
+    session: &Session,
+    error: ProviderError,
+    arrived: &str,
+) -> Outcome {
+    let unanswered = session.messages.last().is_some_and(Message::is_question)
+        && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
+    let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
+    let is_too_long = matches!(error, ProviderError::TooLong { .. });
+    let mut outcome = Outcome::of_failure(error, arrived, &turn.model(), unanswered);
+    if is_late {
+        outcome.error = Some(turn.cancel.timed_out());
+    }
+    let is_first = session.summary.is_none() && history::last_turns(&session.messages, 1).is_none();
+    if is_too_long && is_first {
+        // A new conversation would be as long.
+        outcome.error = outcome.error.map(|error| {
+            error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
+        });
+    }
+    outcome
 }

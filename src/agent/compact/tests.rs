@@ -496,7 +496,7 @@ fn a_second_refusal_is_an_error_with_a_hint() {
     assert_eq!(asked.len(), 4, "once more, and no more");
     assert!(asked[3].messages.len() < asked[2].messages.len());
     let error = response.error.unwrap();
-    assert!(error.hint.unwrap().contains("shorten"));
+    assert!(error.hint.unwrap().contains("--new"));
     assert!(
         matches!(fixture.stored().messages.last(), Some(Message::User(_))),
         "what was said is not lost"
