@@ -65,7 +65,7 @@ const KINDS: [&str; 17] = [
     "state/queue.jsonl",
     "state/outbox",
     "state/vectors.json",
-    "state/previous",
+    "state/notes",
     "state/mcp",
     "state/undo",
     "state/warned",
