@@ -115,7 +115,7 @@ fn what_is_wrong_with_a_template_is_named_and_nothing_is_sent() {
     );
     wrong(
         &["-t", "translate", "-p", "language", "-m", "x"],
-        "-p key=value",
+        "-p KEY=VALUE",
     );
     wrong(&["-p", "language=a", "-m", "x"], "-t");
 }

@@ -305,7 +305,7 @@ fn a_server_that_counts_nothing_is_counted_by_the_bytes() {
     let model = Model::scripted([Reply::json(200, &silent)]);
     let home = Home::with(&merged(
         model.config(),
-        &json!({ "budget": { "daily_tokens": 3000 } }),
+        &json!({ "budget": { "daily_tokens": 2500 } }),
     ));
     let answer = home
         .agent(["--no-stream", "--json", "-m", "go"])
