@@ -7,10 +7,11 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Maximum number of open connections.
-const MAX_CONNECTIONS: usize = 32;
+/// Maximum number of open connections. A program with 50 questions at once opens all its connections before it sends the first
+/// head, and on a busy board that takes seconds.
+const MAX_CONNECTIONS: usize = 64;
 /// Time that a new connection has for its head, however many others come meanwhile.
-const MIN_AGE: Duration = Duration::from_secs(1);
+const MIN_AGE: Duration = Duration::from_secs(2);
 /// Pause between two looks for a slot while all are taken.
 const PAUSE: Duration = Duration::from_millis(10);
 

@@ -108,7 +108,7 @@ fn idle_connections_keep_nobody_out() {
     };
     let is_over = AtomicBool::new(false);
     let answers: Vec<u16> = thread::scope(|scope| {
-        for _ in 0..40 {
+        for _ in 0..80 {
             // From the owner's own address, and renewed as soon as it is closed.
             scope.spawn(|| {
                 while !is_over.load(Ordering::SeqCst) {
@@ -126,6 +126,32 @@ fn idle_connections_keep_nobody_out() {
         answers
     });
     assert_eq!(answers, [200; 20]);
+    gateway.finish().exits(0);
+}
+
+/// A program that asks much at once connects first and sends later, and its machine may be busy in between.
+#[test]
+fn fifty_slow_connections_of_one_program_are_all_served() {
+    let model = Model::answering(|_, _| Reply::text("heard"));
+    let home = Home::with(&merged(model.config(), &settings()));
+    let gateway = home.bantam().arg("gateway").spawn();
+    let address = address(&gateway.stderr_line("http://127.0.0.1:"));
+    let mut open: Vec<TcpStream> = (0..50)
+        .map(|_| TcpStream::connect(&address).unwrap())
+        .collect();
+    thread::sleep(Duration::from_millis(2500));
+    let head = format!(
+        "GET /v1/models HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    );
+    for stream in &mut open {
+        drop(stream.write_all(head.as_bytes()));
+    }
+    for stream in &mut open {
+        let mut answer = String::new();
+        drop(stream.read_to_string(&mut answer));
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer:?}");
+    }
+    gateway.signal(Signal::TERM);
     gateway.finish().exits(0);
 }
 
