@@ -8,7 +8,10 @@ use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::status::{redacted, set_values};
-use super::{agrees, load, notice, print, report, table};
+use super::term::question::agrees;
+use super::term::screen::Screen;
+use super::term::signals::Signals;
+use super::{load, notice, print, report, table};
 use crate::app;
 use crate::child;
 use crate::config::{self, Config, Env, Loaded, Parts, edit, path};
@@ -220,6 +223,8 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
         return Err(Error::usage("bantam config edit needs a terminal")
             .hint("run `bantam config set PATH VALUE`"));
     }
+    let screen = Screen::new(env);
+    Signals::watch(screen.clone(), false)?;
     let draft = home.root().join("config.json.draft");
     let before = config::read(&home)?.unwrap_or("{\n}\n".to_owned());
     if is_older(&draft, &home.config()) {
@@ -227,7 +232,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             "config.json has changed since {} was written. Continue with that draft?",
             draft.display()
         );
-        if !agrees(&question, false)? {
+        if !agrees(&screen, &question, false)? {
             storage::remove(&draft)?;
         }
     }
@@ -256,7 +261,7 @@ fn edit(_: &Args, env: &Env) -> Result<u8> {
             }
             Err(e) => {
                 report(&e);
-                if !agrees("Edit it again?", true)? {
+                if !agrees(&screen, "Edit it again?", true)? {
                     if remove_unedited(&draft, &before)? {
                         return Ok(e.kind.exit_code());
                     }

@@ -212,7 +212,7 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     let (home, loaded) = load(env)?;
     known(&loaded.config, name)?;
     let question = format!("Remove the MCP server {name} and its directory?");
-    if !confirm(args, &question)? {
+    if !confirm(args, env, &question)? {
         return print("Nothing removed\n").map(|()| 0);
     }
     edit::edit(&home, env, &|_| Vec::new(), |file| {

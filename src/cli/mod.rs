@@ -50,7 +50,10 @@ use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command};
 use printer::{Output, Verbosity};
-use term::{agrees, ask, hung, json_line, notice, print, print_json, report, table, tell, tty};
+use term::question::agrees;
+use term::screen::Screen;
+use term::signals::Signals;
+use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};
 
 const COMMANDS: &[&[Command]] = &[
     &[
@@ -243,7 +246,7 @@ fn unknown_command(name: &str, rest: &[String]) -> Error {
 }
 
 /// Asks for permission, unless `--yes` gives it.
-fn confirm(args: &Args, question: &str) -> Result<bool> {
+fn confirm(args: &Args, env: &Env, question: &str) -> Result<bool> {
     if args.has("yes") {
         return Ok(true);
     }
@@ -253,7 +256,10 @@ fn confirm(args: &Args, question: &str) -> Result<bool> {
         )
         .hint("add `--yes`"));
     }
-    agrees(question, false)
+    let screen = Screen::new(env);
+    // A signal must not leave the terminal as it is while a question is open.
+    Signals::watch(screen.clone(), false)?;
+    agrees(&screen, question, false)
 }
 
 /// The error of every `--json`.

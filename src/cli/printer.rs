@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::args::Args;
+use super::term::question;
 use super::term::screen::{Screen, Style};
-use super::term::{choice, tty};
+use super::term::tty;
 use super::{error_json, json_line};
 use crate::agent::{Confirm, Decision, PendingCall};
 use crate::bus::{Event, Response};
@@ -178,18 +179,19 @@ impl Printer {
             }
             self.screen.whole_change(&pending.change);
             let tool = &pending.tool;
-            let question =
+            let asked =
                 format!("Allow it? y: yes, n: no, a: every {tool} call in this conversation [n] ");
-            let ask = |question: &str| {
-                tty::ask_line(&self.screen, question, &|| cancel.reason().is_some())
-            };
-            let decision = choice::choose(&question, Decision::No, ask, |answer| match answer {
-                "y" | "yes" => Some(Decision::Yes),
-                "" | "n" | "no" => Some(Decision::No),
-                "a" | "always" => Some(Decision::Always),
-                _ => None,
-            });
-            match decision {
+            let answers = [
+                ("y", Decision::Yes),
+                ("yes", Decision::Yes),
+                ("", Decision::No),
+                ("n", Decision::No),
+                ("no", Decision::No),
+                ("a", Decision::Always),
+                ("always", Decision::Always),
+            ];
+            let is_over = || cancel.reason().is_some();
+            match question::choose(&self.screen, &asked, &answers, &is_over) {
                 Ok(Some(decision)) => decision,
                 Ok(None) => {
                     cancel.stop();

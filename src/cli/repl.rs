@@ -9,6 +9,7 @@ use super::editor::{Completer, Editor, Line, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::slash::{self, Input, Slash};
+use super::term::question::yes_or_no;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::tty;
@@ -208,12 +209,15 @@ impl Conversation {
         };
         let named = attach::named_in(text, &self.repl.factory.env);
         // Whoever wrote a text that is pasted may not choose files.
-        if !named.is_empty() && tty::confirm(&self.screen, &attach::question(&named))? {
-            for (path, _) in named {
-                self.attach(path, &mut question)?;
+        if !named.is_empty() {
+            let may_attach = yes_or_no(&self.screen, &attach::question(&named), false)?;
+            if may_attach == Some(true) {
+                for (path, _) in named {
+                    self.attach(path, &mut question)?;
+                }
+            } else {
+                self.screen.note("bantam: sent without the files");
             }
-        } else if !named.is_empty() {
-            self.screen.note("bantam: sent without the files");
         }
         self.turn(question)
     }

@@ -331,6 +331,7 @@ fn erase(args: &Args, env: &Env) -> Result<u8> {
     let typed = one_line(&args.words[0], 80);
     if !confirm(
         args,
+        env,
         &format!("Erase {typed} and its archived parts for good?"),
     )? {
         return print("Nothing erased\n").map(|()| 0);

@@ -128,7 +128,7 @@ fn install(args: &Args, env: &Env) -> Result<u8> {
         let what = "its SKILL.md has no description, by which the agent chooses skills; the first line of its text is used instead";
         notice(&format!("{}: {what}", one_line(&skill.name, 64)));
     }
-    if !confirm(args, "Install it? The agent will obey it.")? {
+    if !confirm(args, env, "Install it? The agent will obey it.")? {
         return print("Nothing installed\n").map(|()| 0);
     }
     let name = skills::install(&skills, skill)?;
@@ -180,6 +180,7 @@ fn remove(args: &Args, env: &Env) -> Result<u8> {
     }
     if !confirm(
         args,
+        env,
         &format!("Delete the skill {shown} and all its files?"),
     )? {
         return print("Nothing deleted\n").map(|()| 0);

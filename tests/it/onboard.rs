@@ -137,9 +137,12 @@ fn vendor_key_and_model_are_asked_for() {
     let home = Home::empty();
     let asked = [
         (PROVIDER, "opnai"),
-        ("did you mean openai?", "openai"),
+        ("did you mean openai?\r\nNumber, name", "openai"),
         ("Key, not shown", "sk-not two words"),
-        ("cannot contain spaces", "sk-typed-by-hand"),
+        (
+            "cannot contain spaces\r\nKey, not shown",
+            "sk-typed-by-hand",
+        ),
         ("Keep this host?", "y"),
         ("Model [", "openai/gpt-5"),
         (KEEP, "y"),

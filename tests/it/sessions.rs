@@ -392,19 +392,15 @@ fn on_a_terminal_erasing_is_asked_for() {
     let home = Home::empty();
     speak(&home, "default");
     let erase = |answer: &str| {
-        home.bantam()
-            .on_a_terminal()
-            .stdin(answer)
-            .args(["sessions", "erase", "default"])
-            .run()
+        let erase = home.bantam().on_a_terminal().silent_stdin();
+        let mut erasing = erase.args(["sessions", "erase", "default"]).spawn();
+        erasing.wait_for_stdout("[y/N]");
+        erasing.types(answer);
+        erasing.finish()
     };
     let run = erase("\n");
     run.exits(0);
-    assert!(
-        run.stdout.contains("[y/N]") && run.stdout.contains("Nothing erased"),
-        "{}",
-        run.stdout
-    );
+    assert!(run.stdout.contains("Nothing erased"), "{}", run.stdout);
     assert!(home.path("sessions/cli_default.jsonl").exists());
     erase("y\n").exits(0);
     assert!(!home.path("sessions/cli_default.jsonl").exists());

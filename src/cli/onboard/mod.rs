@@ -7,9 +7,10 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command};
+use super::term::question::{Echo, agrees, ask_until};
 use super::term::screen::Screen;
 use super::term::signals::Signals;
-use super::{agrees, ask, load, notice, print, tell};
+use super::{load, notice, print, tell};
 use crate::app::{self, Parts};
 use crate::config::vendors::Protocol;
 use crate::config::{self, Env, keys};
@@ -41,25 +42,53 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
                 .hint("run `bantam onboard --yes`, and `bantam config set PATH VALUE`"),
         );
     }
-    Signals::watch(Screen::new(env), false)?;
-    let is_new = fs_err::symlink_metadata(home.config()).is_err();
-    if is_new || asks_for_another_model(env)? {
-        model::choose(&home, env)?;
+    let screen = Screen::new(env);
+    Signals::watch(screen.clone(), false)?;
+    let setup = Setup { home, env, screen };
+    let is_new = fs_err::symlink_metadata(setup.home.config()).is_err();
+    if is_new || setup.asks_for_another_model()? {
+        model::choose(&setup)?;
     }
-    write_files(&home)?;
-    telegram::connect(&home, env)?;
-    print_next_steps(&home, env)
+    write_files(&setup.home)?;
+    telegram::connect(&setup)?;
+    print_next_steps(&setup.home, env)
 }
 
-fn asks_for_another_model(env: &Env) -> Result<bool> {
-    let (home, loaded) = load(env)?;
-    let model = match loaded.config.choose_model(env) {
-        Ok(Some(model)) => model.name,
-        Ok(None) => "no model is chosen".to_owned(),
-        Err(e) => e.message,
-    };
-    tell(&format!("{}: {model}", home.config().display()));
-    agrees("Change the model?", false)
+/// What is set up, and where the user is asked.
+struct Setup<'a> {
+    home: Home,
+    env: &'a Env,
+    screen: Screen,
+}
+
+impl Setup<'_> {
+    fn ask_until<T>(&self, question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
+        ask_until(&self.screen, question, Echo::Shown, check)
+    }
+
+    /// Asks for a key or a token.
+    fn ask_secret(
+        &self,
+        question: &str,
+        check: impl Fn(&str) -> Result<String, String>,
+    ) -> Result<String> {
+        ask_until(&self.screen, question, Echo::Hidden, check)
+    }
+
+    fn agrees(&self, question: &str, default: bool) -> Result<bool> {
+        agrees(&self.screen, question, default)
+    }
+
+    fn asks_for_another_model(&self) -> Result<bool> {
+        let loaded = load(self.env)?.1;
+        let model = match loaded.config.choose_model(self.env) {
+            Ok(Some(model)) => model.name,
+            Ok(None) => "no model is chosen".to_owned(),
+            Err(e) => e.message,
+        };
+        tell(&format!("{}: {model}", self.home.config().display()));
+        self.agrees("Change the model?", false)
+    }
 }
 
 /// Writes the agent's files that are missing, and tells what became of each.
@@ -141,14 +170,4 @@ fn print_next_steps(home: &Home, env: &Env) -> Result<u8> {
         "The bot runs with: bantam gateway\nTo keep it running after you log out: bantam service --install\n"
     };
     print(&format!("\n{next}\n{bot}")).map(|()| 0)
-}
-
-/// Asks until `check` accepts the answer.
-fn ask_until<T>(question: &str, check: impl Fn(&str) -> Result<T, String>) -> Result<T> {
-    loop {
-        match check(ask(question)?.trim()) {
-            Ok(answer) => return Ok(answer),
-            Err(why) => tell(&why),
-        }
-    }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::super::term::tty::Hidden;
-use super::super::{agrees, doctor, load, table, tell};
-use super::ask_until;
+use super::super::{doctor, load, table, tell};
+use super::Setup;
 use crate::app::Parts;
 use crate::config::proxy::host as host_of;
 use crate::config::vendors::{Protocol, VENDORS, Vendor};
@@ -15,7 +14,6 @@ use crate::config::{self, Config, Env, ModelEntry, edit, keys, vendors};
 use crate::doctor::Outcome;
 use crate::error::{Kind, Result};
 use crate::http::authority;
-use crate::paths::Home;
 use crate::provider::catalog::{self, Offer};
 use crate::provider::ollama;
 use crate::secret::Secret;
@@ -25,17 +23,18 @@ use crate::text::{nearest, one_line};
 const MOST_SHOWN: usize = 20;
 
 /// Asks until a model answers or is to be taken as it is, and saves it. Before that, nothing is written.
-pub(super) fn choose(home: &Home, env: &Env) -> Result<()> {
+pub(super) fn choose(setup: &Setup) -> Result<()> {
+    let (home, env) = (&setup.home, setup.env);
     loop {
         let config = load(env)?.1.config;
         let in_use = config.choose_model(env).ok().flatten();
         let in_use = in_use.map_or(String::new(), |model| model.name);
-        let mut host = ask_host(&config, &in_use, env)?;
-        let Some(offers) = host.ask_for_list(home, env)? else {
+        let mut host = ask_host(&config, &in_use, setup)?;
+        let Some(offers) = host.ask_for_list(setup)? else {
             continue;
         };
-        let model = host.ask_model(&offers, &in_use)?;
-        if host.prove(&model, home, env)? {
+        let model = host.ask_model(&offers, &in_use, setup)?;
+        if host.prove(&model, setup)? {
             return edit::edit(home, env, &|_| Vec::new(), |file| host.set(&model, file)).map(drop);
         }
     }
@@ -119,13 +118,13 @@ impl ModelHost {
     }
 
     /// The configuration with one of its models.
-    fn configuration(&self, model: &str, home: &Home, env: &Env) -> Result<Arc<Config>> {
-        let mut file = load(env)?.1.file;
+    fn configuration(&self, model: &str, setup: &Setup) -> Result<Arc<Config>> {
+        let mut file = load(setup.env)?.1.file;
         if !file.is_object() {
             file = json!({});
         }
         self.set(model, &mut file)?;
-        let loaded = config::load_for(home, Some(&file.to_string()), env, Vec::new())?;
+        let loaded = config::load_for(&setup.home, Some(&file.to_string()), setup.env, Vec::new())?;
         Ok(loaded.config)
     }
 
@@ -136,16 +135,17 @@ impl ModelHost {
     }
 
     /// Asks for its key, and for the models that it offers: empty if it does not tell. `None` to choose another host.
-    fn ask_for_list(&mut self, home: &Home, env: &Env) -> Result<Option<Vec<Offer>>> {
+    fn ask_for_list(&mut self, setup: &Setup) -> Result<Option<Vec<Offer>>> {
+        let (home, env) = (&setup.home, setup.env);
         if self.is_demo() {
             return Ok(Some(Vec::new()));
         }
         let needs_none = self.vendor.is_some_and(|vendor| vendor.keys.is_empty());
         if !needs_none || self.key.is_some() {
-            self.ask_key(env)?;
+            self.ask_key(setup)?;
         }
         while !self.lacks_key(env) {
-            let config = &self.configuration(catalog::ANY_MODEL, home, env)?;
+            let config = &self.configuration(catalog::ANY_MODEL, setup)?;
             let any = format!("{}/{}", self.name, catalog::ANY_MODEL);
             let e = match catalog::of(Parts { home, config, env }, &any)?.models {
                 Ok(mut offers) => {
@@ -157,8 +157,8 @@ impl ModelHost {
             };
             tell(&format!("The models could not be listed: {}", e.message));
             match e.kind {
-                Kind::Auth if self.ask_key(env)? => {}
-                Kind::Unavailable if !agrees("Keep this host?", false)? => return Ok(None),
+                Kind::Auth if self.ask_key(setup)? => {}
+                Kind::Unavailable if !setup.agrees("Keep this host?", false)? => return Ok(None),
                 // A key may be good for answers and not for the list.
                 _ => break,
             }
@@ -167,8 +167,8 @@ impl ModelHost {
     }
 
     /// Asks for the key; false if it stays as it is.
-    fn ask_key(&mut self, env: &Env) -> Result<bool> {
-        let set = self.vendor.and_then(|vendor| vendor.set_key(env));
+    fn ask_key(&mut self, setup: &Setup) -> Result<bool> {
+        let set = self.vendor.and_then(|vendor| vendor.set_key(setup.env));
         let usual = self.vendor.map_or("", Vendor::key_env);
         let variable = set.unwrap_or(usual);
         let enter = match variable {
@@ -177,8 +177,7 @@ impl ModelHost {
             name if set.is_some() => format!("Enter: leave it in {name}"),
             name => format!("Enter: set {name} later"),
         };
-        let _hidden = Hidden::begin()?;
-        let typed = ask_until(&format!("Key, not shown ({enter}): "), |text| {
+        let typed = setup.ask_secret(&format!("Key, not shown ({enter}): "), |text| {
             // A command that prints the key may have spaces.
             let is_command = text.starts_with("cmd:");
             if !is_command && text.contains(|c: char| c.is_whitespace() || c.is_control()) {
@@ -199,7 +198,7 @@ impl ModelHost {
 
     /// Asks for a model by its number or its name; empty means the vendor's default. Enter means the model `in_use`, if it is one
     /// of this host.
-    fn ask_model(&self, offers: &[Offer], in_use: &str) -> Result<String> {
+    fn ask_model(&self, offers: &[Offer], in_use: &str, setup: &Setup) -> Result<String> {
         if self.is_demo() {
             return Ok("demo".to_owned());
         }
@@ -222,7 +221,7 @@ impl ModelHost {
             default => format!(" [{}]", one_line(default, 80)),
         };
         loop {
-            let model = ask_until(&format!("Model{enter}: "), |text| {
+            let model = setup.ask_until(&format!("Model{enter}: "), |text| {
                 match (text, text.parse::<usize>()) {
                     ("", _) if !has_default => {
                         Err("type the model's name, as its host spells it".to_owned())
@@ -233,7 +232,11 @@ impl ModelHost {
                 }
             })?;
             let is_listed = offers.iter().any(|offer| offer.id == model);
-            if model.is_empty() || offers.is_empty() || is_listed || self.keeps(&model, offers)? {
+            if model.is_empty()
+                || offers.is_empty()
+                || is_listed
+                || self.keeps(&model, offers, setup)?
+            {
                 return Ok(model);
             }
         }
@@ -255,12 +258,12 @@ impl ModelHost {
     }
 
     /// Asks whether a model that is not listed is meant.
-    fn keeps(&self, model: &str, offers: &[Offer]) -> Result<bool> {
+    fn keeps(&self, model: &str, offers: &[Offer], setup: &Setup) -> Result<bool> {
         let names = || offers.iter().map(|offer| offer.id.as_str());
         let near = nearest(model, names()).or_else(|| names().find(|id| id.contains(model)));
         let near = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
         let model = one_line(model, 80);
-        agrees(
+        setup.agrees(
             &format!("{} does not list {model}{near}. Keep it?", self.name),
             false,
         )
@@ -277,13 +280,14 @@ impl ModelHost {
     }
 
     /// Asks the model one question, and for another key if it is refused. False to choose anew.
-    fn prove(&mut self, model: &str, home: &Home, env: &Env) -> Result<bool> {
+    fn prove(&mut self, model: &str, setup: &Setup) -> Result<bool> {
+        let (home, env) = (&setup.home, setup.env);
         if self.is_demo() || self.lacks_key(env) {
             return Ok(true);
         }
         tell("Asking it a question ...");
         loop {
-            let config = self.configuration(model, home, env)?;
+            let config = self.configuration(model, setup)?;
             let mut checks = doctor::question(home, &config, env, None);
             for check in &mut checks {
                 // The next question is what to do about it.
@@ -293,8 +297,8 @@ impl ModelHost {
             let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
             match failed.map(|check| check.cause) {
                 None => return Ok(true),
-                Some(Some(Kind::Auth)) if self.ask_key(env)? => {}
-                Some(_) => return agrees("Keep these settings?", false),
+                Some(Some(Kind::Auth)) if self.ask_key(setup)? => {}
+                Some(_) => return setup.agrees("Keep these settings?", false),
             }
             if self.lacks_key(env) {
                 return Ok(true);
@@ -304,7 +308,8 @@ impl ModelHost {
 }
 
 /// Asks for a host: the configured ones come first, then those whose key is set, or an Ollama that answers.
-fn ask_host(config: &Config, in_use: &str, env: &Env) -> Result<ModelHost> {
+fn ask_host(config: &Config, in_use: &str, setup: &Setup) -> Result<ModelHost> {
+    let env = setup.env;
     let configured = configured_hosts(config, env);
     let has_key = |vendor: &Vendor| vendor.set_key(env).is_some();
     let has_ollama = !VENDORS.iter().any(has_key) && ollama::is_there(env);
@@ -353,7 +358,7 @@ fn ask_host(config: &Config, in_use: &str, env: &Env) -> Result<ModelHost> {
         default + 1,
         hosts[default].0.name
     );
-    let mut host = ask_until(&question, |text| {
+    let mut host = setup.ask_until(&question, |text| {
         let name = vendors::find(text).map_or(text, |vendor| vendor.name);
         let place = match text.parse::<usize>() {
             _ if text.is_empty() => Some(default),
@@ -383,7 +388,7 @@ fn ask_host(config: &Config, in_use: &str, env: &Env) -> Result<ModelHost> {
     let has_no_base = |vendor: &Vendor| vendor.base.is_empty() && vendor.protocol != Protocol::Demo;
     if host.api_base.is_empty() && host.vendor.is_some_and(has_no_base) {
         let question = format!("The address of your {}: ", host.name);
-        host.api_base = ask_until(&question, read_address)?;
+        host.api_base = setup.ask_until(&question, read_address)?;
     }
     Ok(host)
 }

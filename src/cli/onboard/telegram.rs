@@ -4,14 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::term::tty::Hidden;
-use super::super::{agrees, load, tell};
-use super::ask_until;
+use super::super::{load, tell};
+use super::Setup;
 use crate::app::bot::Bot;
 use crate::cancel::Cancel;
-use crate::config::{Env, Telegram, edit};
+use crate::config::{Telegram, edit};
 use crate::error::Result;
-use crate::paths::Home;
 use crate::secret::Secret;
 use crate::telegram::api::Failure;
 use crate::text::one_line;
@@ -21,21 +19,28 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_secs(25);
 
 /// Connects a bot if the user wants one. Each answer is saved at once.
-pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
-    let mut settings = load(env)?.1.config.channels.telegram.clone();
+pub(super) fn connect(setup: &Setup) -> Result<()> {
+    let mut settings = load(setup.env)?.1.config.channels.telegram.clone();
     let question = if settings.token.is_empty() {
         "Connect a Telegram bot?"
     } else {
         "Connect another Telegram bot?"
     };
-    if agrees(question, false)? {
+    if setup.agrees(question, false)? {
         tell(
             "Talk to @BotFather in Telegram (https://t.me/BotFather) and send /newbot: it gives you a token.",
         );
-        let Some(token) = ask_for_working_token(&settings, home, env)? else {
+        let Some(token) = ask_for_working_token(&settings, setup)? else {
             return Ok(());
         };
-        let save = |name, value| edit::set(home, env, &["channels", "telegram", name], &value);
+        let save = |name, value| {
+            edit::set(
+                &setup.home,
+                setup.env,
+                &["channels", "telegram", name],
+                &value,
+            )
+        };
         save("token", token.reveal().into())?;
         save("enabled", true.into())?;
         settings.token = token;
@@ -44,10 +49,10 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
     if settings.token.is_empty() || has_owner {
         return Ok(());
     }
-    match find_owner(&settings, home, env)? {
+    match find_owner(&settings, setup)? {
         Some(id) => {
             let path = ["channels", "telegram", "allow_from"];
-            edit::set(home, env, &path, &json!([id])).map(drop)
+            edit::set(&setup.home, setup.env, &path, &json!([id])).map(drop)
         }
         None => {
             tell("The bot has no owner yet and answers nobody. Later: bantam onboard");
@@ -57,9 +62,9 @@ pub(super) fn connect(home: &Home, env: &Env) -> Result<()> {
 }
 
 /// Asks for a token until Telegram knows it; `None` if the user skips it.
-fn ask_for_working_token(settings: &Telegram, home: &Home, env: &Env) -> Result<Option<Secret>> {
+fn ask_for_working_token(settings: &Telegram, setup: &Setup) -> Result<Option<Secret>> {
     loop {
-        let token = ask_token()?;
+        let token = ask_token(setup)?;
         if token.is_empty() {
             return Ok(None);
         }
@@ -67,7 +72,7 @@ fn ask_for_working_token(settings: &Telegram, home: &Home, env: &Env) -> Result<
             token: Secret::new(token),
             ..settings.clone()
         };
-        match find_username(&Bot::new(&settings, home, env)?) {
+        match find_username(&Bot::new(&settings, &setup.home, setup.env)?) {
             Ok(name) => {
                 tell(&format!("The token works: it belongs to @{name}."));
                 return Ok(Some(settings.token));
@@ -77,9 +82,8 @@ fn ask_for_working_token(settings: &Telegram, home: &Home, env: &Env) -> Result<
     }
 }
 
-fn ask_token() -> Result<String> {
-    let _hidden = Hidden::begin()?;
-    ask_until("Token, not shown (Enter: skip): ", |text| {
+fn ask_token(setup: &Setup) -> Result<String> {
+    setup.ask_secret("Token, not shown (Enter: skip): ", |text| {
         let is_token = text
             .split_once(':')
             .is_some_and(|(id, _)| id.parse::<u64>().is_ok())
@@ -99,8 +103,8 @@ fn find_username(bot: &Bot) -> Result<String, Failure> {
 }
 
 /// Waits until the user writes to the bot. Their message stays with Telegram, for the gateway to answer.
-fn find_owner(settings: &Telegram, home: &Home, env: &Env) -> Result<Option<i64>> {
-    let bot = Bot::new(settings, home, env)?;
+fn find_owner(settings: &Telegram, setup: &Setup) -> Result<Option<i64>> {
+    let bot = Bot::new(settings, &setup.home, setup.env)?;
     let name = match find_username(&bot) {
         Ok(name) => name,
         Err(e) => {
@@ -130,7 +134,7 @@ fn find_owner(settings: &Telegram, home: &Home, env: &Env) -> Result<Option<i64>
         for update in updates.as_array().into_iter().flatten() {
             if let Some((id, name)) = writer(update) {
                 let question = format!("A message from {name} (id {id}). Is that you?");
-                if agrees(&question, true)? {
+                if setup.agrees(&question, true)? {
                     return Ok(Some(id));
                 }
             }

@@ -1,15 +1,14 @@
 //! The terminal and the pipes around the program: the only code that writes to the standard streams and reads answers.
 
-pub(super) mod choice;
+pub(super) mod question;
 pub(super) mod screen;
 pub(super) mod signals;
 pub(super) mod tty;
 
 use std::fmt::Display;
-use std::io::{self, BufRead, IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, IsTerminal, Write};
 
-use crate::error::{Context, Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::markdown;
 use crate::text::one_line;
 
@@ -135,42 +134,6 @@ fn lay_out(lines: &[Vec<String>], room: Option<usize>) -> String {
         page.push('\n');
     }
     page
-}
-
-/// A question, broken between words. The answer is typed after the blanks at its end.
-fn broken(question: &str) -> String {
-    let text = question.trim_end_matches(' ');
-    wrap(text, 0, true) + &question[text.len()..]
-}
-
-/// A question waits for its answer on an open line.
-static IS_ASKING: AtomicBool = AtomicBool::new(false);
-
-/// Asks on the terminal.
-pub(super) fn ask(question: &str) -> Result<String> {
-    // Before the question is there, because an answer by Ctrl-C may come immediately.
-    IS_ASKING.store(true, Ordering::Relaxed);
-    // The lock on standard error is not held while waiting: other threads may write meanwhile.
-    let question = if io::stderr().is_terminal() {
-        broken(question)
-    } else {
-        question.to_owned()
-    };
-    drop(io::stderr().write_all(question.as_bytes()));
-    let mut answer = String::new();
-    let read = io::stdin().lock().read_line(&mut answer);
-    IS_ASKING.store(false, Ordering::Relaxed);
-    if read.doing("reading the answer")? == 0 {
-        let what = "stopped: the question was not answered";
-        return Err(Error::new(Kind::Interrupted, what));
-    }
-    Ok(answer.trim().to_owned())
-}
-
-/// Asks whether to do something; Enter means `default`.
-pub(super) fn agrees(question: &str, default: bool) -> Result<bool> {
-    let agreed = choice::yes_or_no(question, default, |question| ask(question).map(Some))?;
-    Ok(agreed.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Ctrl-C and SIGTERM: the first stops the running turn, the next ends the program.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::Duration;
@@ -73,9 +72,6 @@ impl Signals {
             }
             _ => {
                 screen.end_line_if_free();
-                if super::IS_ASKING.load(Ordering::Relaxed) {
-                    super::tell("");
-                }
                 tty::restore();
                 std::process::exit(ErrorKind::Interrupted.exit_code().into());
             }

@@ -1,0 +1,161 @@
+//! Questions to whoever sits at the terminal. What was typed before a question is no answer to it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::termios::{QueueSelector, tcflush};
+
+use super::screen::Screen;
+use super::tty::{self, Mode};
+use super::wrap;
+use crate::error::{Context, Error, Kind, Result};
+use crate::sys;
+use crate::text::printable;
+
+/// Input that comes within this time after other input belongs to it: a paste, for example.
+const QUIET: Duration = Duration::from_millis(200);
+/// The longest line that a terminal gives at once.
+const MAX_LINE: usize = 4096;
+
+/// Whether an answer is shown while it is typed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::cli) enum Echo {
+    Shown,
+    Hidden,
+}
+
+/// Asks, and returns the line that is typed from now on, without the blanks around it. `None` if it was given up by Ctrl-C or Ctrl-D,
+/// or once `is_over`. The terminal is in the mode of before then.
+pub(in crate::cli) fn ask(
+    screen: &Screen,
+    question: &str,
+    echo: Echo,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<String>> {
+    static ASKING: Mutex<()> = Mutex::new(());
+    // Calls that run side by side may ask at the same time.
+    let _one_at_a_time = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if is_over() {
+        return Ok(None);
+    }
+    let before = tty::mode();
+    tty::set(Mode::Asking(echo))?;
+    let answer = read_answer(screen, question, is_over);
+    tty::restore();
+    if let Some(mode) = before {
+        tty::set(mode)?;
+    }
+    let answer = answer?;
+    if answer.ends_with('\n') {
+        screen.entered();
+        Ok(Some(answer.trim().to_owned()))
+    } else {
+        screen.end_line();
+        Ok(None)
+    }
+}
+
+/// The line as it was typed, without a line feed if it was given up.
+fn read_answer(screen: &Screen, question: &str, is_over: &dyn Fn() -> bool) -> Result<String> {
+    forget_input()?;
+    while is_typed()? && !is_over() {
+        forget_input()?;
+    }
+    forget_input()?;
+    screen.draw(&broken(&printable(question)));
+    while !is_typed()? {
+        if is_over() {
+            forget_input()?;
+            return Ok(String::new());
+        }
+    }
+    // The terminal gives a line at once, which Ctrl-C ends without a line feed.
+    let mut answer = [0; MAX_LINE];
+    let read = rustix::io::retry_on_intr(|| rustix::io::read(io::stdin(), &mut answer));
+    Ok(String::from_utf8_lossy(&answer[..read.doing("reading the answer")?]).into_owned())
+}
+
+fn is_typed() -> Result<bool> {
+    let stdin = io::stdin();
+    let ready = sys::poll(&[(stdin.as_fd(), PollFlags::IN)], Some(QUIET)).doing("asking")?;
+    Ok(ready[0])
+}
+
+fn forget_input() -> Result<()> {
+    tcflush(io::stdin(), QueueSelector::IFlush).doing("asking")
+}
+
+/// A question, broken between words. The answer is typed after the blanks at its end.
+fn broken(question: &str) -> String {
+    let text = question.trim_end_matches(' ');
+    wrap(text, 0, true) + &question[text.len()..]
+}
+
+/// Asks until the answer is one of these, and returns what it means; the empty one is Enter. `None` as with [`ask`].
+pub(in crate::cli) fn choose<T: Copy>(
+    screen: &Screen,
+    question: &str,
+    answers: &[(&str, T)],
+    is_over: &dyn Fn() -> bool,
+) -> Result<Option<T>> {
+    let mut asked = question.to_owned();
+    while let Some(typed) = ask(screen, &asked, Echo::Shown, is_over)? {
+        let typed = typed.to_ascii_lowercase();
+        if let Some((_, meant)) = answers.iter().find(|(answer, _)| *answer == typed) {
+            return Ok(Some(*meant));
+        }
+        asked = format!("Not understood. {question}");
+    }
+    Ok(None)
+}
+
+/// Asks whether to do something; Enter means `default`. `None` as with [`ask`].
+pub(in crate::cli) fn yes_or_no(
+    screen: &Screen,
+    question: &str,
+    default: bool,
+) -> Result<Option<bool>> {
+    let answers = [
+        ("", default),
+        ("y", true),
+        ("yes", true),
+        ("n", false),
+        ("no", false),
+    ];
+    let shown = if default { "[Y/n]" } else { "[y/N]" };
+    choose(screen, &format!("{question} {shown} "), &answers, &|| false)
+}
+
+/// The same where nothing can go on without an answer.
+///
+/// # Errors
+/// [`Kind::Interrupted`] if there is none.
+pub(in crate::cli) fn agrees(screen: &Screen, question: &str, default: bool) -> Result<bool> {
+    yes_or_no(screen, question, default)?.ok_or_else(not_answered)
+}
+
+/// Asks until `check` accepts the answer, and returns what it makes of it.
+///
+/// # Errors
+/// [`Kind::Interrupted`] if there is none.
+pub(in crate::cli) fn ask_until<T>(
+    screen: &Screen,
+    question: &str,
+    echo: Echo,
+    check: impl Fn(&str) -> Result<T, String>,
+) -> Result<T> {
+    loop {
+        let typed = ask(screen, question, echo, &|| false)?.ok_or_else(not_answered)?;
+        match check(&typed) {
+            Ok(answer) => return Ok(answer),
+            Err(why) => super::tell(&why),
+        }
+    }
+}
+
+fn not_answered() -> Error {
+    Error::new(Kind::Interrupted, "stopped: the question was not answered")
+}
