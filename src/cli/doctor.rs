@@ -1,4 +1,4 @@
-//! `bantam doctor`: runs the checks and prints each with its fixes.
+//! `bantam doctor`: runs the checks and prints each with its fix.
 
 use std::sync::Arc;
 
@@ -47,19 +47,11 @@ impl Report {
     }
 }
 
-/// A check as a terminal or a pipe gets it. At a terminal sentences break between words; a command keeps its line, so that it
-/// can be copied.
-fn shown(check: &Check) -> String {
-    let (found, fixes) = check.lines();
-    let mut page = hung(&found, 6);
-    for (line, is_command) in fixes {
-        page.push_str(&if is_command {
-            line + "\n"
-        } else {
-            hung(&line, 7)
-        });
-    }
-    page
+/// A check as a terminal or a pipe gets it. At a terminal its line breaks between words; the fix below keeps its line, so that a
+/// command can be copied.
+pub(super) fn shown(check: &Check) -> String {
+    let fix = check.fix_line().map(|line| line + "\n");
+    hung(&check.line(), 6) + &fix.unwrap_or_default()
 }
 
 fn run(given: &Args, env: &Env) -> Result<u8> {

@@ -39,9 +39,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
                     NAME,
                     "a webhook is set for this bot and receives all its messages",
                 )
-                .command(
-                    "curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token",
-                ),
+                .fix("curl https://api.telegram.org/botTOKEN/deleteWebhook    # with your token"),
             );
         }
         let waiting = info
@@ -51,7 +49,7 @@ pub(crate) fn bot(api: &Api, allowed: usize) -> Vec<Check> {
         if waiting > 0 {
             let waiting = counted(usize::try_from(waiting).unwrap_or(usize::MAX), "message");
             let what = format!("{waiting} waiting at Telegram until bantam gateway runs");
-            checks.push(Check::info(NAME, what).command("bantam gateway"));
+            checks.push(Check::info(NAME, what).fix("bantam gateway"));
         }
     }
     if allowed == 0 {

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::PollFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::sandbox::{self, LIMIT_SECS};
+use super::sandbox::{self, LIMIT_SECS, NO_COMMANDS};
 use super::{Check, Outcome};
 use crate::child::{self, Network};
 use crate::error::{Context, Error, Result};
@@ -126,14 +126,12 @@ fn judge(tries: &str, is_open: bool, bare: Attempt, sandboxed: Attempt) -> Check
             NAME,
             format!("{tries}: allowed, because tools.exec.network is \"full\""),
         )
-        .fix("\"tools\": {\"exec\": {\"network\": \"none\"}} in config.json");
+        .fix("bantam config set tools.exec.network none");
     }
     if sandboxed.had_effect {
-        return Check::fail(NAME, format!("{tries}: ESCAPED"))
-            .fix(
-                "until this is fixed, disable commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
-            )
-            .fix("run `bantam help sandbox`: namespaces, or Landlock from Linux 6.12 on, stop more");
+        return Check::fail(NAME, format!("{tries}: ESCAPED")).fix(format!(
+            "until this is fixed, do without commands: {NO_COMMANDS}"
+        ));
     }
     if !bare.had_effect {
         return Check::info(

@@ -33,20 +33,19 @@ pub(crate) fn directory(home: &Home) -> Check {
             NAME,
             format!("{shown} belongs to user {owner}, but files that root creates there will belong to root"),
         )
-        .command(format!("sudo -u '#{owner}' bantam doctor"))
+        .fix(format!("sudo -u '#{owner}' bantam doctor"))
     } else if owner != geteuid().as_raw() {
         Check::fail(NAME, format!("{shown} belongs to user {owner}, not to you"))
-            .command(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
+            .fix(format!("sudo chown -R \"$(id -u):$(id -g)\" {quoted}"))
     } else if let Err(e) = access(root, Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK) {
         Check::fail(NAME, format!("cannot write {shown}: {}", Error::from(e)))
-            .command(format!("chmod 700 {quoted}"))
-            .fix(ELSEWHERE)
+            .fix(format!("chmod 700 {quoted}    # or: {ELSEWHERE}"))
     } else if mode & 0o077 != 0 {
         Check::fail(
             NAME,
             format!("{shown}: mode {mode:04o}: other users can read it"),
         )
-        .command(format!("chmod 700 {quoted}"))
+        .fix(format!("chmod 700 {quoted}"))
     } else {
         Check::ok(NAME, format!("{shown}: only you can read it"))
     }
@@ -80,13 +79,12 @@ pub(crate) fn configuration(home: &Home, exists: bool, loaded: &Result<Loaded>) 
                 "{shown}: mode {:04o}: others can write it",
                 meta.mode() & 0o777
             );
-            checks.push(Check::fail(NAME, found).command(format!("chmod go-w {}", quoted(&path))));
+            checks.push(Check::fail(NAME, found).fix(format!("chmod go-w {}", quoted(&path))));
         }
         if ![0, geteuid().as_raw()].contains(&meta.uid()) && !geteuid().is_root() {
             let found = format!("{shown} belongs to user {}, who can write it", meta.uid());
             checks.push(
-                Check::fail(NAME, found)
-                    .command(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
+                Check::fail(NAME, found).fix(format!("sudo chown \"$(id -u)\" {}", quoted(&path))),
             );
         }
     }
@@ -115,7 +113,7 @@ pub(crate) fn sessions(home: &Home) -> Vec<Check> {
         Err(e) => {
             return vec![
                 Check::fail(NAME, Error::from(e).message)
-                    .command(format!("chmod 700 {}", quoted(&dir))),
+                    .fix(format!("chmod 700 {}", quoted(&dir))),
             ];
         }
     };

@@ -1,4 +1,4 @@
-//! Checks of this installation, each with the lines that fix what it found.
+//! Checks of this installation, each with the line that fixes what it found.
 //!
 //! The sandbox is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
 
@@ -8,7 +8,6 @@ pub(crate) mod home;
 pub(crate) mod model;
 pub(crate) mod sandbox;
 
-use std::fmt;
 use std::path::Path;
 
 use crate::error::{Error, Kind};
@@ -22,30 +21,14 @@ pub(crate) enum Outcome {
     Info,
 }
 
-/// What to do about what a check found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Fix {
-    /// A line to be copied as it is.
-    Command(String),
-    Advice(String),
-}
-
-impl Fix {
-    fn text(&self) -> &str {
-        match self {
-            Self::Command(text) | Self::Advice(text) => text,
-        }
-    }
-}
-
 /// What one check found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Check {
     pub outcome: Outcome,
     pub name: &'static str,
     pub found: String,
-    /// Best first.
-    pub fixes: Vec<Fix>,
+    /// What to do about it: a command to copy, or a sentence.
+    pub fix: Option<String>,
     /// The kind of the error that it tells of.
     pub cause: Option<Kind>,
 }
@@ -56,7 +39,7 @@ impl Check {
             outcome,
             name,
             found: found.into(),
-            fixes: Vec::new(),
+            fix: None,
             cause: None,
         }
     }
@@ -76,47 +59,36 @@ impl Check {
     /// A failure whose fix is the error's hint.
     pub(crate) fn of_error(name: &'static str, error: Error) -> Self {
         Self {
-            fixes: error.hint.map(Fix::Advice).into_iter().collect(),
+            fix: error.hint,
             cause: Some(error.kind),
             ..Self::fail(name, error.message)
         }
     }
 
-    /// Adds advice.
-    pub(crate) fn fix(mut self, advice: impl Into<String>) -> Self {
-        self.fixes.push(Fix::Advice(advice.into()));
+    /// With this fix, unless an error's hint says what to do.
+    pub(crate) fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix.get_or_insert_with(|| fix.into());
         self
     }
 
-    /// Adds a command.
-    pub(crate) fn command(mut self, line: impl Into<String>) -> Self {
-        self.fixes.push(Fix::Command(line.into()));
-        self
+    /// What was found, in a line.
+    pub(crate) fn line(&self) -> String {
+        let word = match self.outcome {
+            Outcome::Ok => "ok",
+            Outcome::Fail => "FAIL",
+            Outcome::Info => "--",
+        };
+        format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600))
     }
 
-    /// What was found, in a line, and a line for each fix with whether it is a command.
-    pub(crate) fn lines(&self) -> (String, Vec<(String, bool)>) {
-        let (word, fix) = match self.outcome {
-            Outcome::Ok => ("ok", "tip"),
-            Outcome::Fail => ("FAIL", "fix"),
-            Outcome::Info => ("--", "tip"),
+    /// The line below it that says what to do.
+    pub(crate) fn fix_line(&self) -> Option<String> {
+        let word = match self.outcome {
+            Outcome::Fail => "fix",
+            Outcome::Ok | Outcome::Info => "tip",
         };
-        let found = format!("{word:<4}  {}: {}", self.name, one_line(&self.found, 600));
-        let line = |it: &Fix| {
-            let line = format!("  {fix}: {}", printable(it.text()));
-            (line, matches!(it, Fix::Command(_)))
-        };
-        (found, self.fixes.iter().map(line).collect())
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (found, fixes) = self.lines();
-        writeln!(f, "{found}")?;
-        fixes
-            .into_iter()
-            .try_for_each(|(line, _)| writeln!(f, "{line}"))
+        let fix = self.fix.as_deref()?;
+        Some(format!("  {word}: {}", printable(fix)))
     }
 }
 
@@ -130,17 +102,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_is_one_line_and_a_line_for_each_fix() {
-        let check = Check::fail("home", "a\nb\x1b[0m")
-            .command("chmod 700 /x")
-            .fix("or not");
-        assert_eq!(
-            check.to_string(),
-            "FAIL  home: a b [0m\n  fix: chmod 700 /x\n  fix: or not\n"
-        );
-        assert_eq!(
-            Check::info("sandbox", "off").fix("y").to_string(),
-            "--    sandbox: off\n  tip: y\n"
-        );
+    fn a_check_is_one_line_and_one_for_its_fix() {
+        let check = Check::fail("home", "a\nb\x1b[0m").fix("chmod 700 /x");
+        assert_eq!(check.line(), "FAIL  home: a b [0m");
+        assert_eq!(check.fix_line().unwrap(), "  fix: chmod 700 /x");
+        let check = Check::info("sandbox", "off").fix("y").fix("or not");
+        assert_eq!(check.line(), "--    sandbox: off");
+        assert_eq!(check.fix_line().unwrap(), "  tip: y");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
     let model = match config.choose_model(env) {
         Err(e) => return Check::of_error(NAME, e),
         Ok(None) if configured => {
-            return Check::fail(NAME, "none is configured and no key was found").command(EXPORT);
+            return Check::fail(NAME, "none is configured and no key was found").fix(EXPORT);
         }
         Ok(None) => {
             if let Some(id) = ollama::pick_model(env) {
@@ -38,14 +38,16 @@ pub(crate) fn configured_model(home: &Home, config: &Config, env: &Env, configur
                 NAME,
                 "no key: Ollama answers if it is there, else the built-in demo",
             )
-            .command(EXPORT);
+            .fix(EXPORT);
         }
         Ok(Some(model)) => model,
     };
     if model.protocol == Protocol::Demo {
-        return Check::info(NAME, format!("{}: built in, not a language model", model.name))
-            .fix("in config.json, change agents.defaults.model_name to openrouter/auto (or another vendor/model)")
-            .command(EXPORT);
+        return Check::info(
+            NAME,
+            format!("{}: built in, not a language model", model.name),
+        )
+        .fix("run `bantam onboard`, which connects a real one");
     }
     let at = format!("{} at {}", model.name, authority(&model.base));
     let Some(key) = model.keys.first() else {

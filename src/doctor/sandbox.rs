@@ -20,6 +20,9 @@ const LANDLOCK_ALONE: &str = "without namespaces commands change no modes, owner
     shared memory, so git init and clone, tar x, rsync -a, programs linked by gcc, and servers fail";
 /// The page that says how each system allows a sandbox.
 const PAGE: &str = "run `bantam help sandbox`, which says how each system allows namespaces";
+/// Does without commands.
+pub(super) const NO_COMMANDS: &str = "bantam config set tools.exec.enabled false";
+
 /// Runs a command as the model's are run. Returns whether a command can run in the sandbox.
 pub(crate) fn sandbox(
     workers: &Workers,
@@ -36,9 +39,8 @@ pub(crate) fn sandbox(
             format!("commands are confined by {layers}"),
         )),
         Err(e) => {
-            report(Check::of_error(NAME, e).fix(PAGE).fix(
-                "or, to do without commands: \"tools\": {\"exec\": {\"enabled\": false}} in config.json",
-            ));
+            let fix = format!("{PAGE}; or do without commands: {NO_COMMANDS}");
+            report(Check::of_error(NAME, e).fix(fix));
             return Ok(false);
         }
     }
@@ -63,7 +65,7 @@ fn why_off(exec: &Exec) -> Option<Check> {
     }
     if exec.sandbox == Sandbox::Off {
         let found = "tools.exec.sandbox is \"off\": nothing confines a command; it can read, change and reach whatever you can";
-        return Some(Check::info(NAME, found).fix("remove \"sandbox\": \"off\" from config.json"));
+        return Some(Check::info(NAME, found).fix("bantam config unset tools.exec.sandbox"));
     }
     let found = "tools.exec.enabled is false: no commands run";
     (!exec.enabled).then(|| Check::info(NAME, found))

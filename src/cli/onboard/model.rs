@@ -288,11 +288,10 @@ impl ModelHost {
         tell("Asking it a question ...");
         loop {
             let config = self.configuration(model, setup)?;
-            let mut checks = doctor::question(home, &config, env, None);
-            for check in &mut checks {
-                // The next question is what to do about it.
-                check.fixes.clear();
-                tell(check.to_string().trim_end());
+            let checks = doctor::question(home, &config, env, None);
+            // The next question is what to do about what failed.
+            for check in &checks {
+                tell(&check.line());
             }
             let failed = checks.iter().find(|check| check.outcome == Outcome::Fail);
             match failed.map(|check| check.cause) {
