@@ -87,7 +87,7 @@ impl Config {
         };
         let (mut config, has_unknown) = layers.read(&value)?;
         if has_unknown {
-            warnings.extend(layers.correct(&mut value)?);
+            warnings.extend(layers.correct(&mut value));
             config = layers.read(&value)?.0;
         }
         config.has_file = file.is_some();
@@ -171,29 +171,17 @@ impl Layers<'_> {
     }
 
     /// Spells names as the settings do. Returns a warning for each that is none.
-    fn correct(&self, file: &mut Value) -> Result<Vec<String>> {
+    fn correct(&self, file: &mut Value) -> Vec<String> {
         let (shape, mut unknown) = (shape(), Vec::new());
         correct_names(&shape, file, &mut Vec::new(), &mut unknown);
-        let is_foreign =
-            |path: &&Vec<String>| FOREIGN.contains(&path.join("_").to_ascii_lowercase().as_str());
-        if let Some(path) = unknown.iter().find(is_foreign) {
-            let what = format!(
-                "{} is the configuration of another program: it has \"{}\"",
-                self.name, path[0]
-            );
-            return Err(Error::config(what).hint("run `bantam help coming-from`"));
-        }
         let warn = |path: &Vec<String>| {
             let near = suggest(&shape, path)
                 .map_or(String::new(), |near| format!("; did you mean {near}?"));
             format!("{}: unknown setting {}{near}", self.name, path::join(path))
         };
-        Ok(unknown.iter().map(warn).collect())
+        unknown.iter().map(warn).collect()
     }
 }
-
-/// Names at the top that only the configurations of picoclaw, nanobot and `SmartBot` have, in lower case.
-const FOREIGN: [&str; 4] = ["providers", "channel_list", "channellist", "gateway_host"];
 
 /// What the variables set, those with precedence last, and a warning for each that is almost the name of one.
 fn variables(env: &Env) -> (Vec<Override>, Vec<String>) {
@@ -511,19 +499,5 @@ mod tests {
             "{told:?}"
         );
         assert_eq!(variable("BANTAM_OF_ANOTHER_PROGRAM"), [""; 0]);
-    }
-
-    #[test]
-    fn the_configuration_of_another_program_is_recognised() {
-        for text in [
-            r#"{"agents": {"defaults": {"model": "x"}}, "providers": {"groq": {"apiKey": "gsk-fake"}}}"#,
-            r#"{"version": 3, "model_list": [], "channelList": {"telegram": {"enabled": true}}}"#,
-            r#"{"gateway_host": "127.0.0.1", "model": "deepseek-chat"}"#,
-        ] {
-            let error = file(text).err().unwrap();
-            assert_eq!(error.kind, Kind::Config, "{text}");
-            assert!(error.message.contains("another program"), "{text}");
-            assert!(error.hint.unwrap().contains("help coming-from"), "{text}");
-        }
     }
 }

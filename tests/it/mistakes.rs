@@ -84,7 +84,7 @@ const CONFIGS: &[(&str, &str)] = &[
         "not one of its values",
     ),
     (r#"{"model_list":{}}"#, "model_list is an object"),
-    (r#"{"providers":{}}"#, "another program"),
+    (r#"{"providers":{}}"#, "no model is configured"),
     (r#"{"model_list":[{"model":"openai/x"}]}"#, "no key"),
     (r#"{"model_list":[{"model":"acme/x"}]}"#, "known vendor"),
     (
