@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use super::args::{self, Args, Command};
 use super::attach;
+use super::input::Deadline;
 use super::printer::{Format, Output, Printer, Verbosity, response_json};
 use super::question::{self, Question};
 use super::repl::{self, Repl};
@@ -127,16 +128,16 @@ pub(super) fn ask(words: impl Iterator<Item = OsString>, env: &Env) -> Result<u8
 
 fn run(args: &Args, env: &Env) -> Result<u8> {
     let limit = args.number("timeout", 120)?.map(Duration::from_secs);
-    let deadline = limit.map(|limit| Cancel::new(Some(limit)));
+    let deadline = limit.map(Deadline::new);
     EXCLUSIVE
         .iter()
         .try_for_each(|(one, other)| args.exclude(one, other))?;
     let output = Output::of(args);
-    let schema = AnswerSchema::read_from(args)?;
+    let schema = AnswerSchema::read_from(args, deadline.as_ref())?;
     let factory = factory(args, schema.as_ref(), env)?;
     let to = args.value("to").map(telegram_chat).transpose()?;
     let to = to.map(str::to_owned);
-    let question = question::read(args, &factory.home, output.verbosity)?;
+    let question = question::read(args, &factory.home, output.verbosity, deadline.as_ref())?;
     if to.is_some() && question.is_none() {
         return Err(Error::usage("--to needs a question").hint("ask it with `-m \"...\"`"));
     }
@@ -167,8 +168,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
 /// One run of the command.
 struct Run<'a> {
     args: &'a Args,
-    /// The end of `--timeout`, which counts from the start of the program.
-    deadline: Option<Cancel>,
+    deadline: Option<Deadline>,
     output: Output,
     schema: Option<AnswerSchema>,
     factory: AgentFactory,
@@ -187,12 +187,14 @@ impl Run<'_> {
         let signals = Signals::watch(screen.clone(), false)?;
         self.attach(&mut question, &loaded.config)?;
         let timeout = Duration::from_secs(loaded.config.agents.defaults.timeout);
-        let deadline = self.deadline.take();
         let request = Request {
             title: question.title,
             media: question.media,
             origin: self.origin.clone(),
-            cancel: deadline.unwrap_or_else(|| Cancel::new(Some(timeout))),
+            cancel: match &self.deadline {
+                Some(deadline) => deadline.cancel.clone(),
+                None => Cancel::new(Some(timeout)),
+            },
             sampling: self.sampling(),
             // One limit for the question and a second attempt.
             spending: self.schema.as_ref().map(|_| Arc::default()),
@@ -343,7 +345,7 @@ impl Run<'_> {
         let parts = self.factory.parts(config);
         let redactor = Redactor::new(config.secrets(&self.factory.env));
         for path in self.args.values("attach") {
-            let mut file = attach::read(path, parts)?;
+            let mut file = attach::read(path, parts, self.deadline.as_ref())?;
             if !self.args.has("dry-run") {
                 file = media::convert(parts, path, file)?;
             }

@@ -1,10 +1,6 @@
 //! Attached files: text goes into the message, what else models take beside it.
 
-use std::io::Read;
-use std::path::Path;
-
-use fs_err::File;
-
+use super::input::{self, Deadline};
 use crate::access::Links;
 use crate::app::media::Attachment;
 use crate::app::{self, Parts};
@@ -66,16 +62,16 @@ pub(super) fn missing_in<'t>(text: &'t str, env: &Env) -> Option<&'t str> {
 }
 
 /// Reads a file: a text comes in a fence, with the file's name.
-pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
+pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Result<Attachment> {
     let shown = one_line(path, 200);
     let wrong = |what: String| Error::usage(format!("attaching {shown}: {what}"));
     let path = of_user(path, parts.env);
     // The user named it, so it may be a pipe or a link, but not one that a model made.
-    let file = match app::layout(parts)?.hold_in(&path) {
+    let mut file = match app::layout(parts)?.hold_in(&path) {
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => open(&path).map_err(|e| match e.kind() {
+        Ok(None) => input::open(&path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => not_found_near("file", &shown, None, "ls -l"),
             std::io::ErrorKind::IsADirectory => {
                 wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")
@@ -84,10 +80,7 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
         })?,
         Err(e) => return Err(wrong(e.message)),
     };
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|e| wrong(e.to_string()))?;
+    let bytes = input::read(&format!("the file {shown}"), &mut file, MAX_FILE, deadline)?;
     if let Some(media) = Media::of(&bytes) {
         let (what, most) = match media.kind() {
             MediaKind::Image => ("an image", MAX_IMAGE),
@@ -126,13 +119,5 @@ pub(super) fn read(path: &str, parts: Parts) -> Result<Attachment> {
             "neither UTF-8 text nor an image, a PDF or a recording in a known format".to_owned(),
         )
         .hint("convert it, for example to PDF, or put it into the workspace and name it")),
-    }
-}
-
-fn open(path: &Path) -> std::io::Result<File> {
-    if std::fs::metadata(path)?.is_dir() {
-        Err(std::io::ErrorKind::IsADirectory.into())
-    } else {
-        File::open(path)
     }
 }

@@ -12,6 +12,7 @@ mod editor;
 mod gateway;
 mod gateway_status;
 mod help;
+mod input;
 mod json_schema;
 mod mcp;
 mod models;

@@ -1,13 +1,14 @@
 //! The question of `bantam agent`: words, standard input, a template and files become one message.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, IsTerminal, Read};
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::Duration;
 
 use super::args::Args;
+use super::input::{self, Deadline};
 use super::notice;
 use super::printer::Verbosity;
 use crate::access;
@@ -23,7 +24,7 @@ use crate::text::{nearest, not_found, not_found_near, one_line};
 /// Silence on standard input after which the user is told that it is read.
 const SILENCE: Duration = Duration::from_secs(3);
 /// More than any model reads at once, and the most that a conversation loads of one message.
-const MAX_INPUT: u64 = 4 << 20;
+const MAX_INPUT: usize = 4 << 20;
 
 #[derive(Clone, Default)]
 pub(super) struct Question {
@@ -34,7 +35,12 @@ pub(super) struct Question {
 }
 
 /// Reads the question. `None` when there is none, and a terminal to hold a conversation at.
-pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Option<Question>> {
+pub(super) fn read(
+    args: &Args,
+    home: &Home,
+    verbosity: Verbosity,
+    deadline: Option<&Deadline>,
+) -> Result<Option<Question>> {
     let words = args.words.join(" ");
     let asked = match args.value("message") {
         Some(_) if !words.is_empty() => {
@@ -50,8 +56,7 @@ pub(super) fn read(args: &Args, home: &Home, verbosity: Verbosity) -> Result<Opt
     let piped = if args.has("no-stdin") {
         String::new()
     } else {
-        let limit = args.number("timeout", 120)?.map(Duration::from_secs);
-        piped(verbosity, limit)?
+        piped(verbosity, deadline)?
     };
     let input = match (asked.trim().is_empty(), piped.trim().is_empty()) {
         (true, true) => {
@@ -201,70 +206,30 @@ fn fill<'a>(
     }
 }
 
-/// The number of these that are ready within a time. An input that cannot be polled is ready, and fails when it is read.
-fn poll_for(inputs: &mut [PollFd], time: Duration) -> io::Result<usize> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    Ok(poll(inputs, Some(&time)).unwrap_or(inputs.len()))
-}
-
-/// Reads up to [`MAX_INPUT`] bytes and one more.
-fn read_input(input: &mut impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    input.take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-/// The same until a time, when it fails as [`io::ErrorKind::TimedOut`].
-fn read_input_until(input: &mut io::StdinLock, until: Instant) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    while bytes.len() as u64 <= MAX_INPUT {
-        let left = until.saturating_duration_since(Instant::now());
-        if poll_for(&mut [PollFd::new(input, PollFlags::IN)], left)? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let piece = input.fill_buf()?;
-        let length = piece.len();
-        if length == 0 {
-            break;
-        }
-        bytes.extend_from_slice(piece);
-        input.consume(length);
-    }
-    Ok(bytes)
-}
-
-/// The text of standard input, which must end within `limit`; nothing from a terminal.
-fn piped(verbosity: Verbosity, limit: Option<Duration>) -> Result<String> {
-    let mut input = io::stdin().lock();
-    if input.is_terminal() {
+/// The text of standard input; nothing from a terminal.
+fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
+    let mut stdin = match io::stdin().as_fd().try_clone_to_owned() {
+        Ok(stdin) => File::from(stdin),
+        // Some schedulers start programs with it closed.
+        Err(_) => return Ok(String::new()),
+    };
+    if stdin.is_terminal() {
         return Ok(String::new());
     }
-    let started = Instant::now();
     // Some callers hold the pipe open and write nothing.
-    let mut ready = [PollFd::new(&input, PollFlags::IN)];
-    let is_watched = verbosity != Verbosity::Quiet && limit.is_none_or(|limit| limit > SILENCE);
-    if is_watched && poll_for(&mut ready, SILENCE)? == 0 {
+    let is_watched =
+        verbosity != Verbosity::Quiet && deadline.is_none_or(|deadline| deadline.left() > SILENCE);
+    if is_watched && !input::is_ready(&stdin, Some(SILENCE))? {
         notice("waiting for standard input (-n skips it)");
     }
-    let read = match limit {
-        None => read_input(&mut input),
-        Some(limit) => read_input_until(&mut input, started + limit),
-    };
-    let bytes = match read {
-        Ok(bytes) => bytes,
-        Err(e) if e.kind() == io::ErrorKind::TimedOut => {
-            let seconds = limit.unwrap_or_default().as_secs();
-            return Err(Error::new(
-                Kind::Limit,
-                format!("standard input did not end within {seconds} s"),
-            )
-            .hint("use `-n`"));
+    let bytes = input::read("standard input", &mut stdin, MAX_INPUT, deadline).map_err(|e| {
+        if e.kind == Kind::Limit {
+            e.hint("use `-n`")
+        } else {
+            e.doing("reading standard input")
         }
-        // Some schedulers start programs with it closed.
-        Err(e) if e.raw_os_error() == Some(libc::EBADF) => return Ok(String::new()),
-        Err(e) => return Err(Error::from(e).doing("reading standard input")),
-    };
-    if bytes.len() as u64 > MAX_INPUT {
+    })?;
+    if bytes.len() > MAX_INPUT {
         return Err(Error::usage(format!(
             "standard input is larger than {} MB",
             MAX_INPUT >> 20

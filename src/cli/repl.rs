@@ -226,7 +226,7 @@ impl Conversation {
         let factory = &self.repl.factory;
         let config = factory.load(None)?.config;
         let parts = factory.parts(&config);
-        let file = media::convert(parts, path, attach::read(path, parts)?)?;
+        let file = media::convert(parts, path, attach::read(path, parts, None)?)?;
         question.attach(file, self.agent.redactor());
         let shown = one_line(path, 200);
         self.screen.note(&format!("bantam: attached {shown}"));

@@ -1,10 +1,12 @@
 //! `--schema FILE`: the answer is JSON that fits the schema in FILE.
 
-use std::io::Read;
+use std::io::ErrorKind;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use super::args::Args;
+use super::input::{self, Deadline};
 use super::json_schema::JsonSchema;
 use crate::bus::{Response, TurnStop};
 use crate::error::{Context, Error, Result};
@@ -12,7 +14,7 @@ use crate::json::parse_json;
 use crate::text::{not_found_near, one_line};
 
 /// Maximum size of a schema, in bytes: each request carries it twice.
-const MAX_SCHEMA: u64 = 64 << 10;
+const MAX_SCHEMA: usize = 64 << 10;
 
 /// The form that an answer must have.
 pub(super) struct AnswerSchema(JsonSchema);
@@ -22,7 +24,7 @@ impl AnswerSchema {
     ///
     /// # Errors
     /// [`crate::error::Kind::Usage`]: it is missing, too large, no JSON object, or uses a keyword that is not checked.
-    pub(super) fn read_from(args: &Args) -> Result<Option<Self>> {
+    pub(super) fn read_from(args: &Args, deadline: Option<&Deadline>) -> Result<Option<Self>> {
         let Some(path) = args.value("schema") else {
             return Ok(None);
         };
@@ -30,20 +32,18 @@ impl AnswerSchema {
             Error::usage(format!("--schema {}: {what}", one_line(path, 200)))
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
-        let mut content = Vec::new();
-        let read = fs_err::File::open(path)
-            .and_then(|file| file.take(MAX_SCHEMA + 1).read_to_end(&mut content));
-        match read {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+        let mut file = match input::open(Path::new(path)) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
                 let list = "ls -l";
                 return Err(not_found_near("file", path, None, list).doing("--schema"));
             }
-            Err(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+            Err(e) if e.kind() == ErrorKind::IsADirectory => {
                 return Err(wrong("it is a directory".to_owned()));
             }
-            read => read.doing("--schema")?,
+            file => file.doing("--schema")?,
         };
-        if content.len() as u64 > MAX_SCHEMA {
+        let content = input::read("the schema", &mut file, MAX_SCHEMA, deadline)?;
+        if content.len() > MAX_SCHEMA {
             return Err(wrong("it is larger than 64 KB".to_owned()));
         }
         let text = String::from_utf8(content).map_err(|_| wrong("it is not UTF-8".to_owned()))?;

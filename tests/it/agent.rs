@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::fs::{FileType, Mode};
 use serde_json::{Value, json};
 
 use crate::contract::object;
@@ -178,6 +179,27 @@ fn timeout_includes_standard_input() {
     let run = home.bantam().args(ask).stdin("a log\n").run();
     run.exits(6);
     assert!(model.request(0).last("user").contains("a log"));
+}
+
+/// A pipe that nobody opens to write must not hang a script.
+#[test]
+fn timeout_includes_pipes_that_are_attached() {
+    let model = Model::scripted([]);
+    let home = Home::with(&model.config());
+    let pipe = home.path("../pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    for flag in ["-a", "--schema"] {
+        let run = home.agent(["--timeout", "1", "-m", "hi", flag, pipe.to_str().unwrap()]);
+        run.exits(6).prints("").says("did not end within 1 s");
+    }
+    assert_eq!(model.asked(), 0);
 }
 
 #[test]

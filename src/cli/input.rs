@@ -1,0 +1,103 @@
+//! What the user hands over beside the words of a question: standard input, files and pipes, read within `--timeout`.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use fs_err::{File, OpenOptions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::cancel::Cancel;
+use crate::error::{Error, Kind, Result};
+
+/// The end of `--timeout`, which counts from the start of the program.
+pub(super) struct Deadline {
+    limit: Duration,
+    /// For the turn, which has what is left.
+    pub cancel: Cancel,
+}
+
+impl Deadline {
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            limit,
+            cancel: Cancel::new(Some(limit)),
+        }
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.cancel.remaining(self.limit)
+    }
+
+    /// The error of an input that is still open: nobody has asked the model yet.
+    fn missed(&self, input: &str) -> Error {
+        let seconds = self.limit.as_secs();
+        Error::new(
+            Kind::Limit,
+            format!("{input} did not end within {seconds} s"),
+        )
+    }
+}
+
+/// Opens a file, or a pipe that nobody may have opened to write yet.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    Ok(file)
+}
+
+/// Whether there is something to read, or the end, within a time. An input that cannot be polled fails when it is read.
+pub(super) fn is_ready(input: &impl AsFd, time: Option<Duration>) -> io::Result<bool> {
+    let time = time
+        .map(Timespec::try_from)
+        .transpose()
+        .map_err(io::Error::other)?;
+    let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], time.as_ref());
+    Ok(ready.unwrap_or(1) > 0)
+}
+
+/// Reads up to `most` bytes and one more.
+///
+/// # Errors
+/// [`Kind::Limit`] at the deadline: `input` names what did not end. Else those of reading.
+pub(super) fn read(
+    input: &str,
+    source: &mut (impl Read + AsFd),
+    most: usize,
+    deadline: Option<&Deadline>,
+) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while bytes.len() <= most {
+        if let Some(deadline) = deadline {
+            if !is_ready(source, Some(deadline.left()))? {
+                return Err(deadline.missed(input));
+            }
+        } else {
+            is_ready(source, None)?;
+        }
+        let left = (most + 1 - bytes.len()) as u64;
+        let mut piece = [0; 16 << 10];
+        let piece_len = match source.take(left).read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => len,
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                0
+            }
+            Err(e) => return Err(e.into()),
+        };
+        bytes.extend_from_slice(&piece[..piece_len]);
+    }
+    Ok(bytes)
+}
