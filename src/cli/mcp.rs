@@ -19,7 +19,7 @@ use crate::mcp::{self, RemoteTool, Servers, brief};
 use crate::paths::Home;
 use crate::redact::Redactor;
 use crate::storage;
-use crate::text::{counted, not_found, one_line};
+use crate::text::{counted, not_found, not_found_near, one_line};
 
 pub(super) const COMMANDS: &[Command] = &[
     Command::row(
@@ -296,6 +296,11 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
                 .hint("unset BANTAM_MCPSERVERS"),
         );
     };
+    let is_known = entry.env.contains_key("PATH") || is_program(&entry.command, env);
+    if entry.url.is_empty() && !keep && !is_known {
+        return Err(not_found_near("program", &entry.command, None, "")
+            .hint("install it, or name it by its whole path"));
+    }
     let mut config = loaded.config;
     Arc::make_mut(&mut config)
         .mcp_servers
@@ -319,6 +324,16 @@ fn add_server(name: &str, value: &Value, keep: bool, env: &Env) -> Result<()> {
         notice(&format!("{name}: {}", network(entry).1));
     }
     Ok(())
+}
+
+/// Whether the user has such a program, which the sandbox may not show.
+fn is_program(command: &str, env: &Env) -> bool {
+    if command.contains('/') {
+        return Path::new(command).exists();
+    }
+    let path = env.get("PATH").map_or("", String::as_str);
+    path.split(':')
+        .any(|dir| Path::new(dir).join(command).exists())
 }
 
 /// The error of a server that was added, or would have been.

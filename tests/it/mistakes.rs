@@ -54,6 +54,7 @@ const TYPED: &[(&str, &str)] = &[
     ("cron history nope", "no job named"),
     ("mcp test nope", "no MCP server named"),
     ("mcp add x http://h --env A=1", "not for a URL"),
+    ("mcp add x -- nosuchprogram", "no program named"),
     ("skills show nope", "no skill named"),
     ("skills install nope", "no folder named"),
     ("usage --days x", "--days x"),
