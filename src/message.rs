@@ -307,14 +307,6 @@ impl Message {
         }
     }
 
-    pub(crate) fn media_mut(&mut self) -> &mut [Media] {
-        match self {
-            Self::User(user) => &mut user.media,
-            Self::ToolResult(result) => &mut result.images,
-            Self::System(_) | Self::Assistant(_) => &mut [],
-        }
-    }
-
     /// Replaces media by text, and returns how many.
     pub(crate) fn replace_media(&mut self, which: impl Fn(&Media) -> bool, why: &str) -> usize {
         let (content, media) = match self {

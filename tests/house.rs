@@ -548,7 +548,8 @@ fn the_binary_uses_an_agent_as_other_programs_do() {
                 .extend(names.map(|rest| format!("{path}: {}", rest.split('(').next().unwrap())));
         }
     }
-    assert_eq!(private, ["agent/mod.rs: redactor"]);
+    // The model that was chosen in a conversation decides which agent runs its turn.
+    assert_eq!(private, ["agent/turn.rs: run_in", "agent/mod.rs: redactor"]);
 }
 
 /// A new one needs its sentence in docs/embedding.md. What the command line has is the binary's alone.
@@ -582,6 +583,7 @@ fn what_a_process_shares_is_known() {
         "paths.rs LAST",
         "provider/chain.rs START",
         "provider/lenient.rs READING",
+        "session/lock.rs LOCKS",
         "worker/mod.rs BEGUN",
         "worker/mod.rs CHOSEN",
     ];

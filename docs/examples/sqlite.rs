@@ -1,11 +1,10 @@
 //! A store in SQLite, which several processes may use at the same time.
 
-use std::any::Any;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bantam::session::{Line, LineStore, Lines};
+use bantam::session::{Durability, Guard, Line, Loaded, Store};
 use bantam::{Agent, Error, OpenAi, Result};
 use rusqlite::{Connection, ErrorCode, params};
 
@@ -27,17 +26,18 @@ fn failed(e: rusqlite::Error) -> Error {
     Error::failed(format!("using SQLite: {e}"))
 }
 
-impl Lines for Sqlite {
-    fn read(&self, key: &str) -> Result<Vec<Line>> {
+impl Store for Sqlite {
+    fn read(&self, key: &str) -> Result<Loaded> {
         let db = self.1.lock().unwrap();
         let select = db.prepare_cached("SELECT line FROM lines WHERE key = ? ORDER BY n");
         let mut select = select.map_err(failed)?;
         let rows = select.query_map([key], |row| row.get(0)).map_err(failed)?;
         let line = |row: rusqlite::Result<String>| Ok(serde_json::from_str(&row.map_err(failed)?)?);
-        rows.map(line).collect()
+        let lines: Result<Vec<Line>> = rows.map(line).collect();
+        Ok(lines?.into())
     }
 
-    fn write(&self, key: &str, from: usize, lines: &[Line]) -> Result<()> {
+    fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
         let mut db = self.1.lock().unwrap();
         let change = db.transaction().map_err(failed)?;
         let delete = "DELETE FROM lines WHERE key = ? AND n >= ?";
@@ -50,7 +50,7 @@ impl Lines for Sqlite {
         change.commit().map_err(failed)
     }
 
-    fn keys(&self) -> Result<Vec<String>> {
+    fn list(&self) -> Result<Vec<String>> {
         let db = self.1.lock().unwrap();
         let select = db.prepare_cached("SELECT DISTINCT key FROM lines");
         let mut select = select.map_err(failed)?;
@@ -59,7 +59,7 @@ impl Lines for Sqlite {
     }
 
     /// The lock of a database of its own: it ends with this process, however that ends.
-    fn lock(&self, key: &str) -> Result<Option<Box<dyn Any + Send + Sync>>> {
+    fn lock(&self, key: &str) -> Result<Option<Guard>> {
         let lock = Connection::open(self.0.join(format!("{key}.lock"))).map_err(failed)?;
         lock.busy_timeout(Duration::ZERO).map_err(failed)?;
         match lock.execute_batch("BEGIN EXCLUSIVE") {
@@ -74,7 +74,7 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .store(LineStore::new(Sqlite::open("conversations")?))
+        .store(Sqlite::open("conversations")?)
         .build()?;
     println!("{}", agent.ask("What did I say last?")?);
     Ok(())

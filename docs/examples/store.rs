@@ -1,38 +1,40 @@
 //! A store of your own: a file of JSON for each conversation.
 
-use std::fs;
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
-use bantam::session::{Line, LineStore, Lines};
+use bantam::session::{Durability, Line, Loaded, Store};
 use bantam::{Agent, OpenAi, Result};
 
 pub struct Folder(pub PathBuf);
 
-impl Lines for Folder {
-    fn read(&self, key: &str) -> Result<Vec<Line>> {
+impl Store for Folder {
+    fn read(&self, key: &str) -> Result<Loaded> {
         let path = self.0.join(key); // a key is one plain name
         if !path.try_exists()? {
-            return Ok(Vec::new());
+            return Ok(Loaded::default());
         }
-        Ok(serde_json::from_slice(&fs::read(path)?)?)
+        Ok(serde_json::from_slice::<Vec<Line>>(&fs::read(path)?)?.into())
     }
 
-    fn write(&self, key: &str, from: usize, lines: &[Line]) -> Result<()> {
-        let mut all = self.read(key)?;
+    fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
+        let mut all = self.read(key)?.lines;
         all.splice(from.., lines.iter().cloned());
-        let new = self.0.join(format!("{key}.new"));
+        let new = self.0.with_extension("new");
         fs::write(&new, serde_json::to_vec(&all)?)?;
         Ok(fs::rename(new, self.0.join(key))?)
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let name = |file: fs::DirEntry| file.file_name().to_string_lossy().into_owned();
+        fs::read_dir(&self.0)?.map(|file| Ok(name(file?))).collect()
     }
 }
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     fs::create_dir_all("conversations")?;
-    let agent = Agent::builder()
-        .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .store(LineStore::new(Folder("conversations".into())))
-        .build()?;
+    let agent = Agent::builder().provider(OpenAi::new(&api, "", "qwen3:4b"));
+    let agent = agent.store(Folder("conversations".into())).build()?;
     println!("{}", agent.ask("What did I say last?")?);
     Ok(())
 }

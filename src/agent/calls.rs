@@ -131,7 +131,7 @@ impl<'a> Calls<'a> {
                 let first = FirstPage::of_tool(&report.name);
                 result.content = self.pages.fold(&pages, result.content, first);
                 reports.push(report);
-                self.append_result(result, (left == 0).then_some(footer), session)
+                append_result(result, (left == 0).then_some(footer), session)
             })?;
             for id in failed {
                 self.detector.failed(&id);
@@ -152,9 +152,7 @@ impl<'a> Calls<'a> {
             return Ok(());
         }
         let now = SystemTime::now();
-        self.agent
-            .store
-            .append(session, &entries, Durability::Later, now)
+        session.append(&entries, Durability::Later, now)
     }
 
     fn admit<'c>(&mut self, call: Call<'c>, session: &mut Session) -> Result<Admitted<'c>> {
@@ -177,16 +175,16 @@ impl<'a> Calls<'a> {
             return Ok(Permission::Granted);
         }
         if turn.request.confirm.is_some() {
-            self.store_now(session, &[Entry::Asked(call.id())])?;
+            store_now(session, &[Entry::Asked(call.id())])?;
         }
         let decision = turn.ask_user(call);
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
         match decision {
-            Some(Decision::Yes) => self.store_now(session, &[Entry::Asked("")])?,
+            Some(Decision::Yes) => store_now(session, &[Entry::Asked("")])?,
             Some(Decision::Always) => {
                 let mut allowed = session.allowed.clone();
                 allowed.push(call.allowed_as());
-                self.store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
+                store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
             }
             Some(Decision::No) => return refused("the user was asked, and said no"),
             Some(Decision::Unanswered) => {
@@ -199,13 +197,6 @@ impl<'a> Calls<'a> {
             }
         }
         Ok(Permission::GrantedByUser)
-    }
-
-    fn store_now(&self, session: &mut Session, entries: &[Entry]) -> Result<()> {
-        let now = SystemTime::now();
-        self.agent
-            .store
-            .append(session, entries, Durability::Now, now)
     }
 
     /// Runs calls in parallel and passes their results to `append` in order.
@@ -307,32 +298,6 @@ impl<'a> Calls<'a> {
         (turn.events)(Event::Trace(format!("{}: {shown}", report.name)));
         (result, report)
     }
-
-    /// Appends a result. The last result of a reply has a `footer`, and is synced with all before it.
-    fn append_result(
-        &self,
-        mut result: ToolResult,
-        footer: Option<&str>,
-        session: &mut Session,
-    ) -> Result<()> {
-        if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
-            result.content.push_str(&format!("\n[{footer}]"));
-        }
-        let durability = if footer.is_some() {
-            Durability::Now
-        } else {
-            Durability::Later
-        };
-        let message = Message::ToolResult(result);
-        self.agent.store.append(
-            session,
-            &[Entry::Message(&message)],
-            durability,
-            SystemTime::now(),
-        )?;
-        session.messages.push(message);
-        Ok(())
-    }
 }
 
 impl Agent {
@@ -384,9 +349,8 @@ impl Agent {
 
     fn call_of(&self, turn: &TurnContext, name: &str, args: &Value) -> Result<CallOutput> {
         let is_waiting = || turn.warn(WAITING);
-        let mut session = self
-            .store
-            .load(&turn.request.session, &turn.cancel, &is_waiting)?;
+        let key = &turn.request.session;
+        let mut session = Session::open(&self.store, key, &turn.cancel, &is_waiting)?;
         let call = ToolCall {
             id: format!("call_{}", session.place()),
             name: name.to_owned(),
@@ -409,6 +373,30 @@ impl Agent {
             },
         })
     }
+}
+
+fn store_now(session: &mut Session, entries: &[Entry]) -> Result<()> {
+    session.append(entries, Durability::Now, SystemTime::now())
+}
+
+/// Appends a result. The last result of a reply has a `footer`, and is synced with all before it.
+fn append_result(
+    mut result: ToolResult,
+    footer: Option<&str>,
+    session: &mut Session,
+) -> Result<()> {
+    if let Some(footer) = footer.filter(|footer| !footer.is_empty()) {
+        result.content.push_str(&format!("\n[{footer}]"));
+    }
+    let durability = if footer.is_some() {
+        Durability::Now
+    } else {
+        Durability::Later
+    };
+    let message = Message::ToolResult(result);
+    session.append(&[Entry::Message(&message)], durability, SystemTime::now())?;
+    session.messages.push(message);
+    Ok(())
 }
 
 /// Everything that the user wrote.

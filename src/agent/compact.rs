@@ -92,7 +92,7 @@ impl<'a> Compaction<'a> {
                     self.turn.notice(format!(
                         "asking again without the images that tools have read: {why}"
                     ));
-                    self.agent.renew_as_it_is(self.turn, session);
+                    renew_as_it_is(self.turn, session);
                 }
                 Ok(reply) => {
                     let usage = if self.left_out {
@@ -187,18 +187,11 @@ impl<'a> Compaction<'a> {
     ) {
         history::forget_usage(&mut kept);
         if !self.failed {
-            match self
-                .agent
-                .store
-                .renew(session, summary.clone(), kept.clone(), SystemTime::now())
-            {
-                Ok(old) => {
-                    let place = old.map_or(String::new(), |old| {
-                        format!("; all of it is in {}", old.display())
-                    });
+            match session.renew(summary.clone(), kept.clone(), SystemTime::now()) {
+                Ok(()) => {
                     return self
                         .turn
-                        .notice(format!("the conversation was getting long: {what}{place}"));
+                        .notice(format!("the conversation was getting long: {what}"));
                 }
                 Err(e) => self.turn.notice(format!(
                     "the conversation is getting long, and a shorter one could not be saved: {e}"
@@ -341,7 +334,7 @@ impl Agent {
             "idle since {}: a new conversation begins",
             session.last
         ));
-        self.store.renew(session, None, Vec::new(), now).map(drop)
+        session.renew(None, Vec::new(), now)
     }
 
     /// Leaves out messages beyond `session.history_limit`; if they are many, a new segment drops them.
@@ -354,16 +347,16 @@ impl Agent {
         };
         session.messages.drain(..from);
         if from > limit.max(100) {
-            self.renew_as_it_is(turn, session);
+            renew_as_it_is(turn, session);
         }
     }
+}
 
-    /// Begins a new segment with the messages as they are in memory.
-    fn renew_as_it_is(&self, turn: &TurnContext, session: &mut Session) {
-        let (summary, kept) = (session.summary.clone(), session.messages.clone());
-        if let Err(e) = self.store.renew(session, summary, kept, SystemTime::now()) {
-            turn.warn(e.message);
-        }
+/// Begins a new segment with the messages as they are in memory.
+fn renew_as_it_is(turn: &TurnContext, session: &mut Session) {
+    let (summary, kept) = (session.summary.clone(), session.messages.clone());
+    if let Err(e) = session.renew(summary, kept, SystemTime::now()) {
+        turn.warn(e.message);
     }
 }
 

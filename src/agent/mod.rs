@@ -47,7 +47,7 @@ use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::redact::Redactor;
-use crate::session::{Durability, Entry, MAX_TITLE, Session, Store, Summary};
+use crate::session::{self, Durability, Entry, MAX_TITLE, Session, Store, Summary};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, ToolSpec};
 use crate::usage::Ledger;
@@ -321,7 +321,7 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn preview(&self, request: &Request) -> Result<String> {
-        let mut session = self.store.peek(&request.session)?;
+        let mut session = Session::peek(&*self.store, &request.session)?;
         session.close_turn();
         let mut messages = std::mem::take(&mut session.messages);
         let now = SystemTime::now();
@@ -372,17 +372,17 @@ impl Agent {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Store::list`]: for example, the store is one of your own that does not know its keys.
+    /// Those of [`Store::list`].
     pub fn sessions(&self) -> Result<Vec<Summary>> {
-        self.store.list()
+        session::list(&*self.store)
     }
 
     /// Deletes a conversation and all that belongs to it, and says whether there was one. Waits for a turn that is running.
     ///
     /// # Errors
-    /// Those of [`Store::erase`].
+    /// [`crate::error::Kind::Busy`] when a turn runs for 30 seconds more, and those of [`Store::write`].
     pub fn erase(&self, key: &str) -> Result<bool> {
-        self.store.erase(key)
+        session::erase(&*self.store, key)
     }
 
     /// A conversation as it is now, without locking it. One that nobody has begun is no error: it is empty, and its
@@ -391,7 +391,7 @@ impl Agent {
     /// # Errors
     /// It cannot be read.
     pub fn session(&self, key: &str) -> Result<Session> {
-        self.store.peek(key)
+        Session::peek(&*self.store, key)
     }
 
     /// A named value of a conversation; `None` if there is none with this name.
@@ -406,14 +406,13 @@ impl Agent {
     /// [`crate::tool::CallContext::values`] instead.
     ///
     /// # Errors
-    /// Those of [`Store::load`] and [`Store::append`].
+    /// [`crate::error::Kind::Busy`] when a turn runs for 30 seconds more, and those of [`Store::read`] and [`Store::write`].
     pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
-        let mut session = self.store.load(key, &Cancel::new(None), &|| ())?;
+        let mut session = Session::open(&self.store, key, &Cancel::new(None), &|| ())?;
         let value = value.into();
         let entries = [Entry::Value(name, &value)];
         let now = SystemTime::now();
-        self.store
-            .append(&mut session, &entries, Durability::Now, now)
+        session.append(&entries, Durability::Now, now)
     }
 
     /// Removes a named value of a conversation.
@@ -427,12 +426,10 @@ impl Agent {
     /// Starts a conversation over, but keeps its model. Waits for a turn that is running.
     ///
     /// # Errors
-    /// Those of [`Store::load`] and [`Store::renew`].
+    /// Those of [`Agent::set`].
     pub fn reset(&self, key: &str) -> Result<()> {
-        let mut session = self.store.load(key, &Cancel::new(None), &|| ())?;
-        let now = SystemTime::now();
-        let old = self.store.renew(&mut session, None, Vec::new(), now);
-        old.map(drop)
+        let mut session = Session::open(&self.store, key, &Cancel::new(None), &|| ())?;
+        session.renew(None, Vec::new(), SystemTime::now())
     }
 
     /// The tools that it offers to the model. An agent that has some also has `read_more`, for results of more than 30,000 bytes,
@@ -463,7 +460,10 @@ impl Agent {
     /// # Errors
     /// The conversation cannot be read.
     pub fn window_use(&self, session: &str) -> Result<String> {
-        let used = history::estimate(self.offers_weight, &self.store.peek(session)?.messages);
+        let used = history::estimate(
+            self.offers_weight,
+            &Session::peek(&*self.store, session)?.messages,
+        );
         let window = self.history.window;
         let share = used.saturating_mul(100).checked_div(window);
         Ok(share.map_or(format!("about {used} tokens"), |share| {

@@ -480,7 +480,7 @@ mod tests {
         prompt.add("ONE", |_, _| "1".into());
         prompt.add("NONE", |_, _| " ".into());
         prompt.add("TWO", |_, _| "2".into());
-        let session = Session::read("cli_x", Vec::new()).unwrap();
+        let session = Session::new("cli_x");
         let mut request = Request::new("", "cli_x");
         request.origin.channel = "cli".into();
         let tools = Registry::new();
@@ -541,7 +541,7 @@ mod tests {
         fs_err::create_dir_all(workspace.join("memory")).unwrap();
         fs_err::write(workspace.join("memory/USER.md"), "likes tea").unwrap();
         let prompt = of_files(&workspace);
-        let session = Session::read("cli_x", Vec::new()).unwrap();
+        let session = Session::new("cli_x");
         let mut request = Request::new("", "cli_x");
         request.origin.channel = "cli".into();
         let tools = Registry::new();

@@ -11,7 +11,7 @@ use crate::config::Budget;
 use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
-use crate::session::Memory;
+use crate::session::{Memory, Session};
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::Call;
 
@@ -150,14 +150,10 @@ fn run(
     build: impl FnOnce(Builder) -> Builder,
 ) -> (Response, Vec<Message>, Vec<usize>) {
     let script = ScriptedProvider::new(replies);
-    let (offered, store) = (script.offered.clone(), Arc::new(Memory::default()));
-    let mut agent = build(Agent::builder().provider(script)).build().unwrap();
-    agent.store = store.clone();
+    let offered = script.offered.clone();
+    let agent = build(Agent::builder().provider(script)).build().unwrap();
     let response = agent.run(&Request::new("go", "s"), &|_| ());
-    let kept = store
-        .load("s", &Cancel::new(None), &|| ())
-        .unwrap()
-        .messages;
+    let kept = agent.session("s").unwrap().messages;
     let offered = offered.lock().unwrap().clone();
     (response, kept, offered)
 }
@@ -403,7 +399,10 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
         (response.session.as_str(), response.output.as_str()),
         ("a-key", "done")
     );
-    assert_eq!(results(&store.peek("a-key").unwrap().messages)[0].1, "Ada");
+    assert_eq!(
+        results(&Session::peek(&store, "a-key").unwrap().messages)[0].1,
+        "Ada"
+    );
     let other = Request {
         model: "acme/y".to_owned(),
         ..Request::new("go", "a-key")
@@ -416,7 +415,7 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
     // Without a key, a conversation begins and its key is told.
     let fresh = agent.run(&Request::new("go", ""), &|_| ()).session;
     assert!(fresh.starts_with("library_+"), "{fresh}");
-    assert!(!store.peek(&fresh).unwrap().messages.is_empty());
+    assert!(!Session::peek(&store, &fresh).unwrap().messages.is_empty());
 }
 
 #[test]
@@ -440,7 +439,7 @@ fn a_call_is_made_as_in_a_turn() {
     // The key of a conversation that the call has begun is told.
     let fresh = call(&Request::new("", ""), "keep").session;
     assert!(fresh.starts_with("library_+"), "{fresh}");
-    assert_eq!(store.peek(&fresh).unwrap().values["kept"], 7);
+    assert_eq!(Session::peek(&store, &fresh).unwrap().values["kept"], 7);
 }
 
 #[test]
@@ -554,5 +553,5 @@ fn empty_message_is_wrong_usage_and_stores_nothing() {
         .unwrap();
     let response = agent.run(&Request::new(" \n", "a-key"), &|_| ());
     assert_eq!(response.error.unwrap().kind, Kind::Usage);
-    assert_eq!(store.peek("a-key").unwrap().next(), 0);
+    assert_eq!(Session::peek(&store, "a-key").unwrap().place(), 0);
 }

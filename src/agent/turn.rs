@@ -43,13 +43,17 @@ impl Agent {
     pub fn run(&self, request: &Request, events: Events) -> Response {
         self.run_with(request, events, |turn| {
             let is_waiting = || turn.warn(WAITING);
-            self.store
-                .load(&turn.request.session, &turn.cancel, &is_waiting)
+            Session::open(
+                &self.store,
+                &turn.request.session,
+                &turn.cancel,
+                &is_waiting,
+            )
         })
     }
 
-    /// The same in a conversation that its store has loaded, and so has locked: `request.session` is the key of this one.
-    pub fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
+    /// The same in a conversation that is open, and so is locked: `request.session` is the key of this one.
+    pub(crate) fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
         self.run_with(request, events, |_| Ok(session))
     }
 
@@ -149,7 +153,7 @@ impl Agent {
                 }
             }
         } else {
-            self.give_up_calls(&mut session)?;
+            give_up_calls(&mut session)?;
             self.append_user_message(turn, &mut session, &held)?;
         }
         self.apply_message_limit(turn, &mut session);
@@ -161,25 +165,13 @@ impl Agent {
         entries.extend(reply.as_ref().map(Entry::Message));
         entries.extend(outcome.undo.then(|| session.undo_turn()));
         entries.push(Entry::TurnEnd(outcome.turn_end()));
-        self.store
-            .append(&mut session, &entries, Durability::Now, SystemTime::now())?;
+        session.append(&entries, Durability::Now, SystemTime::now())?;
         if !outcome.undo {
             session.messages.extend(reply);
             let asked = session.messages.iter().rposition(Message::is_question);
             response.stored = session.messages.split_off(asked.unwrap_or_default());
         }
         Ok(outcome)
-    }
-
-    /// Stores results for calls that wait for the user's decision: another message has come instead.
-    fn give_up_calls(&self, session: &mut Session) -> Result<()> {
-        let results = session.give_up_not_begun();
-        let entries: Vec<Entry> = results.iter().map(Entry::Message).collect();
-        if entries.is_empty() {
-            return Ok(());
-        }
-        let now = SystemTime::now();
-        self.store.append(session, &entries, Durability::Later, now)
     }
 
     fn append_user_message(
@@ -191,8 +183,7 @@ impl Agent {
         let now = SystemTime::now();
         self.expire_idle(turn, session, now)?;
         let user = turn.request.message(&self.prompt, now);
-        self.store.append(
-            session,
+        session.append(
             &[Entry::Message(&Message::User(user.clone()))],
             Durability::Now,
             now,
@@ -221,8 +212,7 @@ impl Agent {
             id: format!("{STEERING}{}", part.id),
             ..User::default()
         });
-        self.store
-            .append(session, &[Entry::Message(&message)], Durability::Now, now)?;
+        session.append(&[Entry::Message(&message)], Durability::Now, now)?;
         session.messages.push(message);
         (turn.events)(Event::Trace(
             "took in a message that arrived meanwhile".to_owned(),
@@ -394,8 +384,7 @@ impl Agent {
         make_unique(&mut reply.calls, &session.messages);
         let wanted = reply.calls.clone();
         let reply = Message::Assistant(reply);
-        self.store.append(
-            session,
+        session.append(
             &[Entry::Message(&reply)],
             Durability::Now,
             SystemTime::now(),
@@ -403,6 +392,17 @@ impl Agent {
         session.messages.push(reply);
         calls.run(&wanted, &footer, session, reports)
     }
+}
+
+/// Stores results for calls that wait for the user's decision: another message has come instead.
+fn give_up_calls(session: &mut Session) -> Result<()> {
+    let results = session.give_up_not_begun();
+    let entries: Vec<Entry> = results.iter().map(Entry::Message).collect();
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let now = SystemTime::now();
+    session.append(&entries, Durability::Later, now)
 }
 
 /// A reply that calls no tool, or none that it may.

@@ -132,7 +132,7 @@ impl AgentFactory {
         cancel: &Cancel,
         waiting: &dyn Fn(),
     ) -> Result<Session> {
-        self.store().load(session, cancel, waiting)
+        Session::open(&self.store(), session, cancel, waiting)
     }
 
     /// Whether a flag or the environment names the model of every conversation.
@@ -151,26 +151,27 @@ impl AgentFactory {
             return None;
         }
         // A session that cannot be read is reported when the turn loads it.
-        Files::new(self.home.clone()).peek(session).ok()?.model
+        Session::peek(&Files::new(self.home.clone()), session)
+            .ok()?
+            .model
     }
 
-    fn store(&self) -> Box<dyn Store> {
+    fn store(&self) -> Arc<dyn Store> {
         match &self.options.memory {
-            Some(memory) => Box::new(memory.clone()),
-            None => Box::new(Files::new(self.home.clone())),
+            Some(memory) => Arc::new(memory.clone()),
+            None => Arc::new(Files::new(self.home.clone())),
         }
     }
 
     pub(crate) fn last_question(&self, session: &str) -> Result<Option<User>> {
-        Ok(question(&self.store().peek(session)?))
+        Ok(question(&Session::peek(&*self.store(), session)?))
     }
 
     /// Takes back the last question of a conversation with all that follows it, and the files that its file tools changed. `None`
     /// if there is none, or if it was the question before it that was taken back last.
     pub(crate) fn undo_with_files(&self, session: &str) -> Result<Option<Undone>> {
-        let store = self.store();
         // Locked to the end: a turn that came in between would be taken back in its place.
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
         let Some(question) = question(&session).filter(|_| !session.is_undone()) else {
             return Ok(None);
         };
@@ -183,7 +184,7 @@ impl AgentFactory {
             ))?,
         };
         let ran = commands_since(&session);
-        take_back(&*store, &mut session)?;
+        take_back(&mut session)?;
         versions::forget(&self.home, &session.name)?;
         Ok(Some(Undone {
             question,
@@ -231,25 +232,18 @@ impl AgentFactory {
 
     /// Takes back the last question of a conversation with all that follows it, and returns it.
     pub(crate) fn undo(&self, session: &str) -> Result<Option<User>> {
-        let store = self.store();
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
+        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
         let question = question(&session);
         if question.is_some() {
-            take_back(&*store, &mut session)?;
+            take_back(&mut session)?;
         }
         Ok(question)
     }
 
     /// Stores the model as the one of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
-        let store = self.store();
-        let mut session = store.load(session, &Cancel::new(None), &|| ())?;
-        store.append(
-            &mut session,
-            &[Entry::Model(model)],
-            Durability::Now,
-            SystemTime::now(),
-        )
+        let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
+        session.append(&[Entry::Model(model)], Durability::Now, SystemTime::now())
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.
@@ -314,9 +308,9 @@ fn commands_since(session: &Session) -> bool {
 }
 
 /// Takes back the last question of a conversation with all that follows it.
-fn take_back(store: &dyn Store, session: &mut Session) -> Result<()> {
+fn take_back(session: &mut Session) -> Result<()> {
     let undo = session.undo_turn();
-    store.append(session, &[undo], Durability::Now, SystemTime::now())
+    session.append(&[undo], Durability::Now, SystemTime::now())
 }
 
 /// The last question of a conversation.

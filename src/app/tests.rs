@@ -242,7 +242,7 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
             drop(crate::storage::Journal::create(path, &lines).unwrap());
         }
         let store = crate::session::Files::at(&dir);
-        if let Ok(found) = crate::session::Store::peek(&store, "cli_a") {
+        if let Ok(found) = crate::session::Session::peek(&store, "cli_a") {
             assert!(found.messages.len() <= 100);
         }
         let queue = crate::storage::Queue::new(queue, dir.join("q.lock"), 100);

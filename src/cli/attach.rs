@@ -76,7 +76,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
             std::io::ErrorKind::IsADirectory => {
                 wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")
             }
-            _ => wrong(e.to_string()),
+            _ => wrong(Error::from(e).message),
         })?,
         Err(e) => return Err(wrong(e.message)),
     };

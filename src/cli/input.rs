@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fs_err::os::unix::fs::OpenOptionsExt as _;
-use fs_err::{File, OpenOptions};
+use fs_err::File;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -43,10 +43,9 @@ impl Deadline {
 
 /// Opens a file, or a pipe that nobody may have opened to write yet.
 pub(super) fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)?;
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let file = File::from_parts(file.into(), path);
     if file.metadata()?.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }

@@ -40,7 +40,7 @@ impl AnswerSchema {
             Err(e) if e.kind() == ErrorKind::IsADirectory => {
                 return Err(wrong("it is a directory".to_owned()));
             }
-            file => file.doing("--schema")?,
+            file => file.doing(format_args!("--schema {path}"))?,
         };
         let content = input::read("the schema", &mut file, MAX_SCHEMA, deadline)?;
         if content.len() > MAX_SCHEMA {

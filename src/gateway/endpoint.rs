@@ -16,7 +16,7 @@ use crate::log::{Level, Sink};
 use crate::message::{Message, User};
 use crate::paths::session_name;
 use crate::provider::Sampling;
-use crate::session::{Entry, Memory, Store};
+use crate::session::{Entry, Memory, Session, Store};
 use crate::storage::Durability;
 use crate::test_speed::paced;
 use crate::text::rfc3339;
@@ -163,9 +163,10 @@ impl EndpointTurns {
             None => mark_open_question(&mut history, &id),
         };
         let memory = Memory::default();
-        let mut session = memory.load(UNSTORED, cancel, &|| ())?;
+        let store: Arc<dyn Store> = Arc::new(memory.clone());
+        let mut session = Session::open(&store, UNSTORED, cancel, &|| ())?;
         let entries: Vec<Entry> = history.iter().map(Entry::Message).collect();
-        memory.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
+        session.append(&entries, Durability::Later, SystemTime::now())?;
         drop(session);
         let agent = self.handler.agent_with(ask.model.as_deref())?;
         let agent = with_client_tools(&agent, tools)?.with_store(memory);

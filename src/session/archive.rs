@@ -9,15 +9,18 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use super::files::lock;
 use super::files::read_log;
 use super::lines::version;
+use super::media::{self, Named};
 use super::{
-    Files, Named, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, lock, media,
-    note, refuse_newer, turn_end, versions,
+    Files, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, note, refuse_newer,
+    turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -150,6 +153,11 @@ fn files(home: &Home) -> Result<BTreeMap<String, SessionFiles>> {
     Ok(found)
 }
 
+/// The keys of all conversations.
+pub(super) fn keys(home: &Home) -> Result<Vec<String>> {
+    Ok(files(home)?.into_keys().collect())
+}
+
 /// Every conversation, the one used last first.
 pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
     let files = files(home)?;
@@ -183,7 +191,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let mut summary = Summary::of(key, Files::new(home.clone()).look(key).ok());
+    let mut summary = Summary::of(key, Files::new(home.clone()).summarize(key).ok());
     if summary.last.is_empty() {
         summary.last = metas
             .iter()
@@ -207,21 +215,21 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
 pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcript> {
     let path = home.session(key);
     let found = read_log(key, &path, storage::read_journal)?;
-    let (mut transcript, mut repeated) = parse(found, &path)?;
-    let messages = transcript
-        .entries
+    let lines = found
+        .lines
         .iter()
-        .filter_map(|entry| match &entry.item {
-            Item::Message(message) => Some(message),
-            Item::Summary(_) | Item::TurnEnd(_) => None,
-        });
-    for (user, at) in note::waiting(home, key, messages)? {
-        let item = Item::Message(Message::User(user));
-        transcript.waiting.push(TranscriptEntry {
-            seq: 0,
-            time: rfc3339(at),
-            item,
-        });
+        .filter_map(|line| line.fields.as_object());
+    let waiting = note::waiting(home, key, lines)?;
+    let (mut transcript, mut repeated) = parse(found, &path)?;
+    for line in waiting.into_iter().map(Value::Object) {
+        let time = line["time"].as_str().unwrap_or_default().to_owned();
+        if let Some(message) = Message::from_line(line) {
+            transcript.waiting.push(TranscriptEntry {
+                seq: 0,
+                time,
+                item: Item::Message(message),
+            });
+        }
     }
     let Some(after) = after else {
         return Ok(transcript);
@@ -256,7 +264,9 @@ fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
         ..
     } = found;
     damage.extend(torn);
-    let format = lines.iter().find_map(|line| version(&line.fields));
+    let format = lines
+        .iter()
+        .find_map(|line| version(line.fields.as_object()?));
     refuse_newer(format, path)?;
     let text = |fields: &Value, name| {
         fields
@@ -369,8 +379,8 @@ pub(crate) fn reset(
     cancel: &Cancel,
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
-    let store = Files::new(home.clone());
-    let mut session = match store.load(key, cancel, &|| ()) {
+    let store: Arc<dyn Store> = Arc::new(Files::new(home.clone()));
+    let mut session = match Session::open(&store, key, cancel, &|| ()) {
         Err(e) if e.kind == Kind::Config => {
             let _lock = lock(home, key, cancel, &|| ())?;
             return begin_anew(home, key, now).map(Some);
@@ -383,7 +393,9 @@ pub(crate) fn reset(
     versions::forget(home, key)?;
     session.model = None;
     session.allowed.clear();
-    store.renew(&mut session, None, Vec::new(), now)
+    session.renew(None, Vec::new(), now)?;
+    let old = segments::segments(&home.session(key))?;
+    Ok(old.into_values().next_back())
 }
 
 /// Begins an empty segment after one that is not loaded: it is too large, or a newer program wrote it. Returns the path of that one.
@@ -423,7 +435,7 @@ pub(crate) fn erase(home: &Home, key: &str, cancel: &Cancel) -> Result<usize> {
 }
 
 /// The same for a conversation that is locked.
-fn remove(home: &Home, key: &str) -> Result<usize> {
+pub(super) fn remove(home: &Home, key: &str) -> Result<usize> {
     let files = files(home)?.remove(key).unwrap_or_default();
     let paths: Vec<PathBuf> = files.into_iter().map(|(_, path)| path).collect();
     storage::remove_files(&paths)?;

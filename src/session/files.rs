@@ -1,23 +1,22 @@
 //! Conversations as files, one for each, which several processes may use.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use super::lines::{refuse_newer, version};
+use super::lines::{fields, header, refuse_newer, version};
+use super::lock::lock_when_free;
 use super::media::{self, Named};
-use super::replay::Replay;
-use super::{
-    Entry, LOCK_WAIT, Line, QUIET_WAIT, Session, SessionFile, Store, Summary, archive, busy, note,
-};
+use super::{Entry, Guard, Line, Loaded, Session, Store, archive, note};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
-use crate::message::Message;
 use crate::paths::{Home, check_session};
+use crate::storage::segments::by_number;
 use crate::storage::{self, Durability, Journal, Lock, Opened};
-use crate::test_speed::paced;
-use crate::text::size;
+use crate::text::{rfc3339, size};
 
 /// The most bytes of a message: no window has room for more.
 const MAX_MESSAGE: usize = 4 << 20;
@@ -25,6 +24,40 @@ const MAX_MESSAGE: usize = 4 << 20;
 /// Conversations as files.
 pub struct Files {
     pub(super) home: Home,
+    /// The conversations that are locked through this value, by key.
+    locked: Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>,
+}
+
+/// The file of a conversation that is locked.
+#[derive(Default)]
+enum OpenFile {
+    #[default]
+    Unread,
+    /// There is none yet.
+    Missing,
+    Open {
+        journal: Journal,
+        /// The files beside it.
+        named: Named,
+    },
+}
+
+/// Frees a conversation when it is dropped.
+struct FileGuard {
+    locked: Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>,
+    key: String,
+    _lock: Lock,
+}
+
+impl Drop for FileGuard {
+    fn drop(&mut self) {
+        // Before the lock goes, which the next owner of this key waits for.
+        hold(&self.locked).remove(&self.key);
+    }
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Files {
@@ -32,145 +65,226 @@ impl Files {
     /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
     ///
     /// A key is part of a file's name: one that is empty, longer than 200 bytes, or has a slash, a backslash, a dot or a control
-    /// character is refused with an error of the kind [`Kind::Usage`].
+    /// character is refused with an error of the kind [`Kind::Usage`](crate::error::Kind::Usage).
     pub fn at(dir: impl Into<PathBuf>) -> Self {
         Self::new(Home::new(dir.into()))
     }
 
     pub(crate) fn new(home: Home) -> Self {
-        Self { home }
+        Self {
+            home,
+            locked: Arc::default(),
+        }
     }
 
-    /// The conversation without the media that lie beside it.
-    pub(super) fn look(&self, name: &str) -> Result<Session> {
-        check_session(name)?;
-        let path = self.home.session(name);
-        let mut replay = Replay::new(name);
-        let read = |path: &Path| storage::read_journal_into(path, &mut replay);
-        let found = read_log(name, &path, read)?;
-        refuse_newer(replay.version, &path)?;
-        let (mut session, _results) = replay.finish(found.next);
-        session.damage = found.damage.into_iter().chain(found.torn).collect();
-        let waiting = note::waiting(&self.home, name, session.messages.iter())?;
-        session
-            .messages
-            .extend(waiting.into_iter().map(|(user, _)| Message::User(user)));
-        Ok(session)
+    fn locked_file(&self, key: &str) -> Option<Arc<Mutex<OpenFile>>> {
+        hold(&self.locked).get(key).cloned()
     }
-}
 
-impl Store for Files {
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
-        check_session(name)?;
-        let lock = lock(&self.home, name, cancel, waiting).map_err(|e| self.home.hinted(e))?;
-        let path = self.home.session(name);
+    /// The lines of a conversation without the media that lie beside it, and then what waits for its next turn.
+    fn look(&self, key: &str) -> Result<Loaded> {
+        let path = self.home.session(key);
+        let found = read_log(key, &path, storage::read_journal)?;
+        let mut lines = by_number(found.lines, found.next)?;
+        refuse_newer(version_of(&lines), &path)?;
+        let waiting = note::waiting(&self.home, key, &lines)?;
+        lines.extend(waiting);
+        Ok(Loaded {
+            lines,
+            warnings: found.damage.into_iter().chain(found.torn).collect(),
+        })
+    }
+
+    /// A conversation for a list, without its media.
+    pub(super) fn summarize(&self, key: &str) -> Result<Session> {
+        check_session(key)?;
+        Ok(Session::of_lines(key, self.look(key)?)?.0)
+    }
+
+    /// Opens the file of a locked conversation and repairs it: what a crash cut short, what a disk damaged, what is too large.
+    fn open_file(&self, key: &str) -> Result<(OpenFile, Loaded)> {
+        let path = self.home.session(key);
         let mut warnings = Vec::new();
         if is_too_large(&path) {
-            let old = archive::begin_anew(&self.home, name, SystemTime::now())?;
+            let old = archive::begin_anew(&self.home, key, SystemTime::now())?;
             let most = size(storage::MAX_LOG);
             warnings.push(format!(
                 "the conversation has grown to more than {most}: a new one begins, and the old one is {}",
                 old.display()
             ));
         }
-        let mut replay = Replay::new(name);
-        let opened = Journal::open_into(&path, &mut replay)
+        let opened = Journal::open(&path)
             .doing("opening the session")
             .map_err(|e| self.home.hinted(e))?;
-        refuse_newer(replay.version, &path)?;
-        let journal = opened.map(|opened| without_damage(opened, &mut warnings));
-        let next = journal.as_ref().map_or(0, Journal::next);
-        let (mut session, missing) = replay.finish(next);
-        session.damage = warnings;
-        media::fetch(&path, &mut session.messages);
-        session.file = Some(SessionFile {
-            journal,
-            _lock: lock,
-        });
-        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
-        if !entries.is_empty() {
-            self.append(&mut session, &entries, Durability::Later, SystemTime::now())?;
-        }
-        // Results follow their calls, so notes wait for the next turn, as they do when that fails.
-        if session.not_begun > 0 {
-            return Ok(session);
-        }
-        if let Err(e) = note::take_over(self, &mut session) {
-            session
-                .damage
-                .push(format!("the notes for {name} could not be taken over: {e}"));
-        }
-        Ok(session)
-    }
-
-    fn list(&self) -> Result<Vec<Summary>> {
-        archive::list(&self.home)
-    }
-
-    fn erase(&self, name: &str) -> Result<bool> {
-        check_session(name)?;
-        Ok(archive::erase(&self.home, name, &Cancel::new(None))? > 0)
-    }
-
-    fn peek(&self, name: &str) -> Result<Session> {
-        let mut session = self.look(name)?;
-        media::fetch(&self.home.session(name), &mut session.messages);
-        Ok(session)
-    }
-
-    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
-        let Some(file) = &mut session.file else {
-            return Err(Error::failed("the session was not loaded from a file"));
+        let Some(mut opened) = opened else {
+            return Ok((OpenFile::Missing, Loaded::default()));
         };
-        if let Some(journal) = &mut file.journal {
-            return journal.append(lines, durability);
-        }
-        let journal = Journal::create(&self.home.session(&session.name), lines)
-            .doing("starting the session")
-            .map_err(|e| self.home.hinted(e))?;
-        file.journal = Some(journal);
-        Ok(())
+        let lines = by_number(std::mem::take(&mut opened.lines), opened.journal.next())?;
+        refuse_newer(version_of(&lines), &path)?;
+        let named = Named::of(&lines);
+        let journal = without_damage(opened, &mut warnings);
+        Ok((
+            OpenFile::Open { journal, named },
+            Loaded { lines, warnings },
+        ))
     }
 
+    /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
+    fn take_notes(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
+        if !self.home.session_notes(key).exists() {
+            return Ok(());
+        }
+        let (session, missing) = Session::of_lines(key, lines.clone().into())?;
+        if session.not_begun > 0 {
+            return Ok(());
+        }
+        note::take_over(&self.home, key, lines, |waiting, lines| {
+            let now = rfc3339(SystemTime::now());
+            let mut new = Vec::new();
+            if lines.is_empty() && !waiting.is_empty() {
+                new.push(header(key, &now));
+            }
+            // Results follow their calls.
+            new.extend(missing.iter().map(|m| fields(&Entry::Message(m), &now)));
+            new.extend(waiting);
+            self.append(key, file, &new, Durability::Now)?;
+            lines.extend(new);
+            Ok(())
+        })
+    }
+
+    /// Appends lines, whose media are beside the log by then.
     fn append(
         &self,
-        session: &mut Session,
-        entries: &[Entry],
+        key: &str,
+        file: &mut OpenFile,
+        lines: &[Line],
         durability: Durability,
-        now: SystemTime,
     ) -> Result<()> {
-        check_session(&session.name)?;
-        let live = self.home.session(&session.name);
-        let mut lines = session.lines(entries, now);
-        media::put_beside(&live, &mut lines)?;
-        check_length(&lines)?;
-        self.write(session, &lines, durability)?;
-        session.appended(entries, now);
-        for line in &lines {
-            session.named.line(line);
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let live = self.home.session(key);
+        if let OpenFile::Open { journal, .. } = file {
+            journal.append(lines, durability)?;
+        } else {
+            let journal = Journal::create(&live, lines)
+                .doing("starting the session")
+                .map_err(|e| self.home.hinted(e))?;
+            *file = OpenFile::Open {
+                journal,
+                named: Named::default(),
+            };
+        }
+        let OpenFile::Open { named, .. } = file else {
+            return Ok(());
+        };
+        for line in lines {
+            named.line(line);
         }
         // What was taken back shows nothing, either.
-        let ends = |entry: &Entry| matches!(entry, Entry::TurnEnd(_) | Entry::Undo(_));
-        if entries.iter().any(ends) {
-            session.named.remove_old(&live);
+        let ends = |line: &Line| line.contains_key("turn") || line.contains_key("undo");
+        if lines.iter().any(ends) {
+            named.remove_old(&live);
         }
         Ok(())
     }
 
-    fn replace(&self, session: &mut Session, mut lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        check_session(&session.name)?;
-        let live = self.home.session(&session.name);
-        media::put_beside(&live, &mut lines)?;
-        let named = Named::of(&lines);
-        let Some(journal) = session.file.as_mut().and_then(|file| file.journal.as_mut()) else {
-            return Err(Error::failed("the session was not loaded from a file"));
+    /// Begins a new segment with these lines.
+    fn replace(&self, key: &str, file: &mut OpenFile, lines: Vec<Line>) -> Result<()> {
+        let OpenFile::Open { journal, named } = file else {
+            return self.append(key, file, &lines, Durability::Now);
         };
-        let old = journal.renew(lines).map_err(|e| self.home.hinted(e))?;
+        let new = Named::of(&lines);
+        journal.renew(lines).map_err(|e| self.home.hinted(e))?;
+        *named = new;
         // The new segment counts by now. What is left is removed with the next one.
-        drop(media::remove_others(&live, &named));
-        session.named = named;
-        Ok(Some(old))
+        drop(media::remove_others(&self.home.session(key), named));
+        Ok(())
     }
+}
+
+impl Store for Files {
+    fn read(&self, key: &str) -> Result<Loaded> {
+        check_session(key)?;
+        let mut loaded = self.read_or_open(key)?;
+        media::fetch(&self.home.session(key), &mut loaded.lines);
+        Ok(loaded)
+    }
+
+    fn write(&self, key: &str, from: usize, lines: &[Line], durability: Durability) -> Result<()> {
+        check_session(key)?;
+        let Some(file) = self.locked_file(key) else {
+            return Err(Error::failed("the session is not locked"));
+        };
+        let mut file = hold(&file);
+        if from == 0 && lines.is_empty() {
+            *file = OpenFile::Missing;
+            return archive::remove(&self.home, key).map(drop);
+        }
+        if matches!(*file, OpenFile::Unread) {
+            *file = self.open_file(key)?.0;
+        }
+        let next = match &*file {
+            OpenFile::Open { journal, .. } => usize::try_from(journal.next()).unwrap_or(usize::MAX),
+            OpenFile::Unread | OpenFile::Missing => 0,
+        };
+        let mut lines = lines.to_vec();
+        media::put_beside(&self.home.session(key), &mut lines)?;
+        check_length(&lines)?;
+        if from >= next {
+            return self.append(key, &mut file, &lines, durability);
+        }
+        let mut all = match from {
+            0 => Vec::new(),
+            _ => self.look(key)?.lines,
+        };
+        all.truncate(from);
+        all.append(&mut lines);
+        self.replace(key, &mut file, all)
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        archive::keys(&self.home)
+    }
+
+    fn lock(&self, key: &str) -> Result<Option<Guard>> {
+        check_session(key)?;
+        let Some(lock) = try_lock(&self.home, key)? else {
+            return Ok(None);
+        };
+        hold(&self.locked).insert(key.to_owned(), Arc::default());
+        Ok(Some(Box::new(FileGuard {
+            locked: self.locked.clone(),
+            key: key.to_owned(),
+            _lock: lock,
+        })))
+    }
+}
+
+impl Files {
+    /// Reads a conversation. Its first reading after it was locked repairs it, and takes over what waits for its turn.
+    fn read_or_open(&self, key: &str) -> Result<Loaded> {
+        let Some(file) = self.locked_file(key) else {
+            return self.look(key);
+        };
+        let mut file = hold(&file);
+        if !matches!(*file, OpenFile::Unread) {
+            return self.look(key);
+        }
+        let (opened, mut loaded) = self.open_file(key)?;
+        *file = opened;
+        if let Err(e) = self.take_notes(key, &mut file, &mut loaded.lines) {
+            loaded
+                .warnings
+                .push(format!("the notes for {key} could not be taken over: {e}"));
+        }
+        Ok(loaded)
+    }
+}
+
+fn version_of(lines: &[Line]) -> Option<u64> {
+    lines.iter().find_map(version)
 }
 
 /// Refuses a message that is too long for any model.
@@ -219,8 +333,11 @@ pub(crate) fn inspect(path: &Path) -> Result<(Vec<String>, Option<String>)> {
         .doing("reading the session")?
         .unwrap_or_default();
     let mut damage = found.damage;
-    let version = found.lines.iter().find_map(|line| version(&line.fields));
-    damage.extend(refuse_newer(version, path).err().map(|e| e.message));
+    let format = found
+        .lines
+        .iter()
+        .find_map(|line| version(line.fields.as_object()?));
+    damage.extend(refuse_newer(format, path).err().map(|e| e.message));
     Ok((damage, found.torn))
 }
 
@@ -244,14 +361,15 @@ fn without_damage(opened: Opened, warnings: &mut Vec<String>) -> Journal {
     journal
 }
 
-pub(super) fn lock(home: &Home, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Lock> {
-    let path = home.lock(name);
-    let lock = match Lock::acquire(&path, QUIET_WAIT, cancel) {
-        Err(e) if e.kind == Kind::Busy => {
-            waiting();
-            Lock::acquire(&path, paced(LOCK_WAIT).saturating_sub(QUIET_WAIT), cancel)
-        }
-        result => result,
-    };
-    lock.map_err(|e| busy(name, e))
+/// Locks a conversation for what is done to its files. Calls `on_wait` when somebody else has held it for a second.
+pub(super) fn lock(home: &Home, key: &str, cancel: &Cancel, on_wait: &dyn Fn()) -> Result<Lock> {
+    lock_when_free(key, cancel, on_wait, || try_lock(home, key))
+}
+
+/// `None` if somebody else holds it.
+fn try_lock(home: &Home, key: &str) -> Result<Option<Lock>> {
+    match Lock::acquire(&home.lock(key), Duration::ZERO, &Cancel::new(None)) {
+        Err(e) if e.kind == Kind::Busy => Ok(None),
+        lock => lock.map(Some).map_err(|e| home.hinted(e)),
+    }
 }

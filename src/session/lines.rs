@@ -16,7 +16,7 @@ const VERSION: u64 = 1;
 pub(super) const INTERRUPTED: &str = "interrupted, outcome unknown";
 
 /// The format that a line says its file has.
-pub(super) fn version(line: &Value) -> Option<u64> {
+pub(super) fn version(line: &Line) -> Option<u64> {
     line.get("v")?.as_u64()
 }
 

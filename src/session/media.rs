@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::Line;
 use crate::error::{Context, Error, Result};
-use crate::message::Message;
 use crate::storage::{self, Durability, segments};
 
 /// How many turns show their media: the current one, and those before it.
@@ -55,18 +54,6 @@ impl Named {
         }
         for name in names(line) {
             self.files.push((self.turns, name.to_owned()));
-        }
-    }
-
-    /// Takes over a message of a line.
-    pub(super) fn message(&mut self, message: &Message) {
-        if matches!(message, Message::User(_)) {
-            self.turns += 1;
-        }
-        for media in message.media() {
-            if !media.file.is_empty() {
-                self.files.push((self.turns, media.file.clone()));
-            }
         }
     }
 
@@ -158,34 +145,38 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(bytes))
 }
 
-/// Reads the media that the next turn shows back into the messages that name it.
-pub(super) fn fetch(live: &Path, messages: &mut [Message]) {
-    let users = messages
-        .iter()
-        .enumerate()
-        .rev()
-        .filter(|(_, message)| matches!(message, Message::User(_)));
-    let shown = users.map(|(at, _)| at).nth(SHOWN_TURNS - 1).unwrap_or(0);
-    for message in &mut messages[shown..] {
-        for media in message.media_mut() {
-            if media.file.is_empty() || !media.base64.is_empty() {
-                continue;
-            }
-            // A file that cannot be read is not shown, and the turn continues.
-            let Ok(Some(bytes)) = read(&path_of(live, &media.file)) else {
+/// Reads the media that the next turn shows back into the lines that name it.
+pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
+    let (mut at, mut turns) = (lines.len(), 0);
+    while at > 0 && turns < SHOWN_TURNS {
+        at -= 1;
+        let line = &mut lines[at];
+        if let Some(from) = line.get("undo").and_then(Value::as_u64) {
+            // What it takes back shows nothing.
+            at = at.min(usize::try_from(from).unwrap_or(at));
+            continue;
+        }
+        fetch_line(live, line);
+        turns += usize::from(line.get("role").and_then(Value::as_str) == Some("user"));
+    }
+}
+
+fn fetch_line(live: &Path, line: &mut Line) {
+    for name in ["media", "images"] {
+        let all = line.get_mut(name).and_then(Value::as_array_mut);
+        for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let Some(file) = media.get("file").and_then(Value::as_str) else {
                 continue;
             };
-            if media
-                .file
-                .starts_with(&format!("{:08x}-", crc32fast::hash(&bytes)))
-            {
-                media.base64 = STANDARD.encode(bytes);
-                media.file.clear();
+            // A file that cannot be read is not shown, and the turn continues.
+            let Ok(Some(bytes)) = read(&path_of(live, file)) else {
+                continue;
+            };
+            if file.starts_with(&format!("{:08x}-", crc32fast::hash(&bytes))) {
+                media.remove("file");
+                media.insert("base64".to_owned(), STANDARD.encode(bytes).into());
             }
         }
-    }
-    for message in messages {
-        message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
     }
 }
 

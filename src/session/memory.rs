@@ -1,13 +1,10 @@
 //! Conversations that end with the program, for `--no-session` and for embedding.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::archive::newest_first;
-use super::line_store::Locks;
-use super::{Line, Session, Store, Summary, lock_when_free};
-use crate::cancel::Cancel;
+use super::lock::Locks;
+use super::{Guard, Line, Loaded, Store};
 use crate::error::Result;
 use crate::storage::Durability;
 
@@ -25,38 +22,27 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
-        let lock = lock_when_free(name, cancel, waiting, || Ok(self.locks.lock(name)))?;
-        Ok(self.peek(name)?.locked_by(lock))
+    fn read(&self, key: &str) -> Result<Loaded> {
+        let lines = self.all().get(key).cloned();
+        Ok(lines.unwrap_or_default().into())
     }
 
-    fn peek(&self, name: &str) -> Result<Session> {
-        let lines = self.all().get(name).cloned();
-        Session::read(name, lines.unwrap_or_default())
-    }
-
-    fn write(&self, session: &mut Session, lines: &[Line], _: Durability) -> Result<()> {
+    fn write(&self, key: &str, from: usize, lines: &[Line], _: Durability) -> Result<()> {
         let mut all = self.all();
-        all.entry(session.name.clone())
-            .or_default()
-            .extend_from_slice(lines);
+        let stored = all.entry(key.to_owned()).or_default();
+        stored.truncate(from);
+        stored.extend_from_slice(lines);
+        if stored.is_empty() {
+            all.remove(key);
+        }
         Ok(())
     }
 
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        let mut all = self.all();
-        if lines.is_empty() {
-            all.remove(&session.name);
-        } else {
-            all.insert(session.name.clone(), lines);
-        }
-        Ok(None)
+    fn list(&self) -> Result<Vec<String>> {
+        Ok(self.all().keys().cloned().collect())
     }
 
-    fn list(&self) -> Result<Vec<Summary>> {
-        let all = self.all().clone();
-        let list = all.into_iter();
-        let list = list.map(|(key, lines)| Summary::of(&key, Session::read(&key, lines).ok()));
-        Ok(newest_first(list.collect()))
+    fn lock(&self, key: &str) -> Result<Option<Guard>> {
+        Ok(self.locks.lock(key))
     }
 }

@@ -1,4 +1,4 @@
-//! Conversations: the [`Store`] that keeps them, in [`Files`], in [`Memory`], or in [`Lines`] of your own. A turn locks its
+//! Conversations: the [`Store`] that keeps them, in [`Files`], in [`Memory`], or in one of your own. A turn locks its
 //! conversation. Programs list, read and erase conversations by the functions of [`crate::agent::Agent`].
 
 // A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a
@@ -9,21 +9,19 @@
 // later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
 pub(crate) mod archive;
-mod check;
 mod files;
-mod line_store;
 mod lines;
+mod lock;
 mod media;
 mod memory;
 mod note;
 mod replay;
 pub(crate) mod search;
+mod store;
 mod values;
 pub(crate) mod versions;
-mod wait;
 
-use std::any::Any;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -36,21 +34,19 @@ pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
 pub use crate::storage::Durability;
-use crate::storage::{Journal, Line as Numbered, Lock, Sink};
 use crate::text::{counted, one_line, rfc3339};
 pub use archive::Summary;
-pub use check::check_store;
+use archive::newest_first;
 pub use files::Files;
 pub(crate) use files::inspect;
-pub use line_store::{LineStore, Lines};
-use media::Named;
+use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
 pub use memory::Memory;
 pub(crate) use note::note;
+pub use store::{Guard, Loaded, Store};
 pub use values::Values;
-use wait::lock_when_free;
 
-use files::lock;
+use crate::paths::check_session;
 use lines::{base, effective_lines, fields, header, refuse_newer, turn_end};
 use replay::Replay;
 
@@ -117,7 +113,7 @@ pub enum Entry<'a> {
     Value(&'a str, &'a Value),
 }
 
-/// A conversation, built by [`Session::read`]. [`Store::load`] locks it until this value is dropped; [`Store::peek`] does not.
+/// A conversation, as [`Agent::session`](crate::agent::Agent::session) shows it. While a turn has it, it is locked.
 pub struct Session {
     /// The key of the conversation.
     pub name: String,
@@ -149,18 +145,14 @@ pub struct Session {
     is_undone: bool,
     /// The results of so many messages at the end stand for calls that have not begun: no file has them.
     not_begun: usize,
-    /// The files beside the log.
-    named: Named,
-    file: Option<SessionFile>,
-    /// What a store of somebody else holds.
-    lock: Option<Box<dyn Any + Send + Sync>>,
+    /// Where it is written; `None` for one that is only read.
+    log: Option<SessionLog>,
 }
 
-/// The open file of a locked conversation.
-struct SessionFile {
-    /// `None` until the first line is written.
-    journal: Option<Journal>,
-    _lock: Lock,
+/// A locked conversation in its store.
+struct SessionLog {
+    store: Arc<dyn Store>,
+    _guard: Guard,
 }
 
 /// The channel of the library's own conversations.
@@ -244,30 +236,104 @@ impl Session {
         }));
     }
 
-    /// Builds a conversation from the lines that a [`Store`] has kept.
+    /// Locks a conversation, and reads it for a turn. Calls `on_wait` when somebody else has held it for a second; `cancel` ends
+    /// the wait.
     ///
     /// # Errors
-    /// [`Kind::Config`] when a newer program wrote them.
-    pub fn read(name: &str, lines: Vec<Line>) -> Result<Self> {
-        let next = lines.len() as u64;
-        let mut replay = Replay::new(name);
-        for (seq, line) in (0..).zip(lines) {
-            let fields = Value::Object(line);
-            replay.line(Numbered { seq, fields });
+    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Interrupted`] when the wait is cancelled, [`Kind::Config`] when
+    /// a newer program wrote it, [`Kind::Usage`] for a key that is no plain name, and errors of the storage.
+    pub(crate) fn open(
+        store: &Arc<dyn Store>,
+        key: &str,
+        cancel: &Cancel,
+        on_wait: &dyn Fn(),
+    ) -> Result<Self> {
+        check_session(key)?;
+        let guard = lock_when_free(key, cancel, on_wait, || store.lock(key))?;
+        let (mut session, missing) = Self::of_lines(key, store.read(key)?)?;
+        session.log = Some(SessionLog {
+            store: store.clone(),
+            _guard: guard,
+        });
+        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
+        if !entries.is_empty() {
+            session.append(&entries, Durability::Later, SystemTime::now())?;
         }
-        refuse_newer(replay.version, Path::new(name))?;
-        // What results are missing are missing the next time as well.
-        let (session, _results) = replay.finish(next);
         Ok(session)
     }
 
-    /// Keeps `lock` until this value is dropped.
-    pub fn locked_by(mut self, lock: impl Any + Send + Sync) -> Self {
-        self.lock = Some(Box::new(lock));
-        self
+    /// Reads a conversation without locking or changing it. A new one is empty.
+    ///
+    /// # Errors
+    /// Those of [`Session::open`] but the first two.
+    pub(crate) fn peek(store: &dyn Store, key: &str) -> Result<Self> {
+        check_session(key)?;
+        Ok(Self::of_lines(key, store.read(key)?)?.0)
     }
 
-    fn new(name: &str) -> Self {
+    /// The conversation that these lines make, and the results that it lacks at its end.
+    fn of_lines(key: &str, loaded: Loaded) -> Result<(Self, Vec<Message>)> {
+        let next = loaded.lines.len() as u64;
+        let mut replay = Replay::new(key);
+        for (seq, line) in (0..).zip(loaded.lines) {
+            replay.line(seq, line);
+        }
+        refuse_newer(replay.version, Path::new(key))?;
+        let (mut session, missing) = replay.finish(next);
+        session.damage = loaded.warnings;
+        for message in &mut session.messages {
+            message.replace_media(|media| media.base64.is_empty(), NOT_SHOWN);
+        }
+        Ok((session, missing))
+    }
+
+    /// Appends entries, with `now` as their time, and updates all but the messages.
+    ///
+    /// # Errors
+    /// Errors of the storage; then none of them is kept.
+    pub(crate) fn append(
+        &mut self,
+        entries: &[Entry],
+        durability: Durability,
+        now: SystemTime,
+    ) -> Result<()> {
+        let lines = self.lines(entries, now);
+        let next = usize::try_from(self.next).unwrap_or(usize::MAX);
+        self.log()?
+            .store
+            .write(&self.name, next, &lines, durability)?;
+        self.appended(entries, now);
+        Ok(())
+    }
+
+    /// Begins a new segment with `summary` and the messages `kept`, which become those of this conversation; its model stays.
+    /// Does nothing if nothing is stored yet.
+    ///
+    /// # Errors
+    /// Errors of the storage; then nothing has changed, or nothing can be written any more.
+    pub(crate) fn renew(
+        &mut self,
+        summary: Option<String>,
+        kept: Vec<Message>,
+        now: SystemTime,
+    ) -> Result<()> {
+        if self.next == 0 {
+            return Ok(());
+        }
+        let lines = self.next_segment(summary.as_deref(), &kept, now);
+        let durability = Durability::Now;
+        self.log()?.store.write(&self.name, 0, &lines, durability)?;
+        self.enter_segment(summary, kept);
+        Ok(())
+    }
+
+    fn log(&self) -> Result<&SessionLog> {
+        self.log
+            .as_ref()
+            .ok_or_else(|| Error::failed("the conversation was read without its lock"))
+    }
+
+    pub(crate) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             messages: Vec::new(),
@@ -285,9 +351,7 @@ impl Session {
             asked: 0,
             is_undone: false,
             not_begun: 0,
-            named: Named::default(),
-            file: None,
-            lock: None,
+            log: None,
         }
     }
 
@@ -419,152 +483,29 @@ impl Session {
     }
 }
 
-/// Where conversations are kept: the lines of each since the last [`Store::replace`], and a lock for each.
-///
-/// A store of your own keeps the lines that it is given, in order, and need not know what is in them. [`LineStore`] makes one
-/// from two functions, or from three if several processes share it (`docs/examples/store.rs` and `sqlite.rs`). Implement this
-/// trait, with its first four functions, only if the store waits for its locks or keeps old segments in its own way. [`check_store`]
-/// tests one.
-pub trait Store: Send + Sync {
-    /// Locks the conversation `name`, and loads it as [`Store::peek`] does; hand the lock to [`Session::locked_by`]. Calls
-    /// `waiting` when somebody else has held it for a second. `cancel` ends the wait: [`Cancel::sleep`] returns an error then.
-    ///
-    /// # Errors
-    /// [`Kind::Busy`] when it stays locked for 30 seconds, [`Kind::Interrupted`] when the wait is cancelled, [`Kind::Config`] when
-    /// a newer program wrote it, and errors of the storage.
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session>;
-
-    /// Reads the conversation `name` without locking or changing it: [`Session::read`] builds it from its lines; a new one has
-    /// none.
-    ///
-    /// # Errors
-    /// [`Kind::Config`] when a newer program wrote it, and errors of the storage.
-    fn peek(&self, name: &str) -> Result<Session>;
-
-    /// Appends these lines to a loaded conversation.
-    ///
-    /// # Errors
-    /// Errors of the storage; then none of them is kept.
-    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()>;
-
-    /// Replaces all lines of the conversation with these. Returns the path of the old ones, if they are kept.
-    ///
-    /// # Errors
-    /// Errors of the storage; then nothing has changed, or nothing can be written any more.
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>>;
-
-    /// Appends to a loaded conversation, with `now` as the time of what is appended. Updates all of `session` but its messages.
-    ///
-    /// # Errors
-    /// Those of [`Store::write`].
-    fn append(
-        &self,
-        session: &mut Session,
-        entries: &[Entry],
-        durability: Durability,
-        now: SystemTime,
-    ) -> Result<()> {
-        let lines = session.lines(entries, now);
-        self.write(session, &lines, durability)?;
-        session.appended(entries, now);
-        Ok(())
-    }
-
-    /// Begins a new segment with `summary` and the messages `kept`, which become those of `session`; its model stays. Does
-    /// nothing if nothing is stored yet. Returns the path of the segment before it, if there is one.
-    ///
-    /// # Errors
-    /// Those of [`Store::replace`].
-    fn renew(
-        &self,
-        session: &mut Session,
-        summary: Option<String>,
-        kept: Vec<Message>,
-        now: SystemTime,
-    ) -> Result<Option<PathBuf>> {
-        if session.next == 0 {
-            return Ok(None);
+/// Every conversation of a store, the one used last first.
+pub(crate) fn list(store: &dyn Store) -> Result<Vec<Summary>> {
+    let mut list = Vec::new();
+    for key in store.list()? {
+        let session = Session::peek(store, &key).ok();
+        let is_erased = session.as_ref().is_some_and(|session| session.next == 0);
+        if !is_erased {
+            list.push(Summary::of(&key, session));
         }
-        let lines = session.next_segment(summary.as_deref(), &kept, now);
-        let old = self.replace(session, lines)?;
-        session.enter_segment(summary, kept);
-        Ok(old)
     }
-
-    /// Every conversation, the one used last first. Default: an error, for this store does not know its keys.
-    ///
-    /// # Errors
-    /// Errors of the storage.
-    fn list(&self) -> Result<Vec<Summary>> {
-        Err(unlisted())
-    }
-
-    /// Deletes the conversation `name` and all that belongs to it, and says whether there was one. Waits for a turn that is
-    /// running. Default: replaces its lines with none, after which it is new.
-    ///
-    /// # Errors
-    /// Those of [`Store::load`] and [`Store::replace`].
-    fn erase(&self, name: &str) -> Result<bool> {
-        let mut session = self.load(name, &Cancel::new(None), &|| ())?;
-        let is_there = session.next > 0;
-        if is_there {
-            self.replace(&mut session, Vec::new())?;
-        }
-        Ok(is_there)
-    }
+    Ok(newest_first(list))
 }
 
-/// The error of a store that does not know its keys.
-fn unlisted() -> Error {
-    Error::failed("this store does not list its conversations")
-        .hint("implement session::Lines::keys, or session::Store::list")
-}
-
-/// A store that several agents share.
-impl<S: Store + ?Sized> Store for Arc<S> {
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
-        (**self).load(name, cancel, waiting)
-    }
-
-    fn peek(&self, name: &str) -> Result<Session> {
-        (**self).peek(name)
-    }
-
-    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
-        (**self).write(session, lines, durability)
-    }
-
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        (**self).replace(session, lines)
-    }
-
-    fn append(
-        &self,
-        session: &mut Session,
-        entries: &[Entry],
-        durability: Durability,
-        now: SystemTime,
-    ) -> Result<()> {
-        (**self).append(session, entries, durability, now)
-    }
-
-    fn renew(
-        &self,
-        session: &mut Session,
-        summary: Option<String>,
-        kept: Vec<Message>,
-        now: SystemTime,
-    ) -> Result<Option<PathBuf>> {
-        (**self).renew(session, summary, kept, now)
-    }
-
-    fn list(&self) -> Result<Vec<Summary>> {
-        (**self).list()
-    }
-
-    fn erase(&self, name: &str) -> Result<bool> {
-        (**self).erase(name)
-    }
+/// Erases a conversation once no turn holds it, and returns whether there was one.
+pub(crate) fn erase(store: &dyn Store, key: &str) -> Result<bool> {
+    check_session(key)?;
+    let _guard = lock_when_free(key, &Cancel::new(None), &|| (), || store.lock(key))?;
+    // What cannot be read is there.
+    let is_there = store
+        .read(key)
+        .map_or(true, |found| !found.lines.is_empty());
+    store.write(key, 0, &[], Durability::Now)?;
+    Ok(is_there)
 }
 
 /// Says what is busy, and what to do about it.

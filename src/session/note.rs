@@ -9,9 +9,10 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Entry, Files, Session, Store};
+use super::lines::fields;
+use super::{Entry, Line};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::json::from_json;
@@ -86,64 +87,57 @@ fn newest(path: &Path) -> Result<Vec<Note>> {
     Ok(notes.split_off(notes.len().saturating_sub(MAX_NOTES - left)))
 }
 
-/// The notes for a conversation that are not among its messages, the oldest first, each with its time. Takes no lock.
+/// The notes for a conversation that are not among its lines, the oldest first, as lines. Takes no lock.
 pub(super) fn waiting<'a>(
     home: &Home,
     session: &str,
-    messages: impl Iterator<Item = &'a Message>,
-) -> Result<Vec<(User, SystemTime)>> {
-    let user = |Note { id, content, at }| {
-        let at = UNIX_EPOCH + Duration::from_millis(at);
-        (
-            User {
-                content,
-                time: rfc3339(at),
-                id,
-                ..User::default()
-            },
-            at,
-        )
-    };
-    let mut waiting: Vec<(User, SystemTime)> = newest(&home.session_notes(session))?
-        .into_iter()
-        .map(user)
-        .collect();
-    for message in messages {
-        if let Message::User(there) = message {
-            waiting.retain(|(user, _)| user.id != there.id);
+    lines: impl IntoIterator<Item = &'a Line>,
+) -> Result<Vec<Line>> {
+    let mut notes = newest(&home.session_notes(session))?;
+    for line in lines {
+        if let Some(id) = line.get("id").and_then(Value::as_str) {
+            notes.retain(|note| note.id != id);
         }
     }
-    Ok(waiting)
+    Ok(notes.into_iter().map(line_of).collect())
 }
 
-/// Takes the notes over into the conversation, which the caller has locked.
-pub(super) fn take_over(store: &Files, session: &mut Session) -> Result<()> {
-    let path = store.home.session_notes(&session.name);
-    if fs_err::symlink_metadata(&path).is_err() {
-        return Ok(());
-    }
+fn line_of(Note { id, content, at }: Note) -> Line {
+    let time = rfc3339(UNIX_EPOCH + Duration::from_millis(at));
+    let message = Message::User(User {
+        content,
+        time: time.clone(),
+        id,
+        ..User::default()
+    });
+    fields(&Entry::Message(&message), &time)
+}
+
+/// Gives the notes of a conversation, which the caller has locked, to `append`, and removes them.
+pub(super) fn take_over(
+    home: &Home,
+    session: &str,
+    lines: &mut Vec<Line>,
+    append: impl FnOnce(Vec<Line>, &mut Vec<Line>) -> Result<()>,
+) -> Result<()> {
+    let path = home.session_notes(session);
     let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None))?;
-    let new = waiting(&store.home, &session.name, session.messages.iter())?;
-    let mut left = new.len();
-    for (user, at) in new {
-        left -= 1;
-        let durability = if left == 0 {
-            Durability::Now
-        } else {
-            Durability::Later
-        };
-        let message = Message::User(user);
-        store.append(session, &[Entry::Message(&message)], durability, at)?;
-        session.messages.push(message);
-    }
+    let new = waiting(home, session, &*lines)?;
+    append(new, lines)?;
     storage::remove(&path)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::archive;
+    use crate::session::{Files, Session, Store, archive};
     use std::path::PathBuf;
+    use std::sync::Arc;
+
+    fn open(home: &Home) -> Session {
+        let store: Arc<dyn Store> = Arc::new(Files::new(home.clone()));
+        Session::open(&store, "telegram_1", &Cancel::new(None), &|| ()).unwrap()
+    }
 
     struct Scratch(Home);
 
@@ -157,9 +151,7 @@ mod tests {
 
         /// The ids of all messages of the conversation that have one, and the files beside it.
         fn found(&self) -> (Vec<String>, Vec<PathBuf>) {
-            let session = Files::new(self.0.clone())
-                .load("telegram_1", &Cancel::new(None), &|| ())
-                .unwrap();
+            let session = open(&self.0);
             let id = |message: &Message| match message {
                 Message::User(user) => Some(user.id.clone()),
                 _ => None,
@@ -181,9 +173,7 @@ mod tests {
     #[test]
     fn a_note_is_seen_at_once_and_in_the_conversation_from_its_next_turn_on() {
         let Scratch(home) = &Scratch::new("busy");
-        let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let held = open(home);
         note(
             home,
             "telegram_1",
@@ -194,7 +184,7 @@ mod tests {
         .unwrap();
         note(home, "telegram_1", "b", "The job sent this", "two").unwrap();
         assert!(home.session_notes("telegram_1").exists() && held.messages.is_empty());
-        let seen = Files::new(home.clone()).peek("telegram_1").unwrap();
+        let seen = Session::peek(&Files::new(home.clone()), "telegram_1").unwrap();
         assert!(home.session_notes("telegram_1").exists() && !home.session("telegram_1").exists());
         let list = archive::list(home).unwrap();
         assert_eq!(
@@ -210,9 +200,7 @@ mod tests {
         );
         drop(held);
         note(home, "telegram_1", "c", "The job sent this", "three").unwrap();
-        let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let session = open(home);
         assert_eq!(session.messages[..2], seen.messages);
         let Message::User(first) = &session.messages[0] else {
             panic!("{:?}", session.messages)
@@ -231,9 +219,7 @@ mod tests {
     fn of_many_notes_the_newest_are_taken_over() {
         let Scratch(home) = &Scratch::new("many");
         let text = "x".repeat(1000);
-        let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let held = open(home);
         for n in 0..600 {
             note(
                 home,
@@ -251,9 +237,7 @@ mod tests {
             );
         }
         drop(held);
-        let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let session = open(home);
         let all: Vec<&User> = session
             .messages
             .iter()
@@ -281,9 +265,7 @@ mod tests {
             .unwrap();
         }
         drop(session);
-        let session = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let session = open(home);
         let Message::User(last) = &session.messages[50] else {
             panic!()
         };
@@ -298,9 +280,7 @@ mod tests {
     fn a_crash_while_notes_are_taken_over_neither_doubles_nor_loses_one() {
         let scratch = Scratch::new("crash");
         let home = &scratch.0;
-        let held = Files::new(home.clone())
-            .load("telegram_1", &Cancel::new(None), &|| ())
-            .unwrap();
+        let held = open(home);
         for id in ["a", "b"] {
             note(home, "telegram_1", id, "Title", "text").unwrap();
         }
@@ -333,9 +313,7 @@ mod tests {
     fn what_was_noted_before_a_new_conversation_stays_in_the_old_one_and_is_erased_with_it() {
         let Scratch(home) = &Scratch::new("anew");
         let cancel = Cancel::new(None);
-        let mut held = Files::new(home.clone())
-            .load("telegram_1", &cancel, &|| ())
-            .unwrap();
+        let mut held = open(home);
         note(home, "telegram_1", "a", "Title", "text").unwrap();
         assert_eq!(
             archive::find(home, "telegram_1").unwrap(),
@@ -347,23 +325,13 @@ mod tests {
             ..User::default()
         });
         let (entries, now) = ([Entry::Message(&hello)], SystemTime::now());
-        Files::new(home.clone())
-            .append(&mut held, &entries, Durability::Now, now)
-            .unwrap();
+        held.append(&entries, Durability::Now, now).unwrap();
         drop(held);
         archive::reset(home, "telegram_1", &cancel, now)
             .unwrap()
             .unwrap();
-        assert!(
-            Files::new(home.clone())
-                .load("telegram_1", &cancel, &|| ())
-                .unwrap()
-                .messages
-                .is_empty()
-        );
-        let held = Files::new(home.clone())
-            .load("telegram_1", &cancel, &|| ())
-            .unwrap();
+        assert!(open(home).messages.is_empty());
+        let held = open(home);
         note(home, "telegram_1", "b", "Title", "text").unwrap();
         drop(held);
         fs_err::write(

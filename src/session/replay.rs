@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 use super::lines::{base, call_asked_about, pair, turn_end, version};
-use super::{NOT_BEGUN, Session, TurnEnd, values};
+use super::{Line, NOT_BEGUN, Session, TurnEnd, values};
 use crate::message::Message;
-use crate::storage::{Line, Sink};
 
 /// What a line says that an undo can take back.
 enum Item {
@@ -65,7 +64,6 @@ impl Replay {
             Item::End(end) => session.ended = Some(end),
             Item::Asked(call) => self.asked_about = call,
             Item::Message { message, time } => {
-                session.named.message(&message);
                 if message.is_question() {
                     session.asked = seq;
                     session.entitle(&message);
@@ -104,9 +102,14 @@ impl Replay {
     }
 }
 
-impl Sink for Replay {
-    fn line(&mut self, Line { seq, fields }: Line) {
-        self.version = self.version.or(version(&fields));
+impl Replay {
+    /// Takes the next line. An empty one stands for one that is damaged or missing.
+    pub(super) fn line(&mut self, seq: u64, line: Line) {
+        if line.is_empty() {
+            return;
+        }
+        self.version = self.version.or(version(&line));
+        let fields = Value::Object(line);
         if !self.has_header {
             self.has_header = true;
             self.header(&fields);

@@ -72,24 +72,20 @@ fn every_call_gets_exactly_one_result() {
     assert!(pair(&mut messages).is_empty());
 }
 
-fn replayed(lines: Vec<storage::Line>, next: u64) -> Session {
-    let mut replay = Replay::new("");
-    for line in lines {
-        replay.line(line);
-    }
-    replay.finish(next).0
+fn replayed(lines: Vec<Value>) -> Session {
+    let line = |line: Value| line.as_object().cloned().unwrap_or_default();
+    let lines: Vec<Line> = lines.into_iter().map(line).collect();
+    Session::of_lines("", lines.into()).unwrap().0
 }
 
 #[test]
 fn a_message_too_long_for_any_model_is_refused() {
     let scratch = Scratch::new("long-line");
-    let store = Files::at(&scratch.0);
-    let wait = Cancel::new(None);
-    let mut session = store.load("cli_one", &wait, &|| ()).unwrap();
+    let store = scratch.files();
+    let mut session = load(&store);
     let add = |session: &mut Session, text: String| {
         let message = Message::user(&text);
-        store.append(
-            session,
+        session.append(
             &[Entry::Message(&message)],
             Durability::Now,
             SystemTime::now(),
@@ -103,25 +99,38 @@ fn a_message_too_long_for_any_model_is_refused() {
     );
     add(&mut session, "x".repeat(4_100_000)).unwrap();
     drop(session);
-    let loaded = store.load("cli_one", &wait, &|| ()).unwrap();
-    assert_eq!(loaded.messages.len(), 1);
+    assert_eq!(load(&store).messages.len(), 1);
 }
 
 #[test]
 fn an_undone_turn_is_not_history() {
-    let line = |seq, fields: Value| storage::Line { seq, fields };
-    let lines = vec![
-        line(0, json!({"v": 1})),
-        line(1, json!({"role": "system", "content": "kept"})),
-        line(2, json!({"role": "user", "content": "refused"})),
-        line(3, json!({"undo": 2})),
-        line(4, json!({"role": "user", "content": "later"})),
-    ];
-    let session = replayed(lines, 5);
+    let session = replayed(vec![
+        json!({"v": 1}),
+        json!({"role": "system", "content": "kept"}),
+        json!({"role": "user", "content": "refused"}),
+        json!({"undo": 2}),
+        json!({"role": "user", "content": "later"}),
+    ]);
     assert_eq!(
         session.messages,
         [Message::System("kept".into()), Message::user("later")]
     );
+}
+
+#[test]
+fn what_is_taken_back_has_set_nothing() {
+    let value = |name: &str, value: u64| json!({"state": {"value": {name: value}}});
+    let question = json!({"role": "user", "content": "Hi!"});
+    let session = replayed(vec![
+        json!({"v": 1}),
+        question.clone(),
+        value("kept", 1),
+        question,
+        value("kept", 2),
+        value("new", 2),
+        json!({"undo": 3}),
+    ]);
+    assert_eq!(json!(session.values), json!({"kept": 1}));
 }
 
 #[test]
@@ -151,11 +160,8 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
         (vec![&user, &turn("failed")], "u"),
     ] {
-        let lines = (1..).zip(lines).map(|(seq, fields)| Numbered {
-            seq,
-            fields: fields.clone(),
-        });
-        let session = replayed(lines.collect(), 9);
+        let first = json!({"v": 1});
+        let session = replayed(std::iter::once(&first).chain(lines).cloned().collect());
         let shown = session.messages.iter().map(|message| match message {
             Message::User(_) => "u",
             Message::ToolResult(_) => "r",
@@ -182,8 +188,8 @@ impl Scratch {
         Home::new(self.0.clone())
     }
 
-    fn files(&self) -> Files {
-        Files::new(self.home())
+    fn files(&self) -> Arc<dyn Store> {
+        Arc::new(Files::new(self.home()))
     }
 
     fn live(&self) -> PathBuf {
@@ -197,8 +203,12 @@ impl Drop for Scratch {
     }
 }
 
-fn load(store: &impl Store) -> Session {
-    store.load("s", &Cancel::new(None), &|| ()).unwrap()
+fn load(store: &Arc<dyn Store>) -> Session {
+    Session::open(store, "s", &Cancel::new(None), &|| ()).unwrap()
+}
+
+fn peek(store: &Arc<dyn Store>) -> Session {
+    Session::peek(&**store, "s").unwrap()
 }
 
 fn at(second: u64) -> SystemTime {
@@ -206,19 +216,14 @@ fn at(second: u64) -> SystemTime {
 }
 
 /// Says these things, one a second.
-fn say(store: &impl Store, session: &mut Session, messages: &[Message]) {
+fn say(session: &mut Session, messages: &[Message]) {
     for (second, message) in (0..).zip(messages) {
         let mut message = message.clone();
         if let Message::User(user) = &mut message {
             user.time = rfc3339(at(second));
         }
-        store
-            .append(
-                session,
-                &[Entry::Message(&message)],
-                Durability::Now,
-                at(second),
-            )
+        session
+            .append(&[Entry::Message(&message)], Durability::Now, at(second))
             .unwrap();
         session.messages.push(message);
     }
@@ -257,12 +262,11 @@ fn some() -> Vec<Message> {
 }
 
 /// A renewal keeps the summary, the messages with their times and the state, and no line has a number twice.
-fn renewal_keeps(store: &impl Store) {
+fn renewal_keeps(store: &Arc<dyn Store>) {
     let mut session = load(store);
-    say(store, &mut session, &some());
-    store
+    say(&mut session, &some());
+    session
         .append(
-            &mut session,
             &[Entry::Model("a/b"), Entry::Model("x/y")],
             Durability::Now,
             at(9),
@@ -270,11 +274,11 @@ fn renewal_keeps(store: &impl Store) {
         .unwrap();
     let place = session.place();
     let kept = session.messages[2..].to_vec();
-    store
-        .renew(&mut session, Some("said hi".into()), kept.clone(), at(10))
+    session
+        .renew(Some("said hi".into()), kept.clone(), at(10))
         .unwrap();
     assert_eq!((session.place(), &session.messages), (place, &kept));
-    for again in [store.peek("s").unwrap(), {
+    for again in [peek(store), {
         drop(session);
         load(store)
     }] {
@@ -286,13 +290,13 @@ fn renewal_keeps(store: &impl Store) {
     }
     let mut session = load(store);
     assert_eq!(session.place(), place);
-    say(store, &mut session, &[Message::user("more")]);
+    say(&mut session, &[Message::user("more")]);
     assert_eq!(session.place(), place + 1);
-    store
-        .append(&mut session, &[Entry::Model("z")], Durability::Now, at(11))
+    session
+        .append(&[Entry::Model("z")], Durability::Now, at(11))
         .unwrap();
     // Without a summary and without messages: a new conversation, with the state of the old one.
-    store.renew(&mut session, None, Vec::new(), at(12)).unwrap();
+    session.renew(None, Vec::new(), at(12)).unwrap();
     drop(session);
     let session = load(store);
     assert_eq!(
@@ -310,12 +314,9 @@ fn renewal_keeps(store: &impl Store) {
 fn a_renewal_keeps_what_it_is_given_and_the_state() {
     let scratch = Scratch::new("renewal");
     renewal_keeps(&scratch.files());
-    assert_eq!(
-        scratch.files().peek("s").unwrap().model.as_deref(),
-        Some("z")
-    );
-    assert_eq!(scratch.files().peek("other").unwrap().model, None);
-    renewal_keeps(&Memory::default());
+    assert_eq!(peek(&scratch.files()).model.as_deref(), Some("z"));
+    let memory: Arc<dyn Store> = Arc::new(Memory::default());
+    renewal_keeps(&memory);
 }
 
 #[test]
@@ -323,14 +324,11 @@ fn the_old_segment_has_every_line_and_the_new_one_says_how_many_it_began_with() 
     let scratch = Scratch::new("segment");
     let store = scratch.files();
     let mut session = load(&store);
-    say(&store, &mut session, &some());
+    say(&mut session, &some());
     let before = fs_err::read(scratch.live()).unwrap();
     let kept = session.messages[2..].to_vec();
-    let old = store
-        .renew(&mut session, Some("said hi".into()), kept, at(10))
-        .unwrap()
-        .unwrap();
-    assert!(old.ends_with("s.1.jsonl"));
+    session.renew(Some("said hi".into()), kept, at(10)).unwrap();
+    let old = scratch.live().with_extension("1.jsonl");
     assert_eq!(fs_err::read(old).unwrap(), before);
     let lines = storage::read_journal(&scratch.live())
         .unwrap()
@@ -357,11 +355,9 @@ fn nothing_is_renewed_before_something_was_said() {
     let scratch = Scratch::new("nothing");
     let store = scratch.files();
     let mut session = load(&store);
-    assert_eq!(
-        store.renew(&mut session, None, Vec::new(), at(0)).unwrap(),
-        None
-    );
-    say(&store, &mut session, &some());
+    session.renew(None, Vec::new(), at(0)).unwrap();
+    assert!(!scratch.live().exists());
+    say(&mut session, &some());
     drop(session);
     assert_eq!(load(&store).messages.len(), some().len());
 }
@@ -370,22 +366,18 @@ fn nothing_is_renewed_before_something_was_said() {
 fn real(scratch: &Scratch) -> Vec<u8> {
     let store = scratch.files();
     let mut session = load(&store);
-    say(&store, &mut session, &some());
+    say(&mut session, &some());
     let kept = session.messages[2..].to_vec();
-    store
-        .renew(&mut session, Some("said hi".into()), kept, at(10))
-        .unwrap();
+    session.renew(Some("said hi".into()), kept, at(10)).unwrap();
     let undone = session.next();
-    say(&store, &mut session, &[Message::user("refused")]);
+    say(&mut session, &[Message::user("refused")]);
     let entries = [
         Entry::Undo(undone),
         Entry::TurnEnd(TurnEnd::Failed),
         Entry::Model("x/y"),
     ];
-    store
-        .append(&mut session, &entries, Durability::Now, at(11))
-        .unwrap();
-    say(&store, &mut session, &[Message::user("then"), asks(&["c"])]);
+    session.append(&entries, Durability::Now, at(11)).unwrap();
+    say(&mut session, &[Message::user("then"), asks(&["c"])]);
     drop(session);
     fs_err::read(scratch.live()).unwrap()
 }
@@ -398,12 +390,12 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
     for cut in 0..=bytes.len() {
         fs_err::write(scratch.live(), &bytes[..cut]).unwrap();
         fs_err::write(scratch.live().with_extension("1.jsonl"), &segment).unwrap();
-        let looked = store.peek("s").unwrap().messages;
+        let looked = peek(&store).messages;
         let mut session = load(&store);
         assert_eq!(session.messages, looked, "cut at {cut}");
         session.close_turn();
         let before = session.messages.len();
-        say(&store, &mut session, &[Message::user("and now?")]);
+        say(&mut session, &[Message::user("and now?")]);
         drop(session);
         let again = load(&store);
         assert_eq!(again.messages.len(), before + 1, "cut at {cut}");
@@ -428,13 +420,13 @@ fn a_session_cut_at_any_byte_loads_and_what_is_said_next_is_kept() {
 fn no_flipped_bit_changes_what_a_session_says_without_a_word() {
     let scratch = Scratch::new("flip");
     let (bytes, store) = (real(&scratch), scratch.files());
-    let good = store.peek("s").unwrap();
+    let good = peek(&store);
     assert!(good.damage.is_empty());
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
         fs_err::write(scratch.live(), &flipped).unwrap();
-        let session = store.peek("s").unwrap();
+        let session = peek(&store);
         assert!(!session.damage.is_empty(), "bit {bit} went unnoticed");
         // One line is lost, or two where it was the end of one; nothing is said that was not.
         let made_up = session
@@ -476,12 +468,12 @@ fn a_renewal_that_cannot_tidy_up_is_one_all_the_same() {
     let scratch = Scratch::new("untidy");
     let store = scratch.files();
     let mut session = load(&store);
-    say(&store, &mut session, &some());
+    say(&mut session, &some());
     fs_err::create_dir_all(scratch.live().with_extension("0-0.media")).unwrap();
     let kept = session.messages[2..].to_vec();
-    let old = store.renew(&mut session, None, kept, at(10)).unwrap();
-    assert!(old.unwrap().ends_with("s.1.jsonl"));
-    say(&store, &mut session, &[Message::user("and now?")]);
+    session.renew(None, kept, at(10)).unwrap();
+    assert!(scratch.live().with_extension("1.jsonl").exists());
+    say(&mut session, &[Message::user("and now?")]);
     let (place, asked) = (session.place(), session.asked);
     drop(session);
     let again = load(&store);
@@ -514,8 +506,8 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
             ..User::default()
         });
         let entries = [Entry::Message(&question)];
-        let Err(e) = store.append(&mut session, &entries, Durability::Later, at(number)) else {
-            let shown = store.peek("s").unwrap();
+        let Err(e) = session.append(&entries, Durability::Later, at(number)) else {
+            let shown = peek(&store);
             let Some(Message::User(user)) = shown.messages.last() else {
                 panic!("it is the user's");
             };

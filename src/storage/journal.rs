@@ -45,17 +45,6 @@ pub(crate) struct Line {
     pub fields: Value,
 }
 
-/// Takes the lines of a log one by one as they are read, so that a large log is never in memory as a whole.
-pub(crate) trait Sink {
-    fn line(&mut self, line: Line);
-}
-
-impl Sink for Vec<Line> {
-    fn line(&mut self, line: Line) {
-        self.push(line);
-    }
-}
-
 /// An open log. The caller holds the lock that guards it.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -72,7 +61,6 @@ pub(crate) struct Journal {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub journal: Journal,
-    /// Its lines, unless a [`Sink`] has them.
     pub lines: Vec<Line>,
     /// One sentence for each damage found.
     pub damage: Vec<String>,
@@ -112,9 +100,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens a log, reads it into `sink` and repairs a tail that a crash cut short. `None` when there is no file, or none with a
-    /// complete line; then `sink` has got nothing.
-    pub(super) fn open_file(path: &Path, sink: &mut dyn Sink) -> Result<Option<Opened>> {
+    /// Opens and reads a log, and repairs a tail that a crash cut short. `None` when there is no file, or none with a complete line.
+    pub(super) fn open_file(path: &Path) -> Result<Option<Opened>> {
         let mut options = OpenOptions::new();
         let mut file = match options
             .read(true)
@@ -126,12 +113,13 @@ impl Journal {
             result => result?,
         };
         let Contents {
+            lines,
             damage,
             tail,
             len,
             next,
             ..
-        } = Contents::read(&mut file, path, sink)?;
+        } = Contents::read(&mut file, path)?;
         let mut repaired = None;
         if !tail.is_empty() {
             let copy = cut_tail(&mut file, path, &tail, len)?;
@@ -153,7 +141,7 @@ impl Journal {
         };
         Ok(Some(Opened {
             journal,
-            lines: Vec::new(),
+            lines,
             damage,
             repaired,
         }))
@@ -210,7 +198,6 @@ impl Journal {
 /// What a log holds.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
-    /// Unless a [`Sink`] has them.
     pub lines: Vec<Line>,
     /// One sentence for each damaged, missing or repeated line.
     pub damage: Vec<String>,
@@ -227,13 +214,6 @@ pub(crate) struct Contents {
 /// Reads the log in this file and changes nothing. `None` when there is no file. Needs no lock: lines are only ever appended, so
 /// what is being written is at the end.
 pub(crate) fn read_file(path: &Path) -> Result<Option<Contents>> {
-    let mut lines = Vec::new();
-    let found = read_file_into(path, &mut lines)?;
-    Ok(found.map(|found| Contents { lines, ..found }))
-}
-
-/// The same, with its lines going into `sink`.
-pub(crate) fn read_file_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Contents>> {
     // Non-blocking, or opening a named pipe would wait for a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -246,7 +226,7 @@ pub(crate) fn read_file_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<
             path.display()
         )));
     }
-    Contents::read(&mut file, path, sink).map(Some)
+    Contents::read(&mut file, path).map(Some)
 }
 
 /// The most bytes of a log that is read: a board has 512 MB of memory.
@@ -255,7 +235,7 @@ pub(crate) const MAX_LOG: u64 = 16 << 20;
 const CHUNK: u64 = 64 << 10;
 
 impl Contents {
-    fn read(file: &mut File, path: &Path, sink: &mut dyn Sink) -> Result<Self> {
+    fn read(file: &mut File, path: &Path) -> Result<Self> {
         // Whoever appends meanwhile is read the next time.
         let len = file.metadata()?.len();
         if len > MAX_LOG {
@@ -302,7 +282,7 @@ impl Contents {
                     }
                     found.next = line.seq.saturating_add(1);
                     bad = 0;
-                    sink.line(line);
+                    found.lines.push(line);
                 }
                 None => {
                     wrong(
@@ -399,9 +379,7 @@ mod tests {
     }
 
     fn open(path: &Path) -> Result<Option<Opened>> {
-        let mut lines = Vec::new();
-        let opened = Journal::open_file(path, &mut lines)?;
-        Ok(opened.map(|opened| Opened { lines, ..opened }))
+        Journal::open_file(path)
     }
 
     fn numbers(opened: &Opened) -> Vec<u64> {

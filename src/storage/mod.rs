@@ -19,12 +19,10 @@ use fs_err::{File, OpenOptions};
 
 pub(crate) use below::{CopyOutcome, PLAIN, PROGRAM, copy_new, sync_all};
 pub use journal::Durability;
-pub(crate) use journal::{
-    Contents, Fields, Journal, Line, MAX_LOG, Opened, Sink, fields, read_file,
-};
+pub(crate) use journal::{Contents, Fields, Journal, Line, MAX_LOG, Opened, fields, read_file};
 pub(crate) use lock::Lock;
 pub(crate) use queue::{Entry, Queue};
-pub(crate) use segments::{read_journal, read_journal_into};
+pub(crate) use segments::read_journal;
 
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};

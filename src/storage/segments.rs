@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::journal::{Contents, Fields, Journal, Line, Opened, Sink, read_file, read_file_into};
+use super::journal::{Contents, Fields, Journal, Line, Opened, read_file};
 use super::{parent, remove_files, sync_dir};
 use crate::error::{Error, Result};
 
@@ -83,14 +83,7 @@ impl Journal {
     /// Opens a log and reads its live segment whole. Repairs a tail that a crash cut short, and finishes a new segment that one
     /// interrupted. `None` when there is no log.
     pub(crate) fn open(path: &Path) -> Result<Option<Opened>> {
-        let mut lines = Vec::new();
-        let opened = Self::open_into(path, &mut lines)?;
-        Ok(opened.map(|opened| Opened { lines, ..opened }))
-    }
-
-    /// The same, with its lines going into `sink`.
-    pub(crate) fn open_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Opened>> {
-        let mut opened = Self::open_file(path, sink)?;
+        let mut opened = Self::open_file(path)?;
         if opened.is_none() {
             // Missing, or emptied by a power cut.
             let Some(other) = substitute(path)? else {
@@ -98,7 +91,7 @@ impl Journal {
             };
             fs_err::rename(other, path)?;
             sync_dir(parent(path))?;
-            opened = Self::open_file(path, sink)?;
+            opened = Self::open_file(path)?;
         }
         remove_unfinished(path)?;
         Ok(opened)
@@ -108,18 +101,7 @@ impl Journal {
     /// of the damaged segment.
     pub(crate) fn leave_damage(&mut self) -> Result<PathBuf> {
         let found = read_file(&self.path)?.unwrap_or_default();
-        // The shortest line has more bytes.
-        let most = super::MAX_LOG / 16;
-        let count = usize::try_from(found.next.min(most)).unwrap_or_default();
-        let mut lines = vec![Fields::new(); count];
-        for Line { seq, fields } in found.lines {
-            let place = usize::try_from(seq).ok().and_then(|seq| lines.get_mut(seq));
-            let (Some(place), Value::Object(fields)) = (place, fields) else {
-                return Err(Error::failed("a line has a number that is too high"));
-            };
-            *place = fields;
-        }
-        self.renew(lines)
+        self.renew(by_number(found.lines, found.next)?)
     }
 
     /// Begins a new segment with the lines `first`, and returns the path of the one before it. On disk before this returns.
@@ -148,6 +130,24 @@ impl Journal {
         *self = journal;
         sync_dir(parent(&self.path))
     }
+}
+
+/// Lines at the places of their numbers, of which the next is `next`. One that is damaged or missing is empty.
+pub(crate) fn by_number(lines: Vec<Line>, next: u64) -> Result<Vec<Fields>> {
+    // The shortest line has more bytes.
+    let most = super::MAX_LOG / 16;
+    let count = usize::try_from(next.min(most)).unwrap_or_default();
+    let mut placed = vec![Fields::new(); count];
+    for Line { seq, fields } in lines {
+        let place = usize::try_from(seq)
+            .ok()
+            .and_then(|seq| placed.get_mut(seq));
+        let (Some(place), Value::Object(fields)) = (place, fields) else {
+            return Err(Error::failed("a line has a number that is too high"));
+        };
+        *place = fields;
+    }
+    Ok(placed)
 }
 
 /// Why no new segment was begun.
@@ -202,19 +202,12 @@ pub(crate) fn begin_segment(
 /// Reads the live segment of a log and changes nothing. `None` when there is no log. Where a new segment is half begun, this reads
 /// what [`Journal::open`] would make the live one.
 pub(crate) fn read_journal(path: &Path) -> Result<Option<Contents>> {
-    let mut lines = Vec::new();
-    let found = read_journal_into(path, &mut lines)?;
-    Ok(found.map(|found| Contents { lines, ..found }))
-}
-
-/// The same, with its lines going into `sink`.
-pub(crate) fn read_journal_into(path: &Path, sink: &mut dyn Sink) -> Result<Option<Contents>> {
-    match read_file_into(path, sink)? {
+    match read_file(path)? {
         Some(found) if found.len > 0 => Ok(Some(found)),
         found => match substitute(path)? {
-            Some(other) => read_file_into(&other, sink),
+            Some(other) => read_file(&other),
             // It may have been renamed since.
-            None if found.is_none() => read_file_into(path, sink),
+            None if found.is_none() => read_file(path),
             None => Ok(found),
         },
     }
@@ -239,31 +232,18 @@ pub(super) fn remove_unfinished(live: &Path) -> Result<()> {
     remove_files(&[new])
 }
 
-/// Counts lines, and keeps how many the first of them says there are.
-#[derive(Default)]
-struct Count {
-    lines: u64,
-    said: Option<u64>,
-}
-
-impl Sink for Count {
-    fn line(&mut self, line: Line) {
-        if self.lines == 0 && line.seq == 0 {
-            let said = line.fields.get("lines").and_then(Value::as_u64);
-            self.said = Some(said.unwrap_or(1));
-        }
-        self.lines += 1;
-    }
-}
-
+/// Whether it has as many lines as its first one says, and none is damaged.
 fn is_complete(path: &Path) -> Result<bool> {
-    let mut count = Count::default();
-    let Some(found) = read_file_into(path, &mut count)? else {
+    let Some(found) = read_file(path)? else {
         return Ok(false);
     };
+    let Some(first) = found.lines.first().filter(|line| line.seq == 0) else {
+        return Ok(false);
+    };
+    let said = first.fields.get("lines").and_then(Value::as_u64);
     Ok(found.damage.is_empty()
         && found.torn.is_none()
-        && count.said.is_some_and(|said| count.lines >= said))
+        && found.lines.len() as u64 >= said.unwrap_or(1))
 }
 
 /// Where a new segment is written before its rename.

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use bantam::session::{Files, Store};
 use bantam::{
-    Agent, CallContext, Cancel, Message, ModelRequest, Provider, ProviderError, Reply, Request,
-    Risk, Tool, ToolCall, ToolOutput, ToolSpec, Usage,
+    Agent, CallContext, Message, ModelRequest, Provider, ProviderError, Reply, Request, Risk, Tool,
+    ToolCall, ToolOutput, ToolSpec, Usage,
 };
 
 /// Where turns are measured, in messages. A turn has four of them.
@@ -139,11 +139,11 @@ fn measured(home: &Path) {
     let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
     let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
     let (peak, again) = (field("/proc/self/status", "VmHWM:") / 1000.0, processor());
-    let session = Files::at(home)
-        .load("s", &Cancel::new(None), &|| ())
-        .unwrap();
+    let store = Files::at(home);
+    let guard = store.lock("s").unwrap();
+    let loaded = store.read("s").unwrap();
     let load = processor() - again;
-    drop(session);
+    drop((loaded, guard));
     println!("{took} {} {written} {peak} {load}", after - before);
 }
 

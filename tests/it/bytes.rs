@@ -3,10 +3,9 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::time::SystemTime;
 
-use bantam::session::{Durability, Entry, Files, Store};
-use bantam::{Cancel, Message, User};
+use bantam::session::Files;
+use bantam::{Agent, Demo, Message, Request};
 use serde_json::{Value, json};
 
 use crate::harness::{Home, merged};
@@ -45,8 +44,8 @@ fn real() -> (Home, Vec<u8>) {
     (home, bytes)
 }
 
-/// The store of a home that holds this session file and nothing else.
-fn holding(home: &Home, bytes: &[u8]) -> Files {
+/// An agent in a home that holds this session file and nothing else.
+fn holding(home: &Home, bytes: &[u8]) -> Agent {
     let dir = home.dir("sessions");
     for entry in fs::read_dir(&dir).unwrap() {
         let path = entry.unwrap().path();
@@ -56,66 +55,43 @@ fn holding(home: &Home, bytes: &[u8]) -> Files {
         }
     }
     fs::write(dir.join("cli_default.jsonl"), bytes).unwrap();
-    Files::at(home.path(""))
+    let agent = Agent::builder().provider(Demo);
+    agent.store(Files::at(home.path(""))).build().unwrap()
 }
 
 #[test]
 fn a_real_session_cut_at_any_byte_loads_and_keeps_what_comes_next() {
     let (home, bytes) = real();
     let whole = Session::parse(&bytes);
-    let next = Message::User(User {
-        content: "次".to_owned(),
-        ..User::default()
-    });
     for cut in 0..=bytes.len() {
-        let store = holding(&home, &bytes[..cut]);
-        let mut session = store
-            .load("cli_default", &Cancel::new(None), &|| ())
-            .unwrap();
+        let agent = holding(&home, &bytes[..cut]);
+        let session = agent.session("cli_default").unwrap();
         let kept = bytes[..cut].iter().filter(|byte| **byte == b'\n').count();
-        // A file without a whole line is one that was never begun.
-        let is_cut = kept > 0 && bytes[cut - 1] != b'\n';
+        let is_cut = cut > 0 && bytes[cut - 1] != b'\n';
         assert_eq!(
             session.damage.len(),
             usize::from(is_cut),
             "cut at {cut}: {:?}",
             session.damage
         );
-        store
-            .append(
-                &mut session,
-                &[Entry::Message(&next)],
-                Durability::Now,
-                SystemTime::now(),
-            )
-            .unwrap();
-        drop(session);
+        let response = agent.run(&Request::new("次", "cli_default"), &|_| ());
+        assert_eq!(response.error, None, "cut at {cut}");
         let after = home.session("cli_default");
         assert_eq!(after.lines[..kept], whole.lines[..kept], "cut at {cut}");
         assert_eq!(after.texts("user").last(), Some(&"次"), "cut at {cut}");
         after.has_one_result_per_call();
-        let again = store
-            .load("cli_default", &Cancel::new(None), &|| ())
-            .unwrap();
-        let last = again
-            .messages
-            .last()
-            .map(|message| message.to_json()["content"].clone());
-        assert_eq!(
-            (again.damage.len(), last),
-            (0, Some(json!("次"))),
-            "cut at {cut}"
-        );
+        let again = agent.session("cli_default").unwrap();
+        assert!(again.damage.is_empty(), "cut at {cut}");
     }
 }
 
 #[test]
 fn no_flipped_bit_of_a_real_session_is_believed() {
     let (home, good) = real();
-    let store = holding(&home, &good);
+    let agent = holding(&home, &good);
     let line = |message: &Message| Value::Object(message.to_json()).to_string();
-    let known: HashSet<String> = store
-        .peek("cli_default")
+    let known: HashSet<String> = agent
+        .session("cli_default")
         .unwrap()
         .messages
         .iter()
@@ -127,7 +103,7 @@ fn no_flipped_bit_of_a_real_session_is_believed() {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         fs::write(home.path("sessions/cli_default.jsonl"), &bytes).unwrap();
-        let found = store.peek("cli_default").unwrap();
+        let found = agent.session("cli_default").unwrap();
         assert!(!found.damage.is_empty(), "bit {bit} went unnoticed");
         let strange = found
             .messages

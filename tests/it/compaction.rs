@@ -63,7 +63,7 @@ fn old_results_go_first_and_the_model_is_not_asked_for_a_summary() {
     let run = home.agent(["-v", "-m", "read it, 3"]);
     run.exits(0)
         .prints("Read.\n")
-        .says("old tool results were dropped; all of it is in ");
+        .says("old tool results were dropped");
     let last = model.requests().pop().unwrap();
     one_result_per_call(&last.messages());
     let results = last.texts("tool");

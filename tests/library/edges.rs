@@ -3,14 +3,13 @@
 use std::fs;
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use bantam::session::{Durability, Entry, Files, Memory, Store};
+use bantam::session::Files;
 use bantam::{
-    Agent, Cancel, Demo, ErrorKind, Event, EventLog, Message, ModelOptions, OpenAi, Request,
-    Response, StreamStatus,
+    Agent, Cancel, Demo, ErrorKind, Event, EventLog, ModelOptions, OpenAi, Request, Response,
+    StreamStatus,
 };
-use serde_json::json;
 
 use crate::Test;
 use crate::support::harness::Home;
@@ -20,10 +19,6 @@ pub const TESTS: &[Test] = &[
     (
         "edges::a_key_leads_to_no_other_file",
         a_key_leads_to_no_other_file,
-    ),
-    (
-        "edges::what_is_taken_back_has_set_nothing",
-        what_is_taken_back_has_set_nothing,
     ),
     (
         "edges::conversations_without_a_key_are_kept_apart",
@@ -98,32 +93,6 @@ fn a_key_leads_to_no_other_file() {
         let said = agent.run(&Request::new("time", key), &|_| ());
         assert!(said.error.is_none(), "{key}: {:?}", said.error);
     }
-}
-
-fn what_is_taken_back_has_set_nothing() {
-    fn values(store: &impl Store) -> String {
-        let (question, now) = (Message::user("Hi!"), SystemTime::now());
-        let mut session = store.load("s", &Cancel::new(None), &|| ()).unwrap();
-        let mut append = |entries: &[Entry]| {
-            store
-                .append(&mut session, entries, Durability::Now, now)
-                .unwrap();
-            session.next()
-        };
-        let (one, two) = (json!(1), json!(2));
-        let next = append(&[Entry::Message(&question), Entry::Value("kept", &one)]);
-        append(&[
-            Entry::Message(&question),
-            Entry::Value("kept", &two),
-            Entry::Value("new", &two),
-            Entry::Undo(next),
-        ]);
-        drop(session);
-        serde_json::to_string(&store.peek("s").unwrap().values).unwrap()
-    }
-    let home = Home::empty();
-    assert_eq!(values(&Memory::default()), r#"{"kept":1}"#);
-    assert_eq!(values(&Files::at(home.path(""))), r#"{"kept":1}"#);
 }
 
 fn conversations_without_a_key_are_kept_apart() {

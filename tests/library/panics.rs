@@ -1,12 +1,10 @@
 //! What panics in an embedding program becomes an error, and the agent goes on.
 
 use std::panic;
-use std::path::PathBuf;
 
-use bantam::session::{Durability, Line, Memory, Session, Store};
+use bantam::session::{Durability, Line, Loaded, Memory, Store};
 use bantam::{
-    Agent, Cancel, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply,
-    Request, Result,
+    Agent, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply, Request, Result,
 };
 use serde_json::{Value, json};
 
@@ -86,23 +84,19 @@ fn a_provider() {
 struct Fragile(Memory);
 
 impl Store for Fragile {
-    fn load(&self, name: &str, cancel: &Cancel, waiting: &dyn Fn()) -> Result<Session> {
-        self.0.load(name, cancel, waiting)
+    fn read(&self, key: &str) -> Result<Loaded> {
+        self.0.read(key)
     }
 
-    fn peek(&self, name: &str) -> Result<Session> {
-        self.0.peek(name)
-    }
-
-    fn write(&self, session: &mut Session, lines: &[Line], durability: Durability) -> Result<()> {
+    fn write(&self, key: &str, from: usize, lines: &[Line], durability: Durability) -> Result<()> {
         if serde_json::to_string(lines).unwrap().contains("Fail!") {
             panic::resume_unwind(Box::new("no disk"));
         }
-        self.0.write(session, lines, durability)
+        self.0.write(key, from, lines, durability)
     }
 
-    fn replace(&self, session: &mut Session, lines: Vec<Line>) -> Result<Option<PathBuf>> {
-        self.0.replace(session, lines)
+    fn list(&self) -> Result<Vec<String>> {
+        self.0.list()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The agent's pieces, as a program sees them.
 
-use bantam::session::{Memory, Store};
+use bantam::session::Memory;
 use bantam::{
-    Agent, Anthropic, CallContext, Cancel, Chain, ErrorKind, Function, Limits, Message,
-    ModelOptions, OpenAi, Price, Request, Result, Retry, Risk, Sampling,
+    Agent, Anthropic, CallContext, Chain, ErrorKind, Function, Limits, Message, ModelOptions,
+    OpenAi, Price, Request, Result, Retry, Risk, Sampling,
 };
 use serde_json::{Value, json};
 
@@ -56,10 +56,6 @@ pub const TESTS: &[Test] = &[
     (
         "pieces::a_program_may_leave_out_the_times",
         a_program_may_leave_out_the_times,
-    ),
-    (
-        "pieces::a_turn_runs_in_a_conversation_that_is_loaded",
-        a_turn_runs_in_a_conversation_that_is_loaded,
     ),
     (
         "pieces::sandboxed_tools_need_init",
@@ -410,21 +406,6 @@ fn a_program_may_leave_out_the_times() {
     let newest = |mut messages: Vec<Message>| messages.split_off(messages.len() - 1);
     let both = builder().history_filter(newest).times(false);
     assert_eq!(ask(both.build().unwrap()), ["Two?"]);
-}
-
-fn a_turn_runs_in_a_conversation_that_is_loaded() {
-    let model = Model::answering(|_, n| Reply::text(&format!("Answer {n}.")));
-    let store = Memory::default();
-    let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
-    let agent = builder.build().unwrap().with_store(store.clone());
-    let request = Request::new("Hello?", "notes");
-    for n in 0..2 {
-        let session = store.load("notes", &Cancel::new(None), &|| ()).unwrap();
-        assert_eq!(session.messages.len(), 2 * n);
-        let response = agent.run_in(session, &request, &|_| ());
-        assert_eq!(response.output, format!("Answer {n}."));
-    }
-    assert_eq!(agent.session("notes").unwrap().messages.len(), 4);
 }
 
 fn sandboxed_tools_need_init() {

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bantam::session::{Files, Store};
+use bantam::session::Files;
 use bantam::{
     Agent, Cancel, Channel, Demo, Event, Inbound, ModelRequest, Outbound, Provider, ProviderError,
     Reply, Result,
@@ -128,8 +128,14 @@ fn a_panic_in_show_ends_it_with_an_error() {
     );
     // The others have theirs, and the answer that was not shown is in its conversation.
     assert_eq!(seen.iter().collect::<Vec<_>>(), ["ben"]);
-    let kept = Files::at(home.path("")).peek("tests_ada").unwrap();
+    let kept = reader(&home).session("tests_ada").unwrap();
     assert_eq!(kept.messages.len(), 2);
+}
+
+/// An agent that shows the conversations of a home.
+fn reader(home: &Home) -> Agent {
+    let agent = Agent::builder().provider(Demo);
+    agent.store(Files::at(home.path(""))).build().unwrap()
 }
 
 fn a_panic_in_read_ends_it_with_an_error() {
@@ -145,8 +151,8 @@ fn a_panic_in_read_ends_it_with_an_error() {
         "reading messages: the channel panicked: no keyboard"
     );
     // What it had sent is answered, if not now, then by whoever serves after it was kept.
-    let (store, started) = (Files::at(home.path("")), Instant::now());
-    while store.peek("tests_ada").unwrap().messages.is_empty() {
+    let (agent, started) = (reader(&home), Instant::now());
+    while agent.session("tests_ada").unwrap().messages.is_empty() {
         assert!(started.elapsed() < HANG);
         serve(&home, Vec::new(), &Cancel::new(None)).unwrap();
     }

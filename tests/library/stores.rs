@@ -1,14 +1,16 @@
 //! Whether the stores of docs/examples are some.
 
 use std::fs;
+use std::sync::Arc;
 
-use bantam::session::{Files, LineStore, Memory, Store, check_store};
+use bantam::session::{Files, Memory, Store};
 use bantam::{Agent, Demo, ErrorKind, Request};
 
 use crate::Test;
 use crate::programs::Place;
 use crate::sqlite::Sqlite;
 use crate::store::Folder;
+use crate::support::store_check::check_store;
 
 pub const TESTS: &[Test] = &[
     ("stores::a_folder_of_json_is_one", a_folder_of_json_is_one),
@@ -22,33 +24,35 @@ pub const TESTS: &[Test] = &[
 fn a_folder_of_json_is_one() {
     let place = Place::new();
     fs::create_dir(place.path("kept")).unwrap();
-    let store = std::sync::Arc::new(LineStore::new(Folder(place.path("kept"))));
+    let store: Arc<dyn Store> = Arc::new(Folder(place.path("kept")));
     check_store(|| store.clone());
 }
 
 fn sqlite_is_one() {
     let place = Place::new();
     // Each is opened as by another process.
-    check_store(|| LineStore::new(Sqlite::open(place.path("kept")).unwrap()));
+    check_store(|| Arc::new(Sqlite::open(place.path("kept")).unwrap()));
 }
 
 fn a_program_lists_conversations_and_erases_them() {
     let place = Place::new();
     listed(Memory::default());
     listed(Files::at(place.path("home")));
-    listed(LineStore::new(Sqlite::open(place.path("kept")).unwrap()));
+    listed(Sqlite::open(place.path("kept")).unwrap());
     let dir = place.path("home/sessions");
     let left = fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let left: Vec<_> = left.collect();
     assert!(left.len() == 1 && left[0].ends_with("b.jsonl"), "{left:?}");
-    let e = Files::at(place.path("home")).erase("../home/sessions/b");
-    assert_eq!(e.unwrap_err().kind, ErrorKind::Usage);
-    let folder = LineStore::new(Folder(place.path("kept")));
-    let agent = Agent::builder().provider(Demo).store(folder);
-    let e = agent.build().unwrap().sessions().unwrap_err();
-    assert_eq!(e.message, "this store does not list its conversations");
+    let files = Files::at(place.path("home"));
+    let agent = Agent::builder()
+        .provider(Demo)
+        .store(files)
+        .build()
+        .unwrap();
+    let e = agent.erase("../home/sessions/b").unwrap_err();
+    assert_eq!(e.kind, ErrorKind::Usage);
 }
 
 fn listed(store: impl Store + 'static) {

@@ -21,6 +21,7 @@ pub mod race;
 pub mod remote;
 pub mod rng;
 pub mod smuggling;
+pub mod store_check;
 pub mod stored;
 pub mod tunnel;
 pub mod without_syscall;

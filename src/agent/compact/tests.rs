@@ -210,8 +210,13 @@ impl Fixture {
         notices
     }
 
+    fn open(&self) -> Session {
+        let store: Arc<dyn Store> = Arc::new(self.store.clone());
+        Session::open(&store, "s", &Cancel::new(None), &|| ()).unwrap()
+    }
+
     fn stored(&self) -> Session {
-        self.store.peek("s").unwrap()
+        Session::peek(&self.store, "s").unwrap()
     }
 
     fn seen(&self) -> Vec<SeenRequest> {
@@ -367,13 +372,13 @@ fn what_came_before_the_last_turns_is_put_in_short() {
 #[test]
 fn conversation_of_many_windows_is_summed_up_by_its_newest_part() {
     let fixture = Fixture::new(1000, |seen, _| Ok(talkative(seen)));
-    let mut session = fixture.stored();
+    let mut session = fixture.open();
     let said = |n| Message::user(format!("number {n} {}", "q".repeat(200)));
     let messages: Vec<Message> = (0..1000).map(said).collect();
     let entries: Vec<Entry> = messages.iter().map(Entry::Message).collect();
-    let (store, now) = (&fixture.store, SystemTime::now());
-    let kept = store.append(&mut session, &entries, Durability::Now, now);
+    let kept = session.append(&entries, Durability::Now, SystemTime::now());
     assert_eq!(kept, Ok(()));
+    drop(session);
     fixture.answers("short");
     let mut seen = fixture.seen();
     seen.retain(SeenRequest::is_for_a_summary);
@@ -686,12 +691,11 @@ fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
     let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
     fixture.agent.history.ttl = Some(Duration::from_secs(3600));
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);
-    let mut session = fixture.store.load("s", &Cancel::new(None), &|| ()).unwrap();
+    let mut session = fixture.open();
     let said = Message::user("long ago");
     let entries = [Entry::Model("x/y"), Entry::Message(&said)];
-    fixture
-        .store
-        .append(&mut session, &entries, Durability::Now, hours_ago(2))
+    session
+        .append(&entries, Durability::Now, hours_ago(2))
         .unwrap();
     drop(session);
     let notices = fixture.answers("hello");

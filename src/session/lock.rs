@@ -1,8 +1,10 @@
-//! Waiting for a conversation that somebody else has locked.
+//! Locks of conversations, and waiting for one that somebody else has.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{LOCK_WAIT, QUIET_WAIT, busy};
+use super::{Guard, LOCK_WAIT, QUIET_WAIT, busy};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::test_speed::paced;
@@ -10,7 +12,37 @@ use crate::test_speed::paced;
 /// Poll interval while a conversation is locked.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks a conversation as [`Store::load`](super::Store::load) must: calls `lock` until it returns one,
+/// Locks that hold within the process. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct Locks(Arc<Mutex<BTreeSet<String>>>);
+
+struct Held(Locks, String);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.held().remove(&self.1);
+    }
+}
+
+impl Locks {
+    /// Those of stores that have none of their own.
+    pub(super) fn of_process() -> &'static Self {
+        static LOCKS: OnceLock<Locks> = OnceLock::new();
+        LOCKS.get_or_init(Self::default)
+    }
+
+    fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Locks a conversation if nobody has.
+    pub(super) fn lock(&self, key: &str) -> Option<Guard> {
+        let is_free = self.held().insert(key.to_owned());
+        is_free.then(|| Box::new(Held(self.clone(), key.to_owned())) as Guard)
+    }
+}
+
+/// Locks a conversation as [`Session::open`](super::Session::open) must: calls `lock` until it returns one,
 /// `waiting` after a second, and gives up after 30 seconds or when `cancel` says so.
 ///
 /// `lock` returns `None` while somebody else holds the conversation, and what it returns frees the conversation when it is
