@@ -71,7 +71,7 @@ pub(super) fn read(path: &str, parts: Parts, deadline: Option<&Deadline>) -> Res
         Ok(Some((tree, below))) => tree
             .read(&below, &path, Links::Refuse)
             .map_err(|e| wrong(e.message))?,
-        Ok(None) => input::open(&path).map_err(|e| match e.kind() {
+        Ok(None) => input::open(&path, deadline).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => not_found_near("file", &shown, None, "ls -l"),
             std::io::ErrorKind::IsADirectory => {
                 wrong("it is a directory".to_owned()).hint("name its files, each with its own -a")

@@ -1,6 +1,6 @@
 //! What the user hands over beside the words of a question: standard input, files and pipes, read within `--timeout`.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -41,24 +41,22 @@ impl Deadline {
     }
 }
 
-/// Opens a file, or a pipe that nobody may have opened to write yet.
-pub(super) fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+/// Opens a file or a pipe. Where there is a deadline, this does not wait until somebody opens the pipe to write.
+pub(super) fn open(path: &Path, deadline: Option<&Deadline>) -> io::Result<File> {
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    flags.set(OFlags::NONBLOCK, deadline.is_some());
     let file = rustix::fs::open(path, flags, Mode::empty())?;
     let file = File::from_parts(file.into(), path);
     if file.metadata()?.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
+        return Err(ErrorKind::IsADirectory.into());
     }
     Ok(file)
 }
 
 /// Whether there is something to read, or the end, within a time. An input that cannot be polled fails when it is read.
-pub(super) fn is_ready(input: &impl AsFd, time: Option<Duration>) -> io::Result<bool> {
-    let time = time
-        .map(Timespec::try_from)
-        .transpose()
-        .map_err(io::Error::other)?;
-    let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], time.as_ref());
+pub(super) fn is_ready(input: &impl AsFd, time: Duration) -> io::Result<bool> {
+    let time = Timespec::try_from(time).map_err(io::Error::other)?;
+    let ready = poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time));
     Ok(ready.unwrap_or(1) > 0)
 }
 
@@ -75,28 +73,18 @@ pub(super) fn read(
     let mut bytes = Vec::new();
     while bytes.len() <= most {
         if let Some(deadline) = deadline {
-            if !is_ready(source, Some(deadline.left()))? {
+            if !is_ready(source, deadline.left())? {
                 return Err(deadline.missed(input));
             }
-        } else {
-            is_ready(source, None)?;
         }
         let left = (most + 1 - bytes.len()) as u64;
-        let mut piece = [0; 16 << 10];
-        let piece_len = match source.take(left).read(&mut piece) {
+        let mut piece = [0; 4 << 10];
+        match source.take(left).read(&mut piece) {
             Ok(0) => break,
-            Ok(len) => len,
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                0
-            }
+            Ok(len) => bytes.extend_from_slice(&piece[..len]),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(e) => return Err(e.into()),
-        };
-        bytes.extend_from_slice(&piece[..piece_len]);
+        }
     }
     Ok(bytes)
 }

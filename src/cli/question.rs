@@ -219,7 +219,7 @@ fn piped(verbosity: Verbosity, deadline: Option<&Deadline>) -> Result<String> {
     // Some callers hold the pipe open and write nothing.
     let is_watched =
         verbosity != Verbosity::Quiet && deadline.is_none_or(|deadline| deadline.left() > SILENCE);
-    if is_watched && !input::is_ready(&stdin, Some(SILENCE))? {
+    if is_watched && !input::is_ready(&stdin, SILENCE)? {
         notice("waiting for standard input (-n skips it)");
     }
     let bytes = input::read("standard input", &mut stdin, MAX_INPUT, deadline).map_err(|e| {

@@ -32,7 +32,7 @@ impl AnswerSchema {
             Error::usage(format!("--schema {}: {what}", one_line(path, 200)))
                 .hint("write a JSON Schema, such as `{\"required\": [\"title\"]}`")
         };
-        let mut file = match input::open(Path::new(path)) {
+        let mut file = match input::open(Path::new(path), deadline) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let list = "ls -l";
                 return Err(not_found_near("file", path, None, list).doing("--schema"));

@@ -229,8 +229,7 @@ impl Store for Files {
             OpenFile::Open { journal, .. } => usize::try_from(journal.next()).unwrap_or(usize::MAX),
             OpenFile::Unread | OpenFile::Missing => 0,
         };
-        let mut lines = lines.to_vec();
-        media::put_beside(&self.home.session(key), &mut lines)?;
+        let lines = media::put_beside(&self.home.session(key), lines)?;
         check_length(&lines)?;
         if from >= next {
             return self.append(key, &mut file, &lines, durability);
@@ -240,7 +239,7 @@ impl Store for Files {
             _ => self.look(key)?.lines,
         };
         all.truncate(from);
-        all.append(&mut lines);
+        all.extend(lines.into_owned());
         self.replace(key, &mut file, all)
     }
 

@@ -1,6 +1,7 @@
 //! Media beside the log: the bytes of images, PDFs and recordings lie in files of their own, `KEY.CHECKSUM-SIZE.media`, each
 //! content once, and a line names them. They are deleted after the last turn that shows them.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ use crate::storage::{self, Durability, segments};
 
 /// How many turns show their media: the current one, and those before it.
 pub(crate) const SHOWN_TURNS: usize = 3;
+/// The fields of a line that have media.
+const MEDIA: [&str; 2] = ["media", "images"];
 /// The text in place of media that is no longer shown.
 pub(crate) const NOT_SHOWN: &str = "no longer shown; attach or read it again if needed";
 /// The most bytes of a file that is read: none is written that is larger.
@@ -78,7 +81,7 @@ fn names(line: &Line) -> impl Iterator<Item = &str> {
 }
 
 fn media_of(line: &Line) -> impl Iterator<Item = &Value> {
-    ["media", "images"]
+    MEDIA
         .into_iter()
         .filter_map(|name| line.get(name)?.as_array())
         .flatten()
@@ -88,13 +91,21 @@ fn path_of(live: &Path, name: &str) -> PathBuf {
     live.with_extension(format!("{name}.media"))
 }
 
-/// Puts the bytes of these lines beside the log, on disk before this returns.
-pub(super) fn put_beside(live: &Path, lines: &mut [Line]) -> Result<()> {
-    for name in ["media", "images"] {
-        let all = lines
-            .iter_mut()
-            .filter_map(|line| line.get_mut(name)?.as_array_mut());
-        for media in all.flatten().filter_map(Value::as_object_mut) {
+/// These lines with the bytes of their media beside the log, on disk before this returns.
+pub(super) fn put_beside<'l>(live: &Path, lines: &'l [Line]) -> Result<Cow<'l, [Line]>> {
+    let mut lines = Cow::Borrowed(lines);
+    for n in 0..lines.len() {
+        if media_of(&lines[n]).any(|media| media.get("base64").is_some()) {
+            put_media(live, &mut lines.to_mut()[n])?;
+        }
+    }
+    Ok(lines)
+}
+
+fn put_media(live: &Path, line: &mut Line) -> Result<()> {
+    for name in MEDIA {
+        let all = line.get_mut(name).and_then(Value::as_array_mut);
+        for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
             let bytes = media.get("base64").and_then(Value::as_str);
             // What is not base64 stays as it is.
             let Some(bytes) = bytes.and_then(|text| STANDARD.decode(text).ok()) else {
@@ -162,7 +173,7 @@ pub(super) fn fetch(live: &Path, lines: &mut [Line]) {
 }
 
 fn fetch_line(live: &Path, line: &mut Line) {
-    for name in ["media", "images"] {
+    for name in MEDIA {
         let all = line.get_mut(name).and_then(Value::as_array_mut);
         for media in all.into_iter().flatten().filter_map(Value::as_object_mut) {
             let Some(file) = media.get("file").and_then(Value::as_str) else {

@@ -326,7 +326,8 @@ fn checksum(crc: u32) -> String {
 }
 
 fn encode(fields: &Fields, seq: u64) -> Vec<u8> {
-    let object = Value::Object(fields.clone()).to_string();
+    // Maps of JSON always convert.
+    let object = serde_json::to_string(fields).unwrap_or_default();
     let comma = if fields.is_empty() { "" } else { "," };
     let rest = format!("\"seq\":{seq}{comma}{}", &object[1..]);
     format!("{}{rest}\n", checksum(crc32fast::hash(rest.as_bytes()))).into_bytes()
