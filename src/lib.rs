@@ -24,7 +24,7 @@
 //! - [`OpenAi`] and [`Anthropic`] are models; [`Provider`] is the trait of custom ones.
 //! - A [`Function`] is a custom tool, [`Tool`] its trait, a [`Registry`] a set of tools. A [`Home`] has the built-in tools in their
 //!   sandbox.
-//! - [`session`] keeps conversations: on disk, in memory, or in a custom store.
+//! - A [`Store`] keeps conversations: a [`FileStore`] on disk, a [`MemoryStore`], or a custom one. [`Agent::sessions`] lists them.
 //! - [`serve()`] answers the messages of channels; [`channel`] makes one from two functions.
 //! - An [`Error`] has a message for people and an [`ErrorKind`] for code.
 //!
@@ -33,7 +33,7 @@
 
 // # Code map
 //
-// For people who change bantam itself. Embedding programs use the items that are exported below, and `session`.
+// For people who change bantam itself. Embedding programs use the items that are exported below.
 //
 // Each file or folder is a module with one job. A module uses only modules of lower ranks; those of ranks 0 and 1 also use one another,
 // never in a circle (`tests/house.rs` proves it).
@@ -57,7 +57,7 @@
 // | 1 | `sandbox` | confines a worker process: `namespaces` and mounts (`root`, `paths`), or Landlock (`landlock`, `all_except`); `seccomp` |
 // | 1 | `files` | the file tools, inside a worker process: trees and dispatch (`mod`), `read` and `lines`, `list`, `grep` and `glob`, `edit` and `replace`, encodings (`text`), the agent's `notes` and their `ranking`, `incoming` files; how a file changes safely (`atomic`) |
 // | 1 | `proxy` | the guarded network of a command: the proxy (`mod`) and its socket in the sandbox (`listener`) |
-// | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), waiting for a locked one (`wait`), a store of no more than a place for lines (`line_store`), files as they were before the last turn (`versions`); listing, showing, resetting and deleting (`archive`), finding words (`search`); the test suite for stores (`check`) |
+// | 1 | `session` | conversations on disk (`files`, their `lines`, how they are read again by `replay`, the `media` beside them), or in `memory`; what came to a chat from elsewhere (`note`); what programs keep with one (`values`), the trait of stores (`store`), waiting for a locked one (`lock`), files as they were before the last turn (`versions`); listing, showing, resetting and deleting (`archive`), finding words (`search`) |
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
 // | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 // | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs and removes them (`install`) |
@@ -127,7 +127,7 @@ mod proxy;
 mod redact;
 mod sandbox;
 mod secret;
-pub mod session;
+mod session;
 mod skills;
 mod sse;
 mod ssrf;
@@ -160,6 +160,10 @@ pub use provider::demo::Demo;
 pub use provider::{
     Anthropic, Chain, OpenAi, Options as ModelOptions, Provider, ProviderError,
     Request as ModelRequest, Retry, Sampling, System, ToolOffer,
+};
+pub use session::{
+    Durability, FileStore, Guard, Line, Loaded, MemoryStore, Session, SessionInfo, Store, TurnEnd,
+    Values, key as session_key,
 };
 pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};
 pub use worker::init;

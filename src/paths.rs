@@ -170,7 +170,7 @@ pub(crate) fn shown_key(key: &str) -> &str {
 /// that no two chats share one. `channel` stays as it is: let it be letters, digits and `-`.
 ///
 /// ```
-/// let key = bantam::session::key("web", "ada@example.com")?;
+/// let key = bantam::session_key("web", "ada@example.com")?;
 /// assert_eq!(key, "web_ada@example%2Ecom");
 /// # Ok::<(), bantam::Error>(())
 /// ```
@@ -213,7 +213,7 @@ pub(crate) fn check_session(name: &str) -> Result<()> {
     if name.is_empty() || name.contains(has_meaning) {
         let shown = one_line(name, 80);
         return Err(Error::usage(format!("invalid session key \"{shown}\""))
-            .hint("leave out /, \\, dots and control characters, or let session::key make a key of a text"));
+            .hint("leave out /, \\, dots and control characters, or let session_key make a key of a text"));
     }
     Ok(())
 }

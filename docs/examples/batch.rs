@@ -11,11 +11,11 @@ use std::env::args;
 use std::path::Path;
 
 use bantam::{Builder, Context, Error, Request, Result};
-use bantam::{Home, session::Files};
+use bantam::{FileStore, Home};
 
 /// Returns `ID,ok|failed,ANSWER` for each line, with quotes around the answer. One failure does not end the batch.
 pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<String>> {
-    let agent = builder.store(Files::at(answers)).build()?;
+    let agent = builder.store(FileStore::at(answers)).build()?;
     let mut rows = Vec::new();
     for line in questions.lines().filter(|line| !line.trim().is_empty()) {
         let Some((id, question)) = line.split_once(',') else {

@@ -3,7 +3,7 @@
 use std::io::stdin;
 use std::sync::mpsc::Sender;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Cancel, Inbound, OpenAi, Outbound, Result};
 
 fn read(inbound: &Sender<Inbound>) {
@@ -23,7 +23,7 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .store(Files::at("agent-home"))
+        .store(FileStore::at("agent-home"))
         .build()?;
     let terminal = bantam::channel(read, show);
     bantam::serve(agent, "agent-home", vec![terminal], &Cancel::new(None))

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Cancel, Channel, Inbound, OpenAi, Outbound, Result};
 
 struct TcpChat {
@@ -76,7 +76,7 @@ pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .store(Files::at("agent-home"))
+        .store(FileStore::at("agent-home"))
         .build()?;
     let people = std::fs::read_to_string("people.txt")?;
     let people = people.lines().map(str::to_owned).collect();

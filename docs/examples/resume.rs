@@ -1,6 +1,6 @@
 //! A turn that survives a crash: run again, this goes on where it stopped, and repeats no tool call that has ended.
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Function, OpenAi, Request, Result};
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub fn main() -> Result<()> {
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
         .tool(pay)
-        .store(Files::at("agent-home"))
+        .store(FileStore::at("agent-home"))
         .build()?;
     let request = Request {
         id: "bill-2026-11".to_owned(), // the same turn while it is the newest of its conversation

@@ -2,14 +2,14 @@
 
 use std::thread;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());
     let agent = Agent::builder()
         .provider(OpenAi::new(&api, "", "qwen3:4b"))
-        .store(Files::at("agent-home"))
+        .store(FileStore::at("agent-home"))
         .build()?;
     thread::scope(|scope| {
         for name in ["ada", "ben", "cleo"] {

@@ -2,8 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
-use bantam::session::{Durability, Line, Loaded, Store};
 use bantam::{Agent, OpenAi, Result};
+use bantam::{Durability, Line, Loaded, Store};
 
 pub struct Folder(pub PathBuf);
 

@@ -11,7 +11,7 @@ use crate::provider::Provider;
 use crate::provider::chain::Chain;
 use crate::redact::Redactor;
 use crate::secret::Secret;
-use crate::session::{Memory, Session, Store};
+use crate::session::{MemoryStore, Session, Store};
 use crate::tool::subagent::subagent_tool_without_skills;
 use crate::tool::{Registry, Tool};
 use crate::usage::Ledger;
@@ -169,7 +169,9 @@ impl Builder {
             tools: Registry::default(),
             offers: Vec::new(),
             offers_weight: 0,
-            store: self.store.unwrap_or_else(|| Arc::new(Memory::default())),
+            store: self
+                .store
+                .unwrap_or_else(|| Arc::new(MemoryStore::default())),
             prompt: Arc::new(self.prompt),
             limits: self.limits,
             history: self.history,

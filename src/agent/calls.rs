@@ -18,7 +18,7 @@ use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
-use crate::session::{Entry, Session, Values};
+use crate::session::{Record, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::{FirstPage, Pages};
@@ -144,9 +144,9 @@ impl<'a> Calls<'a> {
     /// Appends the values that calls have set.
     fn store_values(&self, session: &mut Session) -> Result<()> {
         let values = self.values.take_changed();
-        let entries: Vec<Entry> = values
+        let entries: Vec<Record> = values
             .iter()
-            .map(|(name, value)| Entry::Value(name, value))
+            .map(|(name, value)| Record::Value(name, value))
             .collect();
         if entries.is_empty() {
             return Ok(());
@@ -175,16 +175,16 @@ impl<'a> Calls<'a> {
             return Ok(Permission::Granted);
         }
         if turn.request.confirm.is_some() {
-            store_now(session, &[Entry::Asked(call.id())])?;
+            store_now(session, &[Record::Asked(call.id())])?;
         }
         let decision = turn.ask_user(call);
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
         match decision {
-            Some(Decision::Yes) => store_now(session, &[Entry::Asked("")])?,
+            Some(Decision::Yes) => store_now(session, &[Record::Asked("")])?,
             Some(Decision::Always) => {
                 let mut allowed = session.allowed.clone();
                 allowed.push(call.allowed_as());
-                store_now(session, &[Entry::Asked(""), Entry::Allow(&allowed)])?;
+                store_now(session, &[Record::Asked(""), Record::Allow(&allowed)])?;
             }
             Some(Decision::No) => return refused("the user was asked, and said no"),
             Some(Decision::Unanswered) => {
@@ -320,7 +320,7 @@ impl Agent {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Store::load`](crate::session::Store::load) and [`Store::append`](crate::session::Store::append).
+    /// Those of [`Agent::set`].
     pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
         let request = Request::new("", "library_default");
         let called = self.call_in(&request, name, args, &|_| ())?;
@@ -375,7 +375,7 @@ impl Agent {
     }
 }
 
-fn store_now(session: &mut Session, entries: &[Entry]) -> Result<()> {
+fn store_now(session: &mut Session, entries: &[Record]) -> Result<()> {
     session.append(entries, Durability::Now, SystemTime::now())
 }
 
@@ -394,7 +394,7 @@ fn append_result(
         Durability::Later
     };
     let message = Message::ToolResult(result);
-    session.append(&[Entry::Message(&message)], durability, SystemTime::now())?;
+    session.append(&[Record::Message(&message)], durability, SystemTime::now())?;
     session.messages.push(message);
     Ok(())
 }

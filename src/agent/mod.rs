@@ -47,7 +47,7 @@ use crate::paths::Home;
 use crate::provider::chain::Chain;
 use crate::provider::{self, Provider, Retry, Sampling, ToolOffer};
 use crate::redact::Redactor;
-use crate::session::{self, Durability, Entry, MAX_TITLE, Session, Store, Summary};
+use crate::session::{self, Durability, MAX_TITLE, Record, Session, SessionInfo, Store};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, ToolSpec};
 use crate::usage::Ledger;
@@ -197,7 +197,7 @@ pub struct Request {
     /// Images, PDF files and recordings that go with the message.
     pub media: Vec<Media>,
     /// The key of the conversation to continue, for example `ada`. Empty: a new one, whose key is in [`Response::session`]. A
-    /// store may refuse a key: [`crate::session::Files`] refuses one with a slash or a dot; [`crate::session::key`] makes one
+    /// store may refuse a key: [`crate::FileStore`] refuses one with a slash or a dot; [`crate::session_key`] makes one
     /// of any text.
     pub session: String,
     /// Where the message comes from; tools and the ledger see it.
@@ -373,7 +373,7 @@ impl Agent {
     ///
     /// # Errors
     /// Those of [`Store::list`].
-    pub fn sessions(&self) -> Result<Vec<Summary>> {
+    pub fn sessions(&self) -> Result<Vec<SessionInfo>> {
         session::list(&*self.store)
     }
 
@@ -410,7 +410,7 @@ impl Agent {
     pub fn set(&self, key: &str, name: &str, value: impl Into<Value>) -> Result<()> {
         let mut session = Session::open(&self.store, key, &Cancel::new(None), &|| ())?;
         let value = value.into();
-        let entries = [Entry::Value(name, &value)];
+        let entries = [Record::Value(name, &value)];
         let now = SystemTime::now();
         session.append(&entries, Durability::Now, now)
     }

@@ -12,7 +12,7 @@ use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::provider::Retry;
-use crate::session::Memory;
+use crate::session::MemoryStore;
 use crate::text::{clip, fenced};
 use crate::tool::{NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
 
@@ -80,7 +80,7 @@ impl Agent {
             event => events(event),
         };
         let subagent = Self {
-            store: Arc::new(Memory::default()),
+            store: Arc::new(MemoryStore::default()),
             filter: None,
             is_subagent: true,
             undo_in: None,

@@ -11,7 +11,7 @@ use crate::config::Budget;
 use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
-use crate::session::{Memory, Session};
+use crate::session::{MemoryStore, Session};
 use crate::tool::{CallContext, Function, Registry, Risk, Tool, ToolOutput, ToolSpec};
 use crate::usage::Call;
 
@@ -386,7 +386,7 @@ impl Tool for Who {
 fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
     let spec = ToolSpec::built_in("who", Risk::Safe, "", r#"{"type":"object"}"#);
     let script = ScriptedProvider::new([calls(&["who"]), says("done")]);
-    let (store, mut request) = (Memory::default(), Request::new("go", "a-key"));
+    let (store, mut request) = (MemoryStore::default(), Request::new("go", "a-key"));
     let agent = Agent::builder()
         .provider(script)
         .tool(Who(spec))
@@ -420,7 +420,7 @@ fn a_request_has_metadata_and_a_key_and_a_response_gives_the_key_back() {
 
 #[test]
 fn a_call_is_made_as_in_a_turn() {
-    let (store, log) = (Memory::default(), Log::default());
+    let (store, log) = (MemoryStore::default(), Log::default());
     let keep = Function::new("keep", "", r#"{"type":"object"}"#, |_: Value, turn| {
         turn.values.set("kept", json!(7));
         Ok("kept")
@@ -545,7 +545,7 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
 
 #[test]
 fn empty_message_is_wrong_usage_and_stores_nothing() {
-    let store = Memory::default();
+    let store = MemoryStore::default();
     let agent = Agent::builder()
         .provider(ScriptedProvider::default())
         .store(store.clone())

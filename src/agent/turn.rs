@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, STEERING, Stop, ToolCall, User};
 use crate::provider::ProviderError;
 use crate::session::versions::Versions;
-use crate::session::{Entry, LIBRARY, Session, TurnEnd, fresh_key};
+use crate::session::{LIBRARY, Record, Session, TurnEnd, fresh_key};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
@@ -162,9 +162,9 @@ impl Agent {
         outcome.error = outcome.error.or_else(|| turn.unasked());
         let mut entries = Vec::new();
         let reply = outcome.reply.clone().map(Message::Assistant);
-        entries.extend(reply.as_ref().map(Entry::Message));
+        entries.extend(reply.as_ref().map(Record::Message));
         entries.extend(outcome.undo.then(|| session.undo_turn()));
-        entries.push(Entry::TurnEnd(outcome.turn_end()));
+        entries.push(Record::TurnEnd(outcome.turn_end()));
         session.append(&entries, Durability::Now, SystemTime::now())?;
         if !outcome.undo {
             session.messages.extend(reply);
@@ -184,7 +184,7 @@ impl Agent {
         self.expire_idle(turn, session, now)?;
         let user = turn.request.message(&self.prompt, now);
         session.append(
-            &[Entry::Message(&Message::User(user.clone()))],
+            &[Record::Message(&Message::User(user.clone()))],
             Durability::Now,
             now,
         )?;
@@ -212,7 +212,7 @@ impl Agent {
             id: format!("{STEERING}{}", part.id),
             ..User::default()
         });
-        session.append(&[Entry::Message(&message)], Durability::Now, now)?;
+        session.append(&[Record::Message(&message)], Durability::Now, now)?;
         session.messages.push(message);
         (turn.events)(Event::Trace(
             "took in a message that arrived meanwhile".to_owned(),
@@ -385,7 +385,7 @@ impl Agent {
         let wanted = reply.calls.clone();
         let reply = Message::Assistant(reply);
         session.append(
-            &[Entry::Message(&reply)],
+            &[Record::Message(&reply)],
             Durability::Now,
             SystemTime::now(),
         )?;
@@ -397,7 +397,7 @@ impl Agent {
 /// Stores results for calls that wait for the user's decision: another message has come instead.
 fn give_up_calls(session: &mut Session) -> Result<()> {
     let results = session.give_up_not_begun();
-    let entries: Vec<Entry> = results.iter().map(Entry::Message).collect();
+    let entries: Vec<Record> = results.iter().map(Record::Message).collect();
     if entries.is_empty() {
         return Ok(());
     }

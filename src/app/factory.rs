@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::message::{Message, ToolCall, User};
 use crate::paths::{Home, of_user};
 use crate::session::versions::{self, Before, Version, Versions};
-use crate::session::{Entry, Files, Session, Store, archive};
+use crate::session::{FileStore, Record, Session, Store, archive};
 use crate::storage::Durability;
 use crate::text::one_line;
 use crate::tool::was_not_run;
@@ -151,7 +151,7 @@ impl AgentFactory {
             return None;
         }
         // A session that cannot be read is reported when the turn loads it.
-        Session::peek(&Files::new(self.home.clone()), session)
+        Session::peek(&FileStore::new(self.home.clone()), session)
             .ok()?
             .model
     }
@@ -159,7 +159,7 @@ impl AgentFactory {
     fn store(&self) -> Arc<dyn Store> {
         match &self.options.memory {
             Some(memory) => Arc::new(memory.clone()),
-            None => Arc::new(Files::new(self.home.clone())),
+            None => Arc::new(FileStore::new(self.home.clone())),
         }
     }
 
@@ -243,7 +243,7 @@ impl AgentFactory {
     /// Stores the model as the one of a conversation.
     pub(crate) fn choose_model(&self, session: &str, model: &str) -> Result<()> {
         let mut session = Session::open(&self.store(), session, &Cancel::new(None), &|| ())?;
-        session.append(&[Entry::Model(model)], Durability::Now, SystemTime::now())
+        session.append(&[Record::Model(model)], Durability::Now, SystemTime::now())
     }
 
     /// Archives a conversation and starts a new one. Returns whether there was one.

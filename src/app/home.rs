@@ -14,7 +14,7 @@ use crate::config::{self, Config, Env};
 use crate::error::{Error, Result};
 use crate::mcp::{Servers, missing_prefix};
 use crate::paths;
-use crate::session::Files;
+use crate::session::FileStore;
 use crate::tool::cron::cron_tool;
 use crate::tool::exec::exec_tool;
 use crate::tool::files::file_tools;
@@ -132,8 +132,8 @@ impl Home {
     }
 
     /// The conversations of this home, on disk.
-    pub fn store(&self) -> Files {
-        Files::new(self.factory.home.clone())
+    pub fn store(&self) -> FileStore {
+        FileStore::new(self.factory.home.clone())
     }
 
     /// An agent as `bantam` would build it from these settings, without tools: models, limits, instructions and memory, conversations

@@ -30,7 +30,7 @@ use crate::mcp::Servers;
 use crate::paths;
 use crate::provider::{Chain, Retry};
 use crate::redact::Redactor;
-use crate::session::{self, Files};
+use crate::session::{self, FileStore};
 use crate::skills::Skills;
 use crate::ssrf::AddressGuard;
 use crate::template;
@@ -52,7 +52,7 @@ pub use serving::serve;
 #[allow(clippy::struct_excessive_bools)] // each is a choice of its own
 pub(crate) struct Options {
     /// Holds the conversations; `None` stores them in the home.
-    pub memory: Option<session::Memory>,
+    pub memory: Option<session::MemoryStore>,
     pub whole_replies: bool,
     /// Nobody sees the text of a reply before its end.
     pub unseen: bool,
@@ -265,7 +265,7 @@ fn builder(
         builder = builder.context("INSTRUCTIONS", move || text.clone());
     }
     Ok(match &options.memory {
-        None => builder.store(Files::new(home.clone())),
+        None => builder.store(FileStore::new(home.clone())),
         Some(memory) => builder.store(memory.clone()),
     })
 }

@@ -16,7 +16,7 @@ use crate::log::Log;
 use crate::mcp::Unknown;
 use crate::provider::catalog;
 use crate::secret::Secret;
-use crate::session::{Files, Session};
+use crate::session::{FileStore, Session};
 use crate::text::clip;
 use crate::usage;
 
@@ -140,7 +140,7 @@ impl AgentPool {
     }
 
     fn status(&self, session: &str) -> Result<String> {
-        let store = Files::new(self.factory.home.clone());
+        let store = FileStore::new(self.factory.home.clone());
         let messages = Session::peek(&store, session)?.messages.len();
         let agent = self.agent(session)?;
         Ok(format!(

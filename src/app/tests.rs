@@ -241,7 +241,7 @@ fn no_lines_of_a_conversation_or_the_queue_make_reading_them_panic() {
             drop(fs_err::remove_file(path));
             drop(crate::storage::Journal::create(path, &lines).unwrap());
         }
-        let store = crate::session::Files::at(&dir);
+        let store = crate::session::FileStore::at(&dir);
         if let Ok(found) = crate::session::Session::peek(&store, "cli_a") {
             assert!(found.messages.len() <= 100);
         }

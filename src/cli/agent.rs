@@ -30,7 +30,7 @@ use crate::paths::{Home, session_name, telegram_chat};
 use crate::provider::Sampling;
 use crate::provider::catalog::learn_window;
 use crate::redact::Redactor;
-use crate::session::{Memory, archive, fresh_key};
+use crate::session::{MemoryStore, archive, fresh_key};
 use crate::telegram::deliver::Delivery;
 use crate::text::not_found_near;
 
@@ -376,7 +376,7 @@ fn factory(args: &Args, schema: Option<&AnswerSchema>, env: &Env) -> Result<Agen
         tools(args)?,
         args.number("budget-tokens", 50_000)?,
     );
-    let memory = args.has("no-session").then(Memory::default);
+    let memory = args.has("no-session").then(MemoryStore::default);
     let whole_replies = args.has("no-stream") || schema.is_some();
     let format = Output::of(args).format;
     let unseen = format == Format::Json || format == Format::Text && !io::stdout().is_terminal();

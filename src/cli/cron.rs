@@ -23,7 +23,7 @@ use crate::message::Message;
 use crate::notify::is_running;
 use crate::outbox::Outbox;
 use crate::paths::{Home, session_name, telegram_chat};
-use crate::session::{Files, Session};
+use crate::session::{FileStore, Session};
 use crate::telegram::deliver::Delivery;
 use crate::text::{not_found, one_line, printable};
 use crate::timezone::Zone;
@@ -465,7 +465,7 @@ fn turn(
 /// The last answer in the conversation of a run.
 fn last_answer(home: &Home, run: &Run) -> Option<String> {
     let session = session_name("cron", &run.job).ok()?;
-    let messages = Session::peek(&Files::new(home.clone()), &session)
+    let messages = Session::peek(&FileStore::new(home.clone()), &session)
         .ok()?
         .messages;
     messages

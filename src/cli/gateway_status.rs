@@ -17,7 +17,7 @@ use crate::text::{one_line, rfc3339};
 const MAX_JOBS: usize = 5;
 
 /// Adds `gateway`. What cannot be read becomes a warning.
-pub(super) fn add(to: &mut Status, sessions: &[archive::Summary], allowed: &[i64]) {
+pub(super) fn add(to: &mut Status, sessions: &[archive::SessionInfo], allowed: &[i64]) {
     let home = to.home;
     let outbox = Outbox::new(home.clone());
     let mut inbox = to.or_warn(inbox::status(outbox.queue()));

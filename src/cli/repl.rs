@@ -22,7 +22,7 @@ use crate::bus::Origin;
 use crate::config::Config;
 use crate::error::{Context, Error, Kind as ErrorKind, Result};
 use crate::message::add_cost;
-use crate::session::{Files, Session};
+use crate::session::{FileStore, Session};
 use crate::text::{one_line, rfc3339, without_controls};
 use crate::usage::Totals;
 
@@ -105,7 +105,7 @@ impl Repl {
         if self.factory.options.memory.is_some() {
             return None;
         }
-        Session::peek(&Files::new(self.factory.home.clone()), &self.session).ok()
+        Session::peek(&FileStore::new(self.factory.home.clone()), &self.session).ok()
     }
 }
 

@@ -122,9 +122,9 @@ fn list(args: &Args, env: &Env) -> Result<u8> {
 }
 
 /// The conversations of a list, for people.
-pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
+pub(super) fn page(list: &[archive::SessionInfo], env: &Env) -> String {
     let zone = zone(env);
-    let damage = |s: &archive::Summary| {
+    let damage = |s: &archive::SessionInfo| {
         if s.damage > 0 {
             format!("  (damage: bantam sessions show {})", shown_key(&s.key))
         } else {
@@ -133,7 +133,7 @@ pub(super) fn page(list: &[archive::Summary], env: &Env) -> String {
     };
     if io::stdout().is_terminal() {
         // The width of 80 columns has room for no more.
-        let row = |s: &archive::Summary| {
+        let row = |s: &archive::SessionInfo| {
             let state = match s.state {
                 "done" => String::new(),
                 state => format!("({state}) "),

@@ -163,7 +163,7 @@ impl Status<'_> {
         }
     }
 
-    fn sessions(&mut self, sessions: &[archive::Summary]) {
+    fn sessions(&mut self, sessions: &[archive::SessionInfo]) {
         let newest = sessions
             .first()
             .map(|newest| json!({"key": newest.key, "last": newest.last}));

@@ -16,7 +16,7 @@ use crate::log::{Level, Sink};
 use crate::message::{Message, User};
 use crate::paths::session_name;
 use crate::provider::Sampling;
-use crate::session::{Entry, Memory, Session, Store};
+use crate::session::{MemoryStore, Record, Session, Store};
 use crate::storage::Durability;
 use crate::test_speed::paced;
 use crate::text::rfc3339;
@@ -162,10 +162,10 @@ impl EndpointTurns {
             // The history ends with results of the client's tools: its last question is still open.
             None => mark_open_question(&mut history, &id),
         };
-        let memory = Memory::default();
+        let memory = MemoryStore::default();
         let store: Arc<dyn Store> = Arc::new(memory.clone());
         let mut session = Session::open(&store, UNSTORED, cancel, &|| ())?;
-        let entries: Vec<Entry> = history.iter().map(Entry::Message).collect();
+        let entries: Vec<Record> = history.iter().map(Record::Message).collect();
         session.append(&entries, Durability::Later, SystemTime::now())?;
         drop(session);
         let agent = self.handler.agent_with(ask.model.as_deref())?;

@@ -18,7 +18,7 @@ pub struct Media {
     /// The file's bytes in base64 (RFC 4648, section 4, with padding).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub base64: String,
-    /// The name under which [`crate::session::Files`] keeps the bytes beside the log, in a line that does not hold them.
+    /// The name under which [`crate::FileStore`] keeps the bytes beside the log, in a line that does not hold them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
     /// The file's name for the model, `offer.pdf` say; empty if it has none.

@@ -19,8 +19,8 @@ use super::files::read_log;
 use super::lines::version;
 use super::media::{self, Named};
 use super::{
-    Files, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, note, refuse_newer,
-    turn_end, versions,
+    FileStore, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, note,
+    refuse_newer, turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
@@ -33,7 +33,7 @@ use crate::text::{not_found, rfc3339};
 
 /// A conversation in a list.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub struct SessionInfo {
     /// Its key.
     pub key: String,
     /// The beginning of its first question, or the title that its request gave it.
@@ -54,7 +54,7 @@ pub struct Summary {
     pub(crate) damage: usize,
 }
 
-impl Summary {
+impl SessionInfo {
     /// Of a conversation, `None` if it cannot be read.
     pub(super) fn of(key: &str, session: Option<Session>) -> Self {
         let state = match &session {
@@ -91,7 +91,7 @@ impl Summary {
 }
 
 /// Sorts a list: the conversation used last comes first.
-pub(super) fn newest_first(mut list: Vec<Summary>) -> Vec<Summary> {
+pub(super) fn newest_first(mut list: Vec<SessionInfo>) -> Vec<SessionInfo> {
     list.sort_by(|a, b| b.last.cmp(&a.last).then_with(|| a.key.cmp(&b.key)));
     list
 }
@@ -159,7 +159,7 @@ pub(super) fn keys(home: &Home) -> Result<Vec<String>> {
 }
 
 /// Every conversation, the one used last first.
-pub(crate) fn list(home: &Home) -> Result<Vec<Summary>> {
+pub(crate) fn list(home: &Home) -> Result<Vec<SessionInfo>> {
     let files = files(home)?;
     let list = files.iter().map(|(key, files)| summary(home, key, files));
     Ok(newest_first(list.collect()))
@@ -186,12 +186,12 @@ pub(crate) fn newest(home: &Home, prefix: &str) -> Result<Option<String>> {
     Ok(newest.map(|(_, key)| key))
 }
 
-fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
+fn summary(home: &Home, key: &str, files: &SessionFiles) -> SessionInfo {
     let metas: Vec<std::fs::Metadata> = files
         .iter()
         .filter_map(|(_, file)| fs_err::symlink_metadata(file).ok())
         .collect();
-    let mut summary = Summary::of(key, Files::new(home.clone()).summarize(key).ok());
+    let mut summary = SessionInfo::of(key, FileStore::new(home.clone()).summarize(key).ok());
     if summary.last.is_empty() {
         summary.last = metas
             .iter()
@@ -200,7 +200,7 @@ fn summary(home: &Home, key: &str, files: &SessionFiles) -> Summary {
             .map(rfc3339)
             .unwrap_or_default();
     }
-    Summary {
+    SessionInfo {
         bytes: metas.iter().map(std::fs::Metadata::len).sum(),
         earlier_segments: files
             .iter()
@@ -379,7 +379,7 @@ pub(crate) fn reset(
     cancel: &Cancel,
     now: SystemTime,
 ) -> Result<Option<PathBuf>> {
-    let store: Arc<dyn Store> = Arc::new(Files::new(home.clone()));
+    let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
     let mut session = match Session::open(&store, key, cancel, &|| ()) {
         Err(e) if e.kind == Kind::Config => {
             let _lock = lock(home, key, cancel, &|| ())?;

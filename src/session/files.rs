@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::lines::{fields, header, refuse_newer, version};
 use super::lock::lock_when_free;
 use super::media::{self, Named};
-use super::{Entry, Guard, Line, Loaded, Session, Store, archive, note};
+use super::{Guard, Line, Loaded, Record, Session, Store, archive, note};
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::paths::{Home, check_session};
@@ -22,7 +22,7 @@ use crate::text::{rfc3339, size};
 const MAX_MESSAGE: usize = 4 << 20;
 
 /// Conversations as files.
-pub struct Files {
+pub struct FileStore {
     pub(super) home: Home,
     /// The conversations that are locked through this value, by key.
     locked: Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>,
@@ -60,7 +60,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Files {
+impl FileStore {
     /// Keeps conversations in `dir`, which is created when first needed: the files in `sessions/` and their locks in
     /// `state/locks/`. Several processes may use it at the same time; `$BANTAM_HOME` is such a directory.
     ///
@@ -145,7 +145,7 @@ impl Files {
                 new.push(header(key, &now));
             }
             // Results follow their calls.
-            new.extend(missing.iter().map(|m| fields(&Entry::Message(m), &now)));
+            new.extend(missing.iter().map(|m| fields(&Record::Message(m), &now)));
             new.extend(waiting);
             self.append(key, file, &new, Durability::Now)?;
             lines.extend(new);
@@ -204,7 +204,7 @@ impl Files {
     }
 }
 
-impl Store for Files {
+impl Store for FileStore {
     fn read(&self, key: &str) -> Result<Loaded> {
         check_session(key)?;
         let mut loaded = self.read_or_open(key)?;
@@ -261,7 +261,7 @@ impl Store for Files {
     }
 }
 
-impl Files {
+impl FileStore {
     /// Reads a conversation. Its first reading after it was locked repairs it, and takes over what waits for its turn.
     fn read_or_open(&self, key: &str) -> Result<Loaded> {
         let Some(file) = self.locked_file(key) else {

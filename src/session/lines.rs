@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Entry, Line, TurnEnd, values};
+use super::{Line, Record, TurnEnd, values};
 use crate::error::{Error, Result};
 use crate::message::{Message, ToolResult};
 use crate::storage::Line as Numbered;
@@ -56,19 +56,19 @@ pub(super) fn turn_end(line: &Value) -> Option<TurnEnd> {
     TurnEnd::from_name(line.get("turn")?.as_str()?)
 }
 
-pub(super) fn fields(entry: &Entry, now: &str) -> Line {
+pub(super) fn fields(entry: &Record, now: &str) -> Line {
     let mut line = Line::new();
     match entry {
-        Entry::Message(message) => {
+        Record::Message(message) => {
             line.insert("time".to_owned(), now.into());
             line.extend(message.to_json());
         }
-        Entry::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
-        Entry::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
-        Entry::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
-        Entry::Asked(call) => drop(line.insert("state".to_owned(), json!({"asked": call}))),
-        Entry::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
-        Entry::Value(name, value) => {
+        Record::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
+        Record::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
+        Record::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
+        Record::Asked(call) => drop(line.insert("state".to_owned(), json!({"asked": call}))),
+        Record::Undo(from) => drop(line.insert("undo".to_owned(), (*from).into())),
+        Record::Value(name, value) => {
             line.insert("state".to_owned(), values::state(name, value));
         }
     }

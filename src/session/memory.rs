@@ -10,18 +10,18 @@ use crate::storage::Durability;
 
 /// Keeps conversations in memory, as the lines that their file would have. Clones share them.
 #[derive(Clone, Default)]
-pub struct Memory {
+pub struct MemoryStore {
     all: Arc<Mutex<HashMap<String, Vec<Line>>>>,
     locks: Locks,
 }
 
-impl Memory {
+impl MemoryStore {
     fn all(&self) -> MutexGuard<'_, HashMap<String, Vec<Line>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Store for Memory {
+impl Store for MemoryStore {
     fn read(&self, key: &str) -> Result<Loaded> {
         let lines = self.all().get(key).cloned();
         Ok(lines.unwrap_or_default().into())

@@ -1,4 +1,4 @@
-//! Conversations: the [`Store`] that keeps them, in [`Files`], in [`Memory`], or in one of your own. A turn locks its
+//! Conversations: the [`Store`] that keeps them, in [`FileStore`], in [`MemoryStore`], or in one of your own. A turn locks its
 //! conversation. Programs list, read and erase conversations by the functions of [`crate::agent::Agent`].
 
 // A session file is an append log in segments (see `storage::segments`). Line 0 is `{"v":1,"session","created"}`, in a
@@ -35,13 +35,13 @@ pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
 pub use crate::storage::Durability;
 use crate::text::{counted, one_line, rfc3339};
-pub use archive::Summary;
+pub use archive::SessionInfo;
 use archive::newest_first;
-pub use files::Files;
+pub use files::FileStore;
 pub(crate) use files::inspect;
 use lock::lock_when_free;
 pub(crate) use media::{NOT_SHOWN, SHOWN_TURNS};
-pub use memory::Memory;
+pub use memory::MemoryStore;
 pub(crate) use note::note;
 pub use store::{Guard, Loaded, Store};
 pub use values::Values;
@@ -89,13 +89,12 @@ impl TurnEnd {
     }
 }
 
-/// A JSON object: one line of a conversation as a [`Store`] keeps it, which [`Session::read`] understands.
+/// A JSON object: one line of a conversation as a [`Store`] keeps it.
 pub type Line = serde_json::Map<String, Value>;
 
 /// One entry of a conversation, to be appended.
 #[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub enum Entry<'a> {
+pub(crate) enum Record<'a> {
     /// A message of the user, of the model or of a tool.
     Message(&'a Message),
     /// The turn is over.
@@ -192,13 +191,13 @@ impl Session {
         }
     }
 
-    /// The number of the next line in its segment. [`Entry::Undo`] with this number takes back everything appended from now on.
-    pub fn next(&self) -> u64 {
+    /// The number of the next line in its segment. [`Record::Undo`] with this number takes back everything appended from now on.
+    fn next(&self) -> u64 {
         self.next
     }
 
     /// The number of the next line in the conversation, unique across all its segments.
-    pub fn place(&self) -> u64 {
+    pub(crate) fn place(&self) -> u64 {
         self.base + self.next
     }
 
@@ -213,8 +212,8 @@ impl Session {
     }
 
     /// Takes back the user's last message and all that follows it.
-    pub(crate) fn undo_turn(&self) -> Entry<'static> {
-        Entry::Undo(self.asked)
+    pub(crate) fn undo_turn(&self) -> Record<'static> {
+        Record::Undo(self.asked)
     }
 
     /// Says what happened to the last question if it has no answer; otherwise a model would answer it together with the next
@@ -255,7 +254,7 @@ impl Session {
             store: store.clone(),
             _guard: guard,
         });
-        let entries: Vec<Entry> = missing.iter().map(Entry::Message).collect();
+        let entries: Vec<Record> = missing.iter().map(Record::Message).collect();
         if !entries.is_empty() {
             session.append(&entries, Durability::Later, SystemTime::now())?;
         }
@@ -293,7 +292,7 @@ impl Session {
     /// Errors of the storage; then none of them is kept.
     pub(crate) fn append(
         &mut self,
-        entries: &[Entry],
+        entries: &[Record],
         durability: Durability,
         now: SystemTime,
     ) -> Result<()> {
@@ -379,7 +378,7 @@ impl Session {
     }
 
     /// The lines of these entries, after the first line of all if there is none yet.
-    fn lines(&self, entries: &[Entry], now: SystemTime) -> Vec<Line> {
+    fn lines(&self, entries: &[Record], now: SystemTime) -> Vec<Line> {
         let now = rfc3339(now);
         let header = (self.next == 0).then(|| header(&self.name, &now));
         header
@@ -389,15 +388,15 @@ impl Session {
     }
 
     /// Takes over that these entries are stored.
-    fn appended(&mut self, entries: &[Entry], now: SystemTime) {
+    fn appended(&mut self, entries: &[Record], now: SystemTime) {
         let first = self.next.max(1);
         self.next = first + entries.len() as u64;
         for (line, entry) in (first..).zip(entries) {
             match entry {
-                Entry::Model(model) => self.model = Some((*model).to_owned()),
-                Entry::Allow(tools) => self.allowed = tools.to_vec(),
-                Entry::Value(name, value) => values::put(&mut self.values, name, (*value).clone()),
-                Entry::Message(message) => {
+                Record::Model(model) => self.model = Some((*model).to_owned()),
+                Record::Allow(tools) => self.allowed = tools.to_vec(),
+                Record::Value(name, value) => values::put(&mut self.values, name, (*value).clone()),
+                Record::Message(message) => {
                     self.last = rfc3339(now);
                     self.entitle(message);
                     self.asked = if message.is_question() {
@@ -406,7 +405,7 @@ impl Session {
                         self.asked
                     };
                 }
-                Entry::TurnEnd(_) | Entry::Undo(_) | Entry::Asked(_) => {}
+                Record::TurnEnd(_) | Record::Undo(_) | Record::Asked(_) => {}
             }
         }
     }
@@ -460,7 +459,7 @@ impl Session {
                     time.clone_from(said);
                 }
             }
-            lines.push(fields(&Entry::Message(message), &time));
+            lines.push(fields(&Record::Message(message), &time));
         }
         lines
     }
@@ -484,13 +483,13 @@ impl Session {
 }
 
 /// Every conversation of a store, the one used last first.
-pub(crate) fn list(store: &dyn Store) -> Result<Vec<Summary>> {
+pub(crate) fn list(store: &dyn Store) -> Result<Vec<SessionInfo>> {
     let mut list = Vec::new();
     for key in store.list()? {
         let session = Session::peek(store, &key).ok();
         let is_erased = session.as_ref().is_some_and(|session| session.next == 0);
         if !is_erased {
-            list.push(Summary::of(&key, session));
+            list.push(SessionInfo::of(&key, session));
         }
     }
     Ok(newest_first(list))

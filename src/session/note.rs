@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::lines::fields;
-use super::{Entry, Line};
+use super::{Line, Record};
 use crate::cancel::Cancel;
 use crate::error::{Context, Result};
 use crate::json::from_json;
@@ -110,7 +110,7 @@ fn line_of(Note { id, content, at }: Note) -> Line {
         id,
         ..User::default()
     });
-    fields(&Entry::Message(&message), &time)
+    fields(&Record::Message(&message), &time)
 }
 
 /// Gives the notes of a conversation, which the caller has locked, to `append`, and removes them.
@@ -130,12 +130,12 @@ pub(super) fn take_over(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::{Files, Session, Store, archive};
+    use crate::session::{FileStore, Session, Store, archive};
     use std::path::PathBuf;
     use std::sync::Arc;
 
     fn open(home: &Home) -> Session {
-        let store: Arc<dyn Store> = Arc::new(Files::new(home.clone()));
+        let store: Arc<dyn Store> = Arc::new(FileStore::new(home.clone()));
         Session::open(&store, "telegram_1", &Cancel::new(None), &|| ()).unwrap()
     }
 
@@ -184,7 +184,7 @@ mod tests {
         .unwrap();
         note(home, "telegram_1", "b", "The job sent this", "two").unwrap();
         assert!(home.session_notes("telegram_1").exists() && held.messages.is_empty());
-        let seen = Session::peek(&Files::new(home.clone()), "telegram_1").unwrap();
+        let seen = Session::peek(&FileStore::new(home.clone()), "telegram_1").unwrap();
         assert!(home.session_notes("telegram_1").exists() && !home.session("telegram_1").exists());
         let list = archive::list(home).unwrap();
         assert_eq!(
@@ -324,7 +324,7 @@ mod tests {
             content: "hello".into(),
             ..User::default()
         });
-        let (entries, now) = ([Entry::Message(&hello)], SystemTime::now());
+        let (entries, now) = ([Record::Message(&hello)], SystemTime::now());
         held.append(&entries, Durability::Now, now).unwrap();
         drop(held);
         archive::reset(home, "telegram_1", &cancel, now)

@@ -35,7 +35,7 @@ impl From<Vec<Line>> for Loaded {
 /// use std::collections::BTreeMap;
 /// use std::sync::Mutex;
 ///
-/// use bantam::session::{Durability, Line, Loaded, Store};
+/// use bantam::{Durability, Line, Loaded, Store};
 /// use bantam::{Agent, Demo, Request, Result};
 ///
 /// #[derive(Default)]

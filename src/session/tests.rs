@@ -86,7 +86,7 @@ fn a_message_too_long_for_any_model_is_refused() {
     let add = |session: &mut Session, text: String| {
         let message = Message::user(&text);
         session.append(
-            &[Entry::Message(&message)],
+            &[Record::Message(&message)],
             Durability::Now,
             SystemTime::now(),
         )
@@ -189,7 +189,7 @@ impl Scratch {
     }
 
     fn files(&self) -> Arc<dyn Store> {
-        Arc::new(Files::new(self.home()))
+        Arc::new(FileStore::new(self.home()))
     }
 
     fn live(&self) -> PathBuf {
@@ -223,7 +223,7 @@ fn say(session: &mut Session, messages: &[Message]) {
             user.time = rfc3339(at(second));
         }
         session
-            .append(&[Entry::Message(&message)], Durability::Now, at(second))
+            .append(&[Record::Message(&message)], Durability::Now, at(second))
             .unwrap();
         session.messages.push(message);
     }
@@ -267,7 +267,7 @@ fn renewal_keeps(store: &Arc<dyn Store>) {
     say(&mut session, &some());
     session
         .append(
-            &[Entry::Model("a/b"), Entry::Model("x/y")],
+            &[Record::Model("a/b"), Record::Model("x/y")],
             Durability::Now,
             at(9),
         )
@@ -293,7 +293,7 @@ fn renewal_keeps(store: &Arc<dyn Store>) {
     say(&mut session, &[Message::user("more")]);
     assert_eq!(session.place(), place + 1);
     session
-        .append(&[Entry::Model("z")], Durability::Now, at(11))
+        .append(&[Record::Model("z")], Durability::Now, at(11))
         .unwrap();
     // Without a summary and without messages: a new conversation, with the state of the old one.
     session.renew(None, Vec::new(), at(12)).unwrap();
@@ -315,7 +315,7 @@ fn a_renewal_keeps_what_it_is_given_and_the_state() {
     let scratch = Scratch::new("renewal");
     renewal_keeps(&scratch.files());
     assert_eq!(peek(&scratch.files()).model.as_deref(), Some("z"));
-    let memory: Arc<dyn Store> = Arc::new(Memory::default());
+    let memory: Arc<dyn Store> = Arc::new(MemoryStore::default());
     renewal_keeps(&memory);
 }
 
@@ -372,9 +372,9 @@ fn real(scratch: &Scratch) -> Vec<u8> {
     let undone = session.next();
     say(&mut session, &[Message::user("refused")]);
     let entries = [
-        Entry::Undo(undone),
-        Entry::TurnEnd(TurnEnd::Failed),
-        Entry::Model("x/y"),
+        Record::Undo(undone),
+        Record::TurnEnd(TurnEnd::Failed),
+        Record::Model("x/y"),
     ];
     session.append(&entries, Durability::Now, at(11)).unwrap();
     say(&mut session, &[Message::user("then"), asks(&["c"])]);
@@ -505,7 +505,7 @@ fn no_media_stand_in_for_others_of_the_same_checksum() {
             media: vec![media.clone()],
             ..User::default()
         });
-        let entries = [Entry::Message(&question)];
+        let entries = [Record::Message(&question)];
         let Err(e) = session.append(&entries, Durability::Later, at(number)) else {
             let shown = peek(&store);
             let Some(Message::User(user)) = shown.messages.last() else {

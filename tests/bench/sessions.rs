@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use bantam::session::{Files, Store};
 use bantam::{
     Agent, CallContext, Message, ModelRequest, Provider, ProviderError, Reply, Request, Risk, Tool,
     ToolCall, ToolOutput, ToolSpec, Usage,
 };
+use bantam::{FileStore, Store};
 
 /// Where turns are measured, in messages. A turn has four of them.
 const MARKS: [usize; 4] = [20, 200, 2_000, 20_000];
@@ -101,7 +101,7 @@ fn turn(home: &Path) {
     let agent = Agent::builder()
         .provider(Model)
         .tool(Think::new())
-        .store(Files::at(home));
+        .store(FileStore::at(home));
     let question =
         "And what about the other thing that we talked about, what is there to know? ".repeat(2);
     let response = agent
@@ -139,7 +139,7 @@ fn measured(home: &Path) {
     let (after, took) = (processor(), started.elapsed().as_secs_f64() * 1000.0);
     let written = (field("/proc/self/io", "wchar:") - written) / 1000.0;
     let (peak, again) = (field("/proc/self/status", "VmHWM:") / 1000.0, processor());
-    let store = Files::at(home);
+    let store = FileStore::at(home);
     let guard = store.lock("s").unwrap();
     let loaded = store.read("s").unwrap();
     let load = processor() - again;

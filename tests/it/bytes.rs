@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fs;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Demo, Message, Request};
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ fn holding(home: &Home, bytes: &[u8]) -> Agent {
     }
     fs::write(dir.join("cli_default.jsonl"), bytes).unwrap();
     let agent = Agent::builder().provider(Demo);
-    agent.store(Files::at(home.path(""))).build().unwrap()
+    agent.store(FileStore::at(home.path(""))).build().unwrap()
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::session::{Durability, Files, Line, Loaded, Memory, Store};
 use bantam::{
     Agent, ErrorKind, Message, ModelRequest, Provider, ProviderError, Reply, Request, Result,
 };
+use bantam::{Durability, FileStore, Line, Loaded, MemoryStore, Store};
 
 use crate::harness::Home;
 use crate::support::store_check::check_store;
@@ -17,9 +17,9 @@ use crate::support::store_check::check_store;
 #[test]
 fn files_and_memory_are_stores() {
     let home = Home::empty();
-    let memory = Memory::default();
+    let memory = MemoryStore::default();
     check_store(|| Arc::new(memory.clone()));
-    check_store(|| Arc::new(Files::at(home.path(""))));
+    check_store(|| Arc::new(FileStore::at(home.path(""))));
     let own: Arc<dyn Store> = Arc::new(Map::default());
     check_store(|| own.clone());
 }

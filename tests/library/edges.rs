@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{
     Agent, Cancel, Demo, ErrorKind, Event, EventLog, ModelOptions, OpenAi, Request, Response,
     StreamStatus,
@@ -60,7 +60,7 @@ fn a_key_leads_to_no_other_file() {
             .build()
             .unwrap()
     };
-    let agent = agent(Files::at(&inner));
+    let agent = agent(FileStore::at(&inner));
     let absolute = home.path("x").display().to_string();
     let long = "x".repeat(300);
     for key in [
@@ -190,7 +190,7 @@ fn two_homes_live_in_one_program() {
         let model = Model::answering(move |_, n| Reply::text(&format!("{name} {n}")));
         let agent = Agent::builder()
             .provider(OpenAi::new(&model.base(), "", name))
-            .store(Files::at(home.path("")))
+            .store(FileStore::at(home.path("")))
             .build()
             .unwrap();
         (agent, model)

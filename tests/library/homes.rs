@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Home, OpenAi, Request, Result};
 use serde_json::json;
 
@@ -29,7 +29,7 @@ pub fn main() -> Result<()> {
             .provider(OpenAi::new(&api, "", name))
             .tools(home.files()?)
             .tools(home.exec()?)
-            .store(Files::at(name))
+            .store(FileStore::at(name))
             .build()?;
         agents.push((name, agent));
     }

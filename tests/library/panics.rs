@@ -2,10 +2,10 @@
 
 use std::panic;
 
-use bantam::session::{Durability, Line, Loaded, Memory, Store};
 use bantam::{
     Agent, Function, Message, ModelRequest, OpenAi, Provider, ProviderError, Reply, Request, Result,
 };
+use bantam::{Durability, Line, Loaded, MemoryStore, Store};
 use serde_json::{Value, json};
 
 use crate::Test;
@@ -81,7 +81,7 @@ fn a_provider() {
 }
 
 /// Panics when a line says so.
-struct Fragile(Memory);
+struct Fragile(MemoryStore);
 
 impl Store for Fragile {
     fn read(&self, key: &str) -> Result<Loaded> {
@@ -101,7 +101,7 @@ impl Store for Fragile {
 }
 
 fn a_store() {
-    let store = Fragile(Memory::default());
+    let store = Fragile(MemoryStore::default());
     let note = Function::new(
         "note",
         "Keeps.",

@@ -1,6 +1,6 @@
 //! The agent's pieces, as a program sees them.
 
-use bantam::session::Memory;
+use bantam::MemoryStore;
 use bantam::{
     Agent, Anthropic, CallContext, Chain, ErrorKind, Function, Limits, Message, ModelOptions,
     OpenAi, Price, Request, Result, Retry, Risk, Sampling,
@@ -270,7 +270,7 @@ fn counter() -> Function {
 fn a_session_has_values_and_a_title() {
     let turn = || [Reply::call("count", &json!({})), Reply::text("Counted.")];
     let model = Model::scripted(turn().into_iter().chain(turn()));
-    let store = Memory::default();
+    let store = MemoryStore::default();
     let build = || {
         let builder = Agent::builder().provider(OpenAi::new(&model.base(), "", "x"));
         builder

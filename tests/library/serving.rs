@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{
     Agent, Cancel, Channel, Demo, Event, Inbound, ModelRequest, Outbound, Provider, ProviderError,
     Reply, Result,
@@ -55,7 +55,7 @@ impl Provider for Fatal {
 
 /// Serves one message, and prints what is told of it.
 pub fn main() -> Result<()> {
-    let agent = Agent::builder().provider(Fatal).store(Files::at("."));
+    let agent = Agent::builder().provider(Fatal).store(FileStore::at("."));
     let asks = |inbound: &Sender<Inbound>| {
         let mut message = Inbound::line("tests", "ada", "What is in this file?").unwrap();
         message.ids = vec!["1".to_owned()];
@@ -77,7 +77,7 @@ const HANG: Duration = Duration::from_secs(300);
 fn serve(home: &Home, channels: Vec<Box<dyn Channel>>, cancel: &Cancel) -> Result<()> {
     let agent = Agent::builder()
         .provider(Demo)
-        .store(Files::at(home.path("")));
+        .store(FileStore::at(home.path("")));
     let agent = agent.build().unwrap();
     let (ended, end) = mpsc::channel();
     let (place, cancel) = (home.path(""), cancel.clone());
@@ -135,7 +135,7 @@ fn a_panic_in_show_ends_it_with_an_error() {
 /// An agent that shows the conversations of a home.
 fn reader(home: &Home) -> Agent {
     let agent = Agent::builder().provider(Demo);
-    agent.store(Files::at(home.path(""))).build().unwrap()
+    agent.store(FileStore::at(home.path(""))).build().unwrap()
 }
 
 fn a_panic_in_read_ends_it_with_an_error() {

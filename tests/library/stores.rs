@@ -3,8 +3,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use bantam::session::{Files, Memory, Store};
 use bantam::{Agent, Demo, ErrorKind, Request};
+use bantam::{FileStore, MemoryStore, Store};
 
 use crate::Test;
 use crate::programs::Place;
@@ -36,8 +36,8 @@ fn sqlite_is_one() {
 
 fn a_program_lists_conversations_and_erases_them() {
     let place = Place::new();
-    listed(Memory::default());
-    listed(Files::at(place.path("home")));
+    listed(MemoryStore::default());
+    listed(FileStore::at(place.path("home")));
     listed(Sqlite::open(place.path("kept")).unwrap());
     let dir = place.path("home/sessions");
     let left = fs::read_dir(dir)
@@ -45,7 +45,7 @@ fn a_program_lists_conversations_and_erases_them() {
         .map(|entry| entry.unwrap().path());
     let left: Vec<_> = left.collect();
     assert!(left.len() == 1 && left[0].ends_with("b.jsonl"), "{left:?}");
-    let files = Files::at(place.path("home"));
+    let files = FileStore::at(place.path("home"));
     let agent = Agent::builder()
         .provider(Demo)
         .store(files)

@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bantam::session::Files;
+use bantam::FileStore;
 use bantam::{Agent, Demo};
 use serde_json::{Value, json};
 
@@ -398,7 +398,7 @@ fn goes_on(image: &BTreeMap<PathBuf, Vec<u8>>, told: &[&str]) -> Result<(), Stri
         fs::write(root.join(path), bytes).unwrap();
     }
     let agent = Agent::builder().provider(Demo);
-    let agent = agent.store(Files::at(root.clone())).build().unwrap();
+    let agent = agent.store(FileStore::at(root.clone())).build().unwrap();
     let loaded = agent
         .session("cli_default")
         .map_err(|e| format!("it does not load: {}", e.message));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use bantam::session::{Durability, Guard, Line, Store};
+use bantam::{Durability, Guard, Line, Store};
 use serde_json::json;
 
 /// Keys, as channels and users make them.

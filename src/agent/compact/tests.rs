@@ -13,7 +13,7 @@ use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::message::{ToolCall, Usage};
 use crate::provider::{self, Provider, Retry};
-use crate::session::{Entry, Memory, Store};
+use crate::session::{MemoryStore, Record, Store};
 use crate::storage::Durability;
 use crate::tool::{CallContext, Risk, Tool, ToolOutput, ToolSpec};
 
@@ -153,7 +153,7 @@ fn too_long() -> Answer {
 /// An agent with a model, and what the model has seen.
 struct Fixture {
     agent: Agent,
-    store: Memory,
+    store: MemoryStore,
     seen: Arc<Mutex<Vec<SeenRequest>>>,
 }
 
@@ -162,7 +162,10 @@ impl Fixture {
         window: u64,
         answer: impl Fn(&SeenRequest, usize) -> Answer + Send + Sync + 'static,
     ) -> Self {
-        let (seen, store) = (Arc::<Mutex<Vec<SeenRequest>>>::default(), Memory::default());
+        let (seen, store) = (
+            Arc::<Mutex<Vec<SeenRequest>>>::default(),
+            MemoryStore::default(),
+        );
         let model = Function {
             answer: Box::new(answer),
             seen: seen.clone(),
@@ -375,7 +378,7 @@ fn conversation_of_many_windows_is_summed_up_by_its_newest_part() {
     let mut session = fixture.open();
     let said = |n| Message::user(format!("number {n} {}", "q".repeat(200)));
     let messages: Vec<Message> = (0..1000).map(said).collect();
-    let entries: Vec<Entry> = messages.iter().map(Entry::Message).collect();
+    let entries: Vec<Record> = messages.iter().map(Record::Message).collect();
     let kept = session.append(&entries, Durability::Now, SystemTime::now());
     assert_eq!(kept, Ok(()));
     drop(session);
@@ -686,14 +689,14 @@ fn a_limit_on_messages_holds_and_keeps_what_is_stored_short() {
 
 #[test]
 fn a_conversation_that_was_idle_for_long_begins_anew_with_its_state() {
-    use crate::session::Entry;
+    use crate::session::Record;
     use crate::storage::Durability;
     let mut fixture = Fixture::new(100_000, |_, _| Ok(says("Yes.")));
     fixture.agent.history.ttl = Some(Duration::from_secs(3600));
     let hours_ago = |hours: u64| SystemTime::now() - Duration::from_secs(hours * 3600);
     let mut session = fixture.open();
     let said = Message::user("long ago");
-    let entries = [Entry::Model("x/y"), Entry::Message(&said)];
+    let entries = [Record::Model("x/y"), Record::Message(&said)];
     session
         .append(&entries, Durability::Now, hours_ago(2))
         .unwrap();
