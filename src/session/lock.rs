@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{Guard, LOCK_WAIT, QUIET_WAIT, busy};
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Error, Kind, Result};
 use crate::test_speed::paced;
 
-/// Poll interval while a conversation is locked.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Pauses between two attempts to lock a conversation.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Locks that hold within the process. Clones share them.
 #[derive(Clone, Default)]
@@ -54,7 +55,7 @@ pub(super) fn lock_when_free<L>(
     mut lock: impl FnMut() -> Result<Option<L>>,
 ) -> Result<L> {
     let started = Instant::now();
-    let mut is_told = false;
+    let (mut pause, mut is_told) = (FIRST_PAUSE, false);
     loop {
         if let Some(lock) = lock()? {
             return Ok(lock);
@@ -68,11 +69,34 @@ pub(super) fn lock_when_free<L>(
             waiting();
             is_told = true;
         }
-        if cancel.sleep(PAUSE).is_err() {
-            return Err(Error::new(
-                Kind::Interrupted,
-                "stopped while waiting for another run",
-            ));
-        }
+        let kind = match cancel.sleep(pause) {
+            Ok(()) => {
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+            Err(CancelReason::Stopped) => Kind::Interrupted,
+            Err(CancelReason::Deadline) => Kind::Limit,
+        };
+        return Err(Error::new(kind, "stopped while waiting for another run"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_for_a_lock_is_ended_by_a_stop_and_by_a_deadline() {
+        let locks = Locks::default();
+        let _held = locks.lock("s").unwrap();
+        let wait = |cancel: &Cancel| {
+            let waited = lock_when_free("s", cancel, &|| (), || Ok(locks.lock("s")));
+            waited.err().unwrap().kind
+        };
+        let deadline = Cancel::new(Some(Duration::from_millis(20)));
+        assert_eq!(wait(&deadline), Kind::Limit);
+        let stopped = Cancel::new(None);
+        stopped.stop();
+        assert_eq!(wait(&stopped), Kind::Interrupted);
     }
 }
