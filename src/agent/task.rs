@@ -26,7 +26,7 @@ pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
 impl Agent {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
-        let chat = format!("{SUBAGENT}_{}", turn.spending.begin_subagent()?);
+        let chat = format!("{SUBAGENT}_{}", turn.spending.next_subagent());
         self.perform(
             task,
             &chat,
@@ -117,7 +117,6 @@ impl TurnContext<'_> {
                 "there is no background here: give the task without it, and wait",
             ));
         };
-        self.spending.begin_subagent()?;
         begin(task, self.spending.clone())
     }
 }

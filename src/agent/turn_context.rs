@@ -11,9 +11,6 @@ use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
 use crate::tool::{Audience, Call};
 
-/// The most subagents for one message, including background ones: the report of each may lead to more.
-const MAX_SUBAGENTS: u32 = 32;
-
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
 
@@ -174,14 +171,8 @@ impl Spending {
     }
 
     /// The number of the next subagent, from 1.
-    pub(super) fn begin_subagent(&self) -> Result<u32> {
-        let number = self.subagents.fetch_add(1, Ordering::Relaxed) + 1;
-        if number > MAX_SUBAGENTS {
-            return Err(Error::failed(format!(
-                "one message has already led to {MAX_SUBAGENTS} subagents: answer your user, who can ask for more"
-            )));
-        }
-        Ok(number)
+    pub(super) fn next_subagent(&self) -> u32 {
+        self.subagents.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Counts a call, if it may be made; it needs `expected` tokens.

@@ -230,16 +230,11 @@ fn tasks_that_come_of_tasks_end() {
         }
         None => Reply::calls([spawn("c", "again")]),
     });
-    let home = Home::with(&model.config());
+    let few_calls = json!({ "agents": { "defaults": { "max_calls": 20 } } });
+    let home = Home::with(&merged(model.config(), &few_calls));
     let run = home.agent(["-m", "go"]);
-    run.exits(0);
-    assert_eq!(model.requests().iter().filter_map(task_of).count(), 32);
-    assert!(
-        run.stdout
-            .contains("one message has already led to 32 subagents"),
-        "{}",
-        run.stdout
-    );
+    run.exits(6).fails_with_a_hint().says("20 model calls");
+    assert_eq!(model.requests().len(), 20);
 }
 
 #[test]
