@@ -7,7 +7,7 @@
 //! Lines are numbered through all segments, so that a reader can ask for what came after a line. A segment begins with lines that
 //! repeat some of those before it, with their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -121,6 +121,8 @@ pub(crate) struct Transcript {
     pub waiting: Vec<TranscriptEntry>,
     /// One sentence, with file and line, for each damage.
     pub damage: Vec<String>,
+    /// The numbers of what does not count any more. A segment may take back a line that it repeats from the one before.
+    taken_back: BTreeSet<u64>,
 }
 
 impl Transcript {
@@ -242,14 +244,13 @@ pub(crate) fn read(home: &Home, key: &str, after: Option<u64>) -> Result<Transcr
         let found = read_log(key, &earlier, storage::read_file)?;
         let (before, its_repeated) = parse(found, &earlier)?;
         transcript.entries.retain(|entry| entry.seq > repeated);
-        transcript.entries.splice(
-            ..0,
-            before
-                .entries
-                .into_iter()
-                .filter(|entry| entry.seq <= repeated),
-        );
+        let is_its_own = |entry: &TranscriptEntry| {
+            entry.seq <= repeated && !transcript.taken_back.contains(&entry.seq)
+        };
+        let entries: Vec<TranscriptEntry> = before.entries.into_iter().filter(is_its_own).collect();
+        transcript.entries.splice(..0, entries);
         transcript.damage.splice(..0, before.damage);
+        transcript.taken_back.extend(before.taken_back);
         repeated = its_repeated;
     }
     Ok(transcript)
@@ -301,14 +302,17 @@ fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
             item,
         })
     };
-    let entries = effective_lines(lines)
-        .into_iter()
-        .filter_map(entry)
-        .collect();
+    let mut taken_back: BTreeSet<u64> = lines.iter().map(|line| base + line.seq).collect();
+    let effective = effective_lines(lines);
+    for line in &effective {
+        taken_back.remove(&(base + line.seq));
+    }
+    let entries = effective.into_iter().filter_map(entry).collect();
     Ok((
         Transcript {
             entries,
             damage,
+            taken_back,
             ..Transcript::default()
         },
         (base + first_lines).saturating_sub(1),

@@ -362,6 +362,27 @@ fn nothing_is_renewed_before_something_was_said() {
     assert_eq!(load(&store).messages.len(), some().len());
 }
 
+#[test]
+fn what_is_taken_back_after_a_renewal_is_not_shown_from_the_segment_before() {
+    let scratch = Scratch::new("undone");
+    let mut session = load(&scratch.files());
+    let said = ["one", "two", "three"].map(Message::user);
+    say(&mut session, &said);
+    let kept = session.messages[2..].to_vec();
+    session.renew(None, kept, at(10)).unwrap();
+    let undo = session.undo_turn();
+    session.append(&[undo], Durability::Now, at(11)).unwrap();
+    drop(session);
+    let shown = archive::read(&scratch.home(), "s", Some(0))
+        .unwrap()
+        .entries;
+    let texts = shown.iter().filter_map(|entry| match &entry.item {
+        archive::Item::Message(Message::User(user)) => Some(user.content.as_str()),
+        _ => None,
+    });
+    assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"]);
+}
+
 /// A session that has been renewed, with all kinds of lines, as bytes.
 fn real(scratch: &Scratch) -> Vec<u8> {
     let store = scratch.files();
