@@ -25,8 +25,11 @@ const MAX_MESSAGE: usize = 4 << 20;
 pub struct FileStore {
     pub(super) home: Home,
     /// The conversations that are locked through this value, by key.
-    locked: Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>,
+    locked: LockedFiles,
 }
+
+/// The files of conversations that are locked, by key.
+type LockedFiles = Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>;
 
 /// The file of a conversation that is locked.
 #[derive(Default)]
@@ -44,7 +47,7 @@ enum OpenFile {
 
 /// Frees a conversation when it is dropped.
 struct FileGuard {
-    locked: Arc<Mutex<HashMap<String, Arc<Mutex<OpenFile>>>>>,
+    locked: LockedFiles,
     key: String,
     _lock: Lock,
 }
@@ -79,6 +82,25 @@ impl FileStore {
 
     fn locked_file(&self, key: &str) -> Option<Arc<Mutex<OpenFile>>> {
         hold(&self.locked).get(key).cloned()
+    }
+
+    /// Reads a conversation. Its first reading after it was locked repairs it, and takes over what waits for its turn.
+    fn read_or_open(&self, key: &str) -> Result<Loaded> {
+        let Some(file) = self.locked_file(key) else {
+            return self.look(key);
+        };
+        let mut file = hold(&file);
+        if !matches!(*file, OpenFile::Unread) {
+            return self.look(key);
+        }
+        let (opened, mut loaded) = self.open_file(key)?;
+        *file = opened;
+        if let Err(e) = self.take_notes(key, &mut file, &mut loaded.lines) {
+            loaded
+                .warnings
+                .push(format!("the notes for {key} could not be taken over: {e}"));
+        }
+        Ok(loaded)
     }
 
     /// The lines of a conversation without the media that lie beside it, and then what waits for its next turn.
@@ -131,26 +153,27 @@ impl FileStore {
 
     /// Takes what waits for this turn over into the conversation, unless a reply in it still waits for its results.
     fn take_notes(&self, key: &str, file: &mut OpenFile, lines: &mut Vec<Line>) -> Result<()> {
-        if !self.home.session_notes(key).exists() {
+        let notes = self.home.session_notes(key);
+        if !notes.exists() {
             return Ok(());
         }
         let (session, missing) = Session::of_lines(key, lines.clone().into())?;
         if session.not_begun > 0 {
             return Ok(());
         }
-        note::take_over(&self.home, key, lines, |waiting, lines| {
-            let now = rfc3339(SystemTime::now());
-            let mut new = Vec::new();
-            if lines.is_empty() && !waiting.is_empty() {
-                new.push(header(key, &now));
-            }
-            // Results follow their calls.
-            new.extend(missing.iter().map(|m| fields(&Record::Message(m), &now)));
-            new.extend(waiting);
-            self.append(key, file, &new, Durability::Now)?;
-            lines.extend(new);
-            Ok(())
-        })
+        let _lock = note::lock(&notes)?;
+        let waiting = note::waiting(&self.home, key, &*lines)?;
+        let now = rfc3339(SystemTime::now());
+        let mut new = Vec::new();
+        if lines.is_empty() && !waiting.is_empty() {
+            new.push(header(key, &now));
+        }
+        // Results follow their calls.
+        new.extend(missing.iter().map(|m| fields(&Record::Message(m), &now)));
+        new.extend(waiting);
+        self.append(key, file, &new, Durability::Now)?;
+        lines.extend(new);
+        storage::remove(&notes)
     }
 
     /// Appends lines, whose media are beside the log by then.
@@ -258,27 +281,6 @@ impl Store for FileStore {
             key: key.to_owned(),
             _lock: lock,
         })))
-    }
-}
-
-impl FileStore {
-    /// Reads a conversation. Its first reading after it was locked repairs it, and takes over what waits for its turn.
-    fn read_or_open(&self, key: &str) -> Result<Loaded> {
-        let Some(file) = self.locked_file(key) else {
-            return self.look(key);
-        };
-        let mut file = hold(&file);
-        if !matches!(*file, OpenFile::Unread) {
-            return self.look(key);
-        }
-        let (opened, mut loaded) = self.open_file(key)?;
-        *file = opened;
-        if let Err(e) = self.take_notes(key, &mut file, &mut loaded.lines) {
-            loaded
-                .warnings
-                .push(format!("the notes for {key} could not be taken over: {e}"));
-        }
-        Ok(loaded)
     }
 }
 

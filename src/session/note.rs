@@ -61,8 +61,7 @@ pub(crate) fn note(home: &Home, session: &str, id: &str, title: &str, text: &str
         at
     });
     let path = home.session_notes(session);
-    let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None))
-        .doing("noting what was sent to a chat")?;
+    let _lock = lock(&path).doing("noting what was sent to a chat")?;
     storage::append_line(&path, &line.to_string(), Durability::Now)?;
     if fs_err::metadata(&path)?.len() > CUT_ABOVE {
         let kept: Vec<String> = newest(&path)?
@@ -113,18 +112,9 @@ fn line_of(Note { id, content, at }: Note) -> Line {
     fields(&Record::Message(&message), &time)
 }
 
-/// Gives the notes of a conversation, which the caller has locked, to `append`, and removes them.
-pub(super) fn take_over(
-    home: &Home,
-    session: &str,
-    lines: &mut Vec<Line>,
-    append: impl FnOnce(Vec<Line>, &mut Vec<Line>) -> Result<()>,
-) -> Result<()> {
-    let path = home.session_notes(session);
-    let _lock = Lock::acquire(&path, LOCK_WAIT, &Cancel::new(None))?;
-    let new = waiting(home, session, &*lines)?;
-    append(new, lines)?;
-    storage::remove(&path)
+/// Locks the file of notes, which is its own lock.
+pub(super) fn lock(path: &Path) -> Result<Lock> {
+    Lock::acquire(path, LOCK_WAIT, &Cancel::new(None))
 }
 
 #[cfg(test)]

@@ -139,6 +139,7 @@ fn fifty_slow_connections_of_one_program_are_all_served() {
     let mut open: Vec<TcpStream> = (0..50)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
+    // For so long nothing may happen to them.
     thread::sleep(Duration::from_millis(2500));
     let head = format!(
         "GET /v1/models HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
