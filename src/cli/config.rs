@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::args::{Args, Command};
 use super::status::{redacted, set_values};
-use super::term::question::agrees;
+use super::term::ask::agrees;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::{load, notice, print, report, table};

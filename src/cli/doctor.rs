@@ -49,7 +49,7 @@ impl Report {
 
 /// A check as a terminal or a pipe gets it. At a terminal its line breaks between words; the fix below keeps its line, so that a
 /// command can be copied.
-pub(super) fn shown(check: &Check) -> String {
+fn shown(check: &Check) -> String {
     let fix = check.fix_line().map(|line| line + "\n");
     hung(&check.line(), 6) + &fix.unwrap_or_default()
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 /// The end of `--timeout`, which counts from the start of the program.
 pub(super) struct Deadline {
     limit: Duration,
-    /// For the turn, which has what is left.
+    /// Ends the turn at the same time.
     pub cancel: Cancel,
 }
 

@@ -51,7 +51,7 @@ use crate::timezone::{self, Zone};
 use crate::worker;
 use args::{Args, Command};
 use printer::{Output, Verbosity};
-use term::question::agrees;
+use term::ask::agrees;
 use term::screen::Screen;
 use term::signals::Signals;
 use term::{hung, json_line, notice, print, print_json, report, table, tell, tty};

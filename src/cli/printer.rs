@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 
 use super::args::Args;
-use super::term::question;
+use super::term::ask;
 use super::term::screen::{Screen, Style};
 use super::term::tty;
 use super::{error_json, json_line};
@@ -191,7 +191,7 @@ impl Printer {
                 ("always", Decision::Always),
             ];
             let is_over = || cancel.reason().is_some();
-            match question::choose(&self.screen, &asked, &answers, &is_over) {
+            match ask::choose(&self.screen, &asked, &answers, &is_over) {
                 Ok(Some(decision)) => decision,
                 Ok(None) => {
                     cancel.stop();

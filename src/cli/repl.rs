@@ -9,7 +9,7 @@ use super::editor::{Completer, Editor, Line, PROMPT};
 use super::printer::{Output, Printer, Verbosity};
 use super::question::Question;
 use super::slash::{self, Input, Slash};
-use super::term::question::yes_or_no;
+use super::term::ask::yes_or_no;
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::tty;

@@ -1,4 +1,4 @@
-//! Checks of this installation, each with the line that fixes what it found.
+//! Checks of this installation, each with at most one fix.
 //!
 //! The sandbox is tried ([`canary`]), not judged by its settings. Doctor repairs and changes nothing.
 
@@ -71,7 +71,7 @@ impl Check {
         self
     }
 
-    /// What was found, in a line.
+    /// The line that tells the result.
     pub(crate) fn line(&self) -> String {
         let word = match self.outcome {
             Outcome::Ok => "ok",

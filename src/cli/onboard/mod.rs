@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use super::args::{Args, Command};
-use super::term::question::{Echo, agrees, ask_until};
+use super::term::ask::{Echo, agrees, ask_until};
 use super::term::screen::Screen;
 use super::term::signals::Signals;
 use super::{load, notice, print, tell};
@@ -54,7 +54,7 @@ fn run(args: &Args, env: &Env) -> Result<u8> {
     print_next_steps(&setup.home, env)
 }
 
-/// What is set up, and where the user is asked.
+/// The home that is set up, and the terminal that the user answers at.
 struct Setup<'a> {
     home: Home,
     env: &'a Env,

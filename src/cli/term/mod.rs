@@ -1,6 +1,6 @@
 //! The terminal and the pipes around the program: the only code that writes to the standard streams and reads answers.
 
-pub(super) mod question;
+pub(super) mod ask;
 pub(super) mod screen;
 pub(super) mod signals;
 pub(super) mod tty;

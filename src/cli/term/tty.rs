@@ -7,7 +7,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use super::question::Echo;
+use super::ask::Echo;
 use crate::error::{Context, Result};
 use crate::sys;
 

@@ -1,4 +1,4 @@
-//! Questions to whoever sits at the terminal. What was typed before a question is no answer to it.
+//! Questions to the user of the terminal. Input that was typed before a question is no answer to it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -94,7 +94,7 @@ fn broken(question: &str) -> String {
     wrap(text, 0, true) + &question[text.len()..]
 }
 
-/// Asks until the answer is one of these, and returns what it means; the empty one is Enter. `None` as with [`ask`].
+/// Asks until the answer is one of these, and returns its meaning. Enter is the empty answer. `None` as with [`ask`].
 pub(in crate::cli) fn choose<T: Copy>(
     screen: &Screen,
     question: &str,
@@ -137,7 +137,7 @@ pub(in crate::cli) fn agrees(screen: &Screen, question: &str, default: bool) -> 
     yes_or_no(screen, question, default)?.ok_or_else(not_answered)
 }
 
-/// Asks until `check` accepts the answer, and returns what it makes of it.
+/// Asks until `check` accepts the answer, and returns its result.
 ///
 /// # Errors
 /// [`Kind::Interrupted`] if there is none.
