@@ -10,8 +10,7 @@
 use std::env::args;
 use std::path::Path;
 
-use bantam::{Builder, Context, Error, Request, Result};
-use bantam::{FileStore, Home};
+use bantam::{Builder, Context, Error, FileStore, Home, Request, Result};
 
 /// Returns `ID,ok|failed,ANSWER` for each line, with quotes around the answer. One failure does not end the batch.
 pub fn answer(builder: Builder, questions: &str, answers: &Path) -> Result<Vec<String>> {

@@ -3,8 +3,7 @@
 use std::io::stdin;
 use std::sync::mpsc::Sender;
 
-use bantam::FileStore;
-use bantam::{Agent, Cancel, Inbound, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, FileStore, Inbound, OpenAi, Outbound, Result};
 
 fn read(inbound: &Sender<Inbound>) {
     for line in stdin().lines().map_while(std::io::Result::ok) {

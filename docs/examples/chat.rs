@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bantam::FileStore;
-use bantam::{Agent, Cancel, Channel, Inbound, OpenAi, Outbound, Result};
+use bantam::{Agent, Cancel, Channel, FileStore, Inbound, OpenAi, Outbound, Result};
 
 struct TcpChat {
     listener: TcpListener,

@@ -1,7 +1,6 @@
 //! A turn that survives a crash: run again, this goes on where it stopped, and repeats no tool call that has ended.
 
-use bantam::FileStore;
-use bantam::{Agent, Function, OpenAi, Request, Result};
+use bantam::{Agent, FileStore, Function, OpenAi, Request, Result};
 use serde_json::Value;
 
 pub fn main() -> Result<()> {

@@ -2,8 +2,7 @@
 
 use std::thread;
 
-use bantam::FileStore;
-use bantam::{Agent, OpenAi, Request, Result};
+use bantam::{Agent, FileStore, OpenAi, Request, Result};
 
 pub fn main() -> Result<()> {
     let api = std::env::var("MODEL_API").unwrap_or("http://localhost:11434/v1".to_owned());

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bantam::{Agent, Error, OpenAi, Result};
-use bantam::{Durability, Guard, Line, Loaded, Store};
+use bantam::{Agent, Durability, Error, Guard, Line, Loaded, OpenAi, Result, Store};
 use rusqlite::{Connection, ErrorCode, params};
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS lines (key, n, line, PRIMARY KEY (key, n))";

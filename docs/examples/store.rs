@@ -2,8 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use bantam::{Agent, OpenAi, Result};
-use bantam::{Durability, Line, Loaded, Store};
+use bantam::{Agent, Durability, Line, Loaded, OpenAi, Result, Store};
 
 pub struct Folder(pub PathBuf);
 
