@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::SystemTime;
 
 use crate::error::{Error, Kind as ErrorKind, Result};
+pub use crate::message::TurnStop;
 use crate::message::{Media, Message, Usage, add_cost};
 use crate::paths::{fresh_key, session_name};
 
@@ -188,36 +189,6 @@ pub enum Event {
     /// The turn is over and stored, whether it succeeded or not. [`serve`](crate::serve()) and [`EventLog::end`] send it;
     /// [`Agent::run`](crate::agent::Agent::run) returns its response instead.
     Done(Box<Response>),
-}
-
-/// How a turn ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum TurnStop {
-    /// The model answered.
-    Done,
-    /// The reply reached its token limit and is cut.
-    Length,
-    /// Steps or time ran out.
-    Limit,
-    /// It was stopped.
-    Cancelled,
-    #[default]
-    /// Something else went wrong.
-    Error,
-}
-
-impl TurnStop {
-    /// The word for it in `--json`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Length => "length",
-            Self::Limit => "limit",
-            Self::Cancelled => "cancelled",
-            Self::Error => "error",
-        }
-    }
 }
 
 /// One tool call of a turn, for reports.

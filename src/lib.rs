@@ -43,7 +43,7 @@
 // | 6 | `main`, `cli` | arguments to a command; print; exit code. A file for each command; the command line (`args`, `help`, `topics`, `completions`); the standard streams (`term`); a question with its files and what follows from it (`question`, `input`, `attach`, `schema`, `turn`, `printer`, `background`), a conversation at the terminal (`repl`, `slash`, its line `editor`); set-up (`onboard`) |
 // | 5 | `app` | names concrete types and wires them together: an agent (`mod`, `models`, `factory`), what its configuration opens to tools (`layout`), the gateway (`gateway`, `pool`), the bot (`bot`), a home that is served, by the gateway or by another program (`serving`), attached files (`media`), MCP servers (`mcp`), the `home` of programs with the built-in tools |
 // | 4 | `gateway` | the dispatcher (`mod`), what waits in each conversation (`queue`, `semaphore`), a message's `turn`, what it may `ask` its owner, what channels have shown (`drain`), background `tasks`, the `clock` that queues scheduled jobs, their runs and answers (`run`), the turns of the HTTP `endpoint`, the log of turns (`turn_log`), what ends and restarts it (`monitor`), the status file (`status`) |
-// | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `outcome`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
+// | 3 | `agent` | the turn loop, which repeats an answer that is stored already (`turn`, `turn_context`, `ending`), one request, its tools and its cost (`ask`), the calls of a reply (`calls`, `loop_detector`), subagents (`task`), the system prompt (`prompt`), room in the model's window (`compact`, `history`), what tools show (`media`), the `builder` |
 // | 3 | `doctor` | checks this installation (`home`, `model`, `bot`, `sandbox`), and tries to break out of the sandbox (`canary`) |
 // | 2 | `provider` | asking a model: retries and fallbacks (`chain`), one `host`, its refusals (`refusal`, `waits`) and what is remembered of them (`host_facts`), what is `outgoing` in OpenAI's API (`openai`) and Anthropic's (`anthropic`); the way back (`response`, `reply`, `lenient`, `thoughts`, `text_calls`), lists of models and the default of each (`catalog`, `ollama`), other endpoints than chat (`endpoint`), models that a program names in its `code`, the `demo` |
 // | 2 | `telegram` | the bot: the Bot API (`api`), the long poll (`poll`), reading updates (`update`), downloads (`incoming`), messages that are not answered (`inbox`), what the gateway does in chats (`chats`, `activity`), delivery (`send`, `upload`, what a full disk did not take: `held`) and that of other commands (`deliver`), questions to the owner (`ask`), the choice of a model (`choice`) |
@@ -144,8 +144,8 @@ mod web;
 mod worker;
 
 pub use agent::{
-    Agent, Background, Builder, CallOutput, Cancel, CancelReason, Confirm, Decision, History, Hook,
-    Limits, PendingCall, ReceivedMessage, Request, Spending, Steering, count_tokens, fill,
+    Agent, Background, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
+    PendingCall, ReceivedMessage, Request, Spending, Steering, count_tokens, fill,
 };
 pub use app::{Home, serve};
 pub use bus::{
@@ -162,8 +162,8 @@ pub use provider::{
     Request as ModelRequest, Retry, Sampling, System, ToolOffer,
 };
 pub use session::{
-    Durability, FileStore, Guard, Line, Loaded, MemoryStore, Session, SessionInfo, Store, TurnEnd,
-    Values, key as session_key,
+    Durability, FileStore, Guard, Line, Loaded, MemoryStore, Session, SessionInfo, Store, Values,
+    key as session_key,
 };
 pub use tool::{CallContext, Function, Registry, Risk, Task, Tool, ToolOutput, ToolSpec};
 pub use worker::init;

@@ -184,6 +184,49 @@ pub enum Stop {
     Refused,
 }
 
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TurnStop {
+    /// The model answered.
+    Done,
+    /// The reply reached its token limit and is cut.
+    Length,
+    /// Steps or time ran out.
+    Limit,
+    /// It was stopped.
+    Cancelled,
+    #[default]
+    /// Something else went wrong.
+    Error,
+}
+
+impl TurnStop {
+    const ALL: [Self; 5] = [
+        Self::Done,
+        Self::Length,
+        Self::Limit,
+        Self::Cancelled,
+        Self::Error,
+    ];
+
+    /// The word for it in `--json` and in the lines of a conversation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Length => "length",
+            Self::Limit => "limit",
+            Self::Cancelled => "cancelled",
+            Self::Error => "error",
+        }
+    }
+
+    /// The one with this name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stop| stop.name() == name)
+    }
+}
+
 /// Tokens, as the provider counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::{Instant, SystemTime};
 
 use super::turn_context::TurnContext;
-use super::{Agent, Request, history};
+use super::{Request, history};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::chain::Note;
@@ -20,43 +20,61 @@ pub(super) struct Tools<'a> {
     pub withheld: bool,
 }
 
-impl Agent {
-    /// Asks the model chain if the limits allow it, and records which model answered and what that cost. The error comes
-    /// with the text that arrived before it.
-    pub(super) fn ask_and_bill(
+/// A reply and the model that gave it, as `vendor/model`.
+pub(super) struct Answer<'a> {
+    pub reply: Reply,
+    pub model: &'a str,
+}
+
+/// A request that failed.
+pub(super) struct Failure<'a> {
+    pub error: ProviderError,
+    /// The text that arrived before the error.
+    pub arrived: String,
+    /// The model that was asked last, as `vendor/model`.
+    pub model: &'a str,
+}
+
+impl<'a> TurnContext<'a> {
+    /// Asks the model chain if the limits allow it, and records what that cost.
+    pub(super) fn ask(
         &self,
-        turn: &TurnContext,
         system: System,
         messages: &[Message],
         tools: Tools,
         on_delta: &mut dyn FnMut(&str),
-    ) -> Result<Reply, (ProviderError, String)> {
+    ) -> Result<Answer<'a>, Failure<'a>> {
+        let (agent, turn) = (self.agent, self);
         let request = provider::Request {
             system,
             messages,
             tools: tools.offers,
             withheld: tools.withheld,
-            stream: self.stream,
+            stream: agent.stream,
             sampling: &turn.request.sampling,
             on_thought: &|text| (turn.events)(Event::Thought(text.to_owned())),
             on_trace: &|text| (turn.events)(Event::Trace(text.to_owned())),
-            on_notice: &|text| turn.warn(self.redactor.redact(text.to_owned())),
+            on_notice: &|text| turn.warn(agent.redactor.redact(text.to_owned())),
             input_tokens: 0,
-            cancel: &turn.cancel,
+            cancel: turn.cancel,
         };
         let request = provider::Request {
             input_tokens: input_tokens(&request),
             ..request
         };
-        let budget = self.ledger.as_ref().map_or(Ok(()), |ledger| {
+        let budget = agent.ledger.as_ref().map_or(Ok(()), |ledger| {
             ledger.check(SystemTime::now(), || request_tokens(&request))
         });
         budget
             .and_then(|()| {
                 turn.spending
-                    .begin_call(&self.limits, || request_tokens(&request))
+                    .begin_call(&agent.limits, || request_tokens(&request))
             })
-            .map_err(|e| (ProviderError::NotSent(e), String::new()))?;
+            .map_err(|e| Failure {
+                error: ProviderError::NotSent(e),
+                arrived: String::new(),
+                model: agent.model(),
+            })?;
         // The text that arrived: of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
@@ -66,63 +84,51 @@ impl Agent {
         let mut note = |note: Note| {
             (turn.events)(match note {
                 Note::Void => return void.borrow_mut().push(arrived.take()),
-                Note::Notice(text) => Event::Notice(self.redactor.redact(text)),
-                Note::Warning(text) => Event::Warning(self.redactor.redact(text)),
+                Note::Notice(text) => Event::Notice(agent.redactor.redact(text)),
+                Note::Warning(text) => Event::Warning(agent.redactor.redact(text)),
             });
         };
         let started = Instant::now();
-        let (result, model) = self.chain.ask_chain(
+        let (result, model) = agent.chain.ask_chain(
             &request,
             &turn.request.model,
-            self.limits.retry,
+            agent.limits.retry,
             &mut on_delta,
             &mut note,
         );
-        model.model().clone_into(&mut turn.model());
         // Even half a reply has been paid for.
         let unpaid = void
             .into_inner()
             .into_iter()
             .chain(result.is_err().then(|| arrived.borrow().clone()));
         for text in unpaid.filter(|text| !text.is_empty()) {
-            self.bill(
-                turn,
-                model,
-                &request,
-                &Reply {
-                    text,
-                    ..Reply::default()
-                },
-            );
+            let unpaid = Reply {
+                text,
+                ..Reply::default()
+            };
+            turn.bill(model, &request, &unpaid);
         }
-        let reply = result.map_err(|error| (error, arrived.into_inner()))?;
-        self.bill(turn, model, &request, &reply);
-        let (
-            name,
-            ms,
-            Usage {
-                prompt_tokens: read,
-                completion_tokens: wrote,
-                ..
-            },
-        ) = (model.model(), millis(started.elapsed()), reply.usage);
+        let name = model.model();
+        let reply = result.map_err(|error| Failure {
+            error,
+            arrived: arrived.into_inner(),
+            model: name,
+        })?;
+        turn.bill(model, &request, &reply);
+        let (ms, usage) = (millis(started.elapsed()), reply.usage);
         (turn.events)(Event::Trace(format!(
-            "{name} answered in {ms} ms ({read} + {wrote} tokens)"
+            "{name} answered in {ms} ms ({} + {} tokens)",
+            usage.prompt_tokens, usage.completion_tokens
         )));
-        Ok(reply)
+        Ok(Answer { reply, model: name })
     }
 
     /// Records a call. Estimates its usage when the host counts nothing and a budget depends on it.
-    fn bill(
-        &self,
-        turn: &TurnContext,
-        model: &dyn Provider,
-        request: &provider::Request,
-        reply: &Reply,
-    ) {
+    fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
+        let (agent, turn) = (self.agent, self);
         let mut usage = reply.usage;
         let estimated = usage == Usage::default()
-            && (self.limits.budget_tokens.is_some() || self.ledger.is_some());
+            && (agent.limits.budget_tokens.is_some() || agent.ledger.is_some());
         if estimated {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
@@ -137,7 +143,7 @@ impl Agent {
         };
         let cost = cost.map(|cost| rounded(cost.max(0.0)));
         turn.spending.spend(usage.total(), reply.usage, cost);
-        let Some(ledger) = &self.ledger else { return };
+        let Some(ledger) = &agent.ledger else { return };
         let (
             Request {
                 session, origin, ..

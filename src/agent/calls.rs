@@ -1,7 +1,8 @@
-//! Runs the calls of one reply: neighbouring calls that are parallel (they only read, or start subagents) run together, all
-//! others in their order. Each call gets one result.
+//! Runs the calls of a turn: neighbouring calls that are parallel (they only read, or start subagents) run together, all others
+//! in their order. Each call gets one result.
 
-use std::sync::OnceLock;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -11,13 +12,13 @@ use serde_json::Value;
 use super::history;
 use super::loop_detector::LoopDetector;
 use super::media::Shown;
-use super::turn::WAITING;
-use super::turn_context::{Events, TurnContext};
-use super::{Agent, Decision, Request};
+use super::turn_context::TurnContext;
+use super::{Agent, Decision, PendingCall, Request};
 use crate::bus::{CallReport, Event};
 use crate::cancel::CancelReason;
-use crate::error::{Error, Result, contained};
+use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, ToolCall, ToolResult};
+use crate::session::versions::Versions;
 use crate::session::{Record, Session, Values};
 use crate::storage::Durability;
 use crate::text::{millis, one_line};
@@ -34,29 +35,23 @@ const SHOWN_OF_A_RESULT: usize = 200;
 /// The most characters shown of a line that a running command has printed.
 const SHOWN_OF_A_LINE: usize = 200;
 
-/// The calls of a turn, created for the first one.
-pub(super) struct Calls<'a> {
-    agent: &'a Agent,
-    pub turn: &'a TurnContext<'a>,
+/// Runs the calls of one turn.
+pub(super) struct CallRunner<'a> {
+    context: TurnContext<'a>,
+    is_resumed: bool,
     /// The named values of the conversation.
     values: Values,
     pages: Pages,
     shown: Shown,
     detector: LoopDetector,
+    /// What goes below the last result of the reply.
+    footer: String,
+    /// A tool that needed the user's word while nobody could be asked.
+    unasked: Option<String>,
     /// See [`CallContext::is_handed_over`].
     is_handed_over: AtomicBool,
-    /// See [`CallContext::said`]; made with the first call.
-    said: OnceLock<String>,
-}
-
-/// What [`Agent::call_in`] did.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct CallOutput {
-    /// The key of its conversation; a new one if the request named none.
-    pub session: String,
-    /// What the model would read, including errors.
-    pub output: ToolOutput,
+    /// See [`CallContext::said`]; set with the first call.
+    said: Option<String>,
 }
 
 /// A call that may run, or the reason why not.
@@ -73,17 +68,19 @@ enum Permission {
     Refused(String),
 }
 
-impl<'a> Calls<'a> {
-    pub(super) fn new(agent: &'a Agent, turn: &'a TurnContext<'a>, session: &Session) -> Self {
+impl<'a> CallRunner<'a> {
+    pub(super) fn new(context: TurnContext<'a>, session: &Session, is_resumed: bool) -> Self {
         Self {
-            agent,
-            turn,
+            context,
+            is_resumed,
             values: Values::of(&session.values),
             pages: Pages::default(),
             shown: Shown::default(),
             detector: LoopDetector::default(),
+            footer: String::new(),
+            unasked: None,
             is_handed_over: AtomicBool::new(false),
-            said: OnceLock::new(),
+            said: None,
         }
     }
 
@@ -97,48 +94,132 @@ impl<'a> Calls<'a> {
         self.detector.is_stuck()
     }
 
-    /// Runs the calls of the reply at the end of the session. Appends each result as soon as those before it are appended;
-    /// all are on disk when this returns. `footer` goes below the last one.
+    /// The calls that follow are of another reply. `footer` goes below the last result.
+    pub(super) fn next_reply(&mut self, footer: String) {
+        self.detector.next_reply();
+        self.footer = footer;
+    }
+
+    /// The error of a turn in which a call was refused because nobody could be asked.
+    pub(super) fn take_unasked(&mut self) -> Option<Error> {
+        let tool = self.unasked.take()?;
+        let error = Error::new(
+            Kind::Limit,
+            format!("{tool} was not run: it needs your confirmation, and nobody could be asked"),
+        );
+        Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
+    }
+
+    /// Whether the user has to decide about the call before it runs.
+    pub(super) fn needs_approval(&self, call: &ToolCall, session: &Session) -> bool {
+        self.asks_about(&self.context.agent.tools.prepare(call), session)
+    }
+
+    fn asks_about(&self, call: &Call, session: &Session) -> bool {
+        let TurnContext { agent, cancel, .. } = self.context;
+        call.needs_approval(&agent.confirm)
+            && !session.allowed.contains(&call.allowed_as())
+            && cancel.reason().is_none()
+    }
+
+    /// How many of these calls run together: the first, and those after it that are parallel like it and need no approval.
+    pub(super) fn parallel(&self, calls: &VecDeque<ToolCall>, session: &Session) -> usize {
+        let tools = &self.context.agent.tools;
+        let prepared = calls.iter().take(AT_ONCE).map(|call| tools.prepare(call));
+        let together = prepared
+            .take_while(|call| call.is_parallel() && !self.asks_about(call, session))
+            .count();
+        together.max(1)
+    }
+
+    /// Runs calls together that need no approval. Appends each result as soon as those before it are appended; all are on disk
+    /// when this returns with the last call of the reply.
     pub(super) fn run(
         &mut self,
         calls: &[ToolCall],
-        footer: &str,
+        is_last: bool,
         session: &mut Session,
         reports: &mut Vec<CallReport>,
     ) -> Result<()> {
-        self.detector.next_reply();
-        self.said.get_or_init(|| said(&session.messages));
-        let mut left = calls.len();
-        let tools = &self.agent.tools;
-        let mut ready = calls.iter().map(|call| tools.prepare(call)).peekable();
-        while let Some(first) = ready.next() {
-            let parallel = first.is_parallel();
-            let mut batch = vec![self.admit(first, session)?];
-            while batch.len() < AT_ONCE {
-                let Some(next) = ready.next_if(|next| parallel && next.is_parallel()) else {
-                    break;
-                };
-                batch.push(self.admit(next, session)?);
-            }
-            let mut failed = Vec::new();
-            self.run_together(&batch, |(mut result, report)| {
-                left -= 1;
-                if result.is_error {
-                    failed.push(result.call_id.clone());
-                }
-                // The line number makes the name of the pages unique in the conversation.
-                let pages = format!("r{}", session.place());
-                let first = FirstPage::of_tool(&report.name);
-                result.content = self.pages.fold(&pages, result.content, first);
-                reports.push(report);
-                append_result(result, (left == 0).then_some(footer), session)
-            })?;
-            for id in failed {
-                self.detector.failed(&id);
-            }
-            self.store_values(session)?;
+        let batch: Vec<Admitted> = calls.iter().map(|call| self.admit(call, session)).collect();
+        self.run_batch(&batch, is_last, session, reports)
+    }
+
+    /// Asks the user about a call, and runs it if they agree.
+    pub(super) fn run_if_approved(
+        &mut self,
+        call: &ToolCall,
+        is_last: bool,
+        session: &mut Session,
+        reports: &mut Vec<CallReport>,
+    ) -> Result<()> {
+        let mut admitted = self.admit(call, session);
+        if matches!(admitted.permission, Permission::Granted) {
+            admitted.permission = self.ask_user(&admitted.call, session)?;
         }
-        Ok(())
+        self.run_batch(&[admitted], is_last, session, reports)
+    }
+
+    fn admit<'c>(&mut self, call: &'c ToolCall, session: &Session) -> Admitted<'c>
+    where
+        'a: 'c,
+    {
+        let agent: &'a Agent = self.context.agent;
+        let call = agent.tools.prepare(call);
+        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
+        let permission = match self.detector.refuses(&call, is_gone) {
+            Some(why) => Permission::Refused(why),
+            None => Permission::Granted,
+        };
+        Admitted { call, permission }
+    }
+
+    fn run_batch(
+        &mut self,
+        batch: &[Admitted],
+        is_last: bool,
+        session: &mut Session,
+        reports: &mut Vec<CallReport>,
+    ) -> Result<()> {
+        if self.said.is_none() {
+            self.said = Some(said(&session.messages));
+            self.keep_versions(session);
+        }
+        let mut left = batch.len();
+        let mut failed = Vec::new();
+        self.run_together(batch, |(mut result, report)| {
+            left -= 1;
+            if result.is_error {
+                failed.push(result.call_id.clone());
+            }
+            // The line number makes the name of the pages unique in the conversation.
+            let pages = format!("r{}", session.place());
+            let first = FirstPage::of_tool(&report.name);
+            result.content = self.pages.fold(&pages, result.content, first);
+            reports.push(report);
+            let footer = (is_last && left == 0).then_some(self.footer.as_str());
+            append_result(result, footer, session)
+        })?;
+        for id in failed {
+            self.detector.failed(&id);
+        }
+        self.store_values(session)
+    }
+
+    /// From the first call on, earlier versions of files are kept for `/undo`.
+    fn keep_versions(&self, session: &Session) {
+        let Some((home, kind)) = &self.context.agent.undo_in else {
+            return;
+        };
+        if !session.name.starts_with(kind) {
+            return;
+        }
+        let (dir, place) = (home.undo(&session.name), session.asked_at());
+        self.context.spending.keep_versions(if self.is_resumed {
+            Versions::resumed(dir, place)
+        } else {
+            Versions::of(dir, place)
+        });
     }
 
     /// Appends the values that calls have set.
@@ -155,46 +236,38 @@ impl<'a> Calls<'a> {
         session.append(&entries, Durability::Later, now)
     }
 
-    fn admit<'c>(&mut self, call: Call<'c>, session: &mut Session) -> Result<Admitted<'c>> {
-        let is_gone = |id: &str| history::has_lost_result(&session.messages, id);
-        let permission = match self.detector.refuses(&call, is_gone) {
-            Some(why) => Permission::Refused(why),
-            None => self.permission(&call, session)?,
-        };
-        Ok(Admitted { call, permission })
-    }
-
-    /// Asks the user about a call, if `tools.confirm` has it. The conversation knows how far this has come, so that a turn that
-    /// is resumed asks again and runs nothing twice.
-    fn permission(&self, call: &Call, session: &mut Session) -> Result<Permission> {
-        let (turn, tool) = (self.turn, call.name());
-        let is_settled = !call.needs_approval(&self.agent.confirm)
-            || session.allowed.contains(&call.allowed_as())
-            || turn.cancel.reason().is_some();
-        if is_settled {
-            return Ok(Permission::Granted);
-        }
-        if turn.request.confirm.is_some() {
-            store_now(session, &[Record::Asked(call.id())])?;
-        }
-        let decision = turn.ask_user(call);
+    /// Asks the user about a call and waits, however long they take. The conversation knows how far this has come, so that a
+    /// turn that is resumed asks again and runs nothing twice.
+    fn ask_user(&mut self, call: &Call, session: &mut Session) -> Result<Permission> {
+        let (cancel, tool) = (self.context.cancel, call.name());
         let refused = |why: &str| Ok(Permission::Refused(why.to_owned()));
+        let Some(confirm) = &self.context.request.confirm else {
+            self.unasked = Some(tool.to_owned());
+            return refused(&format!(
+                "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
+            ));
+        };
+        store_now(session, &[Record::Asked(call.id())])?;
+        let decision = {
+            let _pause = cancel.pause();
+            let view = call.view(Audience::Approver(cancel));
+            confirm(&PendingCall {
+                id: call.id().to_owned(),
+                tool: tool.to_owned(),
+                summary: view.summary,
+                arguments: view.arguments,
+                change: view.diff,
+            })
+        };
         match decision {
-            Some(Decision::Yes) => store_now(session, &[Record::Asked("")])?,
-            Some(Decision::Always) => {
+            Decision::Yes => store_now(session, &[Record::Asked("")])?,
+            Decision::Always => {
                 let mut allowed = session.allowed.clone();
                 allowed.push(call.allowed_as());
                 store_now(session, &[Record::Asked(""), Record::Allow(&allowed)])?;
             }
-            Some(Decision::No) => return refused("the user was asked, and said no"),
-            Some(Decision::Unanswered) => {
-                return refused("the user was asked, and has not answered");
-            }
-            None => {
-                return refused(&format!(
-                    "{tool} needs the user's confirmation, and nobody can be asked here: say what you would have done"
-                ));
-            }
+            Decision::No => return refused("the user was asked, and said no"),
+            Decision::Unanswered => return refused("the user was asked, and has not answered"),
         }
         Ok(Permission::GrantedByUser)
     }
@@ -229,7 +302,7 @@ impl<'a> Calls<'a> {
     }
 
     fn run_one(&self, Admitted { call, permission }: &Admitted) -> (ToolResult, CallReport) {
-        let (turn, started) = (self.turn, Instant::now());
+        let (turn, agent, started) = (&self.context, self.context.agent, Instant::now());
         let why_not = match (turn.cancel.reason(), permission) {
             (Some(CancelReason::Stopped), _) => Some("the user stopped the turn"),
             (Some(CancelReason::Deadline), _) => Some("the turn timed out"),
@@ -245,7 +318,7 @@ impl<'a> Calls<'a> {
             (turn.events)(match event {
                 // Redact the whole line: the beginning of a key is not recognised as a key.
                 Event::ToolOutput(line) => {
-                    let line = self.agent.redactor.redact_output(line, "");
+                    let line = agent.redactor.redact_output(line, "");
                     Event::ToolOutput(one_line(&line, SHOWN_OF_A_LINE))
                 }
                 event => event,
@@ -256,15 +329,15 @@ impl<'a> Calls<'a> {
             None => call.run(&CallContext {
                 origin: &turn.request.origin,
                 metadata: &turn.request.metadata,
-                cancel: &turn.cancel,
+                cancel: turn.cancel,
                 values: &self.values,
-                said: self.said.get().map_or("", String::as_str),
+                said: self.said.as_deref().unwrap_or_default(),
                 account: Account {
                     session: &turn.request.session,
                     channel: &turn.request.origin.channel,
                     cause: turn.spending.cause(),
                     begin: &|expected| {
-                        let limits = &self.agent.limits;
+                        let limits = &agent.limits;
                         turn.spending.begin_other_call(limits, expected)
                     },
                     spent: &|tokens, counted, cost| turn.spending.spend(tokens, counted, cost),
@@ -272,7 +345,7 @@ impl<'a> Calls<'a> {
                 },
                 pages: &self.pages,
                 events: &events,
-                run_task: &|task| self.agent.run_task(task, turn),
+                run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
                 versions: turn.spending.versions(),
                 is_handed_over: &self.is_handed_over,
@@ -319,58 +392,46 @@ impl Agent {
     /// # Ok::<(), bantam::Error>(())
     /// ```
     ///
-    /// # Errors
-    /// Those of [`Agent::set`].
-    pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
-        let request = Request::new("", "library_default");
-        let called = self.call_in(&request, name, args, &|_| ())?;
-        Ok(called.output)
-    }
-
-    /// Calls a tool in the conversation of a request, with the request's origin, metadata, cancellation and limits. Values that
-    /// the tool sets are stored; its result is not. The user is not asked about the call
+    /// Values that the tool sets are stored; its result is not. Nobody is asked about the call
     /// ([`Builder::confirm`](super::Builder::confirm)), because the program makes it. Waits for a turn that is running, so a
     /// tool cannot use it for its own conversation.
     ///
     /// # Errors
-    /// Those of [`Agent::call`].
-    pub fn call_in(
-        &self,
-        request: &Request,
-        name: &str,
-        args: &Value,
-        events: Events,
-    ) -> Result<CallOutput> {
-        let request = request.with_key();
-        let turn = TurnContext::new(&request, &self.limits, events, self.model());
-        let called = contained("the call", || self.call_of(&turn, name, args));
-        called.map_err(|e| self.redacted(e))
+    /// Those of [`Agent::set`].
+    pub fn call(&self, name: &str, args: &Value) -> Result<ToolOutput> {
+        let request = Request::new("", "library_default");
+        let cancel = request.cancel.with_timeout(self.limits.timeout);
+        let context = TurnContext {
+            agent: self,
+            request: &request,
+            cancel: &cancel,
+            events: &|_| (),
+            spending: &Arc::default(),
+            is_follow_up: false,
+        };
+        contained("the call", || context.call(name, args)).map_err(|e| self.redacted(e))
     }
+}
 
-    fn call_of(&self, turn: &TurnContext, name: &str, args: &Value) -> Result<CallOutput> {
-        let is_waiting = || turn.warn(WAITING);
-        let key = &turn.request.session;
-        let mut session = Session::open(&self.store, key, &turn.cancel, &is_waiting)?;
+impl TurnContext<'_> {
+    fn call(self, name: &str, args: &Value) -> Result<ToolOutput> {
+        let mut session = self.open_session()?;
         let call = ToolCall {
             id: format!("call_{}", session.place()),
             name: name.to_owned(),
             arguments: args.to_string(),
             ..ToolCall::default()
         };
-        let calls = Calls::new(self, turn, &session);
-        let admitted = Admitted {
-            call: self.tools.prepare(&call),
+        let calls = CallRunner::new(self, &session, false);
+        let (result, _) = calls.run_one(&Admitted {
+            call: self.agent.tools.prepare(&call),
             permission: Permission::Granted,
-        };
-        let (result, _) = calls.run_one(&admitted);
+        });
         calls.store_values(&mut session)?;
-        Ok(CallOutput {
-            session: session.name.clone(),
-            output: ToolOutput {
-                text: result.content,
-                failed: result.is_error,
-                images: result.images,
-            },
+        Ok(ToolOutput {
+            text: result.content,
+            failed: result.is_error,
+            images: result.images,
         })
     }
 }

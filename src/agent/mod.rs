@@ -15,10 +15,10 @@ mod ask;
 mod builder;
 mod calls;
 mod compact;
+mod ending;
 mod history;
 mod loop_detector;
 mod media;
-mod outcome;
 pub(crate) mod prompt;
 mod task;
 #[cfg(test)]
@@ -33,7 +33,6 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 pub use builder::Builder;
-pub use calls::CallOutput;
 pub use task::Background;
 pub(crate) use task::report_text;
 pub(crate) use turn::WAITING;

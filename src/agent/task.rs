@@ -24,19 +24,6 @@ const MAX_REPORT: usize = 64 << 10;
 pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
 
 impl Agent {
-    /// Runs a task as a subagent of the turn and waits for it.
-    pub(super) fn run_task(&self, task: &Task, turn: &TurnContext) -> Result<ToolOutput> {
-        let chat = format!("{SUBAGENT}_{}", turn.spending.next_subagent());
-        self.perform(
-            task,
-            &chat,
-            turn.spending.clone(),
-            &turn.cancel,
-            turn.events,
-        )
-        .map(ToolOutput::text)
-    }
-
     /// Runs a task as a subagent on this thread and returns its report. The ledger records its calls under the session `chat`.
     ///
     /// # Errors
@@ -110,7 +97,16 @@ impl Agent {
 }
 
 impl TurnContext<'_> {
-    /// Workers a task to the turn's background.
+    /// Runs a task as a subagent of the turn and waits for it.
+    pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
+        let chat = format!("{SUBAGENT}_{}", self.spending.next_subagent());
+        let spending = self.spending.clone();
+        self.agent
+            .perform(task, &chat, spending, self.cancel, self.events)
+            .map(ToolOutput::text)
+    }
+
+    /// Hands a task to the turn's background.
     pub(super) fn start_task(&self, task: Task) -> Result<()> {
         let Some(begin) = &self.request.background else {
             return Err(Error::failed(

@@ -432,14 +432,14 @@ fn a_call_is_made_as_in_a_turn() {
         .store(store.clone())
         .build()
         .unwrap();
-    let call = |request: &Request, name| agent.call_in(request, name, &json!({}), &|_| ()).unwrap();
-    let called = call(&Request::new("", "a-key"), "look");
-    assert_eq!(called.output.text, "look null");
-    assert_eq!(called.session, "a-key");
-    // The key of a conversation that the call has begun is told.
-    let fresh = call(&Request::new("", ""), "keep").session;
-    assert!(fresh.starts_with("library_+"), "{fresh}");
-    assert_eq!(Session::peek(&store, &fresh).unwrap().values["kept"], 7);
+    let looked = agent.call("look", &Value::Null).unwrap();
+    assert_eq!(looked.text, "look null");
+    agent.call("keep", &json!({})).unwrap();
+    let session = Session::peek(&store, "library_default").unwrap();
+    assert_eq!(
+        (session.messages.len(), &session.values["kept"]),
+        (0, &json!(7))
+    );
 }
 
 #[test]

@@ -1,23 +1,25 @@
-//! The loop: ask the model, run the tools it calls, and ask again, until it answers.
+//! One turn: a message of the user, the model's replies, and the results of their calls, until there is an answer.
+//!
+//! A turn is a value with a state, and each step makes one transition. All that has to outlive the process is in the lines of
+//! its conversation, so that a turn which was cut short goes on from them.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Instant, SystemTime};
 
-use super::ask::Tools;
-use super::calls::Calls;
+use super::ask::{Answer, Failure, Tools};
+use super::calls::CallRunner;
 use super::compact::Compaction;
-use super::outcome::Outcome;
-use super::prompt::{HeldWorkspace, SystemPrompt};
+use super::ending::{Ending, Keep};
+use super::prompt::HeldWorkspace;
 use super::turn_context::{Events, TurnContext, no_call_left};
 use super::{Agent, ReceivedMessage, Request, history};
-use crate::bus::{CallReport, Event, Response};
+use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::CancelReason;
 use crate::error::{Error, Kind, Result, contained};
 use crate::message::{Message, Reply, STEERING, Stop, ToolCall, User};
 use crate::provider::ProviderError;
-use crate::session::versions::Versions;
-use crate::session::{LIBRARY, Record, Session, TurnEnd, fresh_key};
+use crate::session::{LIBRARY, Record, Session, fresh_key};
 use crate::storage::Durability;
 use crate::text::{has_text, millis, rfc3339};
 
@@ -26,6 +28,40 @@ pub(crate) const WAITING: &str = "waiting for another bantam in this conversatio
 
 /// Calls of one reply that are run and stored.
 const MOST_CALLS: usize = 64;
+
+/// What a turn does next.
+#[derive(Debug, PartialEq)]
+pub(super) enum State {
+    /// It asks the model.
+    Asking,
+    /// It runs these calls of the last reply.
+    Running(VecDeque<ToolCall>),
+    /// It asks the user about the first of these calls; none of them has begun.
+    AwaitingApproval(VecDeque<ToolCall>),
+    /// Nothing: its end is stored.
+    Done,
+}
+
+/// Whether the model may be asked.
+enum Permit {
+    Tools,
+    /// The tools are declared but withheld, and this is why.
+    TextOnly(Error),
+    Stop(Error),
+}
+
+struct Turn<'a> {
+    context: TurnContext<'a>,
+    session: Session,
+    compaction: Compaction<'a>,
+    calls: CallRunner<'a>,
+    state: State,
+    /// Messages of the request that a resumed turn lacks. They are stored when no call waits for its result.
+    unstored: Vec<ReceivedMessage>,
+    /// The model gave an empty answer and is asked once more, without tools.
+    is_second_try: bool,
+    response: &'a mut Response,
+}
 
 impl Request {
     /// The same; a new conversation where it names none.
@@ -41,20 +77,43 @@ impl Request {
 impl Agent {
     /// Runs one turn to its end, good or bad. When this returns, the turn is stored.
     pub fn run(&self, request: &Request, events: Events) -> Response {
-        self.run_with(request, events, |turn| {
-            let is_waiting = || turn.warn(WAITING);
-            Session::open(
-                &self.store,
-                &turn.request.session,
-                &turn.cancel,
-                &is_waiting,
-            )
-        })
+        self.run_with(None, request, events)
     }
 
     /// The same in a conversation that is open, and so is locked: `request.session` is the key of this one.
     pub(crate) fn run_in(&self, session: Session, request: &Request, events: Events) -> Response {
-        self.run_with(request, events, |_| Ok(session))
+        self.run_with(Some(session), request, events)
+    }
+
+    fn run_with(&self, session: Option<Session>, request: &Request, events: Events) -> Response {
+        let started = Instant::now();
+        let request = request.with_key();
+        let cancel = request.cancel.with_timeout(self.limits.timeout);
+        let spending = request.spending.clone().unwrap_or_default();
+        let context = TurnContext {
+            agent: self,
+            request: &request,
+            cancel: &cancel,
+            events,
+            spending: &spending,
+            is_follow_up: spending.calls() > 0,
+        };
+        let mut response = Response {
+            session: request.session.clone(),
+            metadata: request.metadata.clone(),
+            model: self.model().to_owned(),
+            ..Response::default()
+        };
+        let ended = contained("the turn", || context.run(session, &mut response));
+        if let Err(e) = ended {
+            Ending::of_error(e).fill(&mut response);
+        }
+        response.error = response.error.take().map(|e| self.redacted(e));
+        if !self.is_subagent {
+            (response.usage, response.cost) = spending.tell();
+        }
+        response.ms = millis(started.elapsed());
+        response
     }
 
     /// Refuses a request that no turn can begin with.
@@ -71,39 +130,6 @@ impl Agent {
         )))
     }
 
-    fn run_with(
-        &self,
-        request: &Request,
-        events: Events,
-        load: impl FnOnce(&TurnContext) -> Result<Session>,
-    ) -> Response {
-        let started = Instant::now();
-        let request = request.with_key();
-        let turn = TurnContext::new(&request, &self.limits, events, self.model());
-        let mut response = Response {
-            session: request.session.clone(),
-            metadata: request.metadata.clone(),
-            ..Response::default()
-        };
-        let outcome = self.check_request(&request).and_then(|()| {
-            contained("the turn", || {
-                load(&turn).and_then(|session| self.run_turn(&turn, session, &mut response))
-            })
-        });
-        let outcome = outcome.unwrap_or_else(Outcome::of_error);
-        response.stop = outcome.stop();
-        let reply = outcome.reply.filter(|_| !outcome.is_stand_in);
-        let reply = reply.unwrap_or_default();
-        (response.output, response.partial) = (reply.text, reply.partial);
-        response.error = outcome.error.map(|e| self.redacted(e));
-        response.model.clone_from(&turn.model());
-        if !self.is_subagent {
-            (response.usage, response.cost) = turn.spending.tell();
-        }
-        response.ms = millis(started.elapsed());
-        response
-    }
-
     /// Without keys: a host may quote the one that it refuses.
     pub(super) fn redacted(&self, e: Error) -> Error {
         Error {
@@ -111,246 +137,111 @@ impl Agent {
             ..e
         }
     }
+}
 
-    /// Appends the user's message, runs the steps, and stores how they end.
-    fn run_turn(
-        &self,
-        turn: &TurnContext,
-        mut session: Session,
-        response: &mut Response,
-    ) -> Result<Outcome> {
+impl<'a> TurnContext<'a> {
+    fn run(self, session: Option<Session>, response: &'a mut Response) -> Result<()> {
+        self.agent.check_request(self.request)?;
+        let mut session = match session {
+            Some(session) => session,
+            None => self.open_session()?,
+        };
         for damage in std::mem::take(&mut session.damage) {
-            turn.warn(damage);
+            self.warn(damage);
         }
-        let is_of_gateway = !turn.spending.cause().is_empty();
-        let resumed = has_message(&session, &turn.request.id, is_of_gateway);
-        match session.ended.filter(|_| resumed) {
-            Some(TurnEnd::Done) => return Ok(Outcome::of_reply(last_reply(session), None)),
-            Some(TurnEnd::Cancelled) => {
-                return Err(Error::new(Kind::Interrupted, "stopped by the user"));
-            }
-            Some(TurnEnd::Failed) | None => {}
+        let is_of_gateway = !self.spending.cause().is_empty();
+        let resumed = resume(&mut session, &self.request.id, is_of_gateway);
+        if resumed == Some(State::Done) {
+            return repeat_end(&session, response);
         }
-        if let Some(ledger) = self.ledger.as_ref().filter(|_| resumed) {
-            match ledger.calls(turn.spending.cause()) {
-                Ok(calls) => turn.spending.restore(calls),
-                Err(e) => turn.warn(e.message),
-            }
-        }
-        let held = self.prompt.hold_workspace();
-        let mut prompt = self
-            .prompt
-            .build(&self.tools, &session, turn.request, &held)?;
-        prompt
-            .warnings
-            .drain(..)
-            .for_each(|warning| turn.warn(warning));
-        if resumed {
-            let stored = ids_in_turn(&session);
-            for part in &turn.request.parts {
-                if !stored.contains(&part.id) {
-                    self.append_steering(turn, part, &mut session)?;
-                }
-            }
-        } else {
-            give_up_calls(&mut session)?;
-            self.append_user_message(turn, &mut session, &held)?;
-        }
-        self.apply_message_limit(turn, &mut session);
-        history::drop_old_images(&mut session.messages);
-        let mut outcome = self.run_steps(turn, prompt, &mut session, resumed, response)?;
-        outcome.error = outcome.error.or_else(|| turn.unasked());
-        let mut entries = Vec::new();
-        let reply = outcome.reply.clone().map(Message::Assistant);
-        entries.extend(reply.as_ref().map(Record::Message));
-        entries.extend(outcome.undo.then(|| session.undo_turn()));
-        entries.push(Record::TurnEnd(outcome.turn_end()));
-        session.append(&entries, Durability::Now, SystemTime::now())?;
-        if !outcome.undo {
-            session.messages.extend(reply);
-            let asked = session.messages.iter().rposition(Message::is_question);
-            response.stored = session.messages.split_off(asked.unwrap_or_default());
-        }
-        Ok(outcome)
-    }
-
-    fn append_user_message(
-        &self,
-        turn: &TurnContext,
-        session: &mut Session,
-        held: &HeldWorkspace,
-    ) -> Result<()> {
-        let now = SystemTime::now();
-        self.expire_idle(turn, session, now)?;
-        let user = turn.request.message(&self.prompt, now);
-        session.append(
-            &[Record::Message(&Message::User(user.clone()))],
-            Durability::Now,
-            now,
-        )?;
-        let (notes, warnings) = self.prompt.notes(now, held);
-        session.close_turn();
-        session.messages.push(Message::User(User { notes, ..user }));
-        for warning in warnings {
-            turn.warn(warning);
+        let mut turn = Turn::begin(self, session, resumed, response)?;
+        while turn.state != State::Done {
+            turn.step()?;
         }
         Ok(())
     }
 
-    /// Stores a message that arrived while the turn runs.
-    fn append_steering(
-        &self,
-        turn: &TurnContext,
-        part: &ReceivedMessage,
-        session: &mut Session,
-    ) -> Result<()> {
-        let now = SystemTime::now();
-        let message = Message::User(User {
-            content: part.text.clone(),
-            time: rfc3339(now),
-            local_time: self.prompt.local_time(now),
-            id: format!("{STEERING}{}", part.id),
-            ..User::default()
-        });
-        session.append(&[Record::Message(&message)], Durability::Now, now)?;
-        session.messages.push(message);
-        (turn.events)(Event::Trace(
-            "took in a message that arrived meanwhile".to_owned(),
-        ));
-        Ok(())
+    pub(super) fn open_session(&self) -> Result<Session> {
+        let (store, key) = (&self.agent.store, &self.request.session);
+        Session::open(store, key, self.cancel, &|| self.warn(WAITING))
     }
+}
 
-    /// Takes in the messages that arrived since the last request.
-    fn take_steering(&self, turn: &TurnContext, session: &mut Session) -> Result<()> {
-        let Some(steering) = &turn.request.steering else {
-            return Ok(());
+impl<'a> Turn<'a> {
+    /// Begins with the request's message, or goes on from the state of a turn that has it already.
+    fn begin(
+        context: TurnContext<'a>,
+        session: Session,
+        resumed: Option<State>,
+        response: &'a mut Response,
+    ) -> Result<Self> {
+        let TurnContext { agent, request, .. } = context;
+        let held = agent.prompt.hold_workspace();
+        let mut prompt = agent.prompt.build(&agent.tools, &session, request, &held)?;
+        for warning in prompt.warnings.drain(..) {
+            context.warn(warning);
+        }
+        let mut turn = Self {
+            context,
+            compaction: Compaction::new(context, prompt),
+            calls: CallRunner::new(context, &session, resumed.is_some()),
+            session,
+            state: State::Asking,
+            unstored: Vec::new(),
+            is_second_try: false,
+            response,
         };
-        for part in steering() {
-            self.append_steering(turn, &part, session)?;
+        match resumed {
+            Some(state) => {
+                turn.state = state;
+                turn.unstored = parts_not_stored(request, &turn.session);
+                turn.restore_spending();
+            }
+            None => {
+                turn.give_up_calls()?;
+                turn.append_user_message(&held)?;
+            }
         }
+        context.apply_message_limit(&mut turn.session);
+        history::drop_old_images(&mut turn.session.messages);
+        Ok(turn)
+    }
+
+    fn step(&mut self) -> Result<()> {
+        self.state = match std::mem::replace(&mut self.state, State::Done) {
+            State::Asking => self.ask_model()?,
+            State::Running(calls) => self.run_calls(calls)?,
+            State::AwaitingApproval(calls) => self.ask_user(calls)?,
+            State::Done => State::Done,
+        };
         Ok(())
     }
 
-    fn run_steps(
-        &self,
-        turn: &TurnContext,
-        prompt: SystemPrompt,
-        session: &mut Session,
-        is_resumed: bool,
-        response: &mut Response,
-    ) -> Result<Outcome> {
-        let mut compaction = Compaction::new(self, turn, prompt);
-        let mut calls: Option<Calls> = None;
-        let (mut step, mut answered_nothing) = (0, false);
-        let left = session.take_not_begun();
-        if !left.is_empty() {
-            let calls = calls.insert(self.begin_calls(turn, session, is_resumed));
-            let reports = &mut response.tool_calls;
-            calls.run(&left, "", session, reports)?;
-            if let Some(outcome) = self.stopped(turn) {
-                return Ok(outcome);
+    fn permit(&self) -> Permit {
+        let TurnContext { agent, cancel, .. } = self.context;
+        match cancel.reason() {
+            Some(CancelReason::Deadline) => return Permit::Stop(cancel.timed_out()),
+            Some(why @ CancelReason::Stopped) => {
+                let error = ProviderError::Cancelled(why).into_error(agent.model());
+                return Permit::Stop(error);
             }
+            None => {}
         }
-        loop {
-            step += 1;
-            let is_stuck = calls.as_ref().is_some_and(Calls::is_stuck);
-            let limit = self.limit_reached(turn, step, is_stuck);
-            let tools = Tools {
-                offers: &self.offers,
-                withheld: limit.is_some() || answered_nothing,
-            };
-            // A later message gets its own turn, which has all steps.
-            if calls.is_some() && !tools.withheld && step <= self.limits.max_steps / 2 {
-                self.take_steering(turn, session)?;
-            }
-            let mut reply = match compaction.ask_with_compaction(session, tools) {
-                Ok(reply) => reply,
-                Err((error, arrived)) => {
-                    return Ok(end_by_failure(turn, session, error, &arrived));
-                }
-            };
-            response.steps += 1;
-            let wants_tools = !reply.calls.is_empty();
-            let is_offered = !tools.withheld && !tools.offers.is_empty();
-            if !is_offered || reply.stop != Stop::Done {
-                // Calls of tools that were not offered, or perhaps cut short.
-                reply.calls.clear();
-            }
-            if reply.calls.is_empty() {
-                let without_calls = WithoutCalls {
-                    reply,
-                    wants_tools,
-                    is_first: step == 1,
-                    may_ask_again: !answered_nothing
-                        && step < self.limits.max_steps
-                        && turn.spending.calls_left(&self.limits) > 0,
-                    limit,
-                };
-                match without_calls.outcome(turn.events, &session.messages) {
-                    Some(outcome) => return Ok(outcome),
-                    None => answered_nothing = true,
-                }
-                continue;
-            }
-            let no_more_tools = self.limit_reached(turn, step + 1, false).is_some();
-            let beside_calls = reply.text.clone();
-            let calls = calls.get_or_insert_with(|| self.begin_calls(turn, session, is_resumed));
-            self.run_calls(
-                calls,
-                reply,
-                no_more_tools,
-                session,
-                &mut response.tool_calls,
-            )?;
-            if let Some(outcome) = self.stopped(turn) {
-                return Ok(outcome);
-            }
-            if calls.is_handed_over() {
-                let reply = Reply {
-                    text: beside_calls,
-                    ..Reply::default()
-                };
-                return Ok(Outcome::handed_over(reply));
-            }
+        if self.calls.is_stuck() {
+            return Permit::TextOnly(withheld("it made the same calls over and over"));
+        }
+        match self.last_request(self.response.steps + 1) {
+            Some(limit) => Permit::TextOnly(limit),
+            None => Permit::Tools,
         }
     }
 
-    /// Prepares the turn's first call. From here on, earlier versions of files are kept for `/undo`.
-    fn begin_calls<'a>(
-        &'a self,
-        turn: &'a TurnContext,
-        session: &Session,
-        is_resumed: bool,
-    ) -> Calls<'a> {
-        if let Some((home, _)) = self
-            .undo_in
-            .as_ref()
-            .filter(|(_, kind)| session.name.starts_with(kind))
-        {
-            let (dir, place) = (home.undo(&session.name), session.asked_at());
-            turn.spending.keep_versions(if is_resumed {
-                Versions::resumed(dir, place)
-            } else {
-                Versions::of(dir, place)
-            });
-        }
-        Calls::new(self, turn, session)
-    }
-
-    fn stopped(&self, turn: &TurnContext) -> Option<Outcome> {
-        let error = match turn.cancel.reason()? {
-            CancelReason::Deadline => turn.cancel.timed_out(),
-            why @ CancelReason::Stopped => ProviderError::Cancelled(why).into_error(self.model()),
-        };
-        Some(Outcome::of_error(error))
-    }
-
-    /// Why this step gets no tools; `None` if it gets them.
-    fn limit_reached(&self, turn: &TurnContext, step: u32, stuck: bool) -> Option<Error> {
-        let limit = self.limits.max_steps;
-        if stuck {
-            return Some(withheld("it made the same calls over and over"));
-        }
+    /// Why request `step` of the turn is the last one, which gets no tools; `None` if it is not.
+    fn last_request(&self, step: u32) -> Option<Error> {
+        let TurnContext {
+            agent, spending, ..
+        } = self.context;
+        let limit = agent.limits.max_steps;
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
             let error = Error::new(
@@ -359,91 +250,316 @@ impl Agent {
             );
             return Some(error.hint("allow more with --max-steps, or ask it to continue"));
         }
-        (turn.spending.calls_left(&self.limits) <= 1).then(|| no_call_left(&self.limits))
+        (spending.calls_left(&agent.limits) <= 1).then(|| no_call_left(&agent.limits))
     }
 
-    /// Appends a reply with calls, runs them, and appends their results.
-    fn run_calls(
-        &self,
-        calls: &mut Calls,
-        mut reply: Reply,
-        no_more_tools: bool,
-        session: &mut Session,
-        reports: &mut Vec<CallReport>,
-    ) -> Result<()> {
-        if has_text(&reply.text) {
-            (calls.turn.events)(Event::Progress(reply.text.clone()));
+    fn ask_model(&mut self) -> Result<State> {
+        let limit = match self.permit() {
+            Permit::Stop(error) => return self.finish(Ending::of_error(error)),
+            Permit::TextOnly(limit) => Some(limit),
+            Permit::Tools => None,
+        };
+        let agent = self.context.agent;
+        let tools = Tools {
+            offers: &agent.offers,
+            withheld: limit.is_some() || self.is_second_try,
+        };
+        for part in std::mem::take(&mut self.unstored) {
+            self.append_steering(&part)?;
         }
-        let footer = footer(reply.calls.len(), no_more_tools);
-        reply.calls.truncate(MOST_CALLS);
-        for call in &mut reply.calls {
-            call.name = self
-                .tools
-                .resolve(&self.redactor.redact(std::mem::take(&mut call.name)));
+        // A later message gets its own turn, which has all steps.
+        let has_steps = self.response.steps < agent.limits.max_steps / 2;
+        if !self.response.tool_calls.is_empty() && !tools.withheld && has_steps {
+            self.take_steering()?;
         }
-        make_unique(&mut reply.calls, &session.messages);
-        let wanted = reply.calls.clone();
-        let reply = Message::Assistant(reply);
-        session.append(
-            &[Record::Message(&reply)],
-            Durability::Now,
-            SystemTime::now(),
-        )?;
-        session.messages.push(reply);
-        calls.run(&wanted, &footer, session, reports)
+        let answer = self.compaction.ask(&mut self.session, tools);
+        let mut reply = match answer {
+            Ok(Answer { reply, model }) => {
+                model.clone_into(&mut self.response.model);
+                reply
+            }
+            Err(failure) => {
+                failure.model.clone_into(&mut self.response.model);
+                return self.finish(self.failed(failure));
+            }
+        };
+        self.response.steps += 1;
+        let wants_tools = !reply.calls.is_empty();
+        let is_offered = !tools.withheld && !tools.offers.is_empty();
+        if !is_offered || reply.stop != Stop::Done {
+            // Calls of tools that were not offered, or perhaps cut short.
+            reply.calls.clear();
+        }
+        if reply.calls.is_empty() {
+            self.end_with(reply, wants_tools, limit)
+        } else {
+            self.begin_calls(reply)
+        }
     }
-}
 
-/// Stores results for calls that wait for the user's decision: another message has come instead.
-fn give_up_calls(session: &mut Session) -> Result<()> {
-    let results = session.give_up_not_begun();
-    let entries: Vec<Record> = results.iter().map(Record::Message).collect();
-    if entries.is_empty() {
-        return Ok(());
-    }
-    let now = SystemTime::now();
-    session.append(&entries, Durability::Later, now)
-}
-
-/// A reply that calls no tool, or none that it may.
-struct WithoutCalls {
-    reply: Reply,
-    wants_tools: bool,
-    /// It is the first of the turn.
-    is_first: bool,
-    may_ask_again: bool,
-    /// Why the model got no tools.
-    limit: Option<Error>,
-}
-
-impl WithoutCalls {
-    /// How the turn ends with it; `None` if the model is to be asked again, without tools.
-    fn outcome(self, events: Events, messages: &[Message]) -> Option<Outcome> {
-        let is_cut = self.reply.stop == Stop::Length && has_text(&self.reply.text);
-        if is_cut && self.reply.limit > 0 {
-            let limit = self.reply.limit;
-            let text = format!("the answer was cut at max_tokens ({limit})");
+    /// Ends the turn with a reply that calls no tool, or none that it may; asks again, without tools, if it says nothing.
+    fn end_with(&mut self, reply: Reply, wants_tools: bool, limit: Option<Error>) -> Result<State> {
+        let TurnContext {
+            agent,
+            events,
+            spending,
+            ..
+        } = self.context;
+        if reply.stop == Stop::Length && has_text(&reply.text) && reply.limit > 0 {
+            let text = format!("the answer was cut at max_tokens ({})", reply.limit);
             events(Event::Warning(text));
         }
-        let is_answer = has_text(&self.reply.text)
-            || !self.reply.refused.is_empty()
-            || self.reply.used_all_to_think();
-        if !is_answer && self.may_ask_again {
+        let is_answer =
+            has_text(&reply.text) || !reply.refused.is_empty() || reply.used_all_to_think();
+        let may_ask_again = !self.is_second_try
+            && self.response.steps < agent.limits.max_steps
+            && spending.calls_left(&agent.limits) > 0;
+        if !is_answer && may_ask_again {
             events(Event::Trace(
                 "the model gave an empty answer: asking again, without tools".to_owned(),
             ));
-            return None;
+            self.is_second_try = true;
+            return Ok(State::Asking);
         }
-        if is_answer || !self.wants_tools {
-            // A first step may have needed no tools.
-            let limit = self.limit.filter(|_| !self.is_first || self.wants_tools);
-            return Some(Outcome::of_reply(self.reply, limit));
+        if !is_answer && wants_tools {
+            let limit = limit.unwrap_or_else(|| withheld("it gave an empty answer"));
+            let ending = Ending::of_calls_alone(limit, &self.session.messages);
+            return self.finish(ending);
         }
-        let limit = self
-            .limit
-            .unwrap_or_else(|| withheld("it gave an empty answer"));
-        Some(Outcome::of_calls_alone(limit, messages))
+        // A first step may have needed no tools.
+        let needed_none = self.response.steps == 1 && !wants_tools;
+        let limit = if needed_none { None } else { limit };
+        self.finish(Ending::of_reply(reply, limit))
     }
+
+    /// Appends a reply with calls, which run next.
+    fn begin_calls(&mut self, mut reply: Reply) -> Result<State> {
+        let TurnContext { agent, events, .. } = self.context;
+        if has_text(&reply.text) {
+            events(Event::Progress(reply.text.clone()));
+        }
+        let no_more_tools = self.last_request(self.response.steps + 1).is_some();
+        self.calls
+            .next_reply(footer(reply.calls.len(), no_more_tools));
+        reply.calls.truncate(MOST_CALLS);
+        for call in &mut reply.calls {
+            call.name = agent
+                .tools
+                .resolve(&agent.redactor.redact(std::mem::take(&mut call.name)));
+        }
+        make_unique(&mut reply.calls, &self.session.messages);
+        let calls = reply.calls.clone();
+        self.append_message(Message::Assistant(reply))?;
+        Ok(State::Running(calls.into()))
+    }
+
+    /// Runs the next call with its parallel neighbours, or finds that the user is to be asked about it.
+    fn run_calls(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
+        let Some(next) = calls.front() else {
+            return self.end_calls();
+        };
+        if self.calls.needs_approval(next, &self.session) {
+            return Ok(State::AwaitingApproval(calls));
+        }
+        let count = self.calls.parallel(&calls, &self.session);
+        let batch: Vec<ToolCall> = calls.drain(..count).collect();
+        let reports = &mut self.response.tool_calls;
+        self.calls
+            .run(&batch, calls.is_empty(), &mut self.session, reports)?;
+        Ok(State::Running(calls))
+    }
+
+    /// Asks the user about the first of the calls. What is stored before tells a turn that is resumed that none has begun.
+    fn ask_user(&mut self, mut calls: VecDeque<ToolCall>) -> Result<State> {
+        if let Some(call) = calls.pop_front() {
+            let reports = &mut self.response.tool_calls;
+            self.calls
+                .run_if_approved(&call, calls.is_empty(), &mut self.session, reports)?;
+        }
+        Ok(State::Running(calls))
+    }
+
+    /// All calls of the reply have a result.
+    fn end_calls(&mut self) -> Result<State> {
+        if self.calls.is_handed_over() && self.context.cancel.reason().is_none() {
+            let said = last_reply(&self.session).map(|reply| reply.text.clone());
+            return self.finish(Ending::handed_over(said.unwrap_or_default()));
+        }
+        Ok(State::Asking)
+    }
+
+    /// How the turn ends after a request that failed.
+    fn failed(&self, failure: Failure) -> Ending {
+        let Failure {
+            error,
+            arrived,
+            model,
+        } = failure;
+        let messages = &self.session.messages;
+        // Nobody would ask again what followed from another turn.
+        let is_first_word = messages.last().is_some_and(Message::is_question)
+            && (!self.context.is_follow_up || matches!(error, ProviderError::MessageRefused(_)));
+        let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
+        let is_too_long = matches!(error, ProviderError::TooLong { .. });
+        let mut ending = Ending::of_failure(error, &arrived, model, is_first_word);
+        if is_late {
+            ending.error = Some(self.context.cancel.timed_out());
+        }
+        let is_first_turn =
+            self.session.summary.is_none() && history::last_turns(messages, 1).is_none();
+        if is_too_long && is_first_turn {
+            // A new conversation would be as long.
+            ending.error = ending.error.map(|error| {
+                error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
+            });
+        }
+        ending
+    }
+
+    /// Stores the end of the turn.
+    fn finish(&mut self, mut ending: Ending) -> Result<State> {
+        let session = &mut self.session;
+        ending.error = ending.error.or_else(|| self.calls.take_unasked());
+        let reply = ending.reply.clone().map(Message::Assistant);
+        let mut records: Vec<Record> = reply.iter().map(Record::Message).collect();
+        if ending.keep == Keep::Nothing {
+            records.push(session.undo_turn());
+        }
+        records.push(Record::End(ending.stop()));
+        session.append(&records, Durability::Now, SystemTime::now())?;
+        if ending.keep != Keep::Nothing {
+            session.messages.extend(reply);
+            let asked = session.messages.iter().rposition(Message::is_question);
+            self.response.stored = session.messages.split_off(asked.unwrap_or_default());
+        }
+        ending.fill(self.response);
+        Ok(State::Done)
+    }
+
+    fn append_message(&mut self, message: Message) -> Result<()> {
+        let record = [Record::Message(&message)];
+        self.session
+            .append(&record, Durability::Now, SystemTime::now())?;
+        self.session.messages.push(message);
+        Ok(())
+    }
+
+    fn append_user_message(&mut self, held: &HeldWorkspace) -> Result<()> {
+        let TurnContext { agent, request, .. } = self.context;
+        let (session, now) = (&mut self.session, SystemTime::now());
+        self.context.expire_idle(session, now)?;
+        let user = request.message(&agent.prompt, now);
+        session.append(
+            &[Record::Message(&Message::User(user.clone()))],
+            Durability::Now,
+            now,
+        )?;
+        let (notes, warnings) = agent.prompt.notes(now, held);
+        session.close_turn();
+        session.messages.push(Message::User(User { notes, ..user }));
+        for warning in warnings {
+            self.context.warn(warning);
+        }
+        Ok(())
+    }
+
+    /// Stores results for calls that wait for the user's decision: another message has come instead.
+    fn give_up_calls(&mut self) -> Result<()> {
+        let results = self.session.give_up_not_begun();
+        let records: Vec<Record> = results.iter().map(Record::Message).collect();
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.session
+            .append(&records, Durability::Later, SystemTime::now())
+    }
+
+    /// Counts what the turn has spent before the program ended.
+    fn restore_spending(&self) {
+        let TurnContext {
+            agent, spending, ..
+        } = self.context;
+        let Some(ledger) = &agent.ledger else { return };
+        match ledger.calls(spending.cause()) {
+            Ok(calls) => spending.restore(calls),
+            Err(e) => self.context.warn(e.message),
+        }
+    }
+
+    /// Takes in the messages that arrived since the last request.
+    fn take_steering(&mut self) -> Result<()> {
+        let Some(steering) = &self.context.request.steering else {
+            return Ok(());
+        };
+        for part in steering() {
+            self.append_steering(&part)?;
+        }
+        Ok(())
+    }
+
+    /// Stores a message that arrived while the turn runs.
+    fn append_steering(&mut self, part: &ReceivedMessage) -> Result<()> {
+        let now = SystemTime::now();
+        self.append_message(Message::User(User {
+            content: part.text.clone(),
+            time: rfc3339(now),
+            local_time: self.context.agent.prompt.local_time(now),
+            id: format!("{STEERING}{}", part.id),
+            ..User::default()
+        }))?;
+        (self.context.events)(Event::Trace(
+            "took in a message that arrived meanwhile".to_owned(),
+        ));
+        Ok(())
+    }
+}
+
+/// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
+fn resume(session: &mut Session, id: &str, is_of_gateway: bool) -> Option<State> {
+    if !has_message(session, id, is_of_gateway) {
+        return None;
+    }
+    let is_over = match session.ended {
+        None => false,
+        Some(TurnStop::Cancelled) => true,
+        // One without an answer goes on.
+        Some(_) => has_answer(session),
+    };
+    if is_over {
+        return Some(State::Done);
+    }
+    let not_begun = session.take_not_begun();
+    if not_begun.is_empty() {
+        Some(State::Asking)
+    } else {
+        Some(State::AwaitingApproval(not_begun.into()))
+    }
+}
+
+/// Whether the conversation ends with a whole answer.
+fn has_answer(session: &Session) -> bool {
+    let last = session.messages.iter().rfind(|message| !message.is_note());
+    matches!(last, Some(Message::Assistant(reply)) if !reply.partial && reply.calls.is_empty())
+}
+
+/// Ends a turn as it has ended before.
+fn repeat_end(session: &Session, response: &mut Response) -> Result<()> {
+    if session.ended == Some(TurnStop::Cancelled) {
+        return Err(Error::new(Kind::Interrupted, "stopped by the user"));
+    }
+    let answer = last_reply(session).cloned().unwrap_or_default();
+    Ending::of_reply(answer, None).fill(response);
+    Ok(())
+}
+
+/// The messages of the request that the turn at the end of the conversation lacks.
+fn parts_not_stored(request: &Request, session: &Session) -> Vec<ReceivedMessage> {
+    let stored = ids_in_turn(session);
+    let parts = request.parts.iter();
+    parts
+        .filter(|part| !stored.contains(&part.id))
+        .cloned()
+        .collect()
 }
 
 /// The model gets no more tools in this turn.
@@ -489,20 +605,15 @@ fn ids_in_turn(session: &Session) -> BTreeSet<String> {
     ids
 }
 
-fn last_reply(session: Session) -> Reply {
-    let reply = |message| {
-        if let Message::Assistant(reply) = message {
-            Some(reply)
-        } else {
-            None
-        }
-    };
+fn last_reply(session: &Session) -> Option<&Reply> {
     session
         .messages
-        .into_iter()
+        .iter()
         .rev()
-        .find_map(reply)
-        .unwrap_or_default()
+        .find_map(|message| match message {
+            Message::Assistant(reply) => Some(reply),
+            _ => None,
+        })
 }
 
 /// What the model reads below the last result of a reply that made so many calls.
@@ -537,27 +648,6 @@ fn make_unique(calls: &mut [ToolCall], messages: &[Message]) {
         }
     }
 }
-/// How a turn ends whose request failed after the text `arrived`.
-fn end_by_failure(
-    turn: &TurnContext,
-    session: &Session,
-    error: ProviderError,
-    arrived: &str,
-) -> Outcome {
-    let unanswered = session.messages.last().is_some_and(Message::is_question)
-        && (!turn.follows || matches!(error, ProviderError::MessageRefused(_)));
-    let is_late = matches!(error, ProviderError::Cancelled(CancelReason::Deadline));
-    let is_too_long = matches!(error, ProviderError::TooLong { .. });
-    let mut outcome = Outcome::of_failure(error, arrived, &turn.model(), unanswered);
-    if is_late {
-        outcome.error = Some(turn.cancel.timed_out());
-    }
-    let is_first = session.summary.is_none() && history::last_turns(&session.messages, 1).is_none();
-    if is_too_long && is_first {
-        // A new conversation would be as long.
-        outcome.error = outcome.error.map(|error| {
-            error.hint("shorten the message or its files, or use a model with a larger window (--model, /model)")
-        });
-    }
-    outcome
-}
+
+#[cfg(test)]
+mod tests;

@@ -1,88 +1,31 @@
-//! What all parts of a turn share: the request, the way to show events, and what the turn has spent.
+//! What all parts of a turn use: the request, the way to show events, and what the turn has spent.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::{Decision, Limits, PendingCall, Request};
+use super::{Agent, Limits, Request};
 use crate::bus::Event;
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Usage, add_cost};
 use crate::session::versions::Versions;
-use crate::tool::{Audience, Call};
 
 /// Shows an event.
 pub(crate) type Events<'a> = &'a (dyn Fn(Event) + Sync);
 
-/// The turn under way.
+/// What every part of a turn uses and none of them changes.
+#[derive(Clone, Copy)]
 pub(super) struct TurnContext<'a> {
+    pub agent: &'a Agent,
     pub request: &'a Request,
-    pub cancel: Cancel,
+    pub cancel: &'a Cancel,
     pub events: Events<'a>,
-    pub spending: Arc<Spending>,
+    pub spending: &'a Arc<Spending>,
     /// The turn answers something that followed from another turn, so nobody would ask its question again.
-    pub follows: bool,
-    /// The model that was asked last; before that, the first choice.
-    model: Mutex<String>,
-    /// A tool that needed the user's word while nobody could be asked.
-    unasked: Mutex<Option<String>>,
+    pub is_follow_up: bool,
 }
 
-impl<'a> TurnContext<'a> {
-    pub(super) fn new(
-        request: &'a Request,
-        limits: &Limits,
-        events: Events<'a>,
-        model: &str,
-    ) -> Self {
-        let (cancel, model) = (
-            request.cancel.with_timeout(limits.timeout),
-            Mutex::new(model.to_owned()),
-        );
-        let spending = request.spending.clone().unwrap_or_default();
-        Self {
-            request,
-            cancel,
-            events,
-            follows: spending.calls() > 0,
-            spending,
-            model,
-            unasked: Mutex::default(),
-        }
-    }
-
-    /// Asks the user about a call and waits, however long they take. `None` if nobody can be asked.
-    pub(super) fn ask_user(&self, call: &Call) -> Option<Decision> {
-        let Some(confirm) = &self.request.confirm else {
-            let tool = call.name().to_owned();
-            *self.unasked.lock().unwrap_or_else(PoisonError::into_inner) = Some(tool);
-            return None;
-        };
-        let _pause = self.cancel.pause();
-        let view = call.view(Audience::Approver(&self.cancel));
-        Some(confirm(&PendingCall {
-            id: call.id().to_owned(),
-            tool: call.name().to_owned(),
-            summary: view.summary,
-            arguments: view.arguments,
-            change: view.diff,
-        }))
-    }
-
-    /// The error of a turn in which a call was refused because nobody could be asked.
-    pub(super) fn unasked(&self) -> Option<Error> {
-        let tool = self
-            .unasked
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()?;
-        let error = Error::new(
-            Kind::Limit,
-            format!("{tool} was not run: it needs your confirmation, and nobody could be asked"),
-        );
-        Some(error.hint("ask at a terminal (bantam agent -c), or take it out of tools.confirm"))
-    }
-
+impl TurnContext<'_> {
     pub(super) fn notice(&self, text: impl Into<String>) {
         (self.events)(Event::Notice(text.into()));
     }
@@ -90,10 +33,6 @@ impl<'a> TurnContext<'a> {
     /// Something is broken.
     pub(super) fn warn(&self, text: impl Into<String>) {
         (self.events)(Event::Warning(text.into()));
-    }
-
-    pub(super) fn model(&self) -> MutexGuard<'_, String> {
-        self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

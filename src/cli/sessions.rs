@@ -260,7 +260,7 @@ fn object(entry: &TranscriptEntry) -> Value {
     let mut object = match &entry.item {
         Item::Summary(text) => json!({"summary": text}),
         Item::Message(message) => Value::Object(message.to_json()),
-        Item::TurnEnd(end) => json!({"turn": end.name()}),
+        Item::End(end) => json!({"turn": end.name()}),
     };
     object["seq"] = entry.seq.into();
     if !entry.time.is_empty() {
@@ -301,7 +301,7 @@ fn shown(entry: &TranscriptEntry, zone: &Zone) -> String {
             let arrow = if result.is_error { "-> failed:" } else { "->" };
             format!("  {arrow} {}\n", one_line(&result.content, 100))
         }
-        Item::TurnEnd(end) => format!("-- {}\n\n", end.name()),
+        Item::End(end) => format!("-- {}\n\n", end.name()),
     }
 }
 

@@ -19,13 +19,13 @@ use super::files::read_log;
 use super::lines::version;
 use super::media::{self, Named};
 use super::{
-    FileStore, Session, Store, TurnEnd, base, effective_lines, header, is_unnamed, note,
-    refuse_newer, turn_end, versions,
+    FileStore, Session, Store, base, effective_lines, header, is_unnamed, note, refuse_newer,
+    turn_end, versions,
 };
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
 use crate::json::parse_json;
-use crate::message::Message;
+use crate::message::{Message, TurnStop};
 use crate::paths::{Home, UNNAMED, shown_key};
 use crate::storage::segments::{self, Part};
 use crate::storage::{self, Lock};
@@ -44,7 +44,7 @@ pub struct SessionInfo {
     pub created: String,
     /// The time of the last message, as RFC 3339 in UTC; without one, that of the last change, or empty if that is not known.
     pub last: String,
-    /// How its last turn ended: a name of [`TurnEnd`]; `new` before the first one, `unfinished` while one is under way or after
+    /// How its last turn ended: a name of [`TurnStop`]; `new` before the first one, `unfinished` while one is under way or after
     /// a crash, `unreadable` for one that cannot be read or that a newer program wrote.
     pub state: &'static str,
     /// Of all its files.
@@ -109,7 +109,7 @@ pub(crate) enum Item {
     /// A model's summary of what came before.
     Summary(String),
     Message(Message),
-    TurnEnd(TurnEnd),
+    End(TurnStop),
 }
 
 /// A conversation as its files have it.
@@ -284,7 +284,7 @@ fn parse(found: storage::Contents, path: &Path) -> Result<(Transcript, u64)> {
             turn_end(&line.fields),
             line.fields.get("summary").and_then(Value::as_str),
         ) {
-            (Some(end), _) => Item::TurnEnd(end),
+            (Some(end), _) => Item::End(end),
             (_, Some(summary)) => Item::Summary(summary.to_owned()),
             _ => Item::Message(Message::from_json(&line.fields)?),
         };

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::{Line, Record, TurnEnd, values};
+use super::{Line, Record, values};
 use crate::error::{Error, Result};
-use crate::message::{Message, ToolResult};
+use crate::message::{Message, ToolResult, TurnStop};
 use crate::storage::Line as Numbered;
 
 /// The version of the format. A file with a higher one is refused: guessing would damage it.
@@ -52,8 +52,8 @@ pub(super) fn base(header: &Value) -> u64 {
         .unwrap_or_default()
 }
 
-pub(super) fn turn_end(line: &Value) -> Option<TurnEnd> {
-    TurnEnd::from_name(line.get("turn")?.as_str()?)
+pub(super) fn turn_end(line: &Value) -> Option<TurnStop> {
+    TurnStop::from_name(line.get("turn")?.as_str()?)
 }
 
 pub(super) fn fields(entry: &Record, now: &str) -> Line {
@@ -63,7 +63,7 @@ pub(super) fn fields(entry: &Record, now: &str) -> Line {
             line.insert("time".to_owned(), now.into());
             line.extend(message.to_json());
         }
-        Record::TurnEnd(end) => drop(line.insert("turn".to_owned(), end.name().into())),
+        Record::End(end) => drop(line.insert("turn".to_owned(), end.name().into())),
         Record::Model(model) => drop(line.insert("state".to_owned(), json!({"model": model}))),
         Record::Allow(tools) => drop(line.insert("state".to_owned(), json!({"allowed": tools}))),
         Record::Asked(call) => drop(line.insert("state".to_owned(), json!({"asked": call}))),

@@ -5,7 +5,7 @@
 // later segment with a `title` and a `summary` of the conversation so far, the `state`, and the `base` that continues the line
 // numbers. The other lines are messages with a time, `{"state":{"model":...}}`, `{"state":{"allowed":[...]}}`,
 // `{"state":{"asked":CALL}}` or `{"state":{"value":{NAME:VALUE}}}`,
-// `{"turn":"done|failed|cancelled"}` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
+// `{"turn":STOP}` with a name of `TurnStop` at the end of each turn, and `{"undo":N}`: the lines from N on do not count. `began` in a
 // later segment is when the conversation began. The bytes of images and other media lie beside the log (see `media`).
 
 pub(crate) mod archive;
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use crate::cancel::Cancel;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, Reply, ToolCall, User};
+use crate::message::{Message, Reply, ToolCall, TurnStop, User};
 pub(crate) use crate::paths::fresh_key;
 pub use crate::paths::session_name as key;
 use crate::paths::{UNNAMED, shown_key};
@@ -61,34 +61,6 @@ const NOT_BEGUN: &str = "not run: the program ended before the user could say wh
 /// The longest title, in characters.
 pub(crate) const MAX_TITLE: usize = 60;
 
-/// How a turn ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TurnEnd {
-    /// The model answered.
-    Done,
-    /// Something went wrong.
-    Failed,
-    /// It was stopped.
-    Cancelled,
-}
-
-impl TurnEnd {
-    /// Its name in a session's file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    fn from_name(name: &str) -> Option<Self> {
-        [Self::Done, Self::Failed, Self::Cancelled]
-            .into_iter()
-            .find(|end| end.name() == name)
-    }
-}
-
 /// A JSON object: one line of a conversation as a [`Store`] keeps it.
 pub type Line = serde_json::Map<String, Value>;
 
@@ -98,7 +70,7 @@ pub(crate) enum Record<'a> {
     /// A message of the user, of the model or of a tool.
     Message(&'a Message),
     /// The turn is over.
-    TurnEnd(TurnEnd),
+    End(TurnStop),
     /// Sets [`Session::model`].
     Model(&'a str),
     /// Takes back all lines from this number on; see [`Session::next`].
@@ -129,7 +101,7 @@ pub struct Session {
     /// The beginning of its first question; empty if there is none.
     pub title: String,
     /// How the last turn ended; `None` if it has not.
-    pub ended: Option<TurnEnd>,
+    pub ended: Option<TurnStop>,
     /// When the conversation began, as RFC 3339 in UTC; empty if that is not known.
     pub created: String,
     /// The time of the last message, as RFC 3339 in UTC; empty if there is none.
@@ -225,8 +197,8 @@ impl Session {
         ) {
             (None | Some(Message::System(_)), _) => return,
             (Some(Message::Assistant(reply)), _) if reply.calls.is_empty() => return,
-            (_, Some(TurnEnd::Cancelled)) => "[stopped by the user before an answer]",
-            (_, Some(TurnEnd::Failed | TurnEnd::Done)) => "[failed before an answer]",
+            (_, Some(TurnStop::Cancelled)) => "[stopped by the user before an answer]",
+            (_, Some(_)) => "[failed before an answer]",
             (_, None) => "[interrupted before an answer]",
         };
         self.messages.push(Message::Assistant(Reply {
@@ -405,7 +377,7 @@ impl Session {
                         self.asked
                     };
                 }
-                Record::TurnEnd(_) | Record::Undo(_) | Record::Asked(_) => {}
+                Record::End(_) | Record::Undo(_) | Record::Asked(_) => {}
             }
         }
     }

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::lines::{base, call_asked_about, pair, turn_end, version};
-use super::{Line, NOT_BEGUN, Session, TurnEnd, values};
-use crate::message::Message;
+use super::{Line, NOT_BEGUN, Session, values};
+use crate::message::{Message, TurnStop};
 
 /// What a line says that an undo can take back.
 enum Item {
     Message { message: Message, time: String },
-    End(TurnEnd),
+    End(TurnStop),
     Asked(String),
     Values(Value),
 }

@@ -83,7 +83,7 @@ fn line_with(transcript: &Transcript, words: &[String]) -> Option<String> {
         Item::Message(Message::User(user)) => Some(&user.content),
         Item::Message(Message::Assistant(reply)) => Some(&reply.text),
         Item::Message(Message::ToolResult(result)) => Some(&result.content),
-        Item::Message(Message::System(_)) | Item::Summary(_) | Item::TurnEnd(_) => None,
+        Item::Message(Message::System(_)) | Item::Summary(_) | Item::End(_) => None,
     });
     let mut missing: Vec<&str> = words.iter().map(String::as_str).collect();
     let (mut best, mut most) = (None, 0);

@@ -394,7 +394,7 @@ fn real(scratch: &Scratch) -> Vec<u8> {
     say(&mut session, &[Message::user("refused")]);
     let entries = [
         Record::Undo(undone),
-        Record::TurnEnd(TurnEnd::Failed),
+        Record::End(TurnStop::Error),
         Record::Model("x/y"),
     ];
     session.append(&entries, Durability::Now, at(11)).unwrap();

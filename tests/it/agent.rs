@@ -362,7 +362,7 @@ fn a_turn_that_takes_too_long_exits_6() {
         .prints("")
         .fails_with_a_hint();
     assert!(run.took < Duration::from_secs(30), "took {:?}", run.took);
-    assert_eq!(home.session("cli_default").turns(), ["failed"]);
+    assert_eq!(home.session("cli_default").turns(), ["limit"]);
 }
 
 #[test]

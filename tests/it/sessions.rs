@@ -294,7 +294,7 @@ fn an_undone_turn_is_not_shown() {
     let run = sessions(&home, ["show", "default"]);
     run.exits(0);
     assert!(
-        !run.stdout.contains("secret question") && run.stdout.contains("-- failed"),
+        !run.stdout.contains("secret question") && run.stdout.contains("-- error"),
         "{}",
         run.stdout
     );

@@ -11,7 +11,7 @@ use crate::agent::{Agent, History, Limits, Request};
 use crate::bus::{Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::Error;
-use crate::message::{ToolCall, Usage};
+use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, Provider, Retry};
 use crate::session::{MemoryStore, Record, Store};
 use crate::storage::Durability;

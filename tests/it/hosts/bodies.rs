@@ -97,7 +97,7 @@ fn silence_is_noticed_whatever_is_sent() {
             .to_owned();
         assert_eq!(
             (last.as_str(), session.turns()),
-            ("Once upon a time", vec!["failed"])
+            ("Once upon a time", vec!["error"])
         );
     }
     elsewhere("fault", 34, "pings without end are no progress");

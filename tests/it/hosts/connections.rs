@@ -40,7 +40,7 @@ fn a_host_that_cannot_be_reached_exits_5() {
         .prints("")
         .fails_with_a_hint()
         .says("the connection was refused");
-    assert_eq!(home.session("cli_default").turns(), ["failed"]);
+    assert_eq!(home.session("cli_default").turns(), ["error"]);
 
     super::elsewhere(
         "fault",

@@ -1,26 +1,54 @@
 //! How a turn ends: its last reply, its error, and what is stored.
 
-use crate::bus::TurnStop;
+use crate::bus::{Response, TurnStop};
 use crate::error::{Error, Kind};
 use crate::message::{Message, Reply, Stop};
 use crate::provider::ProviderError;
-use crate::session::TurnEnd;
 use crate::text::{clip, has_text, one_line};
 
 /// The most bytes that are kept of a reply that broke off: an endless one would fill the window for ever.
 const MOST_PARTIAL: usize = 64 << 10;
 
-pub(super) struct Outcome {
+pub(super) struct Ending {
     /// The last reply, not stored yet.
     pub reply: Option<Reply>,
     pub error: Option<Error>,
-    /// The turn leaves no trace.
-    pub undo: bool,
-    /// The reply is our own text, for the conversation alone: it is no answer.
-    pub is_stand_in: bool,
+    pub keep: Keep,
 }
 
-impl Outcome {
+/// What the conversation keeps of a turn that ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All of it; the reply is the answer, or what arrived of it.
+    Answer,
+    /// All of it; the reply is our own text in place of an answer, which nobody is shown.
+    StandIn,
+    /// Nothing: the turn is taken back.
+    Nothing,
+}
+
+impl Ending {
+    fn with_answer(reply: Option<Reply>, error: Option<Error>) -> Self {
+        Self {
+            reply,
+            error,
+            keep: Keep::Answer,
+        }
+    }
+
+    pub(super) fn of_error(error: Error) -> Self {
+        Self::with_answer(None, Some(error))
+    }
+
+    /// Somebody else runs the calls of the last reply and goes on; `text` is what it said beside them.
+    pub(super) fn handed_over(text: String) -> Self {
+        let reply = Reply {
+            text,
+            ..Reply::default()
+        };
+        Self::with_answer(Some(reply), None)
+    }
+
     /// A reply without calls. `limit` says why no further step is possible, if so.
     pub(super) fn of_reply(reply: Reply, limit: Option<Error>) -> Self {
         if !reply.refused.is_empty() {
@@ -42,22 +70,7 @@ impl Outcome {
             });
         }
         let error = limit.filter(|_| reply.stop != Stop::Length);
-        Self {
-            reply: Some(reply),
-            error,
-            undo: false,
-            is_stand_in: false,
-        }
-    }
-
-    /// Somebody else runs the calls of this reply and goes on.
-    pub(super) fn handed_over(reply: Reply) -> Self {
-        Self {
-            reply: Some(reply),
-            error: None,
-            undo: false,
-            is_stand_in: false,
-        }
+        Self::with_answer(Some(reply), error)
     }
 
     /// The host cut the reply off, or gave none, because of its content.
@@ -65,17 +78,11 @@ impl Outcome {
         let why = one_line(&reply.refused, 300);
         let error = Error::failed(format!("the model's host refused this answer ({why})"))
             .hint("rephrase the request, or use another model (--model, /model)");
-        let reply = Some(Reply {
+        let begun = has_text(&reply.text).then_some(Reply {
             partial: true,
             ..reply
         });
-        let reply = reply.filter(|reply| has_text(&reply.text));
-        Self {
-            reply,
-            error: Some(error),
-            undo: false,
-            is_stand_in: false,
-        }
+        Self::with_answer(begun, Some(error))
     }
 
     /// The model was asked to answer without tools and only called more of them. The error says what the turn has done, and the
@@ -92,34 +99,24 @@ impl Outcome {
                 ..Reply::default()
             }),
             error: Some(Error { message, ..limit }),
-            undo: false,
-            is_stand_in: true,
+            keep: Keep::StandIn,
         }
     }
 
-    pub(super) fn of_error(error: Error) -> Self {
-        Self {
-            reply: None,
-            error: Some(error),
-            undo: false,
-            is_stand_in: false,
-        }
-    }
-
-    /// A request that failed after the text `arrived`, of which the beginning is kept. The turn is undone if it is `unanswered` and was not asked, or was
-    /// refused for good: it would only be refused again.
+    /// A request that failed after the text `arrived`, of which the beginning is kept. A turn that `has_no_reply` is taken back
+    /// if it was not asked, or was refused for good: it would only be refused again.
     pub(super) fn of_failure(
         error: ProviderError,
         arrived: &str,
         model: &str,
-        unanswered: bool,
+        has_no_reply: bool,
     ) -> Self {
         use ProviderError::{AuthFailed, MessageRefused, NotSent};
-        let undo =
-            unanswered && matches!(error, AuthFailed { .. } | NotSent(_) | MessageRefused(_));
-        let is_refused = undo && matches!(error, MessageRefused(_));
+        let is_refused = matches!(error, MessageRefused(_));
+        let is_undone =
+            has_no_reply && (is_refused || matches!(error, AuthFailed { .. } | NotSent(_)));
         let mut error = error.into_error(model);
-        if is_refused {
+        if is_undone && is_refused {
             error
                 .message
                 .push_str("; the message is left out of the conversation from now on");
@@ -132,21 +129,22 @@ impl Outcome {
         });
         Self {
             reply,
-            undo,
-            is_stand_in: false,
             error: Some(error),
+            keep: if is_undone {
+                Keep::Nothing
+            } else {
+                Keep::Answer
+            },
         }
     }
 
     pub(super) fn stop(&self) -> TurnStop {
+        let is_cut = self
+            .reply
+            .as_ref()
+            .is_some_and(|reply| reply.stop == Stop::Length);
         match &self.error {
-            None if self
-                .reply
-                .as_ref()
-                .is_some_and(|reply| reply.stop == Stop::Length) =>
-            {
-                TurnStop::Length
-            }
+            None if is_cut => TurnStop::Length,
             None => TurnStop::Done,
             Some(e) if e.kind == Kind::Interrupted => TurnStop::Cancelled,
             Some(e) if e.kind == Kind::Limit => TurnStop::Limit,
@@ -154,13 +152,13 @@ impl Outcome {
         }
     }
 
-    pub(super) fn turn_end(&self) -> TurnEnd {
-        match self.stop() {
-            TurnStop::Done | TurnStop::Length => TurnEnd::Done,
-            TurnStop::Limit if self.reply.as_ref().is_some_and(|r| !r.partial) => TurnEnd::Done,
-            TurnStop::Cancelled => TurnEnd::Cancelled,
-            TurnStop::Limit | TurnStop::Error => TurnEnd::Failed,
+    /// Tells the caller.
+    pub(super) fn fill(self, response: &mut Response) {
+        response.stop = self.stop();
+        if let (Some(reply), false) = (self.reply, self.keep == Keep::StandIn) {
+            (response.output, response.partial) = (reply.text, reply.partial);
         }
+        response.error = self.error;
     }
 }
 

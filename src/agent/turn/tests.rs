@@ -1,0 +1,225 @@
+//! Turns that were cut short: where the lines of their conversation say that they stand.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::agent::{Decision, Spending};
+use crate::message::ToolResult;
+use crate::provider::{self, Provider};
+use crate::session::{MemoryStore, Store};
+use crate::tool::Function;
+
+/// A store with the conversation `c` of these lines.
+fn store(lines: &[Value]) -> MemoryStore {
+    let store = MemoryStore::default();
+    let header = json!({"v": 1, "session": "c", "created": "2026-11-27T10:00:00Z"});
+    let lines: Vec<_> = std::iter::once(&header)
+        .chain(lines)
+        .map(|line| line.as_object().unwrap().clone())
+        .collect();
+    store.write("c", 0, &lines, Durability::Now).unwrap();
+    store
+}
+
+fn question(id: &str) -> Value {
+    json!({"role": "user", "content": "Tidy up.", "id": id})
+}
+
+/// A reply with the calls `c1` and `c2`.
+fn two_calls() -> Value {
+    let call = |id: &str| json!({"id": id, "name": "tidy", "arguments": "{}"});
+    json!({"role": "assistant", "content": "", "tool_calls": [call("c1"), call("c2")]})
+}
+
+fn result(id: &str) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "content": "tidied"})
+}
+
+#[test]
+fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
+    let (answer, part) = (
+        json!({"role": "assistant", "content": "Done."}),
+        json!({"role": "assistant", "content": "Do", "partial": true}),
+    );
+    let asked = |id: &str| json!({"state": {"asked": id}});
+    let end = |stop: &str| json!({"turn": stop});
+    let note = json!({"role": "user", "content": "[sent]", "id": "note:1"});
+    let awaiting = |ids: &[&str]| {
+        let call = |id: &&str| ToolCall {
+            id: (*id).to_owned(),
+            name: "tidy".into(),
+            arguments: "{}".into(),
+            ..ToolCall::default()
+        };
+        Some(State::AwaitingApproval(ids.iter().map(call).collect()))
+    };
+    let own = question("m1");
+    let table: Vec<(&str, Vec<Value>, Option<State>)> = vec![
+        ("nothing", vec![], None),
+        ("another question", vec![question("m0")], None),
+        (
+            "an answered one before it",
+            vec![question("m1"), answer.clone(), end("done"), question("m2")],
+            None,
+        ),
+        ("a question", vec![own.clone()], Some(State::Asking)),
+        (
+            "a call under way",
+            vec![own.clone(), two_calls()],
+            Some(State::Asking),
+        ),
+        (
+            "a result",
+            vec![own.clone(), two_calls(), result("c1")],
+            Some(State::Asking),
+        ),
+        (
+            "all results",
+            vec![own.clone(), two_calls(), result("c1"), result("c2")],
+            Some(State::Asking),
+        ),
+        (
+            "asked about both",
+            vec![own.clone(), two_calls(), asked("c1")],
+            awaiting(&["c1", "c2"]),
+        ),
+        (
+            "asked about the second",
+            vec![own.clone(), two_calls(), result("c1"), asked("c2")],
+            awaiting(&["c2"]),
+        ),
+        (
+            "allowed",
+            vec![own.clone(), two_calls(), asked("c1"), asked("")],
+            Some(State::Asking),
+        ),
+        (
+            "answered",
+            vec![own.clone(), answer.clone(), end("done")],
+            Some(State::Done),
+        ),
+        (
+            "cut",
+            vec![own.clone(), answer.clone(), end("length")],
+            Some(State::Done),
+        ),
+        (
+            "answered at its limit",
+            vec![own.clone(), answer.clone(), end("limit")],
+            Some(State::Done),
+        ),
+        (
+            "answered, and a note",
+            vec![own.clone(), answer.clone(), end("done"), note],
+            Some(State::Done),
+        ),
+        (
+            "answered without its end",
+            vec![own.clone(), answer],
+            Some(State::Asking),
+        ),
+        (
+            "stopped",
+            vec![own.clone(), end("cancelled")],
+            Some(State::Done),
+        ),
+        (
+            "timed out",
+            vec![own.clone(), part, end("limit")],
+            Some(State::Asking),
+        ),
+        (
+            "failed",
+            vec![own.clone(), end("error")],
+            Some(State::Asking),
+        ),
+        (
+            "taken back",
+            vec![own, json!({"undo": 1}), end("error")],
+            None,
+        ),
+    ];
+    for (what, lines, wanted) in table {
+        let mut session = Session::peek(&store(&lines), "c").unwrap();
+        assert_eq!(resume(&mut session, "m1", false), wanted, "{what}");
+    }
+}
+
+/// Answers every request, and keeps the results that the last one had.
+#[derive(Clone, Default)]
+struct Answers(Arc<Mutex<Vec<Message>>>);
+
+impl Provider for Answers {
+    fn model(&self) -> &'static str {
+        "script/x"
+    }
+
+    fn chat(
+        &self,
+        request: &provider::Request,
+        _: &mut dyn FnMut(&str),
+    ) -> Result<Reply, ProviderError> {
+        *self.0.lock().unwrap() = request.messages.to_vec();
+        Ok(Reply {
+            text: "Done.".to_owned(),
+            ..Reply::default()
+        })
+    }
+}
+
+#[test]
+fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_meanwhile() {
+    let lines = [
+        question("m1"),
+        two_calls(),
+        json!({"state": {"asked": "c1"}}),
+    ];
+    let (store, seen) = (store(&lines), Answers::default());
+    let tidy = Function::new("tidy", "", r#"{"type":"object"}"#, |_: Value, _| {
+        Ok("tidied")
+    });
+    let agent = Agent::builder()
+        .provider(seen.clone())
+        .tool(tidy)
+        .confirm(["tidy"])
+        .store(store.clone())
+        .build()
+        .unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let part = |id: &str| ReceivedMessage {
+        id: id.to_owned(),
+        text: format!("Message {id}."),
+    };
+    let request = Request {
+        id: "m1+m2".to_owned(),
+        spending: Some(Arc::new(Spending::of("m1".to_owned()))),
+        parts: vec![part("m1"), part("m2")],
+        confirm: Some(Arc::new(move |call| {
+            log.lock().unwrap().push(call.id.clone());
+            Decision::Yes
+        })),
+        ..Request::new("Tidy up.", "c")
+    };
+    let response = agent.run(&request, &|_| ());
+    assert_eq!(response.output, "Done.", "{:?}", response.error);
+    assert_eq!(*asked.lock().unwrap(), ["c1", "c2"]);
+    let after_the_reply = |messages: &[Message]| -> Vec<String> {
+        let told = |message: &Message| match message {
+            Message::ToolResult(ToolResult {
+                call_id, content, ..
+            }) => {
+                format!("{call_id} {content}")
+            }
+            Message::User(user) => user.content.clone(),
+            _ => String::new(),
+        };
+        messages[2..5].iter().map(told).collect()
+    };
+    let wanted = ["c1 tidied", "c2 tidied", "Message m2."];
+    assert_eq!(after_the_reply(&seen.0.lock().unwrap()), wanted);
+    let stored = Session::peek(&store, "c").unwrap();
+    assert_eq!(after_the_reply(&stored.messages), wanted);
+}
