@@ -148,7 +148,7 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
             "u[stopped by the user before an answer]u",
         ),
         (
-            vec![&user, &turn("failed"), &note, &user],
+            vec![&user, &turn("error"), &note, &user],
             "uu[failed before an answer]u",
         ),
         (vec![&user, &user], "u[interrupted before an answer]u"),
@@ -158,7 +158,7 @@ fn a_question_without_an_answer_is_followed_by_what_became_of_it() {
         ),
         (vec![&note, &user], "uu"),
         (vec![&user, &partial, &turn("cancelled"), &user], "uhalfu"),
-        (vec![&user, &turn("failed")], "u"),
+        (vec![&user, &turn("error")], "u"),
     ] {
         let first = json!({"v": 1});
         let session = replayed(std::iter::once(&first).chain(lines).cloned().collect());
