@@ -61,7 +61,7 @@
 // | 1 | `outbox` | messages to chats, kept until they are delivered: at least once |
 // | 1 | `markdown` | the parser of Markdown (`blocks`, `inline`), and its writers: Telegram's messages (`html`, `table`, `styled`, `split`) and the `terminal` |
 // | 1 | `skills` | skills in the Agent Skills format: reads them (`mod`, `front`), fetches them (`source`), installs and removes them (`install`) |
-// | 1 | `usage` | records model calls and their cost, and enforces a day's budget |
+// | 1 | `usage` | records model calls and their cost, and enforces the budget of a day and of a message (`budget`) |
 // | 1 | `cron` | scheduled jobs: when they run (`schedule`), one `job`, a `new` one, the `file` that holds them, what is done with them (`jobs`), the record of `runs`, the `heartbeat` |
 // | 0 | `message`, `bus`, `error` | types that every module uses |
 // | 0 | `secret` | a secret that cannot be printed |
@@ -144,8 +144,8 @@ mod web;
 mod worker;
 
 pub use agent::{
-    Agent, Background, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook, Limits,
-    PendingCall, ReceivedMessage, Request, Spending, Steering, count_tokens, fill,
+    Agent, Background, Budget, Builder, Cancel, CancelReason, Confirm, Decision, History, Hook,
+    Limits, PendingCall, ReceivedMessage, Request, Steering, count_tokens, fill,
 };
 pub use app::{Home, serve};
 pub use bus::{

@@ -100,6 +100,10 @@ pub struct Reply {
     /// Vendor fields to echo back on the next request, by name.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra: Map<String, Value>,
+    /// The requests that its message had caused when it came, if it has calls: a turn that goes on after the program's end counts
+    /// on from there.
+    #[serde(skip_serializing_if = "is_default")]
+    pub calls_used: u32,
     /// Why the host refused the reply, in the host's words; empty if it did not, or if `text` is the model's own refusal. Not
     /// stored.
     #[serde(skip)]

@@ -1,22 +1,27 @@
 //! What model calls used and cost: one JSON object a line, one line a call, one file a month (`usage/YYYY-MM.jsonl`);
-//! and a daily budget over all processes.
+//! a daily budget over all processes; and the [`Budget`] of each message.
 //!
 //! A line is one write to the end of the file and is not synced: a power cut may lose the last ones, which is worth less
 //! than an SD card's life. Readers take whole lines only and skip damaged ones. Days are local, and each line says its own,
 //! so that a change of zone moves none.
 
+mod budget;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use crate::config::Budget;
+pub use budget::Budget;
+pub(crate) use budget::Spend;
+
+use crate::config::DailyBudget;
 use crate::error::{Context, Error, Kind, Result};
 use crate::json::parse_json;
-use crate::message::{Price, Usage, add_cost};
+use crate::message::{Usage, add_cost};
 use crate::storage::{self, Durability};
 use crate::text::{LocalTime, clip, rfc3339};
 
@@ -30,8 +35,6 @@ pub(crate) struct Call<'a> {
     pub model: &'a str,
     pub session: &'a str,
     pub channel: &'a str,
-    /// The id of the message that the call was made for, or empty.
-    pub cause: &'a str,
     pub usage: Usage,
     /// The tokens are guessed: the server did not count them, or the answer broke off.
     pub estimated: bool,
@@ -39,37 +42,10 @@ pub(crate) struct Call<'a> {
     pub cost: Option<f64>,
 }
 
-/// Who a request is made for that asks no chat model: asked before it, and told what it took.
-pub(crate) struct Account<'a> {
-    pub session: &'a str,
-    pub channel: &'a str,
-    /// See [`Call::cause`].
-    pub cause: &'a str,
-    /// Counts one more request, of about so many tokens, if it may be made.
-    pub begin: &'a (dyn Fn(u64) -> Result<()> + Sync),
-    /// Takes the tokens, the usage as the host counts it, and the cost.
-    pub spent: &'a (dyn Fn(u64, Usage, Option<f64>) + Sync),
-    pub warn: &'a (dyn Fn(String) + Sync),
-}
-
-impl Account<'static> {
-    /// Of what a user does at the terminal before a turn: the day's budget alone limits it.
-    pub(crate) fn of_user() -> Self {
-        Self {
-            session: "",
-            channel: "cli",
-            cause: "",
-            begin: &|_| Ok(()),
-            spent: &|_, _, _| (),
-            warn: &|_| (),
-        }
-    }
-}
-
 /// Allows model calls and records them, in the files of `$BANTAM_HOME/usage`.
 pub(crate) struct Ledger {
     dir: PathBuf,
-    budget: Budget,
+    budget: DailyBudget,
     local_time: LocalTime,
     today: Mutex<Today>,
 }
@@ -82,21 +58,24 @@ struct Today {
     offset: u64,
     spent: Totals,
     /// The last call could not be recorded.
-    failing: bool,
+    is_failing: bool,
+    /// What the user has not been told about that.
+    warning: Option<String>,
 }
 
 impl Today {
     fn begin(&mut self, day: &str) {
         *self = Self {
             day: day.to_owned(),
-            failing: self.failing,
+            is_failing: self.is_failing,
+            warning: self.warning.take(),
             ..Self::default()
         };
     }
 }
 
 impl Ledger {
-    pub(crate) fn new(dir: PathBuf, budget: Budget, local_time: LocalTime) -> Self {
+    pub(crate) fn new(dir: PathBuf, budget: DailyBudget, local_time: LocalTime) -> Self {
         Self {
             dir,
             budget,
@@ -115,7 +94,7 @@ impl Ledger {
 
     /// Whether a model may be asked now for something that needs about `expected` tokens.
     pub(crate) fn check(&self, now: SystemTime, expected: impl FnOnce() -> u64) -> Result<()> {
-        let Budget {
+        let DailyBudget {
             daily_tokens,
             daily_cost,
         } = self.budget;
@@ -124,7 +103,7 @@ impl Ledger {
         }
         let day = self.day(now);
         let path = self.month(&day);
-        let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut today = self.today();
         let len = fs_err::metadata(&path).map_or(0, |meta| meta.len());
         if today.day != day || today.offset > len {
             today.begin(&day);
@@ -174,63 +153,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Makes a request, if the budget and the account allow one of about so many tokens, and records it.
-    pub(crate) fn pay(
-        &self,
-        account: &Account,
-        (model, price): (&str, Price),
-        expected: u64,
-        ask: impl FnOnce() -> Result<Value>,
-    ) -> Result<Value> {
-        self.check(SystemTime::now(), || expected)?;
-        (account.begin)(expected)?;
-        let answer = ask()?;
-        let counted = counted(&answer["usage"]);
-        let estimated = counted == Usage::default();
-        let usage = if estimated {
-            Usage {
-                prompt_tokens: expected,
-                ..counted
-            }
-        } else {
-            counted
-        };
-        let cost = price.of(usage);
-        (account.spent)(usage.total(), counted, cost);
-        let call = Call {
-            model,
-            session: account.session,
-            channel: account.channel,
-            cause: account.cause,
-            usage,
-            estimated,
-            cost,
-        };
-        if let Err(e) = self.record(&call, SystemTime::now()) {
-            (account.warn)(e.message);
-        }
-        Ok(answer)
-    }
-
-    /// The calls recorded for a message. Reads all there is: only a restart in the midst of an answer needs it.
-    pub(crate) fn calls(&self, cause: &str) -> Result<u32> {
-        let (mut calls, cause) = (0, clip(cause, MAX_NAME));
-        for name in months(&self.dir)?.iter().filter(|_| !cause.is_empty()) {
-            storage::read_lines(&self.dir.join(name), 0, &mut |line| {
-                let line = Some(line).filter(|line| {
-                    line.windows(cause.len())
-                        .any(|part| part == cause.as_bytes())
-                });
-                calls += u32::from(
-                    line.and_then(UsageLine::parse)
-                        .is_some_and(|line| line.cause == cause),
-                );
-            })?;
-        }
-        Ok(calls)
-    }
-
-    pub(crate) fn record(&self, call: &Call, now: SystemTime) -> Result<()> {
+    /// Records a call. Where it cannot be written, it counts for this process all the same, and there is a warning to take.
+    pub(crate) fn record(&self, call: &Call, now: SystemTime) {
         let day = self.day(now);
         let mut line = json!({
             "time": rfc3339(now),
@@ -246,39 +170,29 @@ impl Ledger {
         if call.estimated {
             line["estimated"] = true.into();
         }
-        if !call.cause.is_empty() {
-            line["cause"] = clip(call.cause, MAX_NAME).into();
-        }
         let written = storage::append_line(&self.month(&day), &line.to_string(), Durability::Later);
-        let mut today = self.today.lock().unwrap_or_else(PoisonError::into_inner);
-        let failed_before = std::mem::replace(&mut today.failing, written.is_err());
-        if written.is_err() {
-            // It still counts towards this process's budget.
-            if today.day != day {
-                today.begin(&day);
+        let mut today = self.today();
+        match written {
+            Ok(()) => today.is_failing = false,
+            Err(e) => {
+                if today.day != day {
+                    today.begin(&day);
+                }
+                today.spent.add(call.usage, call.cost);
+                if !std::mem::replace(&mut today.is_failing, true) {
+                    today.warning = Some(e.doing("recording usage").message);
+                }
             }
-            today.spent.add(call.usage, call.cost);
         }
-        written.or_else(|e| {
-            if failed_before {
-                Ok(())
-            } else {
-                Err(e.doing("recording usage"))
-            }
-        })
     }
-}
 
-/// The tokens of a request that asks no chat model, as its host counts them: hosts have two names for each.
-fn counted(usage: &Value) -> Usage {
-    let tokens = |names: [&str; 2]| {
-        let mut found = names.iter().filter_map(|name| usage.get(*name)?.as_u64());
-        found.next().unwrap_or(0)
-    };
-    Usage {
-        prompt_tokens: tokens(["prompt_tokens", "input_tokens"]),
-        completion_tokens: tokens(["completion_tokens", "output_tokens"]),
-        cached_tokens: 0,
+    /// What the user has not been told about calls that could not be recorded: once, until one could be.
+    pub(crate) fn take_warning(&self) -> Option<String> {
+        self.today().warning.take()
+    }
+
+    fn today(&self) -> MutexGuard<'_, Today> {
+        self.today.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -305,7 +219,6 @@ fn months(dir: &Path) -> Result<Vec<String>> {
 struct UsageLine {
     date: String,
     model: String,
-    cause: String,
     usage: Usage,
     cost: Option<f64>,
 }
@@ -315,11 +228,9 @@ impl UsageLine {
         let line: Value = parse_json(line).ok()?;
         let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
         let date = text("date").filter(|date| date.len() == 10)?;
-        let cause = text("cause").unwrap_or_default();
         Some(Self {
             date,
             model: text("model")?,
-            cause,
             usage: Usage::from_json(&line),
             cost: line.get("cost")?.as_f64(),
         })
@@ -406,7 +317,6 @@ mod tests {
             model: "m/x",
             session: "cli_default",
             channel: "cli",
-            cause: "",
             usage,
             estimated: false,
             cost,
@@ -421,7 +331,7 @@ mod tests {
             Self(std::env::temp_dir().join(format!("bantam-usage-{name}-{}", std::process::id())))
         }
 
-        fn files(&self, budget: Budget) -> Ledger {
+        fn files(&self, budget: DailyBudget) -> Ledger {
             Ledger::new(self.0.clone(), budget, Arc::new(text::utc))
         }
 
@@ -445,14 +355,14 @@ mod tests {
     #[test]
     fn a_budget_is_of_a_day_and_of_all_who_spend() {
         let dir = Dir::new("day");
-        let budget = Budget {
+        let budget = DailyBudget {
             daily_tokens: 100,
             daily_cost: 0.0,
         };
         let (one, other) = (dir.files(budget), dir.files(budget));
-        one.record(&call(59, None), at(0)).unwrap();
+        one.record(&call(59, None), at(0));
         assert!(one.check(at(0), || 0).is_ok() && other.check(at(0), || 0).is_ok());
-        other.record(&call(39, None), at(1)).unwrap();
+        other.record(&call(39, None), at(1));
         let e = one.check(at(1), || 0).unwrap_err();
         assert_eq!(
             (e.kind, e.message.as_str()),
@@ -467,17 +377,17 @@ mod tests {
             "the next day is another"
         );
         assert!(one.check(at(1), || 0).is_err(), "and the clock may go back");
-        assert!(dir.files(Budget::default()).check(at(1), || 0).is_ok());
+        assert!(dir.files(DailyBudget::default()).check(at(1), || 0).is_ok());
     }
 
     #[test]
     fn only_what_is_new_is_read_and_a_file_that_was_begun_anew_from_its_start() {
         let dir = Dir::new("new");
-        let files = dir.files(Budget {
+        let files = dir.files(DailyBudget {
             daily_tokens: 1000,
             daily_cost: 0.0,
         });
-        files.record(&call(10, None), at(0)).unwrap();
+        files.record(&call(10, None), at(0));
         files.check(at(0), || 0).unwrap();
         let seen = |files: &Ledger| {
             let seen = files.today.lock().unwrap();
@@ -497,7 +407,7 @@ mod tests {
         dir.add("{\"date\":\"2026-11-21\",\"mod");
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files), (offset, 11));
-        files.record(&call(20, None), at(0)).unwrap();
+        files.record(&call(20, None), at(0));
         files.check(at(0), || 0).unwrap();
         assert_eq!(seen(&files).1, 32);
         std::fs::write(dir.0.join("2026-11.jsonl"), "").unwrap();
@@ -508,15 +418,15 @@ mod tests {
     #[test]
     fn cost_has_a_budget_too_and_calls_without_a_price_cost_nothing() {
         let dir = Dir::new("cost");
-        let files = dir.files(Budget {
+        let files = dir.files(DailyBudget {
             daily_tokens: 0,
             daily_cost: 0.3,
         });
         for cost in [Some(0.1), None, Some(0.1)] {
-            files.record(&call(1_000_000, cost), at(0)).unwrap();
+            files.record(&call(1_000_000, cost), at(0));
             files.check(at(0), || 0).unwrap();
         }
-        files.record(&call(1, Some(0.1)), at(0)).unwrap();
+        files.record(&call(1, Some(0.1)), at(0));
         let e = files.check(at(0), || 0).unwrap_err();
         assert_eq!(
             e.message,
@@ -527,21 +437,19 @@ mod tests {
     #[test]
     fn what_is_no_line_is_counted_and_passed_over() {
         let dir = Dir::new("bad");
-        let files = dir.files(Budget::default());
-        files.record(&call(10, Some(0.5)), at(0)).unwrap();
+        let files = dir.files(DailyBudget::default());
+        files.record(&call(10, Some(0.5)), at(0));
         dir.add(&format!(
             "not json\n[]\n{}\n{{\"torn\":",
             "x".repeat(100_000)
         ));
-        files
-            .record(
-                &Call {
-                    model: &"é".repeat(3000),
-                    ..call(20, None)
-                },
-                at(2),
-            )
-            .unwrap();
+        files.record(
+            &Call {
+                model: &"é".repeat(3000),
+                ..call(20, None)
+            },
+            at(2),
+        );
         std::fs::write(dir.0.join("notes.txt"), "not ours").unwrap();
         std::fs::write(dir.0.join("2026-10.jsonl"), "old\n").unwrap();
         let report = report(&dir.0, "2026-11-21").unwrap();
@@ -569,21 +477,18 @@ mod tests {
     fn a_call_that_cannot_be_written_down_is_told_once_and_counts_all_the_same() {
         let dir = Dir::new("shut");
         std::fs::create_dir_all(dir.0.join("2026-11.jsonl")).unwrap();
-        let files = dir.files(Budget {
+        let files = dir.files(DailyBudget {
             daily_tokens: 30,
             daily_cost: 0.0,
         });
-        assert!(
-            files
-                .record(&call(20, None), at(0))
-                .unwrap_err()
-                .message
-                .starts_with("recording usage: ")
-        );
-        assert!(files.record(&call(20, None), at(0)).is_ok());
+        files.record(&call(20, None), at(0));
+        let warning = files.take_warning().unwrap();
+        assert!(warning.starts_with("recording usage: "), "{warning}");
+        files.record(&call(20, None), at(0));
+        assert_eq!(files.take_warning(), None);
         std::fs::remove_dir(dir.0.join("2026-11.jsonl")).unwrap();
         assert_eq!(files.check(at(0), || 0).unwrap_err().kind, Kind::Limit);
-        files.record(&call(20, None), at(24)).unwrap();
+        files.record(&call(20, None), at(24));
         assert!(files.check(at(24), || 0).is_ok());
     }
 }

@@ -1,16 +1,16 @@
 //! Asks the models once for the agent: which tools are offered, whether the limits allow it, and what the request cost.
 
 use std::cell::RefCell;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
+use super::history;
 use super::turn_context::TurnContext;
-use super::{Request, history};
 use crate::bus::Event;
 use crate::message::{Message, Reply, Usage, rounded};
 use crate::provider::chain::Note;
 use crate::provider::{self, Provider, ProviderError, System, ToolOffer};
 use crate::text::millis;
-use crate::usage::Call;
+use crate::usage::Spend;
 
 /// How a request declares the agent's tools.
 #[derive(Clone, Copy, Default)]
@@ -62,19 +62,12 @@ impl<'a> TurnContext<'a> {
             input_tokens: input_tokens(&request),
             ..request
         };
-        let budget = agent.ledger.as_ref().map_or(Ok(()), |ledger| {
-            ledger.check(SystemTime::now(), || request_tokens(&request))
-        });
-        budget
-            .and_then(|()| {
-                turn.spending
-                    .begin_call(&agent.limits, || request_tokens(&request))
-            })
-            .map_err(|e| Failure {
-                error: ProviderError::NotSent(e),
-                arrived: String::new(),
-                model: agent.model(),
-            })?;
+        let allowed = turn.budget.begin(Spend::Reply, || request_tokens(&request));
+        allowed.map_err(|e| Failure {
+            error: ProviderError::NotSent(e),
+            arrived: String::new(),
+            model: agent.model(),
+        })?;
         // The text that arrived: of the reply, and of replies that broke off before it.
         let (arrived, void) = (RefCell::new(String::new()), RefCell::new(Vec::new()));
         let mut on_delta = |text: &str| {
@@ -123,18 +116,16 @@ impl<'a> TurnContext<'a> {
         Ok(Answer { reply, model: name })
     }
 
-    /// Records a call. Estimates its usage when the host counts nothing and a budget depends on it.
+    /// Records a request and what came of it.
     fn bill(&self, model: &dyn Provider, request: &provider::Request, reply: &Reply) {
-        let (agent, turn) = (self.agent, self);
         let mut usage = reply.usage;
-        let estimated = usage == Usage::default()
-            && (agent.limits.budget_tokens.is_some() || agent.ledger.is_some());
+        let estimated = usage == Usage::default() && self.budget.needs_estimates();
         if estimated {
             usage.prompt_tokens = request_tokens(request);
             usage.completion_tokens = tokens([&Message::Assistant(reply.clone())]);
         }
         // What nobody has counted may have cost something.
-        let counted = Some(usage).filter(|usage| *usage != Usage::default());
+        let counted = (usage != Usage::default()).then_some(usage);
         let listed = counted.and_then(|usage| model.price().of(usage));
         // A host's own count of the cost must not free it from the budget.
         let cost = match (reply.cost, listed) {
@@ -142,26 +133,7 @@ impl<'a> TurnContext<'a> {
             (told, listed) => told.or(listed),
         };
         let cost = cost.map(|cost| rounded(cost.max(0.0)));
-        turn.spending.spend(usage.total(), reply.usage, cost);
-        let Some(ledger) = &agent.ledger else { return };
-        let (
-            Request {
-                session, origin, ..
-            },
-            cause,
-        ) = (turn.request, turn.spending.cause());
-        let call = Call {
-            model: model.model(),
-            session,
-            channel: &origin.channel,
-            cause,
-            usage,
-            estimated,
-            cost,
-        };
-        if let Err(e) = ledger.record(&call, SystemTime::now()) {
-            turn.warn(e.message);
-        }
+        self.budget.record(model.model(), usage, estimated, cost);
     }
 }
 

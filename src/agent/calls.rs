@@ -2,7 +2,6 @@
 //! in their order. Each call gets one result.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Instant, SystemTime};
@@ -24,7 +23,6 @@ use crate::storage::Durability;
 use crate::text::{millis, one_line};
 use crate::tool::pages::{FirstPage, Pages};
 use crate::tool::{Audience, Call, CallContext, ToolOutput};
-use crate::usage::Account;
 
 /// The most calls that run at once: each may be a process, and holds up to a megabyte of result until those before it are
 /// stored.
@@ -215,7 +213,7 @@ impl<'a> CallRunner<'a> {
             return;
         }
         let (dir, place) = (home.undo(&session.name), session.asked_at());
-        self.context.spending.keep_versions(if self.is_resumed {
+        self.context.budget.keep_versions(if self.is_resumed {
             Versions::resumed(dir, place)
         } else {
             Versions::of(dir, place)
@@ -332,22 +330,11 @@ impl<'a> CallRunner<'a> {
                 cancel: turn.cancel,
                 values: &self.values,
                 said: self.said.as_deref().unwrap_or_default(),
-                account: Account {
-                    session: &turn.request.session,
-                    channel: &turn.request.origin.channel,
-                    cause: turn.spending.cause(),
-                    begin: &|expected| {
-                        let limits = &agent.limits;
-                        turn.spending.begin_other_call(limits, expected)
-                    },
-                    spent: &|tokens, counted, cost| turn.spending.spend(tokens, counted, cost),
-                    warn: &|text| turn.warn(text),
-                },
+                budget: turn.budget,
                 pages: &self.pages,
                 events: &events,
                 run_task: &|task| turn.run_task(task),
                 start_task: &|task| turn.start_task(task),
-                versions: turn.spending.versions(),
                 is_handed_over: &self.is_handed_over,
             }),
         };
@@ -406,7 +393,7 @@ impl Agent {
             request: &request,
             cancel: &cancel,
             events: &|_| (),
-            spending: &Arc::default(),
+            budget: &self.budget(&request.session, &request.origin.channel),
             is_follow_up: false,
         };
         contained("the call", || context.call(name, args)).map_err(|e| self.redacted(e))

@@ -36,7 +36,6 @@ pub use builder::Builder;
 pub use task::Background;
 pub(crate) use task::report_text;
 pub(crate) use turn::WAITING;
-pub use turn_context::Spending;
 
 use crate::bus::{Origin, Response};
 pub use crate::cancel::{Cancel, CancelReason, Hook};
@@ -49,6 +48,7 @@ use crate::redact::Redactor;
 use crate::session::{self, Durability, MAX_TITLE, Record, Session, SessionInfo, Store};
 use crate::text::{one_line, rfc3339};
 use crate::tool::{Registry, ToolSpec};
+pub use crate::usage::Budget;
 use crate::usage::Ledger;
 use prompt::Prompt;
 
@@ -212,8 +212,8 @@ pub struct Request {
     pub sampling: Sampling,
     /// Stops the turn.
     pub cancel: Cancel,
-    /// What has been spent so far, if it is shared with other turns.
-    pub spending: Option<Arc<Spending>>,
+    /// A budget that other turns use, too; `None`: one of its own.
+    pub budget: Option<Arc<Budget>>,
     /// Asks the user about the calls that [`Builder::confirm`] or `tools.confirm` names; `None` if nobody can be asked.
     pub confirm: Option<Arc<Confirm>>,
     /// Runs tasks that tools start without waiting for them; `None` if there can be none.
@@ -256,7 +256,7 @@ impl Request {
             model: String::new(),
             sampling: Sampling::default(),
             cancel: Cancel::new(None),
-            spending: None,
+            budget: None,
             confirm: None,
             background: None,
             parts: Vec::new(),
@@ -308,6 +308,14 @@ impl Agent {
     /// What one turn may use.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// A budget for several turns with one limit: [`Request::budget`] of each has a clone. Calls are recorded for this session and
+    /// channel.
+    pub fn budget(&self, session: &str, channel: &str) -> Arc<Budget> {
+        let (calls, tokens) = (self.limits.max_calls, self.limits.budget_tokens);
+        let budget = Budget::new(self.ledger.clone(), session, channel);
+        Arc::new(budget.limited(calls, tokens))
     }
 
     /// Removes known secrets from texts.

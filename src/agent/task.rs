@@ -1,12 +1,12 @@
 //! Subagents: the one engine for every tool that hands a task to another agent.
 //!
 //! A subagent is this agent with its own context: it sees its task but not the conversation, lacks the tools that send messages
-//! or start other agents, has the same limits, shares the turn's spending, and stores nothing. Its caller waits for it, or
+//! or start other agents, has the same limits, shares the turn's budget, and stores nothing. Its caller waits for it, or
 //! hands the task to a [`Background`].
 
 use std::sync::Arc;
 
-use super::turn_context::{Events, Spending, TurnContext};
+use super::turn_context::{Events, TurnContext};
 use super::{Agent, Limits, Request};
 use crate::bus::{Event, Origin};
 use crate::cancel::Cancel;
@@ -15,16 +15,17 @@ use crate::provider::Retry;
 use crate::session::MemoryStore;
 use crate::text::{clip, fenced};
 use crate::tool::{NOT_FOR_SUBAGENTS, SUBAGENT, Task, ToolOutput};
+use crate::usage::Budget;
 
 /// The longest report of a background task that goes to the model, in bytes.
 const MAX_REPORT: usize = 64 << 10;
 
 /// Accepts a task and returns at once. Runs it with [`Agent::perform`]; the report comes back as a message. An error is worded
 /// for the model: too many tasks are waiting, say.
-pub type Background = dyn Fn(Task, Arc<Spending>) -> Result<()> + Send + Sync;
+pub type Background = dyn Fn(Task, Arc<Budget>) -> Result<()> + Send + Sync;
 
 impl Agent {
-    /// Runs a task as a subagent on this thread and returns its report. The ledger records its calls under the session `chat`.
+    /// Runs a task as a subagent on this thread and returns its report.
     ///
     /// # Errors
     /// In words for the model.
@@ -32,7 +33,7 @@ impl Agent {
         &self,
         task: &Task,
         chat: &str,
-        spending: Arc<Spending>,
+        budget: Arc<Budget>,
         cancel: &Cancel,
         events: Events,
     ) -> Result<String> {
@@ -53,7 +54,7 @@ impl Agent {
                 chat: chat.to_owned(),
             },
             cancel: cancel.clone(),
-            spending: Some(spending),
+            budget: Some(budget),
             ..Request::new(input, chat)
         };
         let shown = |event: Event| match event {
@@ -99,10 +100,9 @@ impl Agent {
 impl TurnContext<'_> {
     /// Runs a task as a subagent of the turn and waits for it.
     pub(super) fn run_task(&self, task: &Task) -> Result<ToolOutput> {
-        let chat = format!("{SUBAGENT}_{}", self.spending.next_subagent());
-        let spending = self.spending.clone();
+        let budget = self.budget.clone();
         self.agent
-            .perform(task, &chat, spending, self.cancel, self.events)
+            .perform(task, SUBAGENT, budget, self.cancel, self.events)
             .map(ToolOutput::text)
     }
 
@@ -113,7 +113,7 @@ impl TurnContext<'_> {
                 "there is no background here: give the task without it, and wait",
             ));
         };
-        begin(task, self.spending.clone())
+        begin(task, self.budget.clone())
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bus::{Response, TurnStop};
-use crate::config::Budget;
+use crate::config::DailyBudget;
 use crate::error::{Error, Kind};
 use crate::message::{Reply, ToolCall, Usage};
 use crate::provider::{self, ProviderError};
@@ -475,7 +475,7 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         drop(fs_err::remove_dir_all(&dir));
         let ledger = Ledger::new(
             dir.clone(),
-            Budget {
+            DailyBudget {
                 daily_tokens,
                 daily_cost: 0.0,
             },
@@ -521,16 +521,11 @@ fn the_ledger_is_asked_before_each_request_and_told_after_it() {
         model: "m",
         session: "s",
         channel: "c",
-        cause: "",
         usage,
         estimated: false,
         cost: None,
     };
-    used_up
-        .as_ref()
-        .unwrap()
-        .record(&call, SystemTime::now())
-        .unwrap();
+    used_up.as_ref().unwrap().record(&call, SystemTime::now());
     let (response, kept, offered) = run(vec![says("done")], |mut b| {
         b.ledger = used_up;
         b

@@ -12,7 +12,7 @@ use super::calls::CallRunner;
 use super::compact::Compaction;
 use super::ending::{Ending, Keep};
 use super::prompt::HeldWorkspace;
-use super::turn_context::{Events, TurnContext, no_call_left};
+use super::turn_context::{Events, TurnContext};
 use super::{Agent, ReceivedMessage, Request, history};
 use crate::bus::{Event, Response, TurnStop};
 use crate::cancel::CancelReason;
@@ -85,18 +85,20 @@ impl Agent {
         self.run_with(Some(session), request, events)
     }
 
-    fn run_with(&self, session: Option<Session>, request: &Request, events: Events) -> Response {
+    fn run_with(&self, open: Option<Session>, request: &Request, events: Events) -> Response {
         let started = Instant::now();
         let request = request.with_key();
         let cancel = request.cancel.with_timeout(self.limits.timeout);
-        let spending = request.spending.clone().unwrap_or_default();
+        let (session, channel) = (&request.session, &request.origin.channel);
+        let budget = request.budget.clone();
+        let budget = budget.unwrap_or_else(|| self.budget(session, channel));
         let context = TurnContext {
             agent: self,
             request: &request,
             cancel: &cancel,
             events,
-            spending: &spending,
-            is_follow_up: spending.calls() > 0,
+            budget: &budget,
+            is_follow_up: budget.calls_used() > 0,
         };
         let mut response = Response {
             session: request.session.clone(),
@@ -104,13 +106,16 @@ impl Agent {
             model: self.model().to_owned(),
             ..Response::default()
         };
-        let ended = contained("the turn", || context.run(session, &mut response));
+        let ended = contained("the turn", || context.run(open, &mut response));
         if let Err(e) = ended {
             Ending::of_error(e).fill(&mut response);
         }
         response.error = response.error.take().map(|e| self.redacted(e));
         if !self.is_subagent {
-            (response.usage, response.cost) = spending.tell();
+            (response.usage, response.cost) = budget.take_unreported();
+        }
+        if let Some(warning) = budget.take_warning() {
+            context.warn(warning);
         }
         response.ms = millis(started.elapsed());
         response
@@ -149,8 +154,7 @@ impl<'a> TurnContext<'a> {
         for damage in std::mem::take(&mut session.damage) {
             self.warn(damage);
         }
-        let is_of_gateway = !self.spending.cause().is_empty();
-        let resumed = resume(&mut session, &self.request.id, is_of_gateway);
+        let resumed = resume(&mut session, self.request);
         if resumed == Some(State::Done) {
             return repeat_end(&session, response);
         }
@@ -195,7 +199,8 @@ impl<'a> Turn<'a> {
             Some(state) => {
                 turn.state = state;
                 turn.unstored = parts_not_stored(request, &turn.session);
-                turn.restore_spending();
+                let before = last_reply(&turn.session).map_or(0, |reply| reply.calls_used);
+                context.budget.restore(before);
             }
             None => {
                 turn.give_up_calls()?;
@@ -238,9 +243,7 @@ impl<'a> Turn<'a> {
 
     /// Why request `step` of the turn is the last one, which gets no tools; `None` if it is not.
     fn last_request(&self, step: u32) -> Option<Error> {
-        let TurnContext {
-            agent, spending, ..
-        } = self.context;
+        let TurnContext { agent, budget, .. } = self.context;
         let limit = agent.limits.max_steps;
         if step >= limit {
             let s = if limit == 1 { "" } else { "s" };
@@ -250,7 +253,7 @@ impl<'a> Turn<'a> {
             );
             return Some(error.hint("allow more with --max-steps, or ask it to continue"));
         }
-        (spending.calls_left(&agent.limits) <= 1).then(|| no_call_left(&agent.limits))
+        (budget.calls_left() <= 1).then(|| budget.used_up())
     }
 
     fn ask_model(&mut self) -> Result<State> {
@@ -302,7 +305,7 @@ impl<'a> Turn<'a> {
         let TurnContext {
             agent,
             events,
-            spending,
+            budget,
             ..
         } = self.context;
         if reply.stop == Stop::Length && has_text(&reply.text) && reply.limit > 0 {
@@ -313,7 +316,7 @@ impl<'a> Turn<'a> {
             has_text(&reply.text) || !reply.refused.is_empty() || reply.used_all_to_think();
         let may_ask_again = !self.is_second_try
             && self.response.steps < agent.limits.max_steps
-            && spending.calls_left(&agent.limits) > 0;
+            && budget.calls_left() > 0;
         if !is_answer && may_ask_again {
             events(Event::Trace(
                 "the model gave an empty answer: asking again, without tools".to_owned(),
@@ -341,6 +344,7 @@ impl<'a> Turn<'a> {
         let no_more_tools = self.last_request(self.response.steps + 1).is_some();
         self.calls
             .next_reply(footer(reply.calls.len(), no_more_tools));
+        reply.calls_used = self.context.budget.calls_used();
         reply.calls.truncate(MOST_CALLS);
         for call in &mut reply.calls {
             call.name = agent
@@ -474,18 +478,6 @@ impl<'a> Turn<'a> {
             .append(&records, Durability::Later, SystemTime::now())
     }
 
-    /// Counts what the turn has spent before the program ended.
-    fn restore_spending(&self) {
-        let TurnContext {
-            agent, spending, ..
-        } = self.context;
-        let Some(ledger) = &agent.ledger else { return };
-        match ledger.calls(spending.cause()) {
-            Ok(calls) => spending.restore(calls),
-            Err(e) => self.context.warn(e.message),
-        }
-    }
-
     /// Takes in the messages that arrived since the last request.
     fn take_steering(&mut self) -> Result<()> {
         let Some(steering) = &self.context.request.steering else {
@@ -515,8 +507,8 @@ impl<'a> Turn<'a> {
 }
 
 /// Where the turn of this message stands, as far as the lines of its conversation tell; `None` if the message is new to it.
-fn resume(session: &mut Session, id: &str, is_of_gateway: bool) -> Option<State> {
-    if !has_message(session, id, is_of_gateway) {
+fn resume(session: &mut Session, request: &Request) -> Option<State> {
+    if !has_message(session, request) {
         return None;
     }
     let is_over = match session.ended {
@@ -569,10 +561,10 @@ fn withheld(why: &str) -> Error {
         .hint("rephrase the request, or use another model (--model, /model)")
 }
 
-/// Whether the last turn of the conversation has a message with this id. Messages that the gateway answers together have their
-/// ids joined by `+`, which the ids of others may hold.
-fn has_message(session: &Session, id: &str, is_of_gateway: bool) -> bool {
-    if !is_of_gateway {
+/// Whether the last turn of the conversation has a message of the request. Messages that are answered together have their ids
+/// joined by `+`, which the id of another may hold.
+fn has_message(session: &Session, request: &Request) -> bool {
+    if request.parts.is_empty() {
         let last = session
             .messages
             .iter()
@@ -581,10 +573,10 @@ fn has_message(session: &Session, id: &str, is_of_gateway: bool) -> bool {
                 Message::User(user) if message.is_question() => Some(&user.id),
                 _ => None,
             });
-        return last.is_some_and(|last| !last.is_empty() && last == id);
+        return last.is_some_and(|last| !last.is_empty() && *last == request.id);
     }
     let stored = ids_in_turn(session);
-    id.split('+').any(|id| stored.contains(id))
+    request.parts.iter().any(|part| stored.contains(&part.id))
 }
 
 /// The ids of the messages that the last turn of the conversation has.

@@ -342,7 +342,7 @@ fn meaning(parts: Parts) -> Result<Option<Meaning>> {
     let endpoint = media::endpoint("memory.embedding_model", model, parts)?;
     Ok(endpoint.map(|endpoint| Meaning {
         model: format!("{} {}", endpoint.host.model.base, endpoint.host.model.id),
-        embed: Box::new(move |texts, cancel, account| endpoint.embed(texts, cancel, account)),
+        embed: Box::new(move |texts, cancel, budget| endpoint.embed(texts, cancel, budget)),
         file: home.state().join("vectors.json"),
         lock: home.lock("vectors"),
     }))

@@ -19,7 +19,7 @@ use crate::provider::host_facts::HostFacts;
 use crate::redact::Redactor;
 use crate::text::{clip, fenced, one_line};
 use crate::tool::files::Transcribe;
-use crate::usage::Account;
+use crate::usage::Budget;
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, IncomingFile, Job, Reply, more_pages};
 
@@ -48,11 +48,7 @@ pub(super) fn endpoint(
         &Redactor::default(),
     );
     match host.filter(|_| model.protocol != Protocol::Anthropic) {
-        Some(host) => Ok(Some(Endpoint {
-            setting,
-            host,
-            ledger: ledger(parts, super::local_time(parts.env)),
-        })),
+        Some(host) => Ok(Some(Endpoint { setting, host })),
         None => Err(
             Error::config(format!("{setting}: the host of {name} has only a chat API"))
                 .hint("name a model whose host has the OpenAI API"),
@@ -68,7 +64,7 @@ pub(super) fn transcriber(parts: Parts) -> Result<Option<Arc<Transcribe>>> {
         parts,
     )?;
     Ok(endpoint.map(|endpoint| -> Arc<Transcribe> {
-        Arc::new(move |recording, cancel, account| endpoint.transcribe(recording, cancel, account))
+        Arc::new(move |recording, cancel, budget| endpoint.transcribe(recording, cancel, budget))
     }))
 }
 
@@ -111,8 +107,11 @@ pub(crate) fn convert(parts: Parts, path: &str, attachment: Attachment) -> Resul
         }
         MediaKind::Audio => match transcriber(parts)? {
             Some(transcribe) => {
-                let words = transcribe(&media, &cancel, &Account::of_user())
-                    .doing(format_args!("attaching {name}"))?;
+                // The day's budget alone limits what a user attaches.
+                let ledger = Arc::new(ledger(parts, super::local_time(parts.env)));
+                let budget = Budget::new(Some(ledger), "", "cli");
+                let words =
+                    transcribe(&media, &cancel, &budget).doing(format_args!("attaching {name}"))?;
                 return Ok(Attachment::Text(format!(
                     "[transcript of {name}]\n{}",
                     fenced(&words)

@@ -196,8 +196,6 @@ impl Run<'_> {
                 None => Cancel::new(Some(timeout)),
             },
             sampling: self.sampling(),
-            // One limit for the question and a second attempt.
-            spending: self.schema.as_ref().map(|_| Arc::default()),
             ..Request::new(question.text, &self.session)
         };
         if self.args.has("dry-run") {
@@ -224,6 +222,12 @@ impl Run<'_> {
             .with_chosen_model(session.model.clone(), loaded)?;
         let delivery = self.prepare(&loaded, &ready.notices)?;
         let agent = Arc::new(ready.agent);
+        // One for the question and for a second attempt at an answer that fits a schema.
+        let budget = agent.budget(&self.session, &self.origin.channel);
+        let request = Request {
+            budget: Some(budget),
+            ..request
+        };
         let asked = turn::turn(&agent, Some(session), request.clone(), &printer, &signals);
         let mut response = self.enforce_schema(asked.response, |text| {
             let again = Request {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use super::printer::Printer;
-use crate::agent::{Agent, Spending, report_text};
+use crate::agent::{Agent, Budget, report_text};
 use crate::bus::Event;
 use crate::cancel::{Cancel, CancelReason};
 use crate::error::{Context, Error, Result};
@@ -38,7 +38,7 @@ struct TaskState {
 pub(super) struct Report {
     label: String,
     pub text: String,
-    pub spending: Arc<Spending>,
+    pub budget: Arc<Budget>,
 }
 
 impl BackgroundTasks {
@@ -53,7 +53,7 @@ impl BackgroundTasks {
     }
 
     /// Starts a task and returns at once.
-    pub(super) fn begin(self: &Arc<Self>, task: Task, spending: Arc<Spending>) -> Result<()> {
+    pub(super) fn begin(self: &Arc<Self>, task: Task, budget: Arc<Budget>) -> Result<()> {
         {
             let mut state = self.lock();
             if state.open.len() >= MAX_OPEN {
@@ -67,7 +67,7 @@ impl BackgroundTasks {
         let own = self.clone();
         let started = Builder::new()
             .name("task".to_owned())
-            .spawn(move || own.run(&task, spending));
+            .spawn(move || own.run(&task, budget));
         if let Err(e) = started {
             self.close(&label);
             return Err(e).doing("starting a thread");
@@ -76,7 +76,7 @@ impl BackgroundTasks {
         Ok(())
     }
 
-    fn run(&self, task: &Task, spending: Arc<Spending>) {
+    fn run(&self, task: &Task, budget: Arc<Budget>) {
         let is_full = |state: &mut TaskState| state.running >= MAX_RUNNING;
         self.changed
             .wait_while(self.lock(), is_full)
@@ -85,7 +85,7 @@ impl BackgroundTasks {
         let chat = format!("task-{}", fresh_id());
         let result = self
             .agent
-            .perform(task, &chat, spending.clone(), &self.cancel, &|event| {
+            .perform(task, &chat, budget.clone(), &self.cancel, &|event| {
                 self.printer.event(event);
             });
         let mut state = self.lock();
@@ -93,7 +93,7 @@ impl BackgroundTasks {
         state.reports.push_back(Report {
             label: task.label.clone(),
             text: report_text(&task.label, result),
-            spending,
+            budget,
         });
         self.changed.notify_all();
     }

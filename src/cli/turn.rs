@@ -47,13 +47,13 @@ pub(super) fn turn(
     let tasks = BackgroundTasks::new(agent.clone(), request.cancel.clone(), printer.clone());
     let starter = tasks.clone();
     let is_job = request.origin.channel == "cron";
-    let start: Arc<Background> = Arc::new(move |task, spending| {
+    let start: Arc<Background> = Arc::new(move |task, budget| {
         if is_job {
             return Err(Error::failed(
                 "a scheduled job ends with its answer: use subagent, which waits",
             ));
         }
-        starter.begin(task, spending)
+        starter.begin(task, budget)
     });
     let request = Request {
         background: Some(start),
@@ -74,7 +74,7 @@ pub(super) fn turn(
                 input: report.text.clone(),
                 title: String::new(),
                 media: Vec::new(),
-                spending: Some(report.spending.clone()),
+                budget: Some(report.budget.clone()),
                 ..request.clone()
             },
             &show,

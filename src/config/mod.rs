@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 pub(crate) use load::{Loaded, Origin, Override};
 pub(crate) use models::{Model, check_base, in_config};
-pub(crate) use settings::{Budget, Config, Exec, GroupTrigger, McpServer, ModelEntry, Telegram};
+pub(crate) use settings::{
+    Config, DailyBudget, Exec, GroupTrigger, McpServer, ModelEntry, Telegram,
+};
 
 use crate::error::{Context, Error, Result};
 use crate::paths::Home;

@@ -88,7 +88,7 @@ section! {
         cron: Cron,
         heartbeat: Heartbeat,
         gateway: Gateway,
-        budget: Budget,
+        budget: DailyBudget,
         log: Log,
         #[serde(skip)]
         has_file: bool,
@@ -385,7 +385,7 @@ section! {
 section! {
     /// What may be spent per day; 0 is no limit.
     #[derive(Copy)]
-    Budget {
+    DailyBudget {
         /// most tokens per day, over everything in this home; 0: no limit
         daily_tokens: u64,
         /// most dollars per day, by the host's prices or model_list[].price; 0: no limit

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use super::Dispatcher;
-use crate::agent::{Agent, Background, Spending, report_text};
+use crate::agent::{Agent, Background, Budget, report_text};
 use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Result};
@@ -49,7 +49,7 @@ struct OpenTask {
     session: String,
     /// For the next program, if this one ends.
     item: Item,
-    spending: Arc<Spending>,
+    budget: Arc<Budget>,
     cancel: Cancel,
     /// A turn answers its report; to stop that is to stop the turn.
     is_answering: bool,
@@ -124,11 +124,11 @@ impl Tasks {
     }
 
     /// A turn answers the report of a task; `None` if the task has been stopped.
-    pub(super) fn begin_answer(&self, id: &str) -> Option<Arc<Spending>> {
+    pub(super) fn begin_answer(&self, id: &str) -> Option<Arc<Budget>> {
         let mut state = self.lock();
         let open = state.find(id)?;
         open.is_answering = true;
-        Some(open.spending.clone())
+        Some(open.budget.clone())
     }
 
     /// Forgets a task: its report is answered, or it could not begin.
@@ -201,7 +201,7 @@ impl Dispatcher {
         report: Inbound,
     ) -> Arc<Background> {
         let (own, agent) = (self.clone(), agent.clone());
-        Arc::new(move |task, spending| own.begin_task(&agent, report.clone(), task, spending))
+        Arc::new(move |task, budget| own.begin_task(&agent, report.clone(), task, budget))
     }
 
     fn begin_task(
@@ -209,7 +209,7 @@ impl Dispatcher {
         agent: &Arc<Agent>,
         mut report: Inbound,
         task: Task,
-        spending: Arc<Spending>,
+        budget: Arc<Budget>,
     ) -> Result<()> {
         let (origin, session) = (report.origin.clone(), report.session.clone());
         if origin.channel == "cron" {
@@ -229,7 +229,7 @@ impl Dispatcher {
             label: label.clone(),
             session: session.clone(),
             item: Item::text(&to, &text),
-            spending: spending.clone(),
+            budget: budget.clone(),
             cancel: cancel.clone(),
             is_answering: false,
         })?;
@@ -237,7 +237,7 @@ impl Dispatcher {
         let work = move || {
             let slot = own.task_slots.acquire();
             let show = |event| own.show(&report.origin, event);
-            let result = agent.perform(&task, &report.ids[0], spending, &cancel, &show);
+            let result = agent.perform(&task, &report.ids[0], budget, &cancel, &show);
             drop(slot);
             own.send_report(&task.label, report, result);
             own.queues.task_ends();

@@ -4,14 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Dispatcher;
 use super::queue::MAX_MERGED;
-use crate::agent::{Agent, ReceivedMessage, Request, Spending, Steering};
+use crate::agent::{Agent, Budget, ReceivedMessage, Request, Steering};
 use crate::bus::{Event, Inbound, Kind, Origin, Response, TurnStop};
 use crate::cancel::Cancel;
 use crate::error::Result;
 use crate::storage::Entry;
 use crate::storage::queue::{CALM, MAX_STARTS};
 use crate::telegram::inbox::{OpenMessage, texts};
-use crate::usage::Account;
 
 /// The ids of a turn's messages: more join while it runs.
 #[derive(Clone)]
@@ -37,7 +36,8 @@ impl TurnIds {
 
 /// A turn that has begun.
 struct Begun {
-    spending: Arc<Spending>,
+    /// Of the message, if something has used it already.
+    budget: Option<Arc<Budget>>,
     /// Those of its messages that the queue keeps until they are answered.
     kept: Vec<Entry>,
     /// The same as Telegram sent them, if they are from there.
@@ -52,11 +52,11 @@ impl Dispatcher {
         }
         // Turns that never ended before run one at a time: so the one that stops the program is found.
         let alone = message.is_alone.then(|| self.alone.acquire());
-        let Some(begun) = self.begin(&mut message) else {
+        let Some(mut begun) = self.begin(&mut message) else {
             return;
         };
         self.show(&message.origin, Event::TurnStarted);
-        self.fetch(&begun, &mut message, &cancel);
+        self.fetch(&mut begun, &mut message, &cancel);
         let permit = self.turns.acquire();
         // The program may have been told to stop meanwhile: the message stays open, and its start was taken back.
         let is_kept = !begun.kept.is_empty() || message.kind == Kind::Report;
@@ -87,13 +87,13 @@ impl Dispatcher {
     /// stays open, or there is nothing to answer.
     fn begin(&self, message: &mut Inbound) -> Option<Begun> {
         let mut begun = Begun {
-            spending: Arc::new(Spending::of(message.first_id())),
+            budget: None,
             kept: Vec::new(),
             open: Vec::new(),
         };
         if message.kind == Kind::Report {
             // The task may have been stopped after its report came in.
-            begun.spending = self.tasks.begin_answer(&message.first_id())?;
+            begun.budget = Some(self.tasks.begin_answer(&message.first_id())?);
         } else {
             begun.kept = self.kept(&message.origin, &message.ids);
             if let Some(chats) = self.chats_of(&message.origin) {
@@ -157,7 +157,8 @@ impl Dispatcher {
         }
     }
 
-    fn fetch(&self, begun: &Begun, message: &mut Inbound, cancel: &Cancel) {
+    /// Fetches the files of a message; speech in them may become words, which costs.
+    fn fetch(&self, begun: &mut Begun, message: &mut Inbound, cancel: &Cancel) {
         let Some(chats) = self.chats_of(&message.origin) else {
             return;
         };
@@ -165,20 +166,12 @@ impl Dispatcher {
             return;
         }
         // Without an agent the turn fails, and says why.
-        let (session, origin) = (message.session.clone(), message.origin.clone());
-        let Ok(limits) = self.agent_for(message).map(|agent| agent.limits()) else {
+        let Ok(agent) = self.agent_for(message) else {
             return;
         };
-        let spending = &begun.spending;
-        let account = Account {
-            session: &session,
-            channel: &origin.channel,
-            cause: spending.cause(),
-            begin: &|expected| spending.begin_other_call(&limits, expected),
-            spent: &|tokens, counted, cost| spending.spend(tokens, counted, cost),
-            warn: &|text| self.show(&origin, Event::Warning(text)),
-        };
-        chats.fetch(&begun.open, message, cancel, &account);
+        let budget = agent.budget(&message.session, &message.origin.channel);
+        chats.fetch(&begun.open, message, cancel, &budget);
+        begun.budget = Some(budget);
     }
 
     /// The agent with the model of the job, or else of the conversation.
@@ -205,6 +198,8 @@ impl Dispatcher {
                 return (response, text);
             }
         };
+        let budget = begun.budget.clone();
+        let budget = budget.unwrap_or_else(|| agent.budget(&session, &origin.channel));
         let mut text = std::mem::take(&mut message.text);
         if message.kind == Kind::Message {
             for label in self.tasks.take_stopped(&session) {
@@ -228,7 +223,7 @@ impl Dispatcher {
             id: message.ids.join("+"),
             confirm: self.asker(message, &ids, &cancel),
             cancel,
-            spending: Some(begun.spending.clone()),
+            budget: Some(budget.clone()),
             background: Some(self.background(&agent, report)),
             parts: parts.collect(),
             steering: self.steering(message, &ids),
@@ -243,7 +238,7 @@ impl Dispatcher {
         message.ids = ids.all();
         // That no call is left is said once, and not for each report that waits.
         let is_silent = response.stop == TurnStop::Limit
-            && begun.spending.is_told_again(&agent.limits())
+            && budget.is_told_again()
             && response.output.is_empty();
         let text = if is_silent {
             String::new()

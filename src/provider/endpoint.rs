@@ -6,14 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::host::Host;
 use crate::cancel::Cancel;
 use crate::error::{Context, Error, Kind, Result};
 use crate::http::Body;
-use crate::message::Media;
-use crate::usage::{Account, Ledger};
+use crate::message::{Media, Usage};
+use crate::usage::{Budget, Spend};
 
 /// A second of speech has some 2,000 bytes, and hosts that count tokens count about 20.
 const BYTES_OF_A_TOKEN: u64 = 100;
@@ -23,7 +23,6 @@ pub(crate) struct Endpoint {
     /// Where the configuration names it.
     pub setting: &'static str,
     pub host: Host,
-    pub ledger: Ledger,
 }
 
 impl Endpoint {
@@ -32,7 +31,7 @@ impl Endpoint {
         &self,
         recording: &Media,
         cancel: &Cancel,
-        account: &Account,
+        budget: &Budget,
     ) -> Result<String> {
         #[derive(Deserialize)]
         struct Transcript {
@@ -53,7 +52,7 @@ impl Endpoint {
         let body = Body::form(&params, ("file", &name), Cursor::new(bytes), len);
         let expected = len / BYTES_OF_A_TOKEN;
         let transcript: Transcript =
-            self.post("/audio/transcriptions", body, cancel, account, expected)?;
+            self.post("/audio/transcriptions", body, cancel, budget, expected)?;
         Ok(transcript.text.trim().to_owned())
     }
 
@@ -62,7 +61,7 @@ impl Endpoint {
         &self,
         texts: &[&str],
         cancel: &Cancel,
-        account: &Account,
+        budget: &Budget,
     ) -> Result<Vec<Vec<f32>>> {
         #[derive(Deserialize)]
         struct Row {
@@ -75,7 +74,7 @@ impl Endpoint {
         }
         let body = Body::json(&json!({"model": self.host.model.id, "input": texts}));
         let expected = texts.iter().map(|text| text.len() as u64).sum::<u64>() / 4;
-        let rows: Rows = self.post("/embeddings", body, cancel, account, expected)?;
+        let rows: Rows = self.post("/embeddings", body, cancel, budget, expected)?;
         let mut rows = rows.data;
         rows.sort_by_key(|row| row.index);
         if rows.len() != texts.len() {
@@ -88,27 +87,41 @@ impl Endpoint {
         Ok(rows.into_iter().map(|row| row.embedding).collect())
     }
 
-    /// Asks the host, if the account may pay for about so many tokens.
+    /// Asks the host, if the budget has room for about so many tokens.
     fn post<T: DeserializeOwned>(
         &self,
         endpoint: &str,
         body: Body,
         cancel: &Cancel,
-        account: &Account,
+        budget: &Budget,
         expected: u64,
     ) -> Result<T> {
         let model = &self.host.model;
-        let ask = || {
-            let answer = self.host.post(endpoint, body, cancel);
-            answer.map_err(|e| match e.into_error(&model.name) {
-                e if e.kind == Kind::Failed => {
-                    e.hint(format!("check {} in config.json", self.setting))
-                }
-                e => e,
-            })
-        };
-        let priced = (model.name.as_str(), model.entry.price);
-        let answer = self.ledger.pay(account, priced, expected, ask)?;
+        budget.begin(Spend::Other, || expected)?;
+        let answer = self.host.post(endpoint, body, cancel);
+        let answer = answer.map_err(|e| match e.into_error(&model.name) {
+            e if e.kind == Kind::Failed => e.hint(format!("check {} in config.json", self.setting)),
+            e => e,
+        })?;
+        let mut usage = counted(&answer["usage"]);
+        let estimated = usage == Usage::default();
+        if estimated {
+            usage.prompt_tokens = expected;
+        }
+        budget.record(&model.name, usage, estimated, model.entry.price.of(usage));
         T::deserialize(answer).doing(format_args!("asking {}", model.name))
+    }
+}
+
+/// The tokens of a request as its host counts them: hosts have two names for each.
+fn counted(usage: &Value) -> Usage {
+    let tokens = |names: [&str; 2]| {
+        let mut found = names.iter().filter_map(|name| usage.get(*name)?.as_u64());
+        found.next().unwrap_or(0)
+    };
+    Usage {
+        prompt_tokens: tokens(["prompt_tokens", "input_tokens"]),
+        completion_tokens: tokens(["completion_tokens", "output_tokens"]),
+        cached_tokens: 0,
     }
 }

@@ -15,7 +15,7 @@ use crate::bus::Inbound;
 use crate::cancel::Cancel;
 use crate::outbox::Item;
 use crate::text::LocalTime;
-use crate::usage::Account;
+use crate::usage::Budget;
 use crate::worker::Workers;
 
 /// The most time to fetch the files of one message.
@@ -72,14 +72,14 @@ impl Chats {
         open: &[OpenMessage],
         message: &mut Inbound,
         cancel: &Cancel,
-        account: &Account,
+        budget: &Budget,
     ) {
         let stop = cancel.clone();
         let _hook = self.sender.cancel.on_stop(move || stop.stop());
         let downloader = Downloader {
             chats: self,
             cancel: &cancel.with_timeout(DOWNLOAD_TIME),
-            account,
+            budget,
         };
         for file in open.iter().flat_map(|open| &open.message.files) {
             if cancel.reason().is_some() {

@@ -10,7 +10,7 @@ use crate::cancel::{Cancel, CancelReason};
 use crate::error::Result;
 use crate::message::{MAX_FILE, MAX_IMAGE, MAX_MEDIA, Media, MediaKind, media_type};
 use crate::text::{clip, fenced, foreign_name, one_line, size};
-use crate::usage::Account;
+use crate::usage::Budget;
 use crate::worker::protocol::{FileJob, IncomingFile, Job, more_pages};
 
 /// The most bytes of a text file to show.
@@ -26,7 +26,7 @@ pub(super) struct Downloader<'a> {
     pub chats: &'a Chats,
     /// With the time for all files of a message.
     pub cancel: &'a Cancel,
-    pub account: &'a Account<'a>,
+    pub budget: &'a Budget,
 }
 
 impl Downloader<'_> {
@@ -131,7 +131,7 @@ impl Downloader<'_> {
                 Some(media)
             }
             (MediaKind::Audio, Some(transcribe)) => {
-                text.push_str(&match transcribe(&media, self.cancel, self.account) {
+                text.push_str(&match transcribe(&media, self.cancel, self.budget) {
                     Ok(words) if file.about.starts_with("voice") => {
                         format!("\n[transcript]\n{words}")
                     }

@@ -33,7 +33,7 @@ use crate::message::Media;
 /// The name of this channel.
 pub(crate) use crate::paths::TELEGRAM as CHANNEL;
 use crate::test_speed::paced;
-use crate::usage::Account;
+use crate::usage::Budget;
 use activity::Activity;
 pub(crate) use chats::Chats;
 use poll::Poller;
@@ -41,7 +41,7 @@ pub(crate) use poll::{PollEvent, Watch};
 pub(crate) use send::MessageSender;
 
 /// Makes words of a recording.
-pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
+pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
 /// What helps against a refused token.
 pub(crate) const REFUSED_TOKEN: &str =

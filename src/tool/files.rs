@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::message::{MAX_FILE, Media, MediaKind};
 use crate::session::versions::{MOST_KEPT, Old};
 use crate::text::{fenced, one_line, size};
-use crate::usage::Account;
+use crate::usage::Budget;
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Header, Job};
 
@@ -107,7 +107,7 @@ fn file_tool(workshop: &Arc<Workshop>, spec: &ToolSpec) -> Function {
 }
 
 /// Transcribes a recording.
-pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Account) -> Result<String> + Send + Sync;
+pub(crate) type Transcribe = dyn Fn(&Media, &Cancel, &Budget) -> Result<String> + Send + Sync;
 
 fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Result<ToolOutput> {
     let workers = &workshop.workers;
@@ -119,7 +119,7 @@ fn run(name: &str, workshop: &Workshop, args: &Value, turn: &CallContext) -> Res
     );
     let job = Job::File(job);
     let path = plain_path(text(args, "path"), workers.workspace());
-    let versions = turn.versions.filter(|_| changes);
+    let versions = turn.budget.versions().filter(|_| changes);
     let before = versions
         .filter(|versions| !versions.has(&path))
         .map(|_| replaced(workers, &path, turn.cancel));
@@ -211,7 +211,7 @@ fn heard(workshop: &Workshop, path: &str, turn: &CallContext) -> Result<ToolOutp
     let recording =
         recording.ok_or_else(|| Error::failed(format!("{name} is no longer a recording")))?;
     drop(bytes);
-    let words = transcribe(&recording, turn.cancel, &turn.account)?;
+    let words = transcribe(&recording, turn.cancel, turn.budget)?;
     Ok(ToolOutput::text(format!(
         "[transcript of {name}]\n{}",
         fenced(&words)

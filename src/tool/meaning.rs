@@ -16,7 +16,7 @@ use crate::error::{Context, Result};
 use crate::json::from_json;
 use crate::storage::{self, Durability, Lock};
 use crate::text::first_lines;
-use crate::usage::Account;
+use crate::usage::Budget;
 use crate::worker::Workers;
 use crate::worker::protocol::{FileJob, Job};
 
@@ -29,7 +29,7 @@ const BATCH: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Makes a vector for each text, as many as there are.
-type Embed = dyn Fn(&[&str], &Cancel, &Account) -> Result<Vec<Vec<f32>>> + Send + Sync;
+type Embed = dyn Fn(&[&str], &Cancel, &Budget) -> Result<Vec<Vec<f32>>> + Send + Sync;
 
 pub(crate) struct Meaning {
     /// The model and where it is: vectors of different models do not compare.
@@ -66,7 +66,7 @@ impl Meaning {
             .filter_map(|line| from_json(line).ok())
             .collect();
         let vectors = self.vectors_of(&passages, turn)?;
-        let query = (self.embed)(&[query], turn.cancel, &turn.account)?
+        let query = (self.embed)(&[query], turn.cancel, turn.budget)?
             .pop()
             .map(|vector| quantized(&vector))
             .unwrap_or_default();
@@ -118,7 +118,7 @@ impl Meaning {
             let inputs: Vec<&str> = batch.iter().map(|n| texts[*n].as_str()).collect();
             let rows = batch
                 .iter()
-                .zip((self.embed)(&inputs, turn.cancel, &turn.account)?);
+                .zip((self.embed)(&inputs, turn.cancel, turn.budget)?);
             known.vectors.extend(
                 rows.map(|(n, vector)| (sums[*n].clone(), STANDARD.encode(quantized(&vector)))),
             );

@@ -39,9 +39,8 @@ use crate::cancel::Cancel;
 use crate::error::{Error, Result};
 use crate::message::Media;
 use crate::session::Values;
-use crate::session::versions::Versions;
 use crate::text::{clip, one_line};
-use crate::usage::Account;
+use crate::usage::Budget;
 pub(crate) use call::{Audience, Call, was_not_run};
 pub use function::Function;
 use pages::Pages;
@@ -197,8 +196,8 @@ pub struct CallContext<'a> {
     pub values: &'a Values,
     /// What the user wrote in the conversation: secrets in it are shown in results.
     pub(crate) said: &'a str,
-    /// Pays for requests that a tool makes to models.
-    pub(crate) account: Account<'a>,
+    /// Pays for requests that a tool makes to models, and has the versions of files before the turn.
+    pub(crate) budget: &'a Budget,
     /// The long results of this turn.
     pub(crate) pages: &'a Pages,
     /// Shows something to the user.
@@ -207,8 +206,6 @@ pub struct CallContext<'a> {
     pub run_task: &'a (dyn Fn(&Task) -> Result<ToolOutput> + Sync),
     /// The same in the background: the result arrives as a message.
     pub start_task: &'a (dyn Fn(Task) -> Result<()> + Sync),
-    /// Keeps earlier versions of files; `None` where nobody can take a turn back.
-    pub(crate) versions: Option<&'a Versions>,
     /// Set by a call that somebody else answers: the turn ends when the calls of this reply have run.
     pub(crate) is_handed_over: &'a AtomicBool,
 }

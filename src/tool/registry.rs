@@ -357,10 +357,9 @@ mod tests {
             events: &|_| (),
             run_task,
             start_task,
-            versions: None,
             is_handed_over: &AtomicBool::new(false),
             said: "",
-            account: crate::usage::Account::of_user(),
+            budget: &crate::usage::Budget::new(None, "", ""),
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::agent::{Decision, Spending};
+use crate::agent::Decision;
 use crate::message::ToolResult;
 use crate::provider::{self, Provider};
 use crate::session::{MemoryStore, Store};
@@ -56,6 +56,10 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
         Some(State::AwaitingApproval(ids.iter().map(call).collect()))
     };
     let own = question("m1");
+    let request = Request {
+        id: "m1".to_owned(),
+        ..Request::new("Tidy up.", "c")
+    };
     let table: Vec<(&str, Vec<Value>, Option<State>)> = vec![
         ("nothing", vec![], None),
         ("another question", vec![question("m0")], None),
@@ -143,7 +147,7 @@ fn the_lines_of_a_conversation_tell_where_its_turn_stands() {
     ];
     for (what, lines, wanted) in table {
         let mut session = Session::peek(&store(&lines), "c").unwrap();
-        assert_eq!(resume(&mut session, "m1", false), wanted, "{what}");
+        assert_eq!(resume(&mut session, &request), wanted, "{what}");
     }
 }
 
@@ -195,7 +199,6 @@ fn calls_that_wait_for_approval_get_their_results_before_a_message_that_came_mea
     };
     let request = Request {
         id: "m1+m2".to_owned(),
-        spending: Some(Arc::new(Spending::of("m1".to_owned()))),
         parts: vec![part("m1"), part("m2")],
         confirm: Some(Arc::new(move |call| {
             log.lock().unwrap().push(call.id.clone());
